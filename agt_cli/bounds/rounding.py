@@ -1,0 +1,86 @@
+"""Outward widening, so that bounds hold for the numbers the machine computes (method.md section 6).
+
+Formal guarantees
+    Let an operation's exact inclusion function give [F_l, F_u], let the machine compute C_l with |C_l - F_l| <= tau, and
+    the nominal value c with |c - f| <= tau, f in [F_l, F_u]. The lower bound reported is C_l - 2(k+1) tau. Then
+
+    * containment: C_l - 2(k+1) tau <= F_l - (2k+1) tau <= f - tau <= c, for every k >= 0;
+    * nesting: let D' be a neighbour of D. If the inputs of the operation for (D', k-1) lie inside those for (D, k), then
+      F_l <= F'_l, and tau' <= tau because tau is inclusion-monotone and depends on the record and the box alone. So
+      reported(D, k) <= F_l - (2k+1) tau <= F'_l - (2k+1) tau' <= reported(D', k-1), bit for bit, whatever order a
+      library summed in, at whatever batch size.
+
+    Elementwise operations (product, clamp, ReLU, rounding to an integer) are one correctly rounded operation of the same
+    inputs each, hence monotone and equal wherever the record stands: they need no widening, only the same sequence of
+    operations for the bounds and for the nominal value.
+
+tau must not itself depend on the order of a sum: it is built from maxima alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from agt_cli.bounds.interval import Interval
+from agt_cli.errors import ConfigError
+
+_OPERATIONS = 10  # roundings around a dot product: midpoints, radii, their difference, bias, the widening itself
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Widening for a group of k: the factors 2(k+1), and the unit roundoff of the dtype.
+
+    Attributes:
+        factor: [K, 1, 1], 2(k+1).
+        unit: u = 2^-53 or 2^-24.
+        tiny: the least normal number: covers underflow, flushed to zero or not.
+    """
+
+    factor: Tensor
+    unit: float
+    tiny: float
+
+    @classmethod
+    def of(cls, ks: Sequence[int], dtype: torch.dtype, device: torch.device) -> "Rounding":
+        """The widening for these k.
+
+        Raises:
+            ConfigError: the dtype is too coarse for a k this large.
+        """
+        info = torch.finfo(dtype)
+        if 2 * (max(ks) + 1) * info.eps > 1e-3:
+            raise ConfigError(f"training.dtype={str(dtype)[6:]} is too coarse for k = {max(ks)}: use float64")
+        factor = torch.tensor([2.0 * (k + 1) for k in ks], dtype=dtype, device=device)
+        return cls(factor[:, None, None], info.eps / 2, info.tiny)
+
+    def __getitem__(self, part: slice) -> "Rounding":
+        """The widening for a part of the group."""
+        return Rounding(self.factor[part], self.unit, self.tiny)
+
+    def widen(self, bounds: tuple[Tensor, Tensor], tau: Tensor | float) -> Interval:
+        """[lower - 2(k+1) tau, upper + 2(k+1) tau]."""
+        slack = self.factor * tau
+        return Interval(bounds[0] - slack, bounds[1] + slack)
+
+    def dot(self, length: int, left: Interval, weights: Tensor, bias: Tensor | None = None) -> Tensor:
+        """tau of a linear map, for any order of summation, fused or not.
+
+        |x|.|w| <= n max|x| max|w| =: A bounds every partial sum. A dot product errs by at most g_n A; midpoint-radius
+        forms run up to four dot products and ``_OPERATIONS`` roundings of the size of A, so 4 (n + 10) u A covers all.
+
+        Args:
+            length: n, the number of terms.
+            left: [K or 1, rows, n], the vector's bounds.
+            weights: [K, columns], the largest |weight| of each column over the box.
+            bias: [K, columns], the largest |bias|, or None.
+
+        Returns:
+            [K, rows, columns].
+        """
+        size = (left.magnitude().amax(dim=-1, keepdim=True) * length) * weights[:, None, :]
+        if bias is not None:
+            size = size + bias[:, None, :]
+        return size * (4 * (length + _OPERATIONS) * self.unit) + length * self.tiny

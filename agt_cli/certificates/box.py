@@ -1,0 +1,146 @@
+"""Stable distances from parameter boxes: for which k does every neighbouring model give a query the same label?
+
+Formal guarantees
+    certified(k, x) holds only if the bounds on every logit difference with the predicted class are finite and strictly
+    on its side, over the whole box for k, widened for rounding (bounds/rounding.py). The box holds the parameters of
+    every neighbour's training, so each neighbour's computed label is the nominal one.
+    L = the number of grid values certified from the least one on, without a gap, read off as the last such k; 0 if
+    none. On the dense grid nested boxes make L 1-Lipschitz between neighbours (method.md section 3); on any other
+    grid only the index ``stable_index`` is.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from agt_cli.bounds.interval import Interval
+from agt_cli.bounds.layers import Box
+from agt_cli.bounds.network import Network
+from agt_cli.bounds.rounding import Rounding
+from agt_cli.errors import ConfigError
+from agt_cli.kernels.select import pick_device
+from agt_cli.schema import ComputeConfig, RelationName, TrainingConfig
+from agt_cli.training.agt import Progress, Trained
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """What is known about each query's label.
+
+    Attributes:
+        ks: the grid, increasing.
+        relation: the neighbour relation; it says what one k counts.
+        prediction: [n] int64, the nominal model's label.
+        certified: [K, n] bool.
+    """
+
+    ks: tuple[int, ...]
+    relation: RelationName
+    prediction: np.ndarray
+    certified: np.ndarray
+
+    @property
+    def stable_index(self) -> np.ndarray:
+        """[n] int64: how many grid values are certified from the least on; 0: none."""
+        return np.logical_and.accumulate(self.certified, axis=0).sum(axis=0).astype(np.int64)
+
+    @property
+    def stable_distance(self) -> np.ndarray:
+        """[n] int64: L, the largest k up to which every grid value is certified; 0 if not even the least is."""
+        return np.array([0, *self.ks], dtype=np.int64)[self.stable_index]
+
+    def table(self, labels: np.ndarray | None) -> list[dict[str, float]]:
+        """Per k: the certified fraction and, where labels are known, nominal, worst-case and best-case accuracy.
+
+        Worst case: certified and right. Best case: everything but certified and wrong.
+        """
+        rows = []
+        for k, certified in zip(self.ks, self.certified, strict=True):
+            row: dict[str, float] = {"k": k, "certified_fraction": float(certified.mean())}
+            if labels is not None:
+                right = self.prediction == labels
+                row["nominal_accuracy"] = float(right.mean())
+                row["worst_accuracy"] = float((certified & right).mean())
+                row["best_accuracy"] = float(1 - (certified & ~right).mean())
+            rows.append(row)
+        return rows
+
+
+def certify(
+    head: nn.Sequential,
+    classes: int,
+    trained: Trained,
+    features: np.ndarray,
+    relation: RelationName,
+    training: TrainingConfig,
+    compute: ComputeConfig,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Certificates:
+    """Certify every query against every box.
+
+    Args:
+        head: the layers; its own parameters are not used.
+        classes: number of classes.
+        trained: the nominal parameters and boxes.
+        features: [n, ...] queries, scaled as the training data was; a single query is fine.
+        relation: the relation the boxes were trained under.
+        on_progress: called after every block of queries.
+
+    Raises:
+        ConfigError: the queries' width is not the model's.
+        UnsoundError: a bound is NaN or infinite.
+    """
+    network = Network.of(head, training.loss, classes, training.product)
+    width = trained.nominal[next(iter(trained.nominal))].shape[-1]
+    if features[0].size != width:
+        raise ConfigError(f"inputs: a query has {features[0].size} features and the model takes {width}")
+    device, dtype = pick_device(compute), getattr(torch, training.dtype)
+    point = {n: p.to(device, dtype) for n, p in trained.nominal.items()}
+    box = {n: Interval(i.lower.to(device, dtype), i.upper.to(device, dtype)) for n, i in trained.box().items()}
+    rounding = Rounding.of(trained.ks, dtype, device)
+    prediction = np.empty(len(features), dtype=np.int64)
+    certified = np.zeros((len(trained.ks), len(features)), dtype=bool)
+    size, part = _block(box, compute, dtype, len(trained.ks))
+    with torch.no_grad():
+        for start in range(0, len(features), size):
+            rows = slice(start, start + size)
+            x = torch.from_numpy(np.ascontiguousarray(features[rows])).to(device, dtype)
+            labels = network.predict(x, point)
+            prediction[rows] = labels.cpu().numpy()
+            for low in range(0, len(trained.ks), part):
+                ks = slice(low, low + part)
+                held = certified_labels(network, x, labels, {n: i[ks] for n, i in box.items()}, rounding[ks])
+                certified[ks, rows] = held.cpu().numpy()
+            done = min(start + size, len(features))
+            on_progress(Progress(done, len(features), done * len(trained.ks), len(features) * len(trained.ks)))
+    return Certificates(trained.ks, relation, prediction, certified)
+
+
+def certified_labels(network: Network, x: Tensor, labels: Tensor, box: Box, rounding: Rounding) -> Tensor:
+    """[K, n] bool: the label is constant over each box.
+
+    One logit, or the difference of two: its bounds lie strictly on the label's side of 0. More classes: each logit
+    difference with the predicted class is bounded through the difference of the last layer's rows.
+    """
+    if network.outputs == 1:
+        f = network.bound_logits(x, box, rounding)
+        return torch.where(labels == 1, f.lower[..., 0] > 0, f.upper[..., 0] < 0)
+    hidden = network.bound_hidden(x, box, rounding)
+    held = torch.zeros((rounding.factor.shape[0], len(x)), dtype=torch.bool, device=x.device)
+    for label in range(network.outputs):
+        rows = torch.nonzero(labels == label)[:, 0]
+        if len(rows):
+            margins = network.bound_margins(hidden[:, rows], label, box, rounding)
+            held[:, rows] = (margins.lower > 0).all(dim=-1)
+    return held
+
+
+def _block(box: Box, compute: ComputeConfig, dtype: torch.dtype, ks: int) -> tuple[int, int]:
+    """(queries at once, k at once) that fit the working memory."""
+    widths = sum(i.shape[-1] + i.shape[-2] for i in box.values() if i.lower.dim() == 3)
+    budget = compute.memory_mb * 2**20 // (12 * dtype.itemsize * widths)
+    part = max(1, min(ks, budget // 256))
+    return max(1, min(4096, budget // part)), part

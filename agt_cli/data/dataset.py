@@ -1,0 +1,157 @@
+"""The one value that every dataset becomes: records with ids, a split, and the public constants that scaled them.
+
+Which features, labels and ids a record has depends on that record alone and on public constants; this is condition b
+of method.md section 3, and it is what lets a certificate speak about datasets that differ from this one.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from agt_cli.errors import AgtError
+
+UNLABELLED = -1
+_CHUNK = 65_536
+
+
+class DataError(AgtError):
+    """The data was found, and cannot be used as it is."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Records:
+    """Rows of data, in a fixed order.
+
+    Attributes:
+        features: [n, ...] float32 or float64, finite; may be memory-mapped.
+        labels: [n] int64 class indices; ``UNLABELLED`` marks a query without a label.
+        ids: [n] str, unique: the name of each record.
+        units: [n] str: the person (or other unit of protection) each record belongs to; may repeat.
+        public: [n] bool: True where the record is public, so that it is never added, removed or changed.
+
+    Raises:
+        DataError: shapes disagree, ids repeat, or a feature is NaN or infinite (the record is named).
+    """
+
+    features: np.ndarray
+    labels: np.ndarray
+    ids: np.ndarray
+    units: np.ndarray
+    public: np.ndarray
+
+    def __post_init__(self) -> None:
+        n = len(self.features)
+        for name in ("labels", "ids", "units", "public"):
+            if getattr(self, name).shape != (n,):
+                raise DataError(f"records: {name} has shape {getattr(self, name).shape}, expected ({n},)")
+        if self.features.dtype not in (np.float32, np.float64):
+            raise DataError(f"records: features are {self.features.dtype}, expected float32 or float64")
+        for start in range(0, n, _CHUNK):
+            block = self.features[start : start + _CHUNK]
+            bad = ~np.isfinite(block).reshape(len(block), -1).all(axis=1)
+            if bad.any():
+                row = start + int(np.flatnonzero(bad)[0])
+                raise DataError(f"record {self.ids[row]!r} (row {row}) has a NaN or infinite feature: repair or drop it")
+        unique, counts = np.unique(self.ids, return_counts=True)
+        if len(unique) != n:
+            raise DataError(f"record id {unique[counts > 1][0]!r} occurs {counts.max()} times: ids must be unique")
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def take(self, rows: np.ndarray) -> "Records":
+        """The records at ``rows`` (indices or a mask), in that order."""
+        return Records(self.features[rows], self.labels[rows], self.ids[rows], self.units[rows], self.public[rows])
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A dataset whose records come from points of the plane, so that certificates can be drawn as a map.
+
+    Attributes:
+        points: [n, 2] the training records' points, in the order of ``Dataset.train``.
+        lift: maps [m, 2] points to [m, d] features, each point on its own.
+    """
+
+    points: np.ndarray
+    lift: Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Whether a condition of method.md section 3 held when the data was prepared, and why."""
+
+    held: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A training set, a test set, and what was public about them.
+
+    Attributes:
+        name: what tables and figures call it; a synthetic set says so here.
+        classes: names of the label values 0, 1, ...
+        train, test: the records.
+        declared_size: public constant: about how many training records there are; None if nobody declared it.
+        scaling: the public constants that scaled the features, for the record and for later queries.
+        selection: condition b: split and selection depend on each record alone.
+        preprocessing: condition e: scaling and vocabularies come from public data or constants only.
+        pretrain: public records a frozen encoder may be trained on.
+        plane: set for two-dimensional data only.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    train: Records
+    test: Records
+    declared_size: int | None
+    scaling: Mapping[str, object]
+    selection: Fact
+    preprocessing: Fact
+    pretrain: Records | None = None
+    plane: Plane | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        for split, records in (("train", self.train), ("test", self.test)):
+            if not len(records):
+                raise DataError(f"{self.name}: the {split} split is empty")
+            if records.labels.min() < 0 or records.labels.max() >= len(self.classes):
+                raise DataError(f"{self.name}: {split} labels are not in 0..{len(self.classes) - 1}")
+        if len(np.unique(self.train.labels)) < 2:
+            only = self.classes[int(self.train.labels[0])]
+            raise DataError(f"{self.name}: every training record has the class {only!r}; at least two are needed")
+        if self.train.features.shape[1:] != self.test.features.shape[1:]:
+            raise DataError(f"{self.name}: train and test features differ in shape")
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of every record of both splits: features, labels, ids, units and public flags."""
+        h = blake2b(digest_size=16)
+        for records in (self.train, self.test, *([self.pretrain] if self.pretrain else [])):
+            for start in range(0, len(records), _CHUNK):
+                h.update(np.ascontiguousarray(records.features[start : start + _CHUNK]).tobytes())
+            for array in (records.labels, records.public):
+                h.update(array.tobytes())
+            for array in (records.ids, records.units):
+                h.update("\n".join(array.tolist()).encode())
+        return h.hexdigest()
+
+
+class Source(Protocol):
+    """What a dataset configuration's ``_target_`` builds: a frozen, validated description that can load itself."""
+
+    def load(self) -> Dataset:
+        """Read, check, scale and split the data. Raises DataMissing or DataError."""
+        ...
+
+    def load_queries(self, path: Path) -> Records:
+        """Read a file of queries, scaled by the same public constants; labels are UNLABELLED where absent."""
+        ...

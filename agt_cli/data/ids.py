@@ -1,0 +1,54 @@
+"""Record ids, and every choice that is made per record: batch, split, selection (method.md section 3, condition b)."""
+
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import numpy as np
+
+_MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+
+
+def content_ids(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Default ids: a hash of the record's raw content and of how many identical records came before it.
+
+    Identical records are exchangeable, so numbering them does not make one record's id depend on another's data:
+    removing any copy leaves the same set of ids as removing the last one.
+
+    Args:
+        features: [n, ...] raw features.
+        labels: [n] raw labels.
+
+    Returns:
+        [n] str, 32 hexadecimal digits each, unique.
+    """
+    seen: Counter[bytes] = Counter()
+    ids = np.empty(len(features), dtype="U32")
+    for row in range(len(features)):
+        content = blake2b(np.ascontiguousarray(features[row]).tobytes(), digest_size=16)
+        content.update(str(labels[row]).encode())
+        digest = content.digest()
+        ids[row] = blake2b(digest + seen[digest].to_bytes(8, "little"), digest_size=16).hexdigest()
+        seen[digest] += 1
+    return ids
+
+
+def keyed_hash(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
+    """[n] uint64, uniform, a function of each name and the public key alone."""
+    secret = blake2b(key.encode(), digest_size=32).digest()
+    digests = (blake2b(str(name).encode(), digest_size=8, key=secret).digest() for name in names)
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
+
+def remix(hashes: np.ndarray, turn: int) -> np.ndarray:
+    """Fresh uniform values from hashes already computed (splitmix64), one stream for each ``turn``. [n] uint64."""
+    with np.errstate(over="ignore"):
+        z = hashes + _MIX[0] * np.uint64(turn + 1)
+        z = (z ^ (z >> np.uint64(30))) * _MIX[1]
+        z = (z ^ (z >> np.uint64(27))) * _MIX[2]
+        return z ^ (z >> np.uint64(31))
+
+
+def uniform(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
+    """[n] float64 in [0, 1), a function of each name and the public key alone: for splits and selections."""
+    return (keyed_hash(names, key) >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -1,0 +1,50 @@
+"""Errors a user can act on, each with the exit code the command ends with.
+
+| error           | exit code | meaning                                             |
+|-----------------|-----------|-----------------------------------------------------|
+| AgtError        | 1         | failure                                             |
+| ConfigError     | 2         | usage or configuration                              |
+| CheckError      | 3         | a check was not met (audit violation, budget spent) |
+| DataMissing     | 4         | data, or what is needed to read it, is not there    |
+
+The message names the key or file and says what to do. The dispatcher prints it without a traceback.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class AgtError(Exception):
+    """A failure whose message is meant for the user."""
+
+    exit_code = 1
+
+
+class ConfigError(AgtError):
+    """The command line or the configuration is wrong."""
+
+    exit_code = 2
+
+
+class CheckError(AgtError):
+    """The command ran, and a check it makes was not met."""
+
+    exit_code = 3
+
+
+class DataMissing(AgtError):
+    """Data that the run needs is not there; the message says how to get it."""
+
+    exit_code = 4
+
+
+class UnsoundError(AgtError):
+    """A number that a guarantee rests on is NaN, infinite, out of order or outside its proven range."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A suffix naming the nearest known word, or listing them all: ``; did you mean 'blobs'? (known: ...)``."""
+    known = sorted(known)
+    close = get_close_matches(word, known, n=1, cutoff=0.5)
+    hint = f"; did you mean '{close[0]}'?" if close else ""
+    return f"{hint} (known: {', '.join(known)})" if known else hint

@@ -1,0 +1,1 @@
+"""The streaming reductions: one contract, several implementations, one test suite."""

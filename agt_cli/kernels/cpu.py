@@ -1,0 +1,295 @@
+"""The CPU kernel: Numba, parallel over (k, output) rows, vectorised, compiled once and cached on disk.
+
+No fast-math: each product, comparison and rounding is the reference's own, in the same order, so both kernels return the
+same integers. Running sums are float64 holding integers below 2^53, hence exact, flushed after ``_FLUSH`` records.
+
+The selection keeps, for each parameter, the c least values seen so far. A block of records is first filtered against a
+threshold (the c-th least so far, or a guess from a sample that is widened until enough pass), and the survivors' c-th
+least value is found by bisection on integers. Whatever the guess was, the result is exact.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numba import get_num_threads, njit, prange
+from torch import Tensor
+
+from agt_cli.bounds.interval import Interval
+from agt_cli.kernels.contract import QUANTA, Extremes
+from agt_cli.kernels.reference import ReferenceKernel
+
+_FLUSH = 1 << 22  # records: 2^22 * 2^30 = 2^52
+_TILE_BYTES = 1 << 18  # a tile of x stays in a core's second-level cache
+_Q = float(QUANTA)
+_MAGIC = 1.5 * 2.0**52  # adding and subtracting it rounds to the nearest integer, ties to even
+_TOP = np.int32(QUANTA + 1)  # above every value
+
+
+@njit(inline="always")
+def _quantise(v):  # type: ignore[no-untyped-def]
+    return (min(max(v, -_Q), _Q) + _MAGIC) - _MAGIC
+
+
+@njit(parallel=True, cache=True)
+def _sum_point(lower, upper, x, reach, tile, threads, low, high):  # type: ignore[no-untyped-def]
+    """low, high [R, in] += sums over records of the quantised bounds; lower, upper [R, n]; x [n, in]; reach: max|x|."""
+    rows, n = lower.shape
+    width = x.shape[1]
+    for thread in prange(threads):
+        for start in range(0, n, tile):
+            stop = min(n, start + tile)
+            for r in range(rows * thread // threads, rows * (thread + 1) // threads):
+                out_low, out_high = low[r], high[r]
+                for s in range(start, stop):
+                    p, q = lower[r, s], upper[r, s]
+                    if max(abs(p), abs(q)) * reach[s] <= _Q:  # nothing to clip in this record
+                        for i in range(width):
+                            a, b = x[s, i] * p, x[s, i] * q
+                            out_low[i] += (min(a, b) + _MAGIC) - _MAGIC
+                            out_high[i] += (max(a, b) + _MAGIC) - _MAGIC
+                    else:
+                        for i in range(width):
+                            a, b = x[s, i] * p, x[s, i] * q
+                            out_low[i] += _quantise(min(a, b))
+                            out_high[i] += _quantise(max(a, b))
+
+
+@njit(parallel=True, cache=True)
+def _sum_nominal(d, x, reach, tile, threads, total):  # type: ignore[no-untyped-def]
+    """total [out, in] += sum over records of the quantised products; d [out, n], x [n, in]."""
+    rows, n = d.shape
+    width = x.shape[1]
+    for thread in prange(threads):
+        for start in range(0, n, tile):
+            stop = min(n, start + tile)
+            for r in range(rows * thread // threads, rows * (thread + 1) // threads):
+                out = total[r]
+                for s in range(start, stop):
+                    p = d[r, s]
+                    if abs(p) * reach[s] <= _Q:
+                        for i in range(width):
+                            out[i] += (x[s, i] * p + _MAGIC) - _MAGIC
+                    else:
+                        for i in range(width):
+                            out[i] += _quantise(x[s, i] * p)
+
+
+@njit(parallel=True, cache=True)
+def _sum_interval(lower, upper, x_lower, x_upper, outputs, tile, threads, low, high):  # type: ignore[no-untyped-def]
+    """The same for intervals x [K, n, in]: the least and greatest of four corner products; rows are (k, output)."""
+    rows, n = lower.shape
+    width = x_lower.shape[2]
+    for thread in prange(threads):
+        for start in range(0, n, tile):
+            stop = min(n, start + tile)
+            for r in range(rows * thread // threads, rows * (thread + 1) // threads):
+                out_low, out_high = low[r], high[r]
+                xl, xu = x_lower[r // outputs], x_upper[r // outputs]
+                for s in range(start, stop):
+                    p, q = lower[r, s], upper[r, s]
+                    for i in range(width):
+                        a, b, c, d = xl[s, i] * p, xl[s, i] * q, xu[s, i] * p, xu[s, i] * q
+                        out_low[i] += _quantise(min(min(a, b), min(c, d)))
+                        out_high[i] += _quantise(max(max(a, b), max(c, d)))
+
+
+@njit(cache=True)
+def _rank_value(values, count, rank):  # type: ignore[no-untyped-def]
+    """The rank-th least (from 1) of values[:count], by bisection on integers in [-Q, Q + 1]."""
+    low, high = np.int64(-QUANTA), np.int64(QUANTA + 1)
+    while low < high:
+        middle = (low + high) >> 1
+        pivot = np.int32(middle)
+        below = np.int32(0)
+        for s in range(count):
+            below += np.int32(values[s] <= pivot)
+        if below >= rank:
+            high = middle
+        else:
+            low = middle + 1
+    return np.int32(low)
+
+
+@njit(cache=True)
+def _keep_least(values, n, count, kept, held, pool, sample):  # type: ignore[no-untyped-def]
+    """Merge values[:n] into kept[:held], keeping the ``count`` least of all. Returns how many are held now.
+
+    pool: scratch of at least len(kept) + n. sample: scratch. kept's last element is the greatest held, once full.
+    """
+    if held + n <= count:
+        for s in range(n):
+            kept[held + s] = values[s]
+        if held + n == count:
+            top = 0
+            for s in range(count):
+                if kept[s] > kept[top]:
+                    top = s
+            kept[top], kept[count - 1] = kept[count - 1], kept[top]
+        return held + n
+    for s in range(held):
+        pool[s] = kept[s]
+    threshold = _TOP
+    if held == count:
+        threshold = kept[count - 1]
+    elif n >= 4 * len(sample):
+        size = len(sample)
+        for s in range(size):
+            sample[s] = values[s * n // size]
+        share = size * (count - held) / n
+        rank = int(share + 3.0 * np.sqrt(share) + 3.0)
+        if rank < size:
+            threshold = _rank_value(sample, size, rank)
+    total = held
+    for s in range(n):
+        pool[total] = values[s]
+        total += values[s] < threshold
+    if total < count:  # the sample misled: take everything
+        total = held
+        for s in range(n):
+            pool[total] = values[s]
+            total += 1
+    if total == count and held == count:
+        return count
+    cut = _rank_value(pool, total, count)
+    filled = 0
+    for s in range(total):
+        if pool[s] < cut:
+            kept[filled] = pool[s]
+            filled += 1
+    for s in range(filled, count):
+        kept[s] = cut
+    return count
+
+
+@njit(parallel=True, cache=True)
+def _select(lower, upper, xl, xu, counts, outputs, capped, held, greatest, least):  # type: ignore[no-untyped-def]
+    """Merge a block into the kept extremes.
+
+    lower, upper: [R, n] with rows (k, output). xl, xu: [1 or K, in, n]. counts: [K]. held: [R, in].
+    greatest, least: [R, in, c]; ``greatest`` holds negated lower bounds, so that both keep the least.
+    """
+    rows, n = lower.shape
+    width = xl.shape[1]
+    room = least.shape[2] + n
+    for r in prange(rows):
+        k = r // outputs
+        count = counts[k]
+        if count == 0:
+            continue
+        source = k if xl.shape[0] > 1 else 0
+        down, up = np.empty(n, np.int32), np.empty(n, np.int32)
+        pool, sample = np.empty(room, np.int32), np.empty(256, np.int32)
+        p, q = lower[r], upper[r]
+        for i in range(width):
+            a, b = xl[source, i], xu[source, i]
+            for s in range(n):
+                c1, c2, c3, c4 = a[s] * p[s], a[s] * q[s], b[s] * p[s], b[s] * q[s]
+                down[s] = np.int32(-_quantise(min(min(c1, c2), min(c3, c4))))
+                up[s] = np.int32(_quantise(max(max(c1, c2), max(c3, c4))))
+            if capped:
+                for s in range(n):
+                    down[s] = min(down[s], np.int32(0))
+                    up[s] = min(up[s], np.int32(0))
+            before = held[r, i]
+            _keep_least(down, n, count, greatest[r, i], before, pool, sample)
+            held[r, i] = _keep_least(up, n, count, least[r, i], before, pool, sample)
+
+
+class CpuKernel:
+    """See ``contract.Kernel``. Rump's products of scalars are left to the reference kernel."""
+
+    name = "cpu"
+
+    def __init__(self) -> None:
+        self.reference = ReferenceKernel()
+
+    def nominal_sum(self, d: Tensor, x: Tensor | None) -> Tensor:
+        if x is None:
+            return self.reference.nominal_sum(d, None)
+        total = torch.zeros((d.shape[1], x.shape[1]), dtype=torch.int64)
+        for start in range(0, len(x), _FLUSH):
+            rows, part = _array(d[start : start + _FLUSH].mT), _array(x[start : start + _FLUSH])
+            sums = np.zeros(total.shape)
+            _sum_nominal(rows, part, _reach(part), _tile(part.shape[1]), get_num_threads(), sums)
+            total += torch.from_numpy(sums).to(torch.int64)
+        return total
+
+    def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[Tensor, Tensor]:
+        if x is None or (product == "rump" and not x.is_point):
+            return self.reference.bound_sum(d, x, product)
+        ks, n, outputs = d.shape
+        shape = (ks, outputs, x.shape[2])
+        lower, upper = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
+        for start in range(0, n, _FLUSH):
+            block = slice(start, start + _FLUSH)
+            low, high = np.zeros((ks * outputs, shape[2])), np.zeros((ks * outputs, shape[2]))
+            rows = _rows(d.lower[:, block]), _rows(d.upper[:, block])
+            if x.is_point:
+                part = _array(x.lower[0, block])
+                _sum_point(*rows, part, _reach(part), _tile(shape[2]), get_num_threads(), low, high)
+            else:
+                parts = _array(x.lower[:, block]), _array(x.upper[:, block])
+                _sum_interval(*rows, *parts, outputs, _tile(2 * shape[2]), get_num_threads(), low, high)
+            lower += torch.from_numpy(low).to(torch.int64).view(shape)
+            upper += torch.from_numpy(high).to(torch.int64).view(shape)
+        return lower, upper
+
+    def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
+        if product == "rump":
+            return self.reference.extremes(counts, shape, capped, product)
+        return CpuExtremes(counts, shape, capped)
+
+
+@dataclass
+class CpuExtremes:
+    """The kept extremes, int32: 8 K c |parameters| bytes, whatever the batch."""
+
+    counts: Tensor
+    shape: tuple[int, ...]
+    capped: bool
+    _held: np.ndarray = field(init=False)
+    _greatest: np.ndarray = field(init=False)
+    _least: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        rows, width = len(self.counts) * self.shape[0], self.shape[1] if len(self.shape) > 1 else 1
+        self._held = np.zeros((rows, width), dtype=np.int64)
+        size = (rows, width, int(self.counts.max()))
+        self._greatest, self._least = np.empty(size, dtype=np.int32), np.empty(size, dtype=np.int32)
+
+    def update(self, d: Interval, x: Interval | None) -> None:
+        rows = _rows(d.lower), _rows(d.upper)
+        if x is None:
+            factors = (np.ones((1, 1, d.shape[1])),) * 2
+        elif x.is_point:
+            factors = (_array(x.lower.mT),) * 2
+        else:
+            factors = (_array(x.lower.mT), _array(x.upper.mT))
+        counts = self.counts.numpy()
+        _select(*rows, *factors, counts, self.shape[0], self.capped, self._held, self._greatest, self._least)
+
+    def result(self) -> tuple[Tensor, Tensor]:
+        used = np.arange(self._least.shape[2]) < self._held[..., None]
+        greatest = -np.where(used, self._greatest, 0).sum(axis=2, dtype=np.int64)
+        least = np.where(used, self._least, 0).sum(axis=2, dtype=np.int64)
+        shape = (len(self.counts), *self.shape)
+        return torch.from_numpy(greatest).view(shape), torch.from_numpy(least).view(shape)
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    return np.ascontiguousarray(tensor.numpy())
+
+
+def _rows(d: Tensor) -> np.ndarray:
+    """[K, n, out] -> [K * out, n], contiguous."""
+    return np.ascontiguousarray(d.mT.numpy()).reshape(-1, d.shape[1])
+
+
+def _reach(x: np.ndarray) -> np.ndarray:
+    """[n]: the largest |x| of each record."""
+    return np.abs(x).max(axis=1, initial=0.0)
+
+
+def _tile(width: int) -> int:
+    return max(8, _TILE_BYTES // (8 * width))

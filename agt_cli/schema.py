@@ -1,0 +1,199 @@
+"""Typed, frozen configuration, validated once at the border; nothing below the tasks sees a DictConfig.
+
+Everything a certificate depends on is in ``CertificateConfig``'s parts; ``ComputeConfig`` changes speed alone.
+"""
+
+import math
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from agt_cli.errors import ConfigError, nearest
+
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+RelationName = Literal["add_remove", "remove", "substitute", "paper_privacy", "paper_unlearning"]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, config=STRICT)
+class KGridConfig:
+    """The values of k: every integer 0..max (dense), or the values listed.
+
+    A privacy guarantee needs the dense grid; on a listed one only the index is 1-Lipschitz (method.md section 3a).
+    """
+
+    max: Annotated[int, Field(ge=0)] | None = None
+    values: tuple[Annotated[int, Field(ge=0)], ...] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.max is None) == (self.values is None):
+            raise ValueError("give either max (every integer 0..max) or values (a list), not both")
+        if self.values is not None:
+            if not self.values:
+                raise ValueError("values is empty")
+            repeated = sorted({k for k in self.values if self.values.count(k) > 1})
+            if repeated:
+                raise ValueError(f"values repeats {repeated[0]}")
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """The grid in increasing order."""
+        return tuple(range(self.max + 1)) if self.max is not None else tuple(sorted(self.values or ()))
+
+    @property
+    def dense(self) -> bool:
+        """True if the grid is every integer from 0 to its largest value."""
+        return self.ks == tuple(range(len(self.ks)))
+
+
+@dataclass(frozen=True, config=STRICT)
+class RelationConfig:
+    """Which datasets count as neighbours, and how many rows one unit may have (method.md section 2)."""
+
+    name: RelationName
+    unit_rows: Annotated[int, Field(ge=1)] = 1
+
+
+@dataclass(frozen=True, config=STRICT)
+class BatchConfig:
+    """How records are laid into batches; all of it public constants.
+
+    Attributes:
+        count: batches per epoch; a record's batch is a keyed hash of its unit's id.
+        normalizer: B, what a summed gradient is divided by; None: declared_size / count.
+        n_max: no batch may hold more records; None: 1.1 B + 6 sqrt(B), rounded up.
+        key: the public key of the hash.
+    """
+
+    count: Annotated[int, Field(ge=1)] = 1
+    normalizer: Positive | None = None
+    n_max: Annotated[int, Field(ge=1)] | None = None
+    key: str = "agt"
+
+
+@dataclass(frozen=True, config=STRICT)
+class TrainingConfig:
+    """SGD: learning rate max(lr / (1 + decay n), lr_min) at step n, momentum, decoupled weight decay, clip level.
+
+    Attributes:
+        clip: gamma, the elementwise clip level of each record's gradient.
+        product: interval products: exact four-corner, or Rump's midpoint-radius.
+        decay_mode: where weight decay acts; ``coupled`` (inside the gradient) is refused with momentum.
+    """
+
+    loss: Literal["binary_cross_entropy", "cross_entropy"]
+    epochs: Annotated[int, Field(ge=1)]
+    lr: Positive
+    clip: Positive
+    decay: NonNegative = 0.0
+    lr_min: NonNegative = 0.0
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    dampening: Annotated[float, Field(ge=0, le=1)] = 0.0
+    nesterov: bool = False
+    weight_decay: NonNegative = 0.0
+    decay_mode: Literal["decoupled", "coupled"] = "decoupled"
+    batch: BatchConfig = Field(default_factory=BatchConfig)
+    product: Literal["exact", "rump"] = "exact"
+    dtype: Literal["float64", "float32"] = "float64"
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    def __post_init__(self) -> None:
+        if self.nesterov and (self.dampening or not self.momentum):
+            raise ValueError("nesterov needs momentum > 0 and dampening = 0")
+        if self.dampening and not self.momentum:
+            raise ValueError("dampening needs momentum > 0")
+        if self.decay_mode == "coupled" and self.momentum:
+            raise ValueError(
+                "decay_mode=coupled puts L2 inside the momentum buffer, where pairing lower with upper bounds is not "
+                "sound (method.md section 2: a 60-step run leaves its box); use decay_mode=decoupled"
+            )
+        if max(self.lr, self.lr_min) * self.weight_decay > 1:
+            raise ValueError(
+                f"lr * weight_decay = {max(self.lr, self.lr_min) * self.weight_decay:g} exceeds 1: the decay factor "
+                "1 - lr * weight_decay would be negative and swap the bounds"
+            )
+
+
+@dataclass(frozen=True, config=STRICT)
+class ComputeConfig:
+    """What changes speed and memory alone, never a certificate's validity.
+
+    Attributes:
+        device: cpu or cuda.
+        kernel: who sums gradients; auto takes the fastest that this device has.
+        fragment: records handled at once; auto fits it to ``memory_mb``.
+        memory_mb: working memory for one fragment, MiB.
+        threads: CPU threads; None: all.
+    """
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    kernel: Literal["auto", "reference", "cpu", "gpu"] = "auto"
+    fragment: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    memory_mb: Annotated[int, Field(ge=16)] = 512
+    threads: Annotated[int, Field(ge=1)] | None = None
+
+
+def validate(cls: type[T], node: object, where: str) -> T:
+    """Build ``cls`` from a plain mapping, or raise ConfigError naming the key, the fault and the nearest name.
+
+    Args:
+        cls: a (pydantic) dataclass.
+        node: a mapping of field names to values.
+        where: the key of the mapping, for messages.
+    """
+    if not isinstance(node, Mapping):
+        raise ConfigError(f"{where}: expected a mapping of settings, got {node!r}")
+    try:
+        return TypeAdapter(cls).validate_python(dict(node))
+    except ValidationError as error:
+        raise ConfigError(_explain(cls, error, where)) from None
+
+
+def _explain(cls: Any, error: ValidationError, where: str) -> str:
+    first = error.errors()[0]
+    path = ".".join([where, *(str(part) for part in first["loc"] if isinstance(part, str | int))])
+    kind, value = first["type"], first.get("input")
+    if kind == "missing":
+        return f"{path}: a value is required"
+    if kind == "unexpected_keyword_argument":
+        return f"{path}: unknown key{nearest(str(first['loc'][-1]), _fields(cls, first['loc']))}"
+    message = first["msg"].removeprefix("Value error, ")
+    if kind == "literal_error":
+        known = [word.strip("' ") for word in first["ctx"]["expected"].replace(" or ", ", ").split(",")]
+        return f"{path}: unknown value '{value}'{nearest(str(value), known)}"
+    return f"{path}: {message}" + ("" if isinstance(value, dict) or "ArgsKwargs" in repr(value) else f", got {value!r}")
+
+
+def _fields(cls: Any, loc: tuple[int | str, ...]) -> list[str]:
+    for part in loc[:-1]:
+        cls = cls.__dataclass_fields__[part].type
+    return list(cls.__dataclass_fields__)
+
+
+def build(node: object, where: str) -> Any:
+    """Build what ``_target_`` names from the mapping's other keys (datasets, models).
+
+    Raises:
+        ConfigError: no ``_target_``, one that cannot be imported, or settings it does not take.
+    """
+    if not isinstance(node, Mapping) or "_target_" not in node:
+        raise ConfigError(f"{where}: expected a mapping with a _target_, got {node!r}")
+    settings = dict(node)
+    target = str(settings.pop("_target_"))
+    module_name, _, name = target.rpartition(".")
+    try:
+        cls = getattr(import_module(module_name), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{where}._target_: cannot import '{target}': {error}") from None
+    return validate(cls, settings, where)
+
+
+def default_n_max(normalizer: float) -> int:
+    """The public cap on a batch's size when none is given: 1.1 B + 6 sqrt(B), rounded up (method.md 3c)."""
+    return math.ceil(1.1 * normalizer + 6 * math.sqrt(normalizer))

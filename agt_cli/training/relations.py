@@ -1,0 +1,122 @@
+"""Neighbour relations: which datasets count as neighbours, and what that does to a batch's summed gradient.
+
+All sums are integers in quanta of gamma / 2^30 (kernels/contract.py). With r = k * unit_rows rows at stake, U and L the
+sums of the records' upper and lower bounds, low_r(u) the sum of the r least u, top_r(l) of the r greatest l, Q = 2^30:
+
+| relation         | upper numerator                | divisor | ball of one k                    | symmetric |
+|------------------|--------------------------------|---------|----------------------------------|-----------|
+| add_remove       | U + r Q                        | B       | k records added or removed       | yes       |
+| remove           | U - low_r(min(u, 0))           | B       | k records removed                | no        |
+| substitute       | U - low_r(min(u, 0)) + r Q     | B       | k records replaced               | yes       |
+| paper_privacy    | U - low_r(u) + r Q             | b       | k records removed and k added    | yes       |
+| paper_unlearning | U - low_r(u)                   | b - r   | k records removed                | no        |
+
+Lower numerators mirror them. Sources: method.md section 2; paper_privacy is 001 Theorem 4.6, paper_unlearning is 000.
+
+Formal guarantees
+    add_remove: a record gone takes away g in [l, u], one added brings at most Q; since u <= Q, -l <= Q, each of r changes
+    moves the sum by at most Q beyond [L, U]. Public records are summed in and never change.
+    remove: at most r private records go, each takes u away at worst, and only u < 0 raises the sum.
+    substitute: a replaced record's id, and with it its batch, may change (default ids hash the content). So this batch may
+    lose up to r records and, independently, gain up to r: hence min(u, 0) rather than u, which would assume that the
+    newcomer lands in the same batch.
+    paper_privacy: the mean over the actual batch; for r >= b it is anything in [-gamma, gamma]. Unsound if public records
+    share the batch, so those are refused.
+    paper_unlearning: the mean over what is left; for r >= b that may be one record, or none (mean 0).
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from agt_cli.kernels.contract import QUANTA
+from agt_cli.schema import RelationName
+
+
+class Sums(NamedTuple):
+    """Integer sums over one batch, each [K, ...]: of all bounds, and of the selected extremes (None if unused)."""
+
+    lower: Tensor
+    upper: Tensor
+    greatest: Tensor | None = None
+    least: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A neighbour relation's update rule.
+
+    Attributes:
+        name: its name in the configuration.
+        ball: in words, what one k counts.
+        symmetric: D' near D implies D near D'; without it no release mechanism may use the certificate.
+        selects: the rule needs the sum of the r most extreme bounds.
+        capped: ... of min(u, 0) and max(l, 0), among private records, instead of u and l.
+        adds: r records may be added.
+        mean: divides by the actual batch (the papers) instead of the public constant B.
+    """
+
+    name: RelationName
+    ball: str
+    symmetric: bool
+    selects: bool
+    capped: bool
+    adds: bool
+    mean: bool
+
+    def selected(self, rows: int, batch: int, private: int) -> int:
+        """How many records to select when ``rows`` are at stake in a batch of ``batch``, ``private`` of them private."""
+        if not self.selects:
+            return 0
+        if self.capped:
+            return min(rows, private)
+        if rows < batch:
+            return rows
+        return max(batch - 1, 0)  # paper_unlearning: the single worst record is left; paper_privacy does not look
+
+    def direction(self, sums: Sums, rows: Tensor, batch: int, normalizer: float, clip: float) -> tuple[Tensor, Tensor]:
+        """Bounds on the descent direction.
+
+        Args:
+            sums: the batch's integer sums.
+            rows: [K] int64, r for each k.
+            batch: b, the number of records.
+            normalizer: B; unused by the papers' rules.
+            clip: gamma.
+
+        Returns:
+            (lower, upper), each [K, ...] float64.
+        """
+        r = rows.view(-1, *[1] * (sums.lower.dim() - 1))
+        lower = sums.lower if sums.greatest is None else sums.lower - sums.greatest
+        upper = sums.upper if sums.least is None else sums.upper - sums.least
+        if self.adds:
+            lower, upper = lower - r * QUANTA, upper + r * QUANTA
+        quantum = clip / QUANTA
+        if not self.mean:
+            return lower * quantum / normalizer, upper * quantum / normalizer
+        left = torch.full_like(r, batch) if self.adds else (batch - r).clamp(min=1)
+        lower, upper = lower * quantum / left.clamp(min=1), upper * quantum / left.clamp(min=1)
+        emptied = r >= max(batch, 1)
+        if self.adds:
+            return torch.where(emptied, -clip, lower), torch.where(emptied, clip, upper)
+        return torch.where(emptied, lower.clamp(max=0), lower), torch.where(emptied, upper.clamp(min=0), upper)
+
+    def nominal_direction(self, total: Tensor, batch: int, normalizer: float, clip: float) -> Tensor:
+        """The descent direction of the actual batch, float64: the same operations in the same order."""
+        return total * (clip / QUANTA) / (max(batch, 1) if self.mean else normalizer)
+
+
+_PRIVACY = "up to k records removed and, at the same time, up to k added"
+RELATIONS: dict[str, Relation] = {
+    relation.name: relation
+    for relation in (
+        Relation("add_remove", "up to k records added or removed in all", True, False, False, True, False),
+        Relation("remove", "up to k records removed", False, True, True, False, False),
+        Relation("substitute", "up to k records replaced by others", True, True, True, True, False),
+        Relation("paper_privacy", _PRIVACY, True, True, False, True, True),
+        Relation("paper_unlearning", "up to k records removed", False, True, False, False, True),
+    )
+}
