@@ -1,0 +1,63 @@
+"""Every conf/dataset file builds a source, and says something about each of its keys."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from agt_cli.data.blobs import Blobs
+from agt_cli.data.medmnist import MedMnist
+from agt_cli.schema import build, validate
+
+FOLDER = Path(__file__).parents[2] / "conf" / "dataset"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+REQUIRED = {"path": "some.npz", "name": "pathmnist", "label": "y", "numeric": {"age": [0, 1]}}
+
+
+def compose(name: str) -> dict[str, Any]:
+    config = OmegaConf.create({"data_dir": "elsewhere", "dataset": OmegaConf.load(FOLDER / f"{name}.yaml")})
+    for key, value in REQUIRED.items():
+        if OmegaConf.is_missing(config.dataset, key) or config.dataset.get(key) == {}:
+            config.dataset[key] = value
+    node = OmegaConf.to_container(config.dataset, resolve=True, throw_on_missing=True)
+    assert isinstance(node, dict)
+    return {str(key): value for key, value in node.items()}
+
+
+def test_all_are_here() -> None:
+    expected = "blobs blobs_overlapping digits embeddings imdb_minilm medmnist octmnist pneumoniamnist table"
+    assert expected.split() == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_builds(name: str) -> None:
+    source = build(compose(name), "dataset")
+    if hasattr(source, "data_dir"):
+        assert source.data_dir == Path("elsewhere")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_key_has_a_comment_unless_it_speaks_for_itself(name: str) -> None:
+    lines = (FOLDER / f"{name}.yaml").read_text().splitlines()
+    keys = [line for line in lines if line[:1].isalpha() and not line.startswith("name: ")]
+    assert [line for line in keys if "  #" not in line and " # " not in line] == []
+
+
+@pytest.mark.parametrize("name", ["blobs", "digits", "medmnist", "embeddings", "table"])
+def test_general_files_show_every_setting_at_its_default(name: str) -> None:
+    node, source = compose(name), build(compose(name), "dataset")
+    assert {field.name for field in fields(source)} == set(node) - {"_target_"}
+    if name not in ("blobs", "digits"):
+        given = {key: value for key, value in node.items() if key in (*REQUIRED, "data_dir") and value is not None}
+        assert source == validate(type(source), given, "dataset")
+
+
+def test_published_settings() -> None:
+    separable, overlapping = (build(compose(name), "dataset") for name in ("blobs", "blobs_overlapping"))
+    assert separable == Blobs(center=1.25, std=0.35, n_train=3000, test_fraction=0.25, seed=0)
+    assert overlapping == Blobs(center=1.0, std=0.75, n_train=3000, test_fraction=0.25, seed=0)
+    oct_source = build(compose("octmnist"), "dataset")
+    assert isinstance(oct_source, MedMnist)
+    assert (oct_source.held_out, oct_source.finetune_classes, oct_source.positive) == ((2,), (2, 3), (0, 1, 2))

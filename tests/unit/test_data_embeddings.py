@@ -1,0 +1,157 @@
+"""Embeddings: scaling by public constants, splits, ids, and bad input."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from agt_cli.data.dataset import UNLABELLED, DataError
+from agt_cli.data.embeddings import Embeddings
+from agt_cli.errors import ConfigError, DataMissing
+from agt_cli.schema import validate
+
+X = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float16)
+Y = np.arange(40) % 2
+TEST = np.arange(40) % 4 == 3
+
+
+def npz(folder: Path, **changes: Any) -> Path:
+    np.savez(folder / "e.npz", **{"x": X, "label": Y, "is_test": TEST.astype(np.uint8), **changes})
+    return folder / "e.npz"
+
+
+def test_scaling_is_computed_in_double_precision_and_rounded_once(tmp_path: Path) -> None:
+    center = np.random.default_rng(1).normal(size=6).astype(np.float32)
+    source = Embeddings(path=npz(tmp_path, center=center), is_test="is_test", center="center", scale=20.0)
+    dataset = source.load()
+    expected = ((X.astype(np.float64) - center.astype(np.float64)) * 20.0).astype(np.float32)
+    assert np.array_equal(dataset.train.features, expected[~TEST])
+    assert np.array_equal(dataset.test.features, expected[TEST])
+    assert dataset.train.labels.tolist() == Y[~TEST].tolist()
+    inline = Embeddings(path=source.path, is_test="is_test", center=tuple(center.tolist()), scale=20.0).load()
+    assert np.array_equal(inline.train.features, dataset.train.features)
+
+
+def test_unit_norm(tmp_path: Path) -> None:
+    x = X.copy()
+    x[5] = 0.5
+    source = Embeddings(path=npz(tmp_path, x=x), center=(0.5,) * 6, unit_norm=True, scale=3.0, is_test="is_test")
+    features = source.load().train.features
+    zero = np.flatnonzero(np.flatnonzero(~TEST) == 5)
+    norms = np.linalg.norm(features.astype(np.float64), axis=1)
+    assert norms[zero].tolist() == [0.0]
+    assert np.delete(norms, zero) == pytest.approx(3.0, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "held"),
+    [
+        ({}, True),
+        ({"center": (0.0,) * 6}, False),
+        ({"center": "mean"}, False),
+        ({"center": "mean", "public_scaling": True}, True),
+    ],
+)
+def test_a_center_must_be_declared_public(tmp_path: Path, settings: dict[str, Any], held: bool) -> None:
+    fact = Embeddings(path=npz(tmp_path, mean=np.ones(6)), **settings).load().preprocessing
+    assert fact.held is held
+    assert ("dataset.public_scaling=true" in fact.why) is not held
+
+
+def test_parquet_with_ids_units_and_public_flags(tmp_path: Path) -> None:
+    path = tmp_path / "e.parquet"
+    people = [f"p{i // 2}" for i in range(40)]
+    columns = {"v": list(X.astype(np.float32)), "y": ["no", "yes"] * 20, "key": range(100, 140), "who": people}
+    pq.write_table(pa.table({**columns, "open": [i < 4 for i in range(40)]}), path)
+    dataset = Embeddings(path=path, x="v", label="y", id="key", unit="who", public="open").load()
+    everyone = [*dataset.train.ids, *dataset.test.ids]
+    assert sorted(everyone) == [str(i) for i in range(100, 140)]
+    assert dataset.classes == ("no", "yes")
+    for records in (dataset.train, dataset.test):
+        rows = records.ids.astype(int) - 100
+        assert np.array_equal(records.features, X[rows].astype(np.float32))
+        assert records.units.tolist() == [people[row] for row in rows]
+        assert records.public.tolist() == [row < 4 for row in rows.tolist()]
+    assert not set(dataset.train.units) & set(dataset.test.units)
+
+
+def test_order_of_classes(tmp_path: Path) -> None:
+    path = npz(tmp_path, label=np.array([10, 9] * 20))
+    assert Embeddings(path=path).load().classes == ("9", "10")
+    chosen = Embeddings(path=path, classes=(10, 9), is_test="is_test").load()
+    assert chosen.classes == ("10", "9")
+    assert chosen.train.labels[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "message"),
+    [
+        ({}, {"label": "lable"}, r"no column or key 'lable', which dataset\.label names; did you mean 'label'\?"),
+        ({}, {"x": "vectors"}, r"no column or key 'vectors', which dataset\.x names"),
+        ({}, {"id": "name"}, r"no column or key 'name', which dataset\.id names"),
+        ({"name": np.array(["a", "b"] * 20)}, {"id": "name"}, r"dataset\.id: column 'name' has 'a' 20 times"),
+        ({"name": np.arange(40.0)}, {"id": "name"}, r"dataset\.id: column 'name' has decimal numbers"),
+        ({"label": np.zeros(40, dtype=int)}, {}, "every training record has the class '0'; at least two"),
+        ({"label": np.where(Y == 1, 1.0, np.nan)}, {}, "row 0 has no label"),
+        ({"label": np.arange(39)}, {}, "40 vectors and 39 values of 'label'"),
+        ({"label": Y * 2}, {"classes": (0, 1)}, r"row 1 has the label '2'.*the classes are 0, 1"),
+        ({"is_test": np.zeros(40, dtype=int)}, {"is_test": "is_test"}, "the test split is empty"),
+        ({"is_test": np.ones(40, dtype=int)}, {"is_test": "is_test"}, "the train split is empty"),
+        ({"is_test": np.full(40, 2)}, {"is_test": "is_test"}, r"column 'is_test' has '2' in row 0"),
+        ({"x": np.where(np.arange(240).reshape(40, 6) == 99, np.nan, 1.0)}, {}, "'x' has NaN or inf in row 16"),
+        ({"x": np.array([["a"] * 6] * 40)}, {}, r"'x' holds <U1, and dataset\.x needs numbers"),
+        ({"x": X[:, 0]}, {}, r"'x' has shape \(40,\)"),
+        ({"mean": np.ones(5)}, {"center": "mean"}, r"dataset\.center has shape \(5,\), the vectors \(6,\)"),
+        ({"mean": np.full(6, np.inf)}, {"center": "mean"}, "must be an npz key with finite numbers"),
+        ({}, {"center": "mean"}, r"no column or key 'mean', which dataset\.center names"),
+        ({"x": X[:0], "label": Y[:0]}, {}, "the train split is empty"),
+    ],
+)
+def test_bad_input(tmp_path: Path, changes: dict[str, Any], settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        Embeddings(path=npz(tmp_path, **changes), **settings).load()
+    assert caught.value.exit_code == 2
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(DataMissing, match=r"nowhere\.npz is not there.*change dataset\.path or data_dir"):
+        Embeddings(path=Path("nowhere.npz"), data_dir=tmp_path).load()
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(ConfigError, match=r"dataset\.scale: .*finite"):
+        validate(Embeddings, {"path": "a.npz", "scale": float("inf")}, "dataset")
+
+
+def test_queries(tmp_path: Path) -> None:
+    source = Embeddings(path=npz(tmp_path, mean=np.ones(6)), is_test="is_test", center="mean", scale=2.0)
+    test = source.load().test
+    np.savez(tmp_path / "q.npz", x=X[TEST])
+    queries = source.load_queries(tmp_path / "q.npz")
+    assert np.array_equal(queries.features, test.features)
+    assert (queries.labels == UNLABELLED).all()
+    np.savez(tmp_path / "named.npz", x=X[TEST], label=Y[TEST], id=np.arange(10))
+    named = source.load_queries(tmp_path / "named.npz")
+    assert np.array_equal(named.labels, test.labels)
+    assert named.ids.tolist() == [str(i) for i in range(10)]
+    np.savez(tmp_path / "narrow.npz", x=X[:, :5])
+    with pytest.raises(DataError, match=r"narrow\.npz: each record has 5 features, the model was trained on 6"):
+        source.load_queries(tmp_path / "narrow.npz")
+    np.savez(tmp_path / "one.npz", x=X[TEST][:1])
+    assert len(source.load_queries(tmp_path / "one.npz")) == 1
+
+
+def test_the_real_imdb_embeddings(shared_data: Callable[[str], Path]) -> None:
+    path = shared_data("imdb_minilm.npz")
+    start = time.perf_counter()
+    dataset = Embeddings(path=path, label="y", is_test="is_test", center="center", scale=20.0, public_scaling=True).load()
+    assert time.perf_counter() - start < 10
+    assert dataset.train.features.shape == (45_000, 384)
+    assert len(dataset.test) == 5_000
+    assert np.abs(dataset.test.features.mean(axis=0)).max() < 0.02, "the center is the mean of the test rows"
+    assert np.bincount(dataset.train.labels).min() > 22_000

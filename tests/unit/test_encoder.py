@@ -1,0 +1,296 @@
+"""The frozen encoder: trained on public records, cached, loaded or refused; features depend on one record alone."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from agt_cli.data.blobs import Blobs
+from agt_cli.data.dataset import DataError, Dataset, Fact, Records
+from agt_cli.data.medmnist import MedMnist
+from agt_cli.errors import ConfigError, DataMissing
+from agt_cli.models import encoder as module
+from agt_cli.models.encoder import EncoderConfig, encode, encode_queries, load_encoder
+from agt_cli.schema import validate
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Images whose brightness rises with their class; class 2 is held out."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("data") / "octmnist.npz"
+    arrays = {}
+    for split, n in (("train", 600), ("test", 40)):
+        labels = np.arange(n) % 4
+        images = rng.integers(0, 120, size=(n, 28, 28)) + 40 * (3 - labels)[:, None, None]
+        arrays |= {f"{split}_images": images.astype(np.uint8), f"{split}_labels": labels.astype(np.uint8)[:, None]}
+    np.savez(path, **arrays)
+    source = MedMnist(name="octmnist", path=path, positive=(0, 1, 2), held_out=(2,), finetune_classes=(2, 3), keep={3: 0.5})
+    return source.load()
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> EncoderConfig:
+    return EncoderConfig(epochs=2, hidden=(20,), cache_dir=tmp_path_factory.mktemp("cache"))
+
+
+def only_file(config: EncoderConfig) -> Path:
+    (path,) = config.cache_dir.iterdir()
+    return path
+
+
+def rows_of(records: Records, rows: Any) -> Records:
+    return records.take(np.asarray(rows))
+
+
+def test_layout_is_the_papers(dataset: Dataset, config: EncoderConfig) -> None:
+    encoded, head = encode(config, dataset)
+    assert encoded.train.features.shape == (len(dataset.train), 3200)
+    assert encoded.train.features.dtype == np.float32
+    assert head is not None
+    assert {name: tuple(tensor.shape) for name, tensor in head.items()} == {
+        "weight.0": (20, 3200),
+        "bias.0": (20,),
+        "weight.1": (1, 20),
+        "bias.1": (1,),
+    }
+    tensors = load_file(only_file(config))
+    assert tuple(tensors["conv.0.weight"].shape) == (16, 1, 4, 4)
+    assert tuple(tensors["conv.2.weight"].shape) == (32, 16, 4, 4)
+
+
+def test_features_are_the_convolutions_by_definition(dataset: Dataset, config: EncoderConfig) -> None:
+    encoded, _ = encode(config, dataset)
+    tensors = {name: tensor.double().numpy() for name, tensor in load_file(only_file(config)).items()}
+
+    def convolve(image: np.ndarray, layer: str, stride: int) -> np.ndarray:
+        windows = np.lib.stride_tricks.sliding_window_view(image, (4, 4), axis=(1, 2))[:, ::stride, ::stride]
+        out = np.einsum("chwij,ocij->ohw", windows, tensors[f"{layer}.weight"]) + tensors[f"{layer}.bias"][:, None, None]
+        return np.maximum(out, 0)
+
+    for row in (0, 7):
+        image = dataset.train.features[row].astype(np.float64)
+        expected = convolve(convolve(image, "conv.0", 2), "conv.2", 1).ravel()
+        assert encoded.train.features[row] == pytest.approx(expected, abs=1e-4)
+
+
+def test_head_continues_the_base_model(dataset: Dataset, config: EncoderConfig) -> None:
+    encoded, head = encode(config, dataset)
+    assert head is not None
+    encoder = load_encoder(config, dataset)
+    with torch.inference_mode():
+        whole = encoder.model(torch.from_numpy(dataset.test.features))
+        z = torch.from_numpy(encoded.test.features)
+        z = torch.relu(z @ head["weight.0"].T + head["bias.0"]) @ head["weight.1"].T + head["bias.1"]
+    assert torch.allclose(whole, z, atol=1e-4)
+
+
+def test_names_stay_and_pretraining_records_go(dataset: Dataset, config: EncoderConfig) -> None:
+    encoded, _ = encode(config, dataset)
+    for before, after in ((dataset.train, encoded.train), (dataset.test, encoded.test)):
+        for name in ("labels", "ids", "units", "public"):
+            assert np.array_equal(getattr(before, name), getattr(after, name))
+    assert encoded.pretrain is None
+    assert encoded.plane is None
+    assert encoded.scaling["center"] == 0.5
+    assert encoded.scaling["encoder"] == load_encoder(config, dataset).digest
+    assert encoded.preprocessing.held
+    assert "trained on records declared public" in encoded.preprocessing.why
+    assert encoded.selection == dataset.selection
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_records_features_are_the_same_bits_in_any_company(dataset: Dataset, config: EncoderConfig, threads: int) -> None:
+    encoder = load_encoder(config, dataset)
+    n = len(dataset.train)
+    whole = encoder.apply(dataset.train.features)
+    rng = np.random.default_rng(0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for rows in (rng.permutation(n), np.arange(1, n), np.delete(np.arange(n), [3, 50]), np.arange(5), [n - 1]):
+            assert np.array_equal(encoder.apply(dataset.train.features[rows]), whole[rows])
+        repeated = np.repeat(np.arange(3), 200)
+        assert np.array_equal(encoder.apply(dataset.train.features[repeated]), whole[repeated])
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_queries_are_encoded_as_the_test_set_is(dataset: Dataset, config: EncoderConfig) -> None:
+    encoded, _ = encode(config, dataset)
+    queries = encode_queries(config, dataset, rows_of(dataset.test, [4]))
+    assert np.array_equal(queries.features[0], encoded.test.features[4])
+    assert queries.ids[0] == dataset.test.ids[4]
+    small = Records(
+        np.zeros((1, 1, 20, 20), np.float32), *(getattr(queries, n) for n in ("labels", "ids", "units", "public"))
+    )
+    with pytest.raises(DataError, match=r"takes images of shape \(1, 28, 28\), got \(1, 20, 20\)"):
+        encode_queries(config, dataset, small)
+
+
+def test_training_learns_and_reports_progress(dataset: Dataset, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    config = EncoderConfig(epochs=4, batch=64, hidden=(20,), cache_dir=tmp_path)
+    assert dataset.pretrain is not None
+    _, head = encode(config, dataset, lambda step, steps: seen.append((step, steps)))
+    steps = 4 * -(-len(dataset.pretrain) // 64)
+    assert seen == [(step, steps) for step in range(1, steps + 1)]
+    with torch.inference_mode():
+        logits = load_encoder(config, dataset).model(torch.from_numpy(dataset.pretrain.features))[:, 0].numpy()
+    assert ((logits > 0) == dataset.pretrain.labels).mean() > 0.9
+    assert head is not None
+
+
+def test_training_is_reproducible_and_leaves_global_state_alone(dataset: Dataset, tmp_path: Path) -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    digests = [
+        load_encoder(EncoderConfig(epochs=1, hidden=(8,), cache_dir=tmp_path / name, seed=seed), dataset).digest
+        for name, seed in (("a", 0), ("b", 0), ("c", 1))
+    ]
+    assert digests[0] == digests[1] != digests[2]
+    assert torch.equal(torch.rand(3), expected)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_batches_are_balanced() -> None:
+    labels = np.array([0] * 90 + [1] * 10)
+    rows = np.concatenate(list(module._batches(labels, EncoderConfig(epochs=50, batch=30))))
+    assert len(rows) == 5000
+    assert labels[rows].mean() == pytest.approx(0.5, abs=0.03)
+    assert set(rows) == set(range(100))
+    plain = np.concatenate(list(module._batches(labels, EncoderConfig(epochs=1, batch=30, balanced=False))))
+    assert sorted(plain) == list(range(100))
+
+
+def test_cache_is_reused(dataset: Dataset, config: EncoderConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = load_encoder(config, dataset).digest
+
+    def train(*_: Any) -> nn.Module:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(module, "_train", train)
+    assert load_encoder(config, dataset).digest == first
+
+
+@pytest.mark.parametrize("change", [{"seed": 5}, {"hidden": (21,)}, {"epochs": 1}, {"lr": 2e-3}, {"balanced": False}])
+def test_signature_covers_all_that_determines_the_model(
+    dataset: Dataset, config: EncoderConfig, change: dict[str, Any]
+) -> None:
+    assert dataset.pretrain is not None
+    sign = module._signature
+    other = EncoderConfig(**{**config.__dict__, **change})
+    assert sign(config, dataset.pretrain, 1) != sign(other, dataset.pretrain, 1)
+    assert sign(config, dataset.pretrain, 1) != sign(config, dataset.pretrain, 3)
+    fewer = dataset.pretrain.take(np.arange(1, len(dataset.pretrain)))
+    assert sign(config, dataset.pretrain, 1) != sign(config, fewer, 1)
+    moved = EncoderConfig(**{**config.__dict__, "cache_dir": Path("elsewhere")})
+    assert sign(config, dataset.pretrain, 1) == sign(moved, dataset.pretrain, 1)
+
+
+def cached(dataset: Dataset, folder: Path) -> tuple[EncoderConfig, Path]:
+    config = EncoderConfig(epochs=1, hidden=(8,), cache_dir=folder)
+    load_encoder(config, dataset)
+    return config, only_file(config)
+
+
+def test_a_damaged_cache_is_an_error(dataset: Dataset, tmp_path: Path) -> None:
+    config, path = cached(dataset, tmp_path)
+    tensors = load_file(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"not a whole safetensors file.*delete it to train the encoder again"):
+        load_encoder(config, dataset)
+    save_file({**tensors, "dense.0.bias": torch.full((8,), torch.nan)}, path)
+    with pytest.raises(DataError, match=r"dense\.0\.bias has NaN or infinite weights"):
+        load_encoder(config, dataset)
+    save_file({**tensors, "dense.0.bias": torch.zeros(9)}, path)
+    with pytest.raises(DataError, match=r"these are not this encoder's weights .*dense\.0\.bias"):
+        load_encoder(config, dataset)
+    save_file({name: tensor for name, tensor in tensors.items() if name != "conv.2.bias"}, path)
+    with pytest.raises(DataError, match=r"these are not this encoder's weights .*conv\.2\.bias"):
+        load_encoder(config, dataset)
+
+
+def test_an_interrupted_write_leaves_no_file(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        load_encoder(EncoderConfig(epochs=1, hidden=(8,), cache_dir=tmp_path), dataset)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_given_weights(dataset: Dataset, tmp_path: Path) -> None:
+    config, path = cached(dataset, tmp_path)
+    given = EncoderConfig(hidden=(8,), weights=path, cache_dir=tmp_path / "unused")
+    features = encode(config, dataset)[0].train.features
+    no_public = replace(dataset, pretrain=None)
+    encoded, head = encode(given, no_public)
+    assert np.array_equal(encoded.train.features, features)
+    assert head is not None
+    assert not (tmp_path / "unused").exists()
+    assert not encoded.preprocessing.held
+    assert "model.encoder.weights_public=true" in encoded.preprocessing.why
+    declared = EncoderConfig(hidden=(8,), weights=path, weights_public=True)
+    assert encode(declared, no_public)[0].preprocessing.held
+    with pytest.raises(DataError, match="these are not this encoder's weights"):
+        encode(EncoderConfig(hidden=(9,), weights=path), no_public)
+    tensors = load_file(path)
+    save_file({name: tensor for name, tensor in tensors.items() if name.startswith("conv")}, tmp_path / "conv.safetensors")
+    only_convolutions = EncoderConfig(weights=tmp_path / "conv.safetensors")
+    encoded, head = encode(only_convolutions, no_public)
+    assert np.array_equal(encoded.train.features, features)
+    assert head is None
+    with pytest.raises(DataMissing, match=r"none\.safetensors is not there: change model\.encoder\.weights"):
+        encode(EncoderConfig(weights=tmp_path / "none.safetensors"), dataset)
+
+
+def test_condition_e_fails_where_the_encoder_is_not_public(dataset: Dataset, config: EncoderConfig) -> None:
+    assert dataset.pretrain is not None
+    undeclared = replace(dataset.pretrain, public=np.zeros(len(dataset.pretrain), dtype=bool))
+    fact = encode(config, replace(dataset, pretrain=undeclared))[0].preprocessing
+    assert not fact.held
+    assert "dataset.pretrain_public=true" in fact.why
+    both = replace(dataset, train=replace(dataset.train, ids=np.r_[dataset.pretrain.ids[:1], dataset.train.ids[1:]]))
+    fact = encode(config, both)[0].preprocessing
+    assert not fact.held
+    assert f"private records such as '{dataset.pretrain.ids[0]}' also took part" in fact.why
+    already = replace(dataset, preprocessing=Fact(False, "means of private records"))
+    fact = encode(config, already)[0].preprocessing
+    assert not fact.held
+    assert fact.why.startswith("means of private records")
+
+
+def test_nothing_to_train_on(dataset: Dataset, tmp_path: Path, medmnist_file: Callable[..., Path]) -> None:
+    config = EncoderConfig(cache_dir=tmp_path / "cache")
+    with pytest.raises(DataError, match=r"no public records to train the encoder on: hold a class out"):
+        encode(config, replace(dataset, pretrain=None))
+    with pytest.raises(DataError, match=r"records have shape \(6,\); the convolutional encoder takes images"):
+        encode(config, Blobs(center=1.0, std=0.5, n_train=10).load())
+    assert dataset.pretrain is not None
+    one_class = dataset.pretrain.take(dataset.pretrain.labels == 1)
+    with pytest.raises(DataError, match="the public records have one class only"):
+        encode(config, replace(dataset, pretrain=one_class))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_several_classes(tmp_path: Path, medmnist_file: Callable[..., Path]) -> None:
+    source = MedMnist(name="octmnist", path=medmnist_file(), held_out=(3,), finetune_classes=(2, 3), keep={2: 0.3})
+    _, head = encode(EncoderConfig(epochs=1, hidden=(), cache_dir=tmp_path / "cache"), source.load())
+    assert head is not None
+    assert {name: tuple(tensor.shape) for name, tensor in head.items()} == {"weight.0": (3, 3200), "bias.0": (3,)}
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(ConfigError, match=r"model\.encoder\.channels"):
+        validate(EncoderConfig, {"channels": [16]}, "model.encoder")
+    with pytest.raises(ConfigError, match=r"model\.encoder\.epoch: unknown key; did you mean 'epochs'\?"):
+        validate(EncoderConfig, {"epoch": 2}, "model.encoder")
