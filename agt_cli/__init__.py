@@ -1,3 +1,9 @@
 """agt: certified private machine learning from the command line."""
 
+import os
+
 __version__ = "0.1.0"
+
+# Before anything loads OpenMP: PyTorch and Numba keep a pool of threads each, and by default an idle pool spins. On a
+# machine with other work to do, spinning pools made one training step ten times slower.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

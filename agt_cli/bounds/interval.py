@@ -62,7 +62,11 @@ class Interval:
 
     def magnitude(self) -> Tensor:
         """The largest absolute value in each element's interval; grows with the interval."""
-        return torch.maximum(self.lower.abs(), self.upper.abs())
+        return self.lower.abs() if self.is_point else torch.maximum(self.lower.abs(), self.upper.abs())
+
+    def reach(self) -> Tensor:
+        """The largest absolute value in each row (last axis), kept as an axis of length 1."""
+        return torch.maximum(self.upper.amax(dim=-1, keepdim=True), -self.lower.amin(dim=-1, keepdim=True))
 
     def __neg__(self) -> "Interval":
         return Interval(-self.upper, -self.lower)

@@ -128,10 +128,16 @@ def rules_for(head: nn.Sequential) -> tuple[Rule, ...]:
     """The rule of each layer, in order.
 
     Raises:
-        ConfigError: a layer has no rule, or a Flatten that is not plain ``nn.Flatten()`` in front.
+        ConfigError: a layer has no rule, two layers share a parameter (their gradients would have to be added), or a
+            Flatten that is not plain ``nn.Flatten()`` in front.
     """
     rules = []
-    for index, (name, layer) in enumerate(head.named_children()):
+    if len(list(head.parameters())) < len(list(head.named_parameters(remove_duplicate=False))):
+        raise ConfigError("model: two layers share a parameter, which no bound rule covers")
+    # Not named_children(), which names a layer used twice (a shared ReLU) only once.
+    for index, (name, layer) in enumerate(head._modules.items()):
+        if layer is None:
+            continue
         if type(layer) not in RULES:
             kind = type(layer).__name__
             raise ConfigError(f"model: no bound rule for layer {name} ({kind}){nearest(kind, [t.__name__ for t in RULES])}")

@@ -59,7 +59,7 @@ class Network:
                 linear with the outputs this loss needs.
         """
         rules = rules_for(head)
-        last = list(head.children())[-1] if rules else None
+        last = head[-1] if rules else None
         if not isinstance(last, nn.Linear):
             raise ConfigError("model: the last layer must be linear")
         outputs = last.out_features

@@ -48,9 +48,15 @@ class Rounding:
         """The widening for these k.
 
         Raises:
-            ConfigError: the dtype is too coarse for a k this large.
+            ConfigError: the dtype is too coarse for a k this large, or PyTorch was told to multiply float32 matrices at
+                reduced precision (TF32, bfloat16), which no bound here covers.
         """
         info = torch.finfo(dtype)
+        if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
+            raise ConfigError(
+                "training.dtype=float32: PyTorch is set to reduced-precision matrix products, which breaks the bounds: "
+                "call torch.set_float32_matmul_precision('highest'), or use float64"
+            )
         if 2 * (max(ks) + 1) * info.eps > 1e-3:
             raise ConfigError(f"training.dtype={str(dtype)[6:]} is too coarse for k = {max(ks)}: use float64")
         factor = torch.tensor([2.0 * (k + 1) for k in ks], dtype=dtype, device=device)
@@ -80,7 +86,7 @@ class Rounding:
         Returns:
             [K, rows, columns].
         """
-        size = (left.magnitude().amax(dim=-1, keepdim=True) * length) * weights[:, None, :]
+        size = (left.reach() * length) * weights[:, None, :]
         if bias is not None:
             size = size + bias[:, None, :]
         return size * (4 * (length + _OPERATIONS) * self.unit) + length * self.tiny

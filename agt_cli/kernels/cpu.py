@@ -17,18 +17,31 @@ from torch import Tensor
 
 from agt_cli.bounds.interval import Interval
 from agt_cli.kernels.contract import QUANTA, Extremes
-from agt_cli.kernels.reference import ReferenceKernel
+from agt_cli.kernels.reference import RUMP_ROUNDINGS, ReferenceKernel
 
 _FLUSH = 1 << 22  # records: 2^22 * 2^30 = 2^52
 _TILE_BYTES = 1 << 18  # a tile of x stays in a core's second-level cache
 _Q = float(QUANTA)
 _MAGIC = 1.5 * 2.0**52  # adding and subtracting it rounds to the nearest integer, ties to even
+_RUMP_SLACK = RUMP_ROUNDINGS * 2.0**-52
 _TOP = np.int32(QUANTA + 1)  # above every value
 
 
 @njit(inline="always")
 def _quantise(v):  # type: ignore[no-untyped-def]
     return (min(max(v, -_Q), _Q) + _MAGIC) - _MAGIC
+
+
+@njit(inline="always")
+def _corners(p, q, a, b, rump):  # type: ignore[no-untyped-def]
+    """Bounds on [p, q] * [a, b]: four corners, or midpoint-radius as in ``reference.outer``."""
+    if rump:
+        mid, rad, x_mid, x_rad = (p + q) / 2, (q - p) / 2, (a + b) / 2, (b - a) / 2
+        spread = abs(mid) * x_rad + rad * (abs(x_mid) + x_rad)
+        spread = spread + (max(abs(p), abs(q)) * max(abs(a), abs(b))) * _RUMP_SLACK
+        return mid * x_mid - spread, mid * x_mid + spread
+    c1, c2, c3, c4 = a * p, a * q, b * p, b * q
+    return min(min(c1, c2), min(c3, c4)), max(max(c1, c2), max(c3, c4))
 
 
 @njit(parallel=True, cache=True)
@@ -76,8 +89,8 @@ def _sum_nominal(d, x, reach, tile, threads, total):  # type: ignore[no-untyped-
 
 
 @njit(parallel=True, cache=True)
-def _sum_interval(lower, upper, x_lower, x_upper, outputs, tile, threads, low, high):  # type: ignore[no-untyped-def]
-    """The same for intervals x [K, n, in]: the least and greatest of four corner products; rows are (k, output)."""
+def _sum_interval(lower, upper, x_lower, x_upper, outputs, rump, tile, threads, low, high):  # type: ignore[no-untyped-def]
+    """The same for intervals x [K, n, in]; rows are (k, output)."""
     rows, n = lower.shape
     width = x_lower.shape[2]
     for thread in prange(threads):
@@ -85,13 +98,14 @@ def _sum_interval(lower, upper, x_lower, x_upper, outputs, tile, threads, low, h
             stop = min(n, start + tile)
             for r in range(rows * thread // threads, rows * (thread + 1) // threads):
                 out_low, out_high = low[r], high[r]
-                xl, xu = x_lower[r // outputs], x_upper[r // outputs]
+                k = r // outputs if len(x_lower) > 1 else 0
+                xl, xu = x_lower[k], x_upper[k]
                 for s in range(start, stop):
                     p, q = lower[r, s], upper[r, s]
                     for i in range(width):
-                        a, b, c, d = xl[s, i] * p, xl[s, i] * q, xu[s, i] * p, xu[s, i] * q
-                        out_low[i] += _quantise(min(min(a, b), min(c, d)))
-                        out_high[i] += _quantise(max(max(a, b), max(c, d)))
+                        least, greatest = _corners(p, q, xl[s, i], xu[s, i], rump)
+                        out_low[i] += _quantise(least)
+                        out_high[i] += _quantise(greatest)
 
 
 @njit(cache=True)
@@ -144,7 +158,10 @@ def _keep_least(values, n, count, kept, held, pool, sample):  # type: ignore[no-
     for s in range(n):
         pool[total] = values[s]
         total += values[s] < threshold
-    if total < count:  # the sample misled: take everything
+    below = total - held
+    for s in range(held):
+        below += kept[s] < threshold
+    if held < count and below < count:  # the sample misled, one left out may be among the least: take everything
         total = held
         for s in range(n):
             pool[total] = values[s]
@@ -163,7 +180,7 @@ def _keep_least(values, n, count, kept, held, pool, sample):  # type: ignore[no-
 
 
 @njit(parallel=True, cache=True)
-def _select(lower, upper, xl, xu, counts, outputs, capped, held, greatest, least):  # type: ignore[no-untyped-def]
+def _select(lower, upper, xl, xu, counts, outputs, capped, rump, held, greatest, least):  # type: ignore[no-untyped-def]
     """Merge a block into the kept extremes.
 
     lower, upper: [R, n] with rows (k, output). xl, xu: [1 or K, in, n]. counts: [K]. held: [R, in].
@@ -184,9 +201,9 @@ def _select(lower, upper, xl, xu, counts, outputs, capped, held, greatest, least
         for i in range(width):
             a, b = xl[source, i], xu[source, i]
             for s in range(n):
-                c1, c2, c3, c4 = a[s] * p[s], a[s] * q[s], b[s] * p[s], b[s] * q[s]
-                down[s] = np.int32(-_quantise(min(min(c1, c2), min(c3, c4))))
-                up[s] = np.int32(_quantise(max(max(c1, c2), max(c3, c4))))
+                lowest, highest = _corners(p[s], q[s], a[s], b[s], rump)
+                down[s] = np.int32(-_quantise(lowest))
+                up[s] = np.int32(_quantise(highest))
             if capped:
                 for s in range(n):
                     down[s] = min(down[s], np.int32(0))
@@ -197,7 +214,7 @@ def _select(lower, upper, xl, xu, counts, outputs, capped, held, greatest, least
 
 
 class CpuKernel:
-    """See ``contract.Kernel``. Rump's products of scalars are left to the reference kernel."""
+    """See ``contract.Kernel``. Biases are left to the reference kernel: they have nothing to multiply."""
 
     name = "cpu"
 
@@ -216,7 +233,7 @@ class CpuKernel:
         return total
 
     def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[Tensor, Tensor]:
-        if x is None or (product == "rump" and not x.is_point):
+        if x is None:
             return self.reference.bound_sum(d, x, product)
         ks, n, outputs = d.shape
         shape = (ks, outputs, x.shape[2])
@@ -230,15 +247,13 @@ class CpuKernel:
                 _sum_point(*rows, part, _reach(part), _tile(shape[2]), get_num_threads(), low, high)
             else:
                 parts = _array(x.lower[:, block]), _array(x.upper[:, block])
-                _sum_interval(*rows, *parts, outputs, _tile(2 * shape[2]), get_num_threads(), low, high)
+                _sum_interval(*rows, *parts, outputs, product == "rump", _tile(2 * shape[2]), get_num_threads(), low, high)
             lower += torch.from_numpy(low).to(torch.int64).view(shape)
             upper += torch.from_numpy(high).to(torch.int64).view(shape)
         return lower, upper
 
     def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
-        if product == "rump":
-            return self.reference.extremes(counts, shape, capped, product)
-        return CpuExtremes(counts, shape, capped)
+        return CpuExtremes(counts, shape, capped, product == "rump")
 
 
 @dataclass
@@ -248,6 +263,7 @@ class CpuExtremes:
     counts: Tensor
     shape: tuple[int, ...]
     capped: bool
+    rump: bool
     _held: np.ndarray = field(init=False)
     _greatest: np.ndarray = field(init=False)
     _least: np.ndarray = field(init=False)
@@ -260,6 +276,7 @@ class CpuExtremes:
 
     def update(self, d: Interval, x: Interval | None) -> None:
         rows = _rows(d.lower), _rows(d.upper)
+        rump = self.rump and x is not None and not x.is_point  # with a point both products are the same
         if x is None:
             factors = (np.ones((1, 1, d.shape[1])),) * 2
         elif x.is_point:
@@ -267,7 +284,7 @@ class CpuExtremes:
         else:
             factors = (_array(x.lower.mT), _array(x.upper.mT))
         counts = self.counts.numpy()
-        _select(*rows, *factors, counts, self.shape[0], self.capped, self._held, self._greatest, self._least)
+        _select(*rows, *factors, counts, self.shape[0], self.capped, rump, self._held, self._greatest, self._least)
 
     def result(self) -> tuple[Tensor, Tensor]:
         used = np.arange(self._least.shape[2]) < self._held[..., None]
@@ -288,7 +305,7 @@ def _rows(d: Tensor) -> np.ndarray:
 
 def _reach(x: np.ndarray) -> np.ndarray:
     """[n]: the largest |x| of each record."""
-    return np.abs(x).max(axis=1, initial=0.0)
+    return np.maximum(x.max(axis=1), -x.min(axis=1))
 
 
 def _tile(width: int) -> int:

@@ -10,6 +10,7 @@ from agt_cli.bounds.interval import Interval
 from agt_cli.kernels.contract import QUANTA, Extremes
 
 _BLOCK = 1 << 21  # elements of a [K, records, out, in] block
+RUMP_ROUNDINGS = 64  # in units of eps |d||x|: past every rounding of a midpoint-radius product
 
 
 def quantise(value: Tensor) -> Tensor:
@@ -40,7 +41,7 @@ def _rump(a: Interval, b: Interval) -> tuple[Tensor, Tensor]:
     a_rad, b_rad = (a.upper - a.lower) / 2, (b.upper - b.lower) / 2
     centre = a_mid * b_mid
     spread = a_mid.abs() * b_rad + a_rad * (b_mid.abs() + b_rad)
-    spread = spread + (a.magnitude() * b.magnitude()) * (64 * torch.finfo(spread.dtype).eps)
+    spread = spread + (a.magnitude() * b.magnitude()) * (RUMP_ROUNDINGS * torch.finfo(spread.dtype).eps)
     return centre - spread, centre + spread
 
 

@@ -95,15 +95,15 @@ def train(
         ConfigError: an unsupported layer, loss, batch, unit or public record for this relation; no GPU when asked for.
         UnsoundError: a bound became NaN, infinite or inverted.
     """
-    run = _Run(head, classes, records, declared_size, training, relation, ks, compute, on_progress)
+    run = Run(head, classes, records, declared_size, training, relation, ks, compute, on_progress)
     with torch.no_grad():
         for step, rows in enumerate(run.plan.batches(records.units)):
             run.step(step, rows)
     return run.result()
 
 
-class _Run:
-    """One run's state. Split from ``train`` so that a step can be timed and tested on its own."""
+class Run:
+    """One run in progress: ``train`` takes its steps one after another; a benchmark or a test takes one alone."""
 
     def __init__(
         self,

@@ -23,6 +23,8 @@ Formal guarantees
     paper_privacy: the mean over the actual batch; for r >= b it is anything in [-gamma, gamma]. Unsound if public records
     share the batch, so those are refused.
     paper_unlearning: the mean over what is left; for r >= b that may be one record, or none (mean 0).
+    The papers' divisor is b, b - r for bounds and the neighbour's own size for its nominal run. Sums of up to 2^23 rows are
+    exact in float64, hence so is the comparison of their means.
 """
 
 from dataclasses import dataclass
@@ -94,11 +96,12 @@ class Relation:
         upper = sums.upper if sums.least is None else sums.upper - sums.least
         if self.adds:
             lower, upper = lower - r * QUANTA, upper + r * QUANTA
-        quantum = clip / QUANTA
         if not self.mean:
-            return lower * quantum / normalizer, upper * quantum / normalizer
-        left = torch.full_like(r, batch) if self.adds else (batch - r).clamp(min=1)
-        lower, upper = lower * quantum / left.clamp(min=1), upper * quantum / left.clamp(min=1)
+            divisor = torch.full_like(r, normalizer, dtype=torch.float64)
+            return _divide(lower, divisor, clip), _divide(upper, divisor, clip)
+        left = torch.full_like(r, batch) if self.adds else batch - r
+        divisor = left.clamp(min=1).double()
+        lower, upper = _divide(lower, divisor, clip), _divide(upper, divisor, clip)
         emptied = r >= max(batch, 1)
         if self.adds:
             return torch.where(emptied, -clip, lower), torch.where(emptied, clip, upper)
@@ -106,7 +109,18 @@ class Relation:
 
     def nominal_direction(self, total: Tensor, batch: int, normalizer: float, clip: float) -> Tensor:
         """The descent direction of the actual batch, float64: the same operations in the same order."""
-        return total * (clip / QUANTA) / (max(batch, 1) if self.mean else normalizer)
+        divisor = total.new_tensor(max(batch, 1) if self.mean else normalizer, dtype=torch.float64)
+        return _divide(total, divisor, clip)
+
+
+def _divide(total: Tensor, divisor: Tensor, clip: float) -> Tensor:
+    """total quanta / divisor, in units of the gradient, float64.
+
+    The quotient is taken first, of two exact numbers: correctly rounded, it grows with the fraction itself, so that means
+    over batches of different sizes compare as they should; scaled first, equal means could differ in the last bit. The
+    divisor is a tensor because a GPU multiplies by the reciprocal of a plain number.
+    """
+    return total.double() / divisor * (clip / QUANTA)
 
 
 _PRIVACY = "up to k records removed and, at the same time, up to k added"

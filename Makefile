@@ -1,0 +1,69 @@
+# make run    install into .venv, train and certify the embedded default, say where the figures are
+# make test   the same environment with the test tools: lint, types, tests
+# make smoke  short train + certify runs on the two embedded datasets, from the source tree
+# make wheel  build the wheel and use it from outside the source tree
+#
+# Needs Python >= 3.11 and nothing else. pip takes the torch build that the package index offers (on Linux with CUDA);
+# for the smaller CPU build:  make run TORCH_INDEX=https://download.pytorch.org/whl/cpu
+# Other settings for the run:  make run SETTINGS="dataset=digits model=linear"
+
+VENV ?= .venv
+TORCH_INDEX ?=
+SETTINGS ?=
+RECENT = import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3 python,\
+    $(shell $(name) -c '$(RECENT)' 2>/dev/null && echo $(name))))
+PIP = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet
+AGT = $(VENV)/bin/agt
+LATEST = $$(ls -dt outputs/train/*/ | head -n 1)
+
+.DEFAULT_GOAL := run
+.PHONY: run test lint types smoke wheel clean
+
+run: $(VENV)/.installed
+	$(AGT) train $(SETTINGS)
+	$(AGT) certify run=$(LATEST)
+
+test: lint types
+	$(VENV)/bin/python -m pytest
+
+lint: $(VENV)/.tools
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+types: $(VENV)/.tools
+	$(VENV)/bin/mypy
+
+smoke: $(VENV)/.installed
+	$(AGT) -q train kgrid.max=5 && $(AGT) -q certify run=$(LATEST) map_resolution=40
+	$(AGT) -q train experiment=digits kgrid.max=5 && $(AGT) -q certify run=$(LATEST)
+
+# The wheel goes into a folder of its own, in front of the source tree's installation, whose dependencies it uses.
+wheel: $(VENV)/.tools
+	rm -rf dist .wheel-check && mkdir -p .wheel-check/work
+	$(VENV)/bin/python -m build --wheel --outdir dist . > .wheel-check/build.log
+	$(PIP) --no-deps --target .wheel-check/lib dist/*.whl
+	cd .wheel-check/work && export PYTHONPATH=$(CURDIR)/.wheel-check/lib PYTHONSAFEPATH=1 && \
+	  run="$(abspath $(VENV))/bin/python -m agt_cli -q" && \
+	  $(abspath $(VENV))/bin/python -c 'import agt_cli; assert ".wheel-check" in agt_cli.__file__, agt_cli.__file__' && \
+	  $$run train kgrid.max=2 && $$run certify run=$(LATEST) map_resolution=0
+
+# torch first, so that TORCH_INDEX decides its build and nothing later replaces it. medmnist declares torchvision, of which
+# nothing here is used and whose wheels break on a CPU torch: hence --no-deps.
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) --constraint constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
+	$(PIP) --constraint constraints.txt --editable .
+	$(PIP) --no-deps medmnist
+	touch $@
+
+$(VENV)/.tools: $(VENV)/.installed
+	$(PIP) --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: none of python3.11, python3.12, python3.13," \
+	  "python3, python is; name one with make PYTHON=/path/to/python" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+clean:
+	rm -rf $(VENV) dist build .wheel-check .mypy_cache .pytest_cache .ruff_cache .hypothesis

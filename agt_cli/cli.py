@@ -1,0 +1,232 @@
+"""The dispatcher: picks the command, then hands the rest of the command line to Hydra's own entry point.
+
+So overrides, ``-m`` sweeps, launchers, ``--cfg job`` and completion work as in any Hydra application. What Hydra or a
+command raises comes back here and becomes a message and an exit code. Help imports neither Hydra nor torch.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import agt_cli
+from agt_cli import usage
+from agt_cli.errors import AgtError, ConfigError, nearest
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from agt_cli.report.console import Console
+
+INTERRUPTED = 130
+VERBOSITY = {"-q": "quiet", "--quiet": "quiet", "-v": "verbose", "--verbose": "verbose", "--json": "json"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line.
+
+    Args:
+        arguments: without the program's name; None: the process's own.
+
+    Returns:
+        The exit code (errors.py).
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    flags = {VERBOSITY[word]: True for word in arguments if word in VERBOSITY}
+    words = [word for word in arguments if word not in VERBOSITY]
+    if "--version" in words:
+        print(f"agt {agt_cli.__version__}")
+        return 0
+    if not words or words[0] in ("-h", "--help"):
+        print(usage.overview())
+        return 0 if words else ConfigError.exit_code
+    name, rest = words[0], words[1:]
+    if name in usage.COMMANDS and {"-h", "--help"} & set(rest):
+        print(usage.command_help(name))
+        return 0
+    from agt_cli.report.console import Console
+
+    return _dispatch(name, rest, Console(**flags))
+
+
+def _dispatch(name: str, rest: list[str], console: "Console") -> int:
+    jobs = Jobs()
+    try:
+        if name not in usage.COMMANDS:
+            raise ConfigError(f"unknown command '{name}'{nearest(name, usage.COMMANDS)}; agt --help says more")
+        _check_flags(rest)
+        _run_hydra(name, rest, console, jobs)
+        if jobs.error:
+            raise jobs.error
+    except KeyboardInterrupt:
+        return _fail(console, "interrupted", INTERRUPTED)
+    except BrokenPipeError:  # whoever read our output stopped reading; nothing can be said there any more
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        return AgtError.exit_code
+    except Exception as error:
+        return _explain(console, error, name, rest, jobs)
+    jobs.emit(name, console)
+    return 0
+
+
+def _explain(console: "Console", error: Exception, name: str, rest: list[str], jobs: "Jobs") -> int:
+    known = _known(error, name, rest)
+    if known is None and console.verbose:
+        import traceback
+
+        traceback.print_exception(error)
+    code = known.exit_code if known else AgtError.exit_code
+    if jobs.failed:
+        return _fail(console, f"{jobs.failed} of {len(jobs.done)} jobs failed", code, {"jobs": jobs.done})
+    return _fail(console, _words(known, error), code)
+
+
+def _known(error: Exception, name: str, rest: Sequence[str]) -> AgtError | None:
+    from agt_cli.mistakes import explain
+
+    config = usage.COMMANDS[name].config if name in usage.COMMANDS else ""
+    return explain(error, config, [word for word in rest if not word.startswith("-")])
+
+
+def _words(known: AgtError | None, error: Exception) -> str:
+    if known:
+        return str(known)
+    return f"{type(error).__name__}: {error} (this is a bug in agt; run again with -v for the traceback)"
+
+
+def _fail(console: "Console", text: str, code: int, more: dict[str, Any] | None = None) -> int:
+    console.error(text)
+    console.emit({"error": text, "exit_code": code, **(more or {})})
+    return code
+
+
+def _check_flags(rest: Sequence[str]) -> None:
+    """Refuse an option that Hydra does not know, before it prints a usage text that is not ours."""
+    from hydra._internal.utils import get_args_parser
+
+    parser = get_args_parser()
+
+    def refuse(message: str) -> NoReturn:
+        unknown = next((word for word in message.split() if word.startswith("-")), "")
+        known = [flag for flag in (*parser._option_string_actions, *VERBOSITY) if flag.startswith("--")]
+        raise ConfigError(f"{message}{nearest(unknown, known) if 'unrecognized' in message else ''}")
+
+    parser.error = refuse  # type: ignore[method-assign]
+    parser.parse_args(list(rest))
+
+
+def _run_hydra(name: str, rest: list[str], console: "Console", jobs: "Jobs") -> None:
+    import hydra
+
+    command = usage.COMMANDS[name]
+
+    def job(config: "DictConfig") -> Any:
+        return _job(name, config, console, jobs)
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises what happened instead of printing it and exiting
+    entry = hydra.main(version_base="1.3", config_path=str(usage.config_dir()), config_name=command.config)(job)
+    with _command_line([f"agt {name}", *rest]):
+        entry()
+
+
+@contextmanager
+def _command_line(arguments: list[str]) -> Iterator[None]:
+    """Hydra reads sys.argv."""
+    saved, sys.argv = sys.argv, arguments
+    try:
+        yield
+    finally:
+        sys.argv = saved
+
+
+@dataclass
+class Jobs:
+    """What happened in this process's jobs: one, or those of a sweep.
+
+    Jobs that a launcher runs in other processes leave their records, and are not listed here.
+    """
+
+    sweep: bool = False
+    done: list[dict[str, Any]] = field(default_factory=list)
+    error: Exception | None = None
+
+    @property
+    def failed(self) -> int:
+        """How many jobs ended with an error."""
+        return sum("error" in job for job in self.done)
+
+    def emit(self, command: str, console: "Console") -> None:
+        """The object of --json: the job's own, or the list of a sweep's."""
+        if self.sweep:
+            console.emit({"command": command, "jobs": self.done, "exit_code": 0})
+        elif self.done:
+            console.emit({**self.done[0], "exit_code": 0})
+
+
+def _job(name: str, config: "DictConfig", console: "Console", jobs: Jobs) -> Any:
+    """One job: configuration in, run record out. A sweep goes on after a job that fails, and reports it at once."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    hydra = HydraConfig.get()
+    folder = Path(os.path.relpath(hydra.runtime.output_dir))
+    jobs.sweep = hydra.mode == RunMode.MULTIRUN
+    label = f"job {hydra.job.num} ({' '.join(hydra.overrides.task)})" if jobs.sweep else ""
+    if jobs.sweep:
+        console.note(f"-- {label}")
+    try:
+        result = _run_task(name, config, folder, console, jobs.sweep)
+    except Exception as error:
+        if not jobs.sweep:
+            jobs.error = error  # raised once Hydra has returned, so that Hydra adds no line of its own
+            return None
+        text = _words(_known(error, name, ()), error)
+        jobs.done.append({"command": name, "run": str(folder), "error": text})
+        console.error(f"{label}: {text}")
+        raise
+    jobs.done.append(result)
+    return None
+
+
+def _run_task(name: str, config: "DictConfig", folder: Path, console: "Console", sweep: bool) -> dict[str, Any]:
+    """Validate everything, then run the task in its record.
+
+    A single run that never started leaves no folder; a sweep's job always leaves a record, which says why it failed.
+    """
+    from agt_cli.report.record import RunRecord
+
+    task = import_module(usage.COMMANDS[name].module)
+    with ExitStack() as stack:
+        try:
+            plain = _plain(config)
+            record = RunRecord(folder, name, plain)
+            if sweep:
+                stack.enter_context(record)
+            settings = task.configure(plain)
+            if not sweep:
+                stack.enter_context(record)
+        except AgtError:
+            with suppress(OSError):
+                folder.rmdir()  # only if Hydra made it and nothing is in it
+            raise
+        result: dict[str, Any] = task.run(settings, record, console)
+    return {"command": name, "run": str(folder), **result}
+
+
+def _plain(config: "DictConfig") -> dict[str, Any]:
+    """The configuration as plain containers, interpolations resolved.
+
+    Raises:
+        ConfigError: a required value (???) was not given.
+    """
+    from omegaconf import OmegaConf
+
+    missing = sorted(OmegaConf.missing_keys(config))
+    if missing:
+        raise ConfigError(f"{missing[0]}: a value is required; give {missing[0]}=VALUE")
+    plain = OmegaConf.to_container(config, resolve=True)
+    return {str(key): value for key, value in plain.items()} if isinstance(plain, dict) else {}

@@ -1,0 +1,131 @@
+"""What a command says: results on stdout, everything else on stderr, and with --json one object alone on stdout."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Console as Rich
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+Report = Callable[[int, int, int, int], None]
+"""Called with step, steps, done, total; done and total in whatever unit of work the caller counts."""
+
+
+@dataclass(frozen=True)
+class Console:
+    """Where a command's words go.
+
+    Attributes:
+        json: nothing but one JSON object goes to stdout.
+        quiet: no progress, no hints.
+        verbose: tracebacks for bugs.
+    """
+
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+    def note(self, text: str) -> None:
+        """A line for a person, on stderr."""
+        if not self.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    def say(self, text: str) -> None:
+        """A line of the result, on stdout."""
+        if not self.json:
+            print(text, flush=True)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table of the result, on stdout; numbers right-aligned."""
+        if self.json:
+            return
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
+        for position, column in enumerate(columns):
+            numeric = all(_is_number(row[position]) for row in rows)
+            table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        # Not cut to 80 columns where nobody's terminal sets the width.
+        Rich(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False).print(table)
+
+    def emit(self, value: dict[str, Any]) -> None:
+        """The one object of --json."""
+        if self.json:
+            print(json.dumps(value, default=str), flush=True)
+
+    def error(self, text: str) -> None:
+        """An error, on stderr."""
+        print(f"agt: error: {text}", file=sys.stderr, flush=True)
+
+    @contextmanager
+    def progress(self, label: str, unit: str = "step") -> Iterator[Report]:
+        """Progress on stderr: a live bar on a terminal, a line now and then elsewhere, nothing if quiet.
+
+        Args:
+            label: what is going on.
+            unit: what a step is.
+        """
+        if self.quiet:
+            yield lambda step, steps, done, total: None
+        elif sys.stderr.isatty():
+            with _bar() as bar:
+                task = bar.add_task(label, total=None, steps="")
+                yield lambda step, steps, done, total: bar.update(
+                    task, completed=done, total=total, steps=_of(unit, step, steps)
+                )
+        else:
+            yield _Lines(label, unit)
+
+
+def _bar() -> Progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[steps]}"),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=Rich(stderr=True), transient=True)
+
+
+class _Lines:
+    """Progress as sparse lines: at each tenth of the work, and at most one in five seconds."""
+
+    interval = 5.0
+
+    def __init__(self, label: str, unit: str) -> None:
+        self.label, self.unit = label, unit
+        self.start = self.last = time.monotonic()
+        self.tenth = 0
+
+    def __call__(self, step: int, steps: int, done: int, total: int) -> None:
+        now, tenth = time.monotonic(), 10 * done // max(total, 1)
+        if tenth <= self.tenth or now - self.last < self.interval:
+            return
+        self.tenth, self.last = tenth, now
+        left = (now - self.start) * (total - done) / max(done, 1)
+        where = _of(self.unit, step, steps)
+        print(f"{self.label}: {10 * tenth} %, {where}, about {left:.0f} s left", file=sys.stderr, flush=True)
+
+
+def _of(what: str, part: int, whole: int) -> str:
+    return f"{what} {part}/{whole}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text.rstrip("%"))
+    except ValueError:
+        return text in ("", "-")
+    return True
+
+
+def show(number: float | None, digits: int = 3) -> str:
+    """A number for a table; '-' where there is none."""
+    return "-" if number is None or number != number else f"{number:.{digits}f}"

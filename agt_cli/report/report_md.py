@@ -1,0 +1,164 @@
+"""report.md: what was done, what came out, what one k counts, and what the certificates can and cannot carry."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from agt_cli.certificates.box import Certificates
+from agt_cli.certificates.conditions import Condition
+from agt_cli.data.dataset import Dataset
+from agt_cli.report.console import show
+from agt_cli.report.record import FinishedRun, RunRecord, to_yaml
+from agt_cli.schema import RelationConfig
+from agt_cli.training.relations import RELATIONS
+
+OWNER_ONLY = (
+    "For the data owner only: stable distances, logits, boxes and which predictions are certified depend on the private "
+    "data. Publishing them, or answering only certified queries, is not private."
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a table or figure is about.
+
+    Attributes:
+        dataset: its name; a synthetic one says so.
+        classes: the names of its classes.
+        queries: which queries, in words.
+        relation: the neighbour relation.
+        certificates: of the queries.
+        labelled: every query has a label, so accuracies are known.
+        conditions: a-g, held or not.
+    """
+
+    dataset: str
+    classes: tuple[str, ...]
+    queries: str
+    relation: RelationConfig
+    certificates: Certificates
+    labelled: bool
+    conditions: tuple[Condition, ...]
+
+    @property
+    def ball(self) -> str:
+        """What one k counts, in words."""
+        return ball(self.relation)
+
+    @property
+    def guarantee(self) -> str:
+        """Whether a privacy guarantee can rest on these certificates."""
+        return guarantee(self.conditions)
+
+
+def ball(relation: RelationConfig) -> str:
+    """What one k counts under a relation."""
+    words = RELATIONS[relation.name].ball
+    if relation.unit_rows > 1:
+        words = words.replace("records", f"units of up to {relation.unit_rows} records")
+    return words
+
+
+def guarantee(conditions: Sequence[Condition]) -> str:
+    """One sentence: can these certificates carry a privacy guarantee?"""
+    failed = [condition.letter for condition in conditions if not condition.held]
+    if not failed:
+        return (
+            "All conditions held: these certificates can carry a privacy guarantee, "
+            "through a release mechanism calibrated to the stable distance."
+        )
+    verb = "does" if len(failed) == 1 else "do"
+    which = f"condition{'' if len(failed) == 1 else 's'} {', '.join(failed)}"
+    return f"These certificates cannot carry a privacy guarantee: {which} {verb} not hold."
+
+
+def train_report(record: RunRecord, dataset: Dataset, relation: RelationConfig, conditions: tuple[Condition, ...]) -> str:
+    """report.md of a training run."""
+    metrics = [(name, show(value) if isinstance(value, float) else str(value)) for name, value in record.metrics.items()]
+    parts = [
+        f"# Training with bounds: {dataset.name}",
+        f"Trained on {len(dataset.train)} records, with bounds on the parameters for k up to {record.metrics['k_max']}.",
+        *_counts(relation),
+        "## Results",
+        _table(("metric", "value"), metrics),
+        *_conditions(conditions),
+        "## Setting",
+        _setting(record.config),
+        "## Next",
+        f"    agt certify run={record.folder}",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def certify_report(
+    record: RunRecord, subject: Subject, table: pd.DataFrame, least: pd.DataFrame, trained: FinishedRun
+) -> str:
+    """report.md of a certification run.
+
+    Args:
+        table: per k, as in tables/certified.csv.
+        least: the least stable records.
+        trained: the run that was certified.
+    """
+    rows = [(str(int(row["k"])), *(show(row[name]) for name in table.columns[1:])) for _, row in table.iterrows()]
+    few = rows if len(rows) <= 24 else [row for row in rows if int(row[0]) in _round_ks(table)]
+    parts = [
+        f"# Certified predictions: {subject.dataset}",
+        f"{len(subject.certificates.prediction)} {subject.queries}, certified against the run `{trained.folder}`.",
+        OWNER_ONLY,
+        *_counts(subject.relation),
+        "## Results",
+        _table(tuple(name.replace("_", " ") for name in table.columns), few),
+        "A query is certified at k if every dataset that k counts trains a model that gives it the same label. Its "
+        "stable distance is the largest k up to which it is certified throughout. Worst-case accuracy: certified and "
+        "right; best-case accuracy: all but certified and wrong. Every k: `tables/certified.csv`.",
+        *_figures(record, subject),
+        *_conditions(subject.conditions),
+        "## Least stable records",
+        f"{OWNER_ONLY} Every query: `certificates.parquet`.",
+        _table(tuple(least.columns), [tuple(map(str, row)) for row in least.itertuples(index=False)]),
+        "## Setting of the training run",
+        _setting(trained.config),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _round_ks(table: pd.DataFrame) -> set[int]:
+    ks = [int(k) for k in table["k"]]
+    step = max(1, ks[-1] // 10)
+    return {ks[0], 1, 2, 5, ks[-1], *range(0, ks[-1], step)}
+
+
+def _counts(relation: RelationConfig) -> list[str]:
+    text = f"Neighbour relation `{relation.name}`: k counts **{ball(relation)}**."
+    if relation.name == "paper_privacy":
+        text += " So `paper_privacy` at k compares with `add_remove` at 2k, never at k."
+    if not RELATIONS[relation.name].symmetric:
+        text += " It speaks about deletions: for unlearning, not for privacy."
+    return ["## What k counts", text]
+
+
+def _figures(record: RunRecord, subject: Subject) -> list[str]:
+    captions = {
+        "certified_fraction": f"Certified fraction against k ({subject.ball}).",
+        "plane_map": "Regions of equal stable distance, the decision line and the training points.",
+        "stable_distances": "How many queries have which stable distance.",
+    }
+    found = [(name, text) for name, text in captions.items() if (record.folder / f"figures/{name}.png").exists()]
+    return ["## Figures", *(f"![{text}](figures/{name}.png)\n\n*{subject.dataset}. {text}*" for name, text in found)]
+
+
+def _conditions(conditions: Sequence[Condition]) -> list[str]:
+    rows = [(c.letter, c.name, "yes" if c.held else "**no**", c.why) for c in conditions]
+    return ["## Can a privacy guarantee rest on this?", guarantee(conditions), _table(("", "asks", "held", "why"), rows)]
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _setting(config: Mapping[str, Any]) -> str:
+    return f"```yaml\n{to_yaml(config).rstrip()}\n```"

@@ -1,0 +1,235 @@
+"""agt certify: a finished training run -> stable distances of queries -> tables, figures, report."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+from pydantic.dataclasses import dataclass as validated
+
+from agt_cli.certificates.box import Certificates, certify
+from agt_cli.certificates.conditions import assess
+from agt_cli.data.dataset import UNLABELLED, DataError, Dataset, Records
+from agt_cli.errors import ConfigError
+from agt_cli.kernels.select import pick_device
+from agt_cli.models.encoder import encode_queries
+from agt_cli.report import figures
+from agt_cli.report.console import Console, show
+from agt_cli.report.record import FinishedRun, RunRecord, open_run
+from agt_cli.report.report_md import Subject, certify_report
+from agt_cli.schema import STRICT, ComputeConfig, validate
+from agt_cli.tasks.prepare import Prepared, Settings, nominal_margins, only_keys, prepare, settings_of
+from agt_cli.training.agt import Progress, Trained
+from agt_cli.training.batches import BatchPlan
+
+HANDFUL = (0, 1, 5, 10, 20, 50, 100, 200, 500, 1000)
+LEAST_STABLE = 20
+
+
+@validated(frozen=True, config=STRICT)
+class Request:
+    """What is asked for, beside the run itself: queries, and how fine a map."""
+
+    run: str
+    inputs: str | None = None
+    map_resolution: Annotated[int, Field(ge=0, le=1000)] = 160
+
+
+@dataclass(frozen=True)
+class Job:
+    """A valid request and the finished run it is about."""
+
+    request: Request
+    finished: FinishedRun
+    settings: Settings
+    compute: ComputeConfig
+
+
+def configure(config: Mapping[str, Any]) -> Job:
+    """Validate the request and the run it names, before any data is read."""
+    only_keys(config, ("run", "inputs", "map_resolution", "compute", "output_dir"))
+    compute = validate(ComputeConfig, config.get("compute"), "compute")
+    pick_device(compute)
+    asked = {key: config.get(key) for key in ("run", "inputs", "map_resolution")}
+    for key in ("run", "inputs"):
+        asked[key] = None if asked[key] is None else str(asked[key])
+    request = validate(Request, asked, "certify")
+    finished = open_run(Path(request.run), "train")
+    return Job(request, finished, settings_of(finished.config), compute)
+
+
+def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
+    """Certify the queries and write the record."""
+    prepared = prepare(job.settings, console)
+    _check_unchanged(job.finished, prepared)
+    trained = _trained(job, prepared)
+    queries = _queries(job, prepared)
+    dataset, settings = prepared.dataset, job.settings
+    record.environment(data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name)
+    record.environment(trained_run=str(job.finished.folder), inputs=job.request.inputs)
+    started = time.perf_counter()
+    certificates = _certify(job, prepared, trained, console)(queries.features, "certifying")
+    seconds = time.perf_counter() - started
+    labels = queries.labels if bool((queries.labels != UNLABELLED).all()) else None
+    table = pd.DataFrame(certificates.table(labels))
+    conditions = assess(dataset, settings.kgrid, settings.relation, settings.training, trained.plan)
+    labelled = labels is not None
+    subject = Subject(dataset.name, dataset.classes, _where(job), settings.relation, certificates, labelled, conditions)
+
+    least = _write_tables(record, dataset, queries, certificates, table)
+    record.conditions(conditions)
+    record.add_metrics(**_metrics(table, certificates), n_queries=len(queries), seconds_certifying=round(seconds, 4))
+    _draw(job, record, prepared, trained, subject, table, labels, console)
+    record.write("report.md", certify_report(record, subject, table, least, job.finished).encode())
+    _say(record, subject, table, console)
+    return {"metrics": record.metrics, "table": table.to_dict("records"), "trained_run": str(job.finished.folder)}
+
+
+def _check_unchanged(finished: FinishedRun, prepared: Prepared) -> None:
+    """Certificates are about the data that was trained on, and no other."""
+    now = {"data_digest": prepared.loaded.digest, "features_digest": prepared.dataset.digest}
+    for key, what in (("data_digest", "data"), ("features_digest", "encoder's features")):
+        then = finished.environment.get(key)
+        if then != now[key]:
+            raise ConfigError(
+                f"run={finished.folder}: the {what} changed between train and certify (digest {then} then, "
+                f"{now[key]} now): restore what was trained on, or train again"
+            )
+
+
+def _trained(job: Job, prepared: Prepared) -> Trained:
+    ks = job.settings.kgrid.ks
+    like = {name: tensor.detach() for name, tensor in prepared.head.state_dict().items()}
+    nominal, lower, upper = job.finished.boxes(ks, like)
+    dataset, training = prepared.dataset, job.settings.training
+    plan = BatchPlan.of(training.batch, training.epochs, dataset.declared_size, len(dataset.train))
+    return Trained(ks, nominal, lower, upper, plan)
+
+
+def _queries(job: Job, prepared: Prepared) -> Records:
+    if job.request.inputs is None:
+        return prepared.dataset.test
+    queries = job.settings.source.load_queries(Path(job.request.inputs))
+    if not len(queries):
+        raise DataError(f"inputs={job.request.inputs}: holds no queries")
+    encoder = job.settings.model.encoder
+    return queries if encoder is None else encode_queries(encoder, prepared.loaded, queries)
+
+
+def _certify(job: Job, prepared: Prepared, trained: Trained, console: Console) -> Callable[[np.ndarray, str], Certificates]:
+    """A function from features (and a label for its progress) to their certificates."""
+
+    def of(features: np.ndarray, label: str) -> Certificates:
+        with console.progress(label, "query") as report:
+
+            def on_progress(at: Progress) -> None:
+                report(at.step, at.steps, at.done, at.total)
+
+            return certify(
+                prepared.head,
+                prepared.classes,
+                trained,
+                features,
+                job.settings.relation.name,
+                job.settings.training,
+                job.compute,
+                on_progress,
+            )
+
+    return of
+
+
+def _write_tables(
+    record: RunRecord, dataset: Dataset, queries: Records, certificates: Certificates, table: pd.DataFrame
+) -> pd.DataFrame:
+    """Write every table; returns the least stable records."""
+    names = np.array([*dataset.classes, ""], dtype=object)  # UNLABELLED (-1) is the last: no label
+    each = pd.DataFrame(
+        {
+            "record_id": queries.ids.astype(str),
+            "label": names[queries.labels],
+            "prediction": names[certificates.prediction],
+            "stable_distance": certificates.stable_distance,
+        }
+    )
+    record.parquet("certificates", each)
+    record.table("certified", table)
+    least = each.sort_values("stable_distance", kind="stable").head(LEAST_STABLE)
+    record.table("least_stable", least)
+    return least
+
+
+def _metrics(table: pd.DataFrame, certificates: Certificates) -> dict[str, float | int | str]:
+    """Flat numbers: stable distances in brief, and each column of the table at a handful of k."""
+    stable = certificates.stable_distance
+    metrics: dict[str, float | int | str] = {
+        "stable_distance_median": float(np.median(stable)),
+        "stable_distance_mean": float(stable.mean()),
+        "relation": certificates.relation,
+        "k_max": certificates.ks[-1],
+    }
+    if "nominal_accuracy" in table:
+        metrics["accuracy"] = float(table["nominal_accuracy"].iloc[0])
+    for _, row in _handful(table).iterrows():
+        for name in table.columns.intersection(["certified_fraction", "worst_accuracy", "best_accuracy"]):
+            metrics[f"{name}_k{int(row['k'])}"] = float(row[name])
+    return metrics
+
+
+def _handful(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows worth printing: round values of k, the first and the last."""
+    ends = [table["k"].min(), table["k"].max()]
+    return table[table["k"].isin([*HANDFUL, *ends])]
+
+
+def _draw(
+    job: Job,
+    record: RunRecord,
+    prepared: Prepared,
+    trained: Trained,
+    subject: Subject,
+    table: pd.DataFrame,
+    labels: np.ndarray | None,
+    console: Console,
+) -> None:
+    figures.curve(record, subject, table)
+    figures.histogram(record, subject, labels)
+    plane, resolution = prepared.dataset.plane, job.request.map_resolution
+    if plane is None or not resolution:
+        return
+    grid = figures.Grid.around(plane.points, resolution)
+    features = plane.lift(grid.points).astype(prepared.dataset.train.features.dtype)
+    shown = _at(trained, figures.map_levels(trained.ks))
+    certificates = _certify(job, prepared, shown, console)(features, "map of the plane")
+    margins = nominal_margins(prepared, job.settings, trained.nominal, features)
+    figures.plane_map(record, subject, grid, certificates, margins, plane.points, prepared.dataset.train.labels)
+
+
+def _at(trained: Trained, ks: tuple[int, ...]) -> Trained:
+    """The boxes of some k of the grid."""
+    rows = [trained.ks.index(k) for k in ks]
+    lower, upper = ({n: t[rows] for n, t in end.items()} for end in (trained.lower, trained.upper))
+    return Trained(ks, trained.nominal, lower, upper, trained.plan)
+
+
+def _where(job: Job) -> str:
+    return "test records" if job.request.inputs is None else f"queries of {Path(job.request.inputs).name}"
+
+
+def _say(record: RunRecord, subject: Subject, table: pd.DataFrame, console: Console) -> None:
+    columns = [column for column in table.columns if column != "k"]
+    console.table(
+        f"{subject.dataset}, {subject.queries}: certified against {subject.relation.name}; k counts {subject.ball}",
+        ("k", *(column.replace("_", " ") for column in columns)),
+        [(str(int(row["k"])), *(show(row[column]) for column in columns)) for _, row in _handful(table).iterrows()],
+    )
+    console.say(f"median stable distance: {float(record.metrics['stable_distance_median']):g}")
+    console.say(f"run folder: {record.folder}")
+    for name in sorted((record.folder / "figures").glob("*.png")):
+        console.note(f"figure: {name}")
+    console.note(f"report: {record.folder / 'report.md'}")
+    console.note(subject.guarantee)

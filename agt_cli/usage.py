@@ -1,0 +1,133 @@
+"""Commands and their help. Nothing here imports torch, Hydra or a task, so that help is immediate."""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import agt_cli
+
+DESCRIPTION = "Certified private machine learning: train with bounds, certify predictions."
+FLAGS = (
+    ("--json", "one JSON object on stdout, and nothing else there"),
+    ("-q", "no progress and no hints"),
+    ("-v", "tracebacks for failures that are bugs"),
+    ("--version", "print the version"),
+    ("-h, --help", "this help; after a command, the command's"),
+)
+HYDRA = (
+    ("KEY=VALUE", "change a setting: agt train training.lr=0.5 kgrid.max=20"),
+    ("GROUP=NAME", "choose a file of a group: agt train dataset=digits"),
+    ("-m, --multirun", "run every combination of comma-separated values: agt train -m training.seed=0,1,2"),
+    ("--cfg job", "print the composed configuration instead of running"),
+    ("--info, --hydra-help", "Hydra's own help; --shell-completion installs completion"),
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: the module that runs it, its primary configuration, and what its help says."""
+
+    module: str
+    config: str
+    help: str
+    examples: tuple[str, ...]
+
+
+COMMANDS: dict[str, Command] = {
+    "train": Command(
+        "agt_cli.tasks.train",
+        "train",
+        "train a model together with bounds on every neighbouring dataset's model, for every k of the grid",
+        (
+            "agt train                                     the embedded default: blobs, a minute on a CPU",
+            "agt train dataset=digits model=linear         real digits, 3 against 8",
+            "agt train dataset=table dataset.path=my.csv dataset.label=y",
+            "agt train relation=remove kgrid=sparse        certificates about deletions alone",
+        ),
+    ),
+    "certify": Command(
+        "agt_cli.tasks.certify",
+        "certify",
+        "stable distance of every test record, or of the queries in a file, with table, figures and report",
+        (
+            "agt certify run=outputs/train/2026-01-31_12-00-00-000000",
+            "agt certify run=... inputs=queries.csv",
+        ),
+    ),
+}
+
+
+@cache
+def config_dir() -> Path:
+    """The configuration: inside the package if installed from a wheel, beside it in a source tree."""
+    package = Path(agt_cli.__file__).resolve().parent
+    inside = package / "_conf"
+    return inside if inside.is_dir() else package.parent / "conf"
+
+
+def overview() -> str:
+    """The text of ``agt --help``."""
+    commands = [(name, command.help) for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            DESCRIPTION,
+            "",
+            "usage: agt COMMAND [KEY=VALUE ...] [options]",
+            *_section("commands", commands),
+            *_section("options", FLAGS),
+            "",
+            "agt COMMAND --help lists a command's examples and settings.",
+            "exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 a check not met, 4 data missing, 130 interrupted",
+        ]
+    )
+
+
+def command_help(name: str) -> str:
+    """The text of ``agt COMMAND --help``: purpose, examples, groups with their options, settings."""
+    command = COMMANDS[name]
+    lines = [f"agt {name}: {command.help}", "", "examples:", *(f"  {line}" for line in command.examples)]
+    for group in groups(command.config):
+        lines += _section(f"{group}=", [(option, summary(path)) for option, path in options(group).items()])
+    lines += _section("settings", _settings(command.config))
+    lines += _section("ways to change and combine them", HYDRA)
+    return "\n".join([*lines, *_section("options", FLAGS)])
+
+
+def groups(config: str) -> list[str]:
+    """The configuration groups that a command's primary file chooses from; Hydra's own left out."""
+    chosen = [line for line in _lines(config) if line.startswith("  - ") and ":" in line]
+    names = [line.removeprefix("  - ").split(":")[0].strip() for line in chosen]
+    return [name for name in names if name != "hydra"]
+
+
+def options(group: str) -> dict[str, Path]:
+    """Option name -> file, for one group."""
+    return {path.stem: path for path in sorted((config_dir() / group).glob("*.yaml"))}
+
+
+def summary(path: Path) -> str:
+    """What a configuration file says it is: its first comment that is no directive."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("# ") and not line.startswith("# @package"):
+            return line.removeprefix("# ")
+    return ""
+
+
+def _settings(config: str) -> list[tuple[str, str]]:
+    """Top-level ``key: value`` lines with the comment above each."""
+    found, comment = [], ""
+    for line in _lines(config):
+        if line.startswith("# "):
+            comment = line.removeprefix("# ")
+        elif line and not line.startswith((" ", "#", "defaults:")):
+            found.append((line.replace(": ", "=", 1), comment))
+    return found
+
+
+def _lines(config: str) -> list[str]:
+    return (config_dir() / f"{config}.yaml").read_text(encoding="utf-8").splitlines()
+
+
+def _section(title: str, rows: "list[tuple[str, str]] | tuple[tuple[str, str], ...]") -> list[str]:
+    width = max((len(name) for name, _ in rows), default=0)
+    return ["", f"{title}:", *(f"  {name:<{width}}  {text}".rstrip() for name, text in rows)] if rows else []

@@ -1,0 +1,313 @@
+"""Benchmarks of the engine: every row is a ratio of two things measured side by side in this run.
+
+    python scripts/bench_engine.py [--json] [--only NAME ...] [--repeats 5] [--profile]
+
+| name      | work                                                       | against                               |
+|-----------|------------------------------------------------------------|---------------------------------------|
+| step      | one add_remove step, 5,000 x 768-100-1, k = 50             | a plain PyTorch SGD step, same dtype  |
+| reference | the same with the reference kernel                         | the cpu kernel                        |
+| paper     | the same, paper_privacy                                    | a plain PyTorch SGD step              |
+| grid      | cost per k, grid 0..63, 25,000 x 384-100-1, 3 steps        | a run with one k                      |
+| blobs     | 3,000 x 6-128-2, k = 0..199, 4 steps                       | 200 runs with one k (10 timed, x 20)  |
+| memory    | peak memory, one step, 1,000,000 x 188, MLP 128-128, 8 k   | the data; and 250,000 rows            |
+| rows      | time per row of one step, 10^4 to 10^6 rows                | the fastest per row                   |
+| widening  | certified fraction of the blobs without widening           | with it                               |
+| gpu       | 20,000 x 768-100-1, grid of 64, per k                      | a plain PyTorch SGD step on that GPU  |
+
+Medians; the two sides alternate, so that a drift of the machine's speed hits both. ``floor`` counts the operations that
+no implementation of this rule can avoid (kernels: the multiplications, comparisons and additions of each record and
+weight), at this machine's measured multiply-add rate. Data is random: nothing here depends on what it says.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from agt_cli.bounds import rounding
+from agt_cli.certificates.box import certify
+from agt_cli.data.blobs import Blobs
+from agt_cli.data.dataset import Records
+from agt_cli.schema import ComputeConfig, RelationConfig, TrainingConfig
+from agt_cli.training.agt import Run, train
+
+CLIP = 0.04
+Row = dict[str, Any]
+
+
+def head(*widths: int) -> nn.Sequential:
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for i in range(len(widths) - 1):
+        layers += ([nn.ReLU()] if i else []) + [nn.Linear(widths[i], widths[i + 1])]
+    return nn.Sequential(*layers).double()
+
+
+def records(n: int, width: int, path: Path | None = None) -> Records:
+    """Random records; with a path, memory-mapped float32 written in pieces."""
+    rng = np.random.default_rng(0)
+    if path is None:
+        x = rng.standard_normal((n, width))
+    else:
+        x = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(n, width))
+        for start in range(0, n, 65_536):
+            x[start : start + 65_536] = rng.standard_normal(x[start : start + 65_536].shape, dtype=np.float32)
+        x.flush()
+        x = np.load(path, mmap_mode="r")
+    y = rng.integers(0, 2, n)
+    ids = np.arange(n).astype(f"S{len(str(n))}").astype(str)
+    return Records(x, y, ids, ids, np.zeros(n, dtype=bool))
+
+
+def settings(outputs: int = 1, **changes: Any) -> TrainingConfig:
+    loss = "binary_cross_entropy" if outputs == 1 else "cross_entropy"
+    return TrainingConfig(**{"loss": loss, "epochs": 1, "lr": 0.2, "clip": CLIP, **changes})
+
+
+def make_run(
+    data: Records, model: nn.Sequential, ks: Sequence[int], relation: str = "add_remove", outputs: int = 1, **compute: Any
+) -> Run:
+    return Run(
+        model, 2, data, len(data), settings(outputs), RelationConfig(name=relation), ks, ComputeConfig(**compute), lambda p: None
+    )
+
+
+def one_step(run: Run) -> Callable[[], None]:
+    rows = np.arange(len(run.records))
+
+    def work() -> None:
+        with torch.no_grad():
+            run.step(0, rows)
+
+    return work
+
+
+def plain_step(data: Records, model: nn.Sequential, device: str = "cpu", dtype: torch.dtype = torch.float64) -> Callable[[], None]:
+    """A plain SGD step with autograd on the whole batch: no clipping, no bounds."""
+    model = nn.Sequential(*[type(m)(m.in_features, m.out_features) if isinstance(m, nn.Linear) else m for m in model])
+    model.to(device, dtype)
+    x = torch.from_numpy(np.ascontiguousarray(data.features)).to(device, dtype)
+    y = torch.from_numpy(data.labels).to(device, dtype)[:, None]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+
+    def work() -> None:
+        optimizer.zero_grad()
+        nn.functional.binary_cross_entropy_with_logits(model(x), y).backward()
+        optimizer.step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    return work
+
+
+def side_by_side(works: Sequence[Callable[[], object]], repeats: int) -> list[float]:
+    """Median seconds of each, in turn, after one warm-up round."""
+    times: list[list[float]] = [[] for _ in works]
+    for turn in range(repeats + 1):
+        for work, taken in zip(works, times, strict=True):
+            started = time.perf_counter()
+            work()
+            if turn:
+                taken.append(time.perf_counter() - started)
+    return [statistics.median(taken) for taken in times]
+
+
+def multiply_add_rate() -> float:
+    """Operations a second of a large float64 matrix product: the machine's arithmetic ceiling as libraries reach it."""
+    a = torch.rand(1500, 1500, dtype=torch.float64)
+    (seconds,) = side_by_side([lambda: a @ a], 5)
+    return 2 * 1500**3 / seconds
+
+
+def row(name: str, ratio: float, reach: str, met: bool, **facts: Any) -> Row:
+    return {"name": name, "ratio": round(ratio, 3), "reach": reach, "met": "yes" if met else "no", **facts}
+
+
+def bench_step(repeats: int) -> list[Row]:
+    data, model = records(5000, 768), head(768, 100, 1)
+    run = make_run(data, model, (50,))
+    ours, plain = side_by_side([one_step(run), plain_step(data, model)], repeats)
+    # Floor: two products, their order, two roundings and two additions per record and weight; nominal: three; and the
+    # forward pass's three matrix products, at the measured multiply-add rate (4 + 2 operations a lane).
+    operations = 5000 * 76_900 * (8 + 3 + 6)
+    floor = operations / multiply_add_rate()
+    return [row("step", ours / plain, "<= 8", ours <= 8 * plain, ours_s=ours, plain_s=plain, floor_s=floor, over_floor=ours / floor)]
+
+
+def bench_reference(repeats: int) -> list[Row]:
+    data, model = records(5000, 768), head(768, 100, 1)
+    works = [one_step(make_run(data, model, (50,), kernel=kernel)) for kernel in ("reference", "cpu")]
+    reference, cpu = side_by_side(works, repeats)
+    return [row("reference", reference / cpu, ">= 8", reference >= 8 * cpu, reference_s=reference, cpu_s=cpu)]
+
+
+def bench_paper(repeats: int) -> list[Row]:
+    data, model = records(5000, 768), head(768, 100, 1)
+    ours, plain = side_by_side([one_step(make_run(data, model, (50,), "paper_privacy")), plain_step(data, model)], repeats)
+    # Floor: as ``step``, and every value of both sides is written and compared once more.
+    floor = 5000 * 76_900 * (8 + 3 + 6 + 4) / multiply_add_rate()
+    return [row("paper", ours / plain, "<= 60", ours <= 60 * plain, ours_s=ours, plain_s=plain, floor_s=floor, over_floor=ours / floor)]
+
+
+def bench_grid(repeats: int) -> list[Row]:
+    data, model = records(25_000, 384), head(384, 100, 1)
+    grid, single = (
+        lambda ks=ks: train(model, 2, data, len(data), settings(epochs=3), RelationConfig(name="add_remove"), ks, ComputeConfig())
+        for ks in (range(64), (50,))
+    )
+    many, one = side_by_side([grid, single], repeats)
+    return [row("grid", many / 64 / one, "<= .75", many / 64 <= 0.75 * one, per_k_s=many / 64, single_k_s=one)]
+
+
+def bench_blobs(repeats: int) -> list[Row]:
+    data = Blobs(center=1.25, std=0.35).load().train
+    model, training = head(6, 128, 2), settings(2, epochs=4, lr=2.0, decay=0.6, lr_min=1e-3, clip=0.06)
+
+    def work(ks: Sequence[int]) -> None:
+        train(model, 2, data, len(data), training, RelationConfig(name="add_remove"), ks, ComputeConfig())
+
+    def singles() -> None:
+        for k in range(0, 200, 20):
+            work((k,))
+
+    grid, ten = side_by_side([lambda: work(range(200)), singles], repeats)
+    return [row("blobs", grid / (20 * ten), "<= .25", grid <= 0.25 * 20 * ten, grid_s=grid, singles_s=20 * ten)]
+
+
+CHILD = """
+import resource, sys
+import numpy as np
+sys.path.insert(0, {scripts!r})
+import bench_engine as b
+import torch
+path, n = sys.argv[1], int(sys.argv[2])
+data = b.records(n, 188, b.Path(path))
+started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+b.one_step(b.make_run(data, b.head(188, 128, 128, 1), (0, 1, 2, 5, 10, 20, 50, 100)))()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, started * 1024)
+"""
+
+
+def peak(n: int) -> int:
+    """Peak resident bytes of a fresh process that takes one step on n memory-mapped rows."""
+    with TemporaryDirectory() as folder:
+        code = CHILD.format(scripts=str(Path(__file__).parent))
+        done = subprocess.run(
+            [sys.executable, "-c", code, f"{folder}/x.npy", str(n)], capture_output=True, text=True, check=True
+        )
+    return int(done.stdout.split()[0])
+
+
+def bench_memory(repeats: int) -> list[Row]:
+    sizes = {n: n * 188 * 4 for n in (1_000_000, 250_000)}
+    peaks = {n: peak(n) for n in sizes}
+    beyond = {n: peaks[n] - sizes[n] for n in sizes}
+    large, small = beyond[1_000_000], beyond[250_000]
+    gib = 2**30
+    return [
+        row("memory", large / (2 * gib), "<= 1 (data + 2 GiB)", large <= 2 * gib, peak_gib=peaks[1_000_000] / gib,
+            data_gib=sizes[1_000_000] / gib, beyond_gib=large / gib),
+        row("memory-250k", large / small, "within 10 %", abs(large / small - 1) <= 0.1, beyond_gib=small / gib),
+    ]  # fmt: skip
+
+
+def bench_rows(repeats: int) -> list[Row]:
+    per_row = {}
+    with TemporaryDirectory() as folder:
+        for n in (10_000, 100_000, 1_000_000):
+            data = records(n, 188, Path(folder) / f"{n}.npy")
+            work = one_step(make_run(data, head(188, 128, 128, 1), (0, 50)))
+            (seconds,) = side_by_side([work], repeats if n < 1_000_000 else max(1, repeats // 2))
+            per_row[n] = seconds / n
+    worst = max(per_row.values()) / min(per_row.values())
+    return [row("rows", worst, "<= 1.2", worst <= 1.2, **{f"us_per_row_{n}": 1e6 * t for n, t in per_row.items()})]
+
+
+def bench_widening(repeats: int) -> list[Row]:
+    data = Blobs(center=1.0, std=0.75).load()
+    training, ks = settings(2, epochs=4, lr=2.0, decay=0.6, lr_min=1e-3, clip=0.06), range(0, 101, 5)
+    model, rule = head(6, 128, 2), RelationConfig(name="add_remove")
+
+    def fraction() -> float:
+        trained = train(model, 2, data.train, len(data.train), training, rule, ks, ComputeConfig())
+        return float(certify(model, 2, trained, data.test.features, rule.name, training, ComputeConfig()).certified.mean())
+
+    widened, honest = fraction(), rounding.Rounding.widen
+    rounding.Rounding.widen = lambda self, bounds, tau: honest(self, bounds, tau * 0)  # type: ignore[method-assign]
+    try:
+        bare = fraction()
+    finally:
+        rounding.Rounding.widen = honest  # type: ignore[method-assign]
+    return [row("widening", bare / widened, "<= 1.01", bare <= 1.01 * widened, certified=widened, certified_unwidened=bare)]
+
+
+def bench_gpu(repeats: int) -> list[Row]:
+    if not torch.cuda.is_available():
+        return [{"name": "gpu", "ratio": "not measured", "reach": "<= 3", "met": "-", "why": "no GPU here"}]
+    data, model = records(20_000, 768), head(768, 100, 1)
+    run = make_run(data, model, range(64), device="cuda")
+    step = one_step(run)
+
+    def ours() -> None:
+        step()
+        torch.cuda.synchronize()
+
+    grid, plain = side_by_side([ours, plain_step(data, model, "cuda")], repeats)
+    return [row("gpu", grid / 64 / plain, "<= 3", grid / 64 <= 3 * plain, per_k_s=grid / 64, plain_s=plain)]
+
+
+BENCHES = {name.removeprefix("bench_"): work for name, work in list(globals().items()) if name.startswith("bench_")}
+
+
+def machine() -> str:
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    return f"{cpu}, {os.cpu_count()} cores, {gpu}, torch {torch.__version__}, {torch.get_num_threads()} threads, float64"
+
+
+def profile(name: str) -> None:
+    """Where the time of one row's work goes."""
+    import cProfile
+    import pstats
+
+    profiler = cProfile.Profile()
+    profiler.enable()
+    BENCHES[name](2)
+    profiler.disable()
+    pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(12)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--only", nargs="+", choices=BENCHES, default=list(BENCHES), metavar="NAME")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--profile", action="store_true", help="also say on stderr where each row's time goes")
+    options = parser.parse_args()
+    rows = []
+    for name in options.only:
+        fresh = BENCHES[name](options.repeats)
+        rows += fresh
+        for r in fresh if not options.json else ():
+            facts = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in list(r.items())[4:])
+            print(f"{r['name']:<12} {r['ratio']!s:>12}  reach {r['reach']:<20} {r['met']:<4} {facts}", flush=True)
+        if options.profile:
+            profile(name)
+    print(json.dumps({"machine": machine(), "rows": rows}) if options.json else machine())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Runs of the command line, most of them in this process, in a folder of their own."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agt_cli.cli import main
+
+# A training run of well under a second.
+TINY = ("model=linear", "dataset.n_train=80", "training.epochs=1", "kgrid.max=3", "compute.kernel=reference")
+
+
+@dataclass(frozen=True)
+class Said:
+    """What one command line left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one object on stdout; fails if anything else is there."""
+        value = json.loads(self.out)
+        assert isinstance(value, dict)
+        return value
+
+
+Agt = Callable[..., Said]
+
+
+@pytest.fixture
+def agt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Agt:
+    """Runs a command line in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AGT_DATA", raising=False)
+
+    def run(*arguments: str) -> Said:
+        capsys.readouterr()
+        code = main(arguments)
+        out, err = capsys.readouterr()
+        return Said(code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Agt:
+    """Runs a command line as a process of its own."""
+
+    def run(*arguments: str) -> Said:
+        command = [sys.executable, "-m", "agt_cli", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        return Said(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def trained(agt: Agt) -> Path:
+    """The folder of a tiny finished training run on blobs."""
+    said = agt("train", *TINY, "--json", "-q")
+    assert said.code == 0, said.err
+    return Path(said.json["run"])

@@ -1,0 +1,73 @@
+"""Every configuration file composes and validates; every dataset has training settings of its name."""
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from agt_cli import usage
+from agt_cli.schema import validate
+from agt_cli.tasks.prepare import PARTS, Settings, settings_of
+
+REQUIRED = {
+    "table": ("dataset.path=x.csv", "dataset.label=y"),
+    "embeddings": ("dataset.path=x.npz",),
+    "medmnist": ("dataset.name=pathmnist",),
+}
+
+
+def composed(*overrides: str) -> dict[str, Any]:
+    with initialize_config_dir(str(usage.config_dir()), version_base="1.3"):
+        config = compose("train", list(overrides))
+    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+def settings(*overrides: str) -> Settings:
+    return settings_of(composed(*overrides))
+
+
+@pytest.mark.parametrize("group", ["model", "relation", "kgrid", "training", "experiment"])
+def test_every_option_of_a_group_validates(group: str) -> None:
+    for option in usage.options(group):
+        dataset = option if group == "training" and option in usage.options("dataset") else "blobs"
+        chosen = () if group == "experiment" else (f"dataset={dataset}", *REQUIRED.get(dataset, ()))
+        settings(*chosen, f"{group}={option}")
+
+
+@pytest.mark.parametrize("dataset", list(usage.options("dataset")))
+def test_every_dataset_has_training_settings(dataset: str) -> None:
+    assert dataset in usage.options("training")
+    settings(f"dataset={dataset}", *REQUIRED.get(dataset, ()))
+
+
+@pytest.mark.parametrize("group", list(PARTS))
+def test_files_write_out_every_key_so_that_each_can_be_overridden(group: str) -> None:
+    for option in usage.options(group):
+        node = composed(f"{group}={option}")[group]
+        assert set(node) == set(asdict(validate(PARTS[group], node, group)))
+
+
+@pytest.mark.parametrize(
+    ("experiment", "ks", "last"),
+    [("blobs_separable", 200, 199), ("octmnist", 34, 200), ("imdb_minilm", 4, 50)],
+)
+def test_published_grids(experiment: str, ks: int, last: int) -> None:
+    grid = settings(f"experiment={experiment}").kgrid.ks
+    assert (len(grid), grid[-1]) == (ks, last)
+
+
+def test_published_settings() -> None:
+    """experiments.md's table, where a slip would go unnoticed."""
+    blobs = settings("experiment=blobs_overlapping").training
+    assert (blobs.lr, blobs.decay, blobs.lr_min, blobs.clip, blobs.epochs) == (2.0, 0.6, 1e-3, 0.06, 4)
+    imdb = settings("experiment=imdb_minilm")
+    assert (imdb.training.lr, imdb.training.decay, imdb.training.clip, imdb.training.epochs) == (1.0, 0.5, 0.04, 3)
+    assert (imdb.training.momentum, imdb.training.dampening, imdb.model.hidden) == (0.99, 0.3, (100,))
+    oct_mnist = settings("experiment=octmnist")
+    assert (oct_mnist.training.lr, oct_mnist.training.clip, oct_mnist.training.momentum) == (0.06, 0.9, 0.95)
+    assert oct_mnist.training.nesterov
+    assert oct_mnist.model.encoder is not None

@@ -1,0 +1,66 @@
+"""Help, version and the command line's own grammar."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import agt_cli
+from agt_cli import usage
+
+from .conftest import Agt
+
+PROBE = """
+import json, sys
+from agt_cli.cli import main
+code = main({arguments!r})
+print(json.dumps([code, sorted({{"torch", "hydra", "numpy"}} & set(sys.modules))]))
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"], ["certify", "-h"], []])
+def test_help_imports_neither_torch_nor_hydra(arguments: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE.format(arguments=arguments)], capture_output=True, text=True, check=True
+    )
+    code, heavy = json.loads(done.stdout.splitlines()[-1])
+    assert heavy == []
+    assert code == (0 if arguments else 2)
+
+
+def test_version_is_the_package_s(process: Agt) -> None:
+    said = process("--version")
+    assert (said.code, said.out.strip()) == (0, f"agt {agt_cli.__version__}")
+
+
+def test_help_lists_the_commands_that_exist(agt: Agt) -> None:
+    text = agt("--help").out
+    assert all(f"  {name} " in text for name in usage.COMMANDS)
+    assert "predict" not in text
+
+
+def test_command_help_lists_every_group_and_option(agt: Agt) -> None:
+    text = agt("train", "--help").out
+    folders = {path.name for path in usage.config_dir().iterdir() if path.is_dir()} - {"hydra"}
+    assert set(usage.groups("train")) == folders
+    for group in folders:
+        section = text.split(f"\n{group}=:\n")[1].split("\n\n")[0]
+        listed = {line.split()[0] for line in section.splitlines()}
+        assert listed == {path.stem for path in (usage.config_dir() / group).glob("*.yaml")}
+        assert all(len(line.split()) > 1 for line in section.splitlines()), "every option says what it is"
+
+
+def test_examples_in_help_name_real_options() -> None:
+    for command in usage.COMMANDS.values():
+        for example in command.examples:
+            for word in example.split():
+                group, _, option = word.partition("=")
+                if option and group in usage.groups(command.config):
+                    assert option in usage.options(group)
+
+
+@pytest.mark.parametrize("flag", ["-q", "-v", "--json"])
+def test_own_flags_may_stand_anywhere(agt: Agt, flag: str) -> None:
+    for arguments in ((flag, "train", "--cfg", "job"), ("train", "--cfg", "job", flag)):
+        assert "lr: 2.0" in agt(*arguments).out

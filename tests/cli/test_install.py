@@ -1,0 +1,43 @@
+"""The wheel carries the configuration, and the installed package finds it there."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import agt_cli
+from agt_cli import usage
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_configuration_is_found_in_the_source_tree() -> None:
+    usage.config_dir.cache_clear()
+    assert usage.config_dir() == ROOT / "conf"
+
+
+def test_configuration_inside_the_package_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "agt_cli"
+    (package / "_conf").mkdir(parents=True)
+    (tmp_path / "conf").mkdir()
+    monkeypatch.setattr(agt_cli, "__file__", str(package / "__init__.py"))
+    usage.config_dir.cache_clear()
+    try:
+        assert usage.config_dir() == package / "_conf"
+    finally:
+        usage.config_dir.cache_clear()
+
+
+def test_wheel_contains_package_and_configuration(tmp_path: Path) -> None:
+    pytest.importorskip("build", reason="needs the dev extra")
+    command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    for path in (ROOT / "conf").rglob("*.yaml"):
+        assert f"agt_cli/_conf/{path.relative_to(ROOT / 'conf')}" in inside
+    for path in (ROOT / "agt_cli").rglob("*.py"):
+        assert str(path.relative_to(ROOT)) in inside

@@ -1,0 +1,190 @@
+"""Whole commands: train, certify, sweeps, and what they print where."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from .conftest import TINY, Agt
+
+
+def test_train_then_certify(agt: Agt) -> None:
+    train = agt("train", *TINY)
+    assert train.code == 0
+    assert "test accuracy" in train.out
+    folder = Path(re.search(r"^run folder: (.+)$", train.out, re.M)[1])  # type: ignore[index]
+    assert re.fullmatch(r"outputs/train/\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d-\d{6}", str(folder))
+    assert f"agt certify run={folder}" in train.err, "says what to type next"
+    certify = agt("certify", f"run={folder}", "map_resolution=12")
+    assert certify.code == 0
+    assert "certified fraction" in certify.out
+    assert "k counts up to k records added or removed in all" in " ".join(certify.out.split())
+
+
+def test_json_is_alone_on_stdout(process: Agt) -> None:
+    train = process("train", *TINY, "--json")
+    assert train.json["command"] == "train"
+    assert train.json["exit_code"] == 0
+    certify = process("--json", "certify", f"run={train.json['run']}", "map_resolution=0")
+    assert certify.json["metrics"]["k_max"] == 3
+    assert [row["k"] for row in certify.json["table"]] == [0, 1, 2, 3]
+
+
+def test_quiet_says_nothing_on_stderr(agt: Agt) -> None:
+    said = agt("train", *TINY, "-q")
+    assert (said.code, said.err) == (0, "")
+    assert "run folder" in said.out
+
+
+def test_overrides_reach_the_record(agt: Agt) -> None:
+    said = agt("train", *TINY, "training.lr=0.25", "relation=remove", "--json")
+    config = (Path(said.json["run"]) / "config.yaml").read_text()
+    assert "lr: 0.25" in config
+    assert "name: remove" in config
+    assert "${" not in config, "resolved"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "loss", "name"),
+    [
+        (("dataset=digits",), "binary_cross_entropy", "Digits"),
+        (("experiment=digits",), "binary_cross_entropy", "Digits"),
+        (("dataset=digits", "training=blobs"), "cross_entropy", "Digits"),
+        (("experiment=digits", "dataset=blobs"), "cross_entropy", "Blobs"),
+    ],
+)
+def test_training_settings_follow_the_dataset(agt: Agt, arguments: tuple[str, ...], loss: str, name: str) -> None:
+    said = agt("train", *arguments, "--cfg", "job")
+    assert said.code == 0
+    assert f"loss: {loss}\n" in said.out
+    assert f".{name}\n" in said.out
+
+
+def test_cfg_job_runs_nothing(agt: Agt, tmp_path: Path) -> None:
+    said = agt("train", "--cfg", "job", "--resolve", "kgrid.max=7")
+    assert said.code == 0
+    assert "max: 7" in said.out
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_sweep_goes_on_after_a_job_that_fails(agt: Agt, tmp_path: Path) -> None:
+    said = agt("train", "-m", *TINY, "training.lr=-1,0.5", "--json")
+    assert said.code == 2
+    assert "1 of 2 jobs failed" in said.err
+    assert "job 0 (" in said.err
+    assert "training.lr: Input should be greater than 0" in said.err
+    first, second = said.json["jobs"]
+    assert "error" in first
+    assert second["metrics"]["n_train"] == 80
+    (sweep,) = tmp_path.glob("outputs/train/*_sweep")
+    states = [json.loads((sweep / job / "status.json").read_text())["state"] for job in ("0", "1")]
+    assert states == ["failed", "done"]
+
+
+def test_sweep_of_good_jobs(agt: Agt) -> None:
+    said = agt("train", "-m", *TINY, "training.seed=0,1", "--json", "-q")
+    assert said.code == 0
+    assert len({job["run"] for job in said.json["jobs"]}) == 2
+
+
+def test_same_command_twice_gives_the_same_bounds_in_two_folders(agt: Agt) -> None:
+    first, second = (Path(agt("train", *TINY, "--json", "-q").json["run"]) for _ in range(2))
+    assert first != second
+    for name in ("model.safetensors", "bounds/k=00003.safetensors"):
+        assert (first / name).read_bytes() == (second / name).read_bytes()
+
+
+def test_certify_inputs_file(agt: Agt, trained: Path) -> None:
+    pd.DataFrame({"x1": [2.0, -2.0], "x2": [2.0, -2.0]}).to_csv("queries.csv", index=False)
+    said = agt("certify", f"run={trained}", "inputs=queries.csv", "map_resolution=0", "--json", "-q")
+    assert said.code == 0, said.err
+    assert "accuracy" not in said.json["metrics"], "unlabelled queries have none"
+    table = pd.read_parquet(Path(said.json["run"]) / "certificates.parquet")
+    assert table["prediction"].tolist() == ["right", "left"]
+    assert table["label"].tolist() == ["", ""]
+
+
+def test_certify_one_query_as_among_others(agt: Agt, trained: Path) -> None:
+    points = np.random.default_rng(0).normal(size=(5, 2))
+    distances = []
+    for rows in (points, points[2:3]):
+        pd.DataFrame(rows, columns=["x1", "x2"]).to_csv("queries.csv", index=False)
+        said = agt("certify", f"run={trained}", "inputs=queries.csv", "map_resolution=0", "--json", "-q")
+        distances.append(pd.read_parquet(Path(said.json["run"]) / "certificates.parquet")["stable_distance"].tolist())
+    assert distances[1] == distances[0][2:3]
+
+
+def test_certify_missing_inputs(agt: Agt, trained: Path) -> None:
+    said = agt("certify", f"run={trained}", "inputs=gone.csv")
+    assert said.code == 4
+    assert "gone.csv" in said.err
+
+
+def test_data_changed_between_train_and_certify(agt: Agt, tmp_path: Path) -> None:
+    def write(value: float) -> None:
+        rng = np.random.default_rng(0)
+        frame = pd.DataFrame(rng.normal(size=(60, 2)), columns=["a", "b"])
+        frame.loc[3, "a"] = value
+        frame["y"] = np.arange(60) % 2
+        frame.to_csv(tmp_path / "mine.csv", index=False)
+
+    write(0.5)
+    tiny = ("model=linear", "training.epochs=1", "kgrid.max=2", "compute.kernel=reference")
+    table = ("dataset=table", f"dataset.path={tmp_path / 'mine.csv'}", "dataset.label=y", "dataset.classes=['0','1']")
+    said = agt("train", *tiny, *table, "dataset.numeric={a: [-3, 3], b: [-3, 3]}", "--json", "-q")
+    assert said.code == 0, said.err
+    run, digest = said.json["run"], said.json["data_digest"]
+    write(0.25)
+    changed = agt("certify", f"run={run}")
+    assert changed.code == 2
+    assert "changed between train and certify" in changed.err
+    assert digest in changed.err
+    assert len(set(re.findall(r"[0-9a-f]{32}", changed.err))) == 2, "both digests"
+    write(0.5)
+    assert agt("certify", f"run={run}", "-q").code == 0
+
+
+def test_certify_refuses_a_run_that_was_killed(agt: Agt, trained: Path) -> None:
+    status = json.loads((trained / "status.json").read_text())
+    (trained / "status.json").write_text(json.dumps({**status, "state": "running"}))
+    said = agt("certify", f"run={trained}")
+    assert said.code == 2
+    assert "'running'" in said.err
+
+
+def test_certify_refuses_a_certify_run(agt: Agt, trained: Path) -> None:
+    run = agt("certify", f"run={trained}", "map_resolution=0", "--json", "-q").json["run"]
+    said = agt("certify", f"run={run}")
+    assert said.code == 2
+    assert "a run of 'certify', not 'train'" in said.err
+
+
+def test_certify_refuses_a_grid_with_a_gap(agt: Agt, trained: Path) -> None:
+    (trained / "bounds" / "k=00002.safetensors").unlink()
+    said = agt("certify", f"run={trained}")
+    assert said.code == 2
+    assert "k=00002.safetensors" in said.err
+
+
+def test_certify_refuses_a_box_without_the_nominal_model(agt: Agt, trained: Path) -> None:
+    path = trained / "bounds" / "k=00002.safetensors"
+    box = load_file(path)
+    shifted = {name: tensor + (10 if name.startswith(("lower", "upper")) else 0) for name, tensor in box.items()}
+    save_file(shifted, path)
+    said = agt("certify", f"run={trained}")
+    assert said.code == 1
+    assert "outside their box" in said.err
+
+
+def test_explicit_run_folder_is_never_written_over(agt: Agt) -> None:
+    assert agt("train", *TINY, "hydra.run.dir=here", "-q").code == 0
+    before = Path("here/model.safetensors").read_bytes()
+    said = agt("train", *TINY, "training.seed=1", "hydra.run.dir=here", "-q")
+    assert said.code == 2
+    assert "already holds a run" in said.err
+    assert Path("here/model.safetensors").read_bytes() == before
+    assert json.loads(Path("here/status.json").read_text())["state"] == "done"

@@ -1,0 +1,10 @@
+"""Makes ``tests/synthetic.py`` importable from every test, and keeps tiny tensors on one thread."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    """Thousands of matrices of a few elements are faster without handing them round."""
+    torch.set_num_threads(1)

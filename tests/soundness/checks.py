@@ -1,0 +1,285 @@
+"""The checks of the soundness tests: each trains, edits the data, trains again and counts what broke.
+
+They return counts instead of asserting, so that one check proves itself twice: it counts nothing for the rules as they are,
+and something for each rule broken on purpose. No tolerance anywhere: the claims are about the numbers as computed.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numba
+import numpy as np
+import torch
+from synthetic import KERNELS, make_head, make_records, make_training
+
+from agt_cli.bounds.network import Network
+from agt_cli.certificates.box import Certificates, certify
+from agt_cli.data.dataset import Records
+from agt_cli.errors import UnsoundError
+from agt_cli.schema import ComputeConfig, RelationConfig, TrainingConfig
+from agt_cli.training.agt import Trained, train
+
+WIDTH = 3
+numba.set_num_threads(1)  # tiny arrays: waking a second thread costs more than the work; test_kernels.py varies it
+
+
+@dataclass(frozen=True)
+class Case:
+    """A head, a training configuration and a kind of data, all small.
+
+    Attributes:
+        name: the test's id.
+        hidden, classes: the head.
+        n: units in the data.
+        unit_rows: rows that a unit may have.
+        public: share of units that are public.
+        dyadic: features are multiples of 1/8 and the first weights are too, so that products fall on ties of rounding.
+        training: settings that differ from the defaults.
+    """
+
+    name: str
+    hidden: tuple[int, ...] = ()
+    classes: int = 2
+    n: int = 24
+    unit_rows: int = 1
+    public: float = 0.0
+    dyadic: bool = False
+    training: dict = field(default_factory=dict)
+
+    def config(self, dtype: str = "float64") -> TrainingConfig:
+        """The training configuration: three batches, three epochs, the normaliser a public constant."""
+        batch = {"count": 3, "normalizer": 8.0, **self.training.get("batch", {})}
+        return make_training(**{"epochs": 3, "lr": 0.2, **self.training, "batch": batch, "dtype": dtype})
+
+    def head(self, dtype: str) -> torch.nn.Sequential:
+        """The head, always from the same seed."""
+        head = make_head(self.config(dtype), WIDTH, self.classes, self.hidden)
+        if self.dyadic:
+            with torch.no_grad():
+                for p in head.parameters():
+                    p.copy_((p * 8).round() / 8)
+        return head
+
+    def data(self, rng: np.random.Generator, prefix: str = "r") -> Records:
+        """A fresh dataset: a class for each direction of the first features, a fifth of the records saturating the clip."""
+        return draw(rng, self, self.n, prefix)
+
+
+CASES = (
+    Case("linear-bce", training={"loss": "binary_cross_entropy"}),
+    Case("linear-momentum", training={"momentum": 0.9, "lr": 0.05}),
+    Case("mlp-nesterov-decay", (5,), training={"momentum": 0.5, "nesterov": True, "weight_decay": 0.3, "decay": 0.2}),
+    Case(
+        "three-layers-dampening",
+        (4, 3),
+        training={"loss": "binary_cross_entropy", "momentum": 0.6, "dampening": 0.4, "weight_decay": 0.1},
+    ),
+    Case("softmax-four-classes", (4,), classes=4, training={"weight_decay": 0.5, "lr_min": 0.15, "decay": 1.0}),
+    Case("units-of-three-rows", (3,), n=12, unit_rows=3, training={"momentum": 0.3, "batch": {"normalizer": 10.0}}),
+    Case("public-records", (3,), public=0.4),
+    Case("sparse-batches", (3,), n=7, training={"momentum": 0.5, "batch": {"count": 6, "normalizer": 2.0}}),
+    Case("rounding-ties", (4,), dyadic=True, training={"clip": 0.0625, "lr": 0.25}),
+    Case("odd-constants", (), classes=3, training={"clip": 0.3, "lr": 0.07, "batch": {"normalizer": 7.3}}),
+)
+RUMP = tuple(replace(c, name=f"rump-{c.name}", training={**c.training, "product": "rump"}) for c in CASES[2:5])
+
+
+# -- data and its neighbours ---------------------------------------------------------------------------------------------
+
+
+def draw(rng: np.random.Generator, case: Case, units: int, prefix: str, kind: str = "mixed") -> Records:
+    """Records of ``units`` new units.
+
+    kind: "mixed", or "saturating": enormous features of one sign pattern and one label, so that each gradient is clipped,
+    all to the same side.
+    """
+    rows = rng.integers(1, case.unit_rows + 1, size=units)
+    n = int(rows.sum())
+    features = rng.normal(size=(n, WIDTH))
+    labels = np.where(rng.random(n) < 0.85, features.argmax(axis=1) % case.classes, rng.integers(0, case.classes, n))
+    if case.classes > WIDTH:
+        labels = np.where(features.max(axis=1) < 0, case.classes - 1, labels)
+    if case.dyadic:
+        features = np.round(features * 8) / 8
+    loud = rng.random(n) < 0.2
+    features[loud] *= 1e3
+    if kind == "saturating":
+        features = np.tile(rng.choice([-1.0, 1.0], WIDTH) * rng.choice([50.0, 1e4]), (n, 1))
+        labels = np.full(n, rng.integers(0, case.classes))
+    names = [f"{prefix}{u}" for u, count in enumerate(rows) for _ in range(count)]
+    public = rng.random(units) < case.public
+    return make_records(features, labels, names, np.repeat(public, rows), prefix=f"{prefix}row")
+
+
+def neighbour(rng: np.random.Generator, case: Case, data: Records, relation: str, k: int, prefix: str) -> Records:
+    """A dataset in the ball of ``k``: units chosen at random or from one side of the data, newcomers of each kind.
+
+    Rows come in a new order: nothing may depend on it.
+    """
+    private = np.unique(data.units[~data.public])
+    gone, come = _changes(rng, relation, k)
+    gone = min(gone, len(private))
+    if relation == "substitute":
+        come = gone
+    if rng.random() < 0.5:
+        leaving = rng.choice(private, gone, replace=False)
+    else:  # from one side: the removals that pull the same way
+        score = {u: data.features[data.units == u] @ rng.normal(size=WIDTH) for u in private}
+        leaving = np.array(sorted(private, key=lambda u: score[u].mean())[:gone], dtype=str)
+    kept = data.take(~np.isin(data.units, leaving))
+    fresh = draw(rng, replace(case, public=0.0), come, prefix, "saturating" if rng.random() < 0.6 else "mixed")
+    if relation == "substitute" and rng.random() < 0.5:  # a given id column: other content under the same name
+        renamed = dict(zip(np.unique(fresh.units), leaving, strict=True))
+        fresh = replace(fresh, units=np.array([renamed[u] for u in fresh.units], dtype=str))
+    merged = _concatenate(kept, fresh)
+    return merged.take(rng.permutation(len(merged)))
+
+
+def _changes(rng: np.random.Generator, relation: str, k: int) -> tuple[int, int]:
+    """(how many units go, how many come)."""
+    if relation == "add_remove":
+        gone = int(rng.integers(0, k + 1))
+        return gone, k - gone
+    if relation in ("remove", "paper_unlearning"):
+        return int(rng.integers(0, k + 1)) if k > 1 else k, 0
+    if relation == "substitute":
+        return k, k
+    return int(rng.integers(0, k + 1)), k
+
+
+def _concatenate(a: Records, b: Records) -> Records:
+    fields = ("features", "labels", "ids", "units", "public")
+    return Records(*(np.concatenate([getattr(a, f), getattr(b, f)]) for f in fields))
+
+
+# -- running -------------------------------------------------------------------------------------------------------------
+
+
+def run(
+    case: Case, data: Records, relation: str, ks: tuple[int, ...], dtype: str, rng: np.random.Generator
+) -> tuple[Trained, ComputeConfig]:
+    """Train with a kernel and a fragment size drawn at random: neither may matter to any claim."""
+    compute = ComputeConfig(kernel=str(rng.choice(KERNELS)), fragment=int(rng.choice([1, 3, 5, 64, 64, 64])))  # type: ignore[arg-type]
+    config = RelationConfig(name=relation, unit_rows=case.unit_rows)  # type: ignore[arg-type]
+    return train(case.head(dtype), case.classes, data, None, case.config(dtype), config, ks, compute), compute
+
+
+def certificates(case: Case, trained: Trained, queries: np.ndarray, relation: str, dtype: str) -> Certificates:
+    """Certify ``queries``."""
+    training = case.config(dtype)
+    return certify(case.head(dtype), case.classes, trained, queries, relation, training, ComputeConfig())  # type: ignore[arg-type]
+
+
+def predictions(case: Case, trained: Trained, queries: np.ndarray, dtype: str) -> np.ndarray:
+    """The labels that the nominal model gives."""
+    training = case.config(dtype)
+    network = Network.of(case.head(dtype), training.loss, case.classes, training.product)
+    return network.predict(torch.from_numpy(queries).to(getattr(torch, dtype)), trained.nominal).numpy()
+
+
+@dataclass
+class Tally:
+    """What a check saw.
+
+    Attributes:
+        trials: edited datasets, or ordered pairs of neighbours.
+        outside: parameters (or ends of boxes) outside the box that must hold them.
+        changed: certified labels that changed, or certificates that did not carry over.
+        refused: runs that ended in UnsoundError.
+        certified: certificates looked at, so that a check of nothing shows.
+        touched: ends of boxes that the inner value reaches exactly, so that a check of huge boxes shows.
+    """
+
+    trials: int = 0
+    outside: int = 0
+    changed: int = 0
+    refused: int = 0
+    certified: int = 0
+    touched: int = 0
+
+    @property
+    def violations(self) -> int:
+        """Everything that must be 0."""
+        return self.outside + self.changed + self.refused
+
+    def __iadd__(self, other: "Tally") -> "Tally":
+        for name in self.__dataclass_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        return self
+
+
+def containment(
+    case: Case, relation: str, dtype: str, edits: int, seed: int = 0, ks: tuple[int, ...] = (0, 1, 2, 4)
+) -> Tally:
+    """Train once with bounds, then retrain on ``edits`` edited datasets in the balls of ``ks``."""
+    rng = np.random.default_rng(seed)
+    tally = Tally()
+    data, queries = case.data(rng), rng.normal(size=(40, WIDTH))
+    try:
+        trained, _ = run(case, data, relation, ks, dtype, rng)
+        certified = certificates(case, trained, queries, relation, dtype)
+    except UnsoundError:
+        return Tally(refused=1)
+    for edit in range(edits):
+        index = edit % len(ks)
+        other = neighbour(rng, case, data, relation, ks[index], f"new{edit}-")
+        tally.trials += 1
+        try:
+            again, _ = run(case, other, relation, (0,), dtype, rng)
+        except UnsoundError:
+            tally.refused += 1
+            continue
+        for name, value in again.nominal.items():
+            lower, upper = trained.lower[name][index], trained.upper[name][index]
+            tally.outside += int((~((lower <= value) & (value <= upper))).sum())
+            tally.touched += int(((lower == value) | (value == upper)).sum())
+        held = certified.certified[index]
+        tally.certified += int(held.sum())
+        tally.changed += int((predictions(case, again, queries, dtype) != certified.prediction)[held].sum())
+    return tally
+
+
+def nesting(case: Case, relation: str, dtype: str, pairs: int, seed: int = 0, kmax: int = 3) -> Tally:
+    """Walk from neighbour to neighbour; for each pair, box(D', k-1) inside box(D, k), and certificates carry over.
+
+    Each step of a symmetric relation makes two ordered pairs.
+    """
+    rng = np.random.default_rng(seed)
+    tally = Tally()
+    symmetric = relation not in ("remove", "paper_unlearning")
+    ks = tuple(range(kmax + 1))
+    queries = rng.normal(size=(25, WIDTH))
+    here: tuple[Trained, Certificates] | None = None
+    data = case.data(rng)
+    while tally.trials < pairs:
+        if here is None or not case.n / 2 <= len(np.unique(data.units)) <= case.n * 2:
+            data = case.data(rng, f"w{tally.trials}-")
+            here = _bounds(case, data, relation, ks, dtype, queries, rng)
+        data = neighbour(rng, case, data, relation, 1, f"n{tally.trials}-")
+        there = _bounds(case, data, relation, ks, dtype, queries, rng)
+        for outer, inner in ((here, there), (there, here))[: 2 if symmetric else 1]:
+            tally += nested(outer, inner)
+        here = there
+    return tally
+
+
+def _bounds(
+    case: Case, data: Records, relation: str, ks: tuple[int, ...], dtype: str, queries: np.ndarray, rng: np.random.Generator
+) -> tuple[Trained, Certificates]:
+    trained, _ = run(case, data, relation, ks, dtype, rng)
+    return trained, certificates(case, trained, queries, relation, dtype)
+
+
+def nested(outer: tuple[Trained, Certificates], inner: tuple[Trained, Certificates]) -> Tally:
+    """One ordered pair: every end of ``inner`` at k-1 against ``outer`` at k, bit for bit, and the distances."""
+    tally = Tally(trials=1)
+    (big, far), (small, near) = outer, inner
+    for name in big.nominal:
+        lower, upper = big.lower[name][1:], big.upper[name][1:]
+        tally.outside += int((lower > small.lower[name][:-1]).sum() + (small.upper[name][:-1] > upper).sum())
+        tally.touched += int((lower == small.lower[name][:-1]).sum() + (small.upper[name][:-1] == upper).sum())
+    held = far.certified[1:]
+    tally.certified += int(held.sum())
+    tally.changed += int((held & ~near.certified[:-1]).sum())
+    tally.changed += int((held & (far.prediction != near.prediction)).sum())
+    tally.changed += int((far.stable_distance > near.stable_distance + 1).sum())
+    return tally

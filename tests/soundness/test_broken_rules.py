@@ -1,0 +1,134 @@
+"""Rules broken on purpose: the very checks of the soundness tests must count violations, and none for the rules as they are."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from checks import CASES, WIDTH, Case, Tally, containment, run
+from synthetic import make_records
+from torch import Tensor
+
+from agt_cli.bounds import products
+from agt_cli.bounds.interval import Interval
+from agt_cli.bounds.layers import Point, ReluRule
+from agt_cli.bounds.rounding import Rounding
+from agt_cli.errors import UnsoundError
+from agt_cli.training.batches import BatchPlan
+from agt_cli.training.relations import RELATIONS
+
+Break = Callable[[pytest.MonkeyPatch], None]
+LINEAR = replace(CASES[0], name="linear")
+DEEP = Case("deep", (4, 3), training={"loss": "binary_cross_entropy", "lr": 0.3})
+
+
+def signed_as_nonnegative(patch: pytest.MonkeyPatch) -> None:
+    """The x >= 0 formula on the signed features of the first layer."""
+    patch.setattr(products, "linear_point", lambda x, w: _sorted(*products.linear_nonnegative(Interval.point(x), w)))
+
+
+def _sorted(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    # The wrong formula may cross its ends, which Interval refuses loudly; the quiet form of the mistake is the harder catch.
+    return torch.minimum(a, b), torch.maximum(a, b)
+
+
+def wrong_sign_split(patch: pytest.MonkeyPatch) -> None:
+    """Hidden layers pair lower with lower whatever the sign of the weight."""
+    patch.setattr(
+        products, "linear_nonnegative", lambda x, w: _sorted(x.lower @ w.lower.mT, x.upper @ w.upper.mT)
+    )
+
+
+def gamma_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """No k * gamma for what may be added."""
+    patch.setitem(RELATIONS, "add_remove", replace(RELATIONS["add_remove"], adds=False))
+
+
+def batches_by_index(patch: pytest.MonkeyPatch) -> None:
+    """A record's batch is its position: one removal moves every later record."""
+
+    def batches(self: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:
+        for _ in range(self.epochs):
+            for index in range(self.count):
+                yield np.flatnonzero(np.arange(len(units)) % self.count == index)
+
+    patch.setattr(BatchPlan, "batches", batches)
+
+
+BROKEN = [
+    pytest.param(signed_as_nonnegative, LINEAR, "add_remove", id="x >= 0 formula on signed data"),
+    pytest.param(wrong_sign_split, DEEP, "remove", id="wrong sign split"),
+    pytest.param(gamma_forgotten, LINEAR, "add_remove", id="gamma forgotten"),
+    pytest.param(batches_by_index, LINEAR, "remove", id="batches by index"),
+]
+
+
+@pytest.mark.parametrize(("broken", "case", "relation"), BROKEN)
+def test_the_check_catches(broken: Break, case: Case, relation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = containment(case, relation, "float64", edits=40)
+    assert whole.violations == 0, whole
+    broken(monkeypatch)
+    caught = containment(case, relation, "float64", edits=40)
+    assert caught.outside + caught.refused > 0, caught
+
+
+# -- ReLU's derivative at 0 ----------------------------------------------------------------------------------------------
+# The widening moves a pre-activation bound of exactly 0 off 0, which hides the mistake; it is looked for without it.
+
+
+def relu_back(d: Tensor, x: Tensor) -> Tensor:
+    """ReLU's derivative taken as 1 at 0."""
+    return torch.where(x >= 0, d, 0.0)
+
+
+def relu_violations() -> int:
+    """Brute force over intervals with ends in {-1, 0, 1}: nominal derivatives outside their bounds."""
+    rule, count = ReluRule("1"), 0
+    rounding = Rounding.of((0,), torch.float64, torch.device("cpu"))
+    values = [-1.0, 0.0, 1.0]
+    for low in values:
+        for high in [v for v in values if v >= low]:
+            for d_low in values:
+                for d_high in [v for v in values if v >= d_low]:
+                    x, d = (Interval(*(torch.full((1, 1, 1), e) for e in ends)) for ends in ((low, high), (d_low, d_high)))
+                    bound = rule.bound_back(d, x, {}, rounding, "exact")
+                    for x0 in [v for v in values if low <= v <= high]:
+                        for d0 in [v for v in values if d_low <= v <= d_high]:
+                            nominal = rule.nominal_back(torch.full((1, 1), d0), torch.full((1, 1), x0), {})
+                            count += not bound.contains(nominal)
+    return count
+
+
+def unwidened_training_violations(patch: pytest.MonkeyPatch) -> Tally:
+    """One exact step from pre-activations of exactly 0, without widening (all numbers are multiples of 1/4)."""
+    patch.setattr(Rounding, "widen", lambda self, bounds, tau: Interval(*bounds))
+    case = Case("zero", (2,), training={"loss": "binary_cross_entropy", "clip": 1.0, "epochs": 1, "batch": {"count": 1}})
+    head = case.head("float64")
+    with torch.no_grad():
+        for p in head.parameters():
+            p.copy_(torch.where(p > 0, 0.5, -0.5) if p.dim() == 2 else torch.zeros_like(p))
+    patch.setattr(Case, "head", lambda self, dtype: head)
+    data = make_records(np.zeros((3, WIDTH)), [0, 1, 1])
+    try:
+        run(case, data, "add_remove", (0,), "float64", np.random.default_rng(0))
+    except UnsoundError:
+        return Tally(trials=1, refused=1)
+    return Tally(trials=1)
+
+
+def break_relu(patch: pytest.MonkeyPatch) -> None:
+    def nominal_back(self: ReluRule, d: Tensor, x: Tensor, point: Point) -> Tensor:
+        return relu_back(d, x)
+
+    patch.setattr(ReluRule, "nominal_back", nominal_back)
+
+
+def test_the_checks_catch_relus_derivative_at_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert relu_violations() == 0
+    with monkeypatch.context() as patch:
+        assert unwidened_training_violations(patch).violations == 0
+    break_relu(monkeypatch)
+    assert relu_violations() > 0
+    with monkeypatch.context() as patch:
+        assert unwidened_training_violations(patch).violations > 0

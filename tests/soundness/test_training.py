@@ -1,0 +1,291 @@
+"""Whole training on edited data: retrained parameters lie in the box, certified labels do not change (issue: soundness)."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from checks import CASES, RUMP, WIDTH, Case, containment, run
+from synthetic import KERNELS, RELATIONS, make_head, make_records, make_training
+from torch import nn
+
+from agt_cli.data.dataset import Records
+from agt_cli.errors import ConfigError, UnsoundError
+from agt_cli.schema import ComputeConfig, RelationConfig
+from agt_cli.training.agt import Trained, train
+from agt_cli.training.batches import BatchPlan
+from agt_cli.training.optimizer import learning_rate
+
+DTYPES = ("float64", "float32")
+
+
+def allowed(case: Case, relation: str) -> bool:
+    """paper_privacy refuses public records."""
+    return not (case.public and relation == "paper_privacy")
+
+
+COMBINATIONS = [
+    pytest.param(case, relation, dtype, id=f"{case.name}-{relation}-{dtype}")
+    for case in (*CASES, *RUMP)
+    for relation in RELATIONS
+    for dtype in DTYPES
+    if allowed(case, relation)
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "relation", "dtype"), COMBINATIONS)
+def test_retrained_models_lie_in_the_box_and_keep_certified_labels(case: Case, relation: str, dtype: str) -> None:
+    tally = containment(case, relation, dtype, edits=8)
+    assert tally.violations == 0, tally
+    assert tally.trials == 8
+    assert tally.certified > 0  # k = 0 at least, so that the label check saw something
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_several_hundred_edits_of_one_dataset(relation: str) -> None:
+    """One seed fixed, many edits: three layers, momentum, decay, several batches; labels certified beyond k = 0."""
+    case = replace(CASES[3], n=30)
+    tally = containment(case, relation, "float64", edits=60, seed=11, ks=(1, 2, 4))
+    assert tally.violations == 0, tally
+    assert tally.certified > 200
+
+
+def targeted(step_data: Records, label: int, sign: float, k: int) -> Records:
+    """``step_data`` with ``k`` records whose gradient is clipped to one side."""
+    features = np.concatenate([step_data.features, np.full((k, WIDTH), sign * 1e6)])
+    return make_records(features, [*step_data.labels, *[label] * k])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("clip", [0.1, 0.25, 1 / 3])
+@pytest.mark.parametrize("k", [1, 3])
+def test_saturating_newcomers_reach_the_end_of_the_box_and_no_further(dtype: str, clip: float, k: int) -> None:
+    """One step of a linear head: k added records that saturate the clip land exactly on the box for k."""
+    rng = np.random.default_rng(0)
+    training = make_training(loss="binary_cross_entropy", clip=clip, dtype=dtype)
+    head = make_head(training, WIDTH, 2, ())
+    data = make_records(rng.normal(size=(7, WIDTH)), rng.integers(0, 2, 7))
+    relation, compute = RelationConfig(name="add_remove"), ComputeConfig(kernel="cpu")
+    box = train(head, 2, data, None, training, relation, (0, k), compute)
+    signs = torch.sign(head[0].weight.detach().sum()).item()
+    # The logit of the newcomer is enormous with the sign of the weights' sum, and wrong with that label.
+    label = 0 if signs > 0 else 1
+    again = train(head, 2, targeted(data, label, 1.0, k), None, training, relation, (0,), compute)
+    ends = (box.lower if label == 0 else box.upper)["0.weight"][1]
+    assert torch.equal(again.nominal["0.weight"], ends)
+    beyond = train(head, 2, targeted(data, label, 1.0, k + 1), None, training, relation, (0,), compute)
+    assert ((beyond.nominal["0.weight"] < box.lower["0.weight"][1]) | (beyond.nominal["0.weight"] > box.upper["0.weight"][1])).all()
+
+
+# -- the same algorithm, written plainly ---------------------------------------------------------------------------------
+
+
+def plain_training(head: nn.Sequential, data: Records, training, relation: str) -> dict[str, torch.Tensor]:  # type: ignore[no-untyped-def]
+    """AGT's nominal run with autograd, torch.optim.SGD and a loop over records."""
+    plan = BatchPlan.of(training.batch, training.epochs, None, len(data))
+    x, y = torch.from_numpy(data.features), torch.from_numpy(data.labels)
+    loss = nn.functional.cross_entropy
+    if training.loss == "binary_cross_entropy":
+        loss = lambda f, t: nn.functional.binary_cross_entropy_with_logits(f[:, 0], t.double())  # noqa: E731
+    settings = {"momentum": training.momentum, "dampening": training.dampening, "nesterov": training.nesterov}
+    optimizer = torch.optim.SGD(head.parameters(), lr=training.lr, **settings)
+    for step, rows in enumerate(plan.batches(data.units)):
+        sums = [torch.zeros_like(p) for p in head.parameters()]
+        for row in rows:
+            gradients = torch.autograd.grad(loss(head(x[row : row + 1]), y[row : row + 1]), list(head.parameters()))
+            sums = [s + g.clamp(-training.clip, training.clip) for s, g in zip(sums, gradients, strict=True)]
+        lr = learning_rate(training, step)
+        optimizer.param_groups[0]["lr"] = lr
+        for p, s in zip(head.parameters(), sums, strict=True):
+            p.grad = s / (max(len(rows), 1) if relation.startswith("paper") else training.batch.normalizer)
+            p.data *= 1 - lr * training.weight_decay
+        optimizer.step()
+    return {n: p.detach() for n, p in head.named_parameters()}
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("case", [c for c in CASES if not c.public], ids=lambda c: c.name)
+def test_the_nominal_run_is_sgd_with_clipped_per_record_gradients(case: Case, relation: str) -> None:
+    rng = np.random.default_rng(5)
+    data = case.data(rng)
+    trained, _ = run(case, data, relation, (0,), "float64", rng)
+    plain = plain_training(case.head("float64"), data, case.config(), relation)
+    for name, value in plain.items():
+        torch.testing.assert_close(trained.nominal[name], value, rtol=0, atol=1e-7)  # gradients are rounded to 2^-30 clip
+        assert not torch.equal(value, case.head("float64").state_dict()[name])
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_kernel_and_fragment_change_no_bit_of_the_nominal_run_and_only_rounding_of_the_box(relation: str, dtype: str) -> None:
+    case = CASES[3]
+    data = case.data(np.random.default_rng(2))
+    runs = [
+        train(
+            case.head(dtype),
+            2,
+            data,
+            None,
+            case.config(dtype),
+            RelationConfig(name=relation),  # type: ignore[arg-type]
+            (0, 1, 5, 30),
+            ComputeConfig(kernel=kernel, fragment=fragment),  # type: ignore[arg-type]
+        )
+        for kernel in KERNELS
+        for fragment in (2, 64)
+    ]
+    tolerance = 1e-7 if dtype == "float64" else 1e-3
+    for other in runs[1:]:
+        for name in other.nominal:
+            torch.testing.assert_close(other.nominal[name], runs[0].nominal[name], rtol=0, atol=1e-8 if dtype == "float64" else 1e-6)
+            torch.testing.assert_close(other.lower[name], runs[0].lower[name], rtol=0, atol=tolerance)
+            torch.testing.assert_close(other.upper[name], runs[0].upper[name], rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("relation", ["remove", "substitute", "paper_privacy", "paper_unlearning"])
+def test_a_tight_memory_splits_the_grid_without_changing_a_bound(relation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups of k for the selections, and parts of a group: each a path of its own through the loop."""
+    from agt_cli.training import agt
+
+    case = CASES[3]
+    data = case.data(np.random.default_rng(2))
+    arguments = (case.head("float64"), 2, data, None, case.config(), RelationConfig(name=relation), (0, 1, 2, 3, 5))  # type: ignore[arg-type]
+    whole = train(*arguments, ComputeConfig(fragment=64))
+    calls: list[slice] = []
+
+    def one_by_one(self: agt._Run, *sizes: int) -> list[slice]:
+        calls.append(slice(0, 0))
+        return [slice(0, 2), slice(2, 5)]
+
+    def halves(self: agt._Run, group: slice, fragment: int) -> list[slice]:
+        return [slice(k, k + 1) for k in range(group.start, group.stop)]
+
+    monkeypatch.setattr(agt._Run, "_groups", one_by_one)
+    monkeypatch.setattr(agt._Run, "_parts", halves)
+    split = train(*arguments, ComputeConfig(fragment=64))
+    assert calls
+    for name in whole.nominal:
+        torch.testing.assert_close(split.lower[name], whole.lower[name], rtol=0, atol=1e-8)
+        torch.testing.assert_close(split.upper[name], whole.upper[name], rtol=0, atol=1e-8)
+
+
+# -- hand-computed -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("relation", "copies", "lower", "upper"),
+    [
+        # One record x = 1, y = 0 at theta = 0: gradient 1/2; gamma = 1, B = 1, k = 1, lr = 1/4.
+        ("add_remove", 1, -0.375, 0.125),  # direction in [1/2 - 1, 1/2 + 1]
+        ("remove", 1, -0.125, 0.0),  # the record stays or goes
+        ("substitute", 1, -0.375, 0.25),  # it goes, and another comes, here or elsewhere: [-1, 3/2]
+        ("paper_privacy", 1, -0.25, 0.25),  # k >= b: anything in [-1, 1]
+        ("paper_unlearning", 1, -0.125, 0.0),  # k >= b: one record or none
+        ("add_remove", 2, -0.5, 0.0),  # [1 - 1, 1 + 1]
+        ("remove", 2, -0.25, -0.125),
+        ("substitute", 2, -0.5, 0.125),  # [1 - 1/2 - 1, 1 + 1]
+        ("paper_privacy", 2, -0.1875, 0.0625),  # [(1/2 - 1)/2, (1/2 + 1)/2]
+        ("paper_unlearning", 2, -0.125, -0.125),  # whichever goes, the mean is 1/2
+    ],
+)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_one_step_by_hand(relation: str, copies: int, lower: float, upper: float, kernel: str) -> None:
+    training = make_training(loss="binary_cross_entropy", clip=1.0, lr=0.25, batch={"normalizer": 1.0})
+    head = nn.Sequential(nn.Linear(1, 1, dtype=torch.float64))
+    nn.init.zeros_(head[0].weight)
+    nn.init.zeros_(head[0].bias)
+    data = make_records(np.ones((copies, 1)), [0] * copies)
+    trained = train(head, 2, data, None, training, RelationConfig(name=relation), (0, 1), ComputeConfig(kernel=kernel))  # type: ignore[arg-type]
+    for name in ("0.weight", "0.bias"):
+        assert trained.lower[name].flatten()[1] == lower
+        assert trained.upper[name].flatten()[1] == upper
+        mean = relation.startswith("paper")
+        assert trained.nominal[name].item() == -0.125 * (1 if mean else copies)
+
+
+# -- what must stop a run ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "scale"),
+    [({"lr": 1e308}, 1.0), ({"dtype": "float32"}, 1e300), ({"lr": 1e200, "epochs": 3}, 1e200)],
+    ids=["learning rate", "features beyond float32", "overflow in the second step"],
+)
+def test_nan_and_infinity_stop_training(settings: dict, scale: float) -> None:
+    rng = np.random.default_rng(0)
+    training = make_training(**settings)
+    data = make_records(rng.normal(size=(6, WIDTH)) * scale, rng.integers(0, 2, 6))
+    head = make_head(training, WIDTH, 2, (3,))
+    with pytest.warns(RuntimeWarning) if scale == 1e300 else _nothing(), pytest.raises(UnsoundError):
+        train(head, 2, data, None, training, RelationConfig(name="add_remove"), (0, 1), ComputeConfig())
+
+
+def _nothing():  # type: ignore[no-untyped-def]
+    from contextlib import nullcontext
+
+    return nullcontext()
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+@pytest.mark.parametrize("side", ["lower", "upper"])
+def test_a_broken_box_cannot_be_made(broken: float, side: str) -> None:
+    zero = {"0.weight": torch.zeros(1, 2)}
+    ends = {"lower": {"0.weight": -torch.ones(1, 1, 2)}, "upper": {"0.weight": torch.ones(1, 1, 2)}}
+    plan = BatchPlan.of(make_training().batch, 1, None, 1)
+    Trained((0,), zero, ends["lower"], ends["upper"], plan)
+    ends[side]["0.weight"][0, 0, 1] = broken
+    with pytest.raises(UnsoundError):
+        Trained((0,), zero, ends["lower"], ends["upper"], plan)
+
+
+def test_a_nominal_model_outside_its_box_is_refused() -> None:
+    plan = BatchPlan.of(make_training().batch, 1, None, 1)
+    ends = {"0.weight": torch.zeros(1, 1, 2)}
+    with pytest.raises(UnsoundError, match="outside their box"):
+        Trained((0,), {"0.weight": torch.tensor([[0.0, 1e-300]], dtype=torch.float64).float() + 1}, ends, ends, plan)
+
+
+def test_public_records_under_paper_privacy_are_refused() -> None:
+    data = make_records(np.ones((3, WIDTH)), [0, 1, 0], public=[True, False, False])
+    training = make_training()
+    with pytest.raises(ConfigError, match="unsound when public records"):
+        train(make_head(training, WIDTH, 2, ()), 2, data, None, training, RelationConfig(name="paper_privacy"), (0,), ComputeConfig())
+
+
+def test_units_above_their_public_cap_are_refused() -> None:
+    data = make_records(np.ones((3, WIDTH)), [0, 1, 0], units=["a", "a", "b"])
+    training = make_training()
+    head = make_head(training, WIDTH, 2, ())
+    with pytest.raises(ConfigError, match="unit 'a' has 2 rows"):
+        train(head, 2, data, None, training, RelationConfig(name="add_remove"), (0,), ComputeConfig())
+
+
+def test_reduced_precision_matrix_products_are_refused_in_float32() -> None:
+    training = make_training(dtype="float32")
+    data = make_records(np.ones((3, WIDTH)), [0, 1, 0])
+    head = make_head(training, WIDTH, 2, ())
+    torch.set_float32_matmul_precision("high")
+    try:
+        with pytest.raises(ConfigError, match="reduced-precision"):
+            train(head, 2, data, None, training, RelationConfig(name="add_remove"), (0,), ComputeConfig())
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_all_records_may_go() -> None:
+    """Every batch empty: each still takes its step, and the box for k holds what k newcomers can do."""
+    training = make_training(epochs=2, weight_decay=0.5, batch={"count": 2})
+    head = make_head(training, WIDTH, 2, ())
+    relation = RelationConfig(name="add_remove")
+    empty = make_records(np.zeros((0, WIDTH)), [])
+    one = make_records(np.full((1, WIDTH), 1e5), [0])
+    box = train(head, 2, empty, None, training, relation, (0, 1), ComputeConfig())
+    again = train(head, 2, one, None, training, relation, (0,), ComputeConfig())
+    for name, value in again.nominal.items():
+        assert ((box.lower[name][1] <= value) & (value <= box.upper[name][1])).all()
+        shrunk = head.state_dict()[name]
+        for _ in range(training.epochs * 2):
+            shrunk = shrunk * (1 - training.lr * training.weight_decay)
+        assert torch.equal(box.nominal[name], shrunk)

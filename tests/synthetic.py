@@ -1,0 +1,63 @@
+"""Small synthetic training sets, heads and intervals that several tests share."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from agt_cli.bounds.interval import Interval
+from agt_cli.data.dataset import Records
+from agt_cli.models.heads import HeadConfig, build_head
+from agt_cli.schema import BatchConfig, TrainingConfig
+
+KERNELS = ("reference", "cpu")
+RELATIONS = ("add_remove", "remove", "substitute", "paper_privacy", "paper_unlearning")
+
+
+def make_records(
+    features: np.ndarray,
+    labels: np.ndarray | Sequence[int],
+    units: Sequence[str] | None = None,
+    public: Sequence[bool] | None = None,
+    prefix: str = "r",
+) -> Records:
+    """Records named ``<prefix>0``, ``<prefix>1``, ...; every record a private unit of its own unless told otherwise."""
+    ids = np.array([f"{prefix}{i}" for i in range(len(features))], dtype=str)
+    return Records(
+        features=np.asarray(features),
+        labels=np.asarray(labels, dtype=np.int64),
+        ids=ids,
+        units=ids.copy() if units is None else np.array(units, dtype=str),
+        public=np.zeros(len(ids), dtype=bool) if public is None else np.array(public, dtype=bool),
+    )
+
+
+def make_training(**settings: object) -> TrainingConfig:
+    """Two-class training with every constant declared; ``settings`` override."""
+    batch = {"count": 1, "normalizer": 8.0, "n_max": 100_000, **settings.pop("batch", {})}  # type: ignore[dict-item]
+    defaults = {"loss": "cross_entropy", "epochs": 1, "lr": 0.1, "clip": 0.1, "batch": BatchConfig(**batch)}
+    return TrainingConfig(**{**defaults, **settings})  # type: ignore[arg-type]
+
+
+def make_head(training: TrainingConfig, width: int, classes: int, hidden: tuple[int, ...]) -> nn.Sequential:
+    """A head with PyTorch's initialisation."""
+    return build_head((width,), classes, HeadConfig(hidden=hidden), training)
+
+
+def random_interval(rng: np.random.Generator, *shape: int, radius: float = 0.5, dtype: str = "float64") -> Interval:
+    """Signed intervals, a tenth of them points and a tenth with an end at exactly 0."""
+    centre, spread = rng.normal(size=shape), radius * rng.random(shape)
+    spread[rng.random(shape) < 0.1] = 0
+    lower, upper = centre - spread, centre + spread
+    lower[(rng.random(shape) < 0.1) & (upper > 0)] = 0
+    upper[(rng.random(shape) < 0.1) & (lower < 0)] = 0
+    return Interval(*(torch.from_numpy(b).to(getattr(torch, dtype)) for b in (lower, upper)))
+
+
+def sample(rng: np.random.Generator, interval: Interval, corners: bool = False) -> torch.Tensor:
+    """A value of each element's interval: one of its ends, or anything between."""
+    share = rng.integers(0, 2, size=interval.shape) if corners else rng.random(interval.shape)
+    t = torch.as_tensor(share, dtype=interval.lower.dtype)
+    value = interval.lower + t * (interval.upper - interval.lower)
+    return torch.minimum(torch.maximum(value, interval.lower), interval.upper)
