@@ -56,7 +56,7 @@ def _hydra_mistake(error: BaseException, config: str, overrides: Sequence[str]) 
     if isinstance(error, HydraException):
         key = re.search(r"Could not override '([^']+)'", str(error))
         if key:
-            return f"unknown key '{key[1]}'{_known_key(key[1], config, overrides)}"
+            return _unknown_key(key[1], str(error), config, overrides)
         return _one_line(error)
     if isinstance(error, OmegaConfBaseException):
         return _one_line(error)
@@ -76,12 +76,17 @@ def _missing_option(error: Any) -> str:
     return f"unknown {group} '{option}'{known}"
 
 
+def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) -> str:
+    """Hydra refuses a key that is not there, and new entries for one that is (a mapping given as {...})."""
+    added = message.rpartition("To append to your config use ")[2]
+    if key in _flatten(_compose(config, overrides)):
+        return f"'{key}' takes new entries with a plus sign: '{added}'"
+    return f"unknown key '{key}'{_known_key(key, config, overrides)}"
+
+
 def _known_key(key: str, config: str, overrides: Sequence[str]) -> str:
     """A suffix naming the key that was probably meant: the same name elsewhere, or the nearest beside it."""
-    try:
-        composed = _compose(config, overrides)
-    except Exception:  # the configuration may be broken in a second way: a suggestion is not worth failing for
-        return ""
+    composed = _compose(config, overrides)
     prefix, _, name = key.rpartition(".")
     elsewhere = [known for known in _flatten(composed) if known.rpartition(".")[2] == name]
     if elsewhere:
@@ -101,8 +106,11 @@ def _compose(config: str, overrides: Sequence[str]) -> dict[str, Any]:
 
     groups = usage.groups(config)
     choices = [o for o in overrides if o.partition("=")[0] in groups and "," not in o]
-    with initialize_config_dir(str(usage.config_dir()), version_base="1.3"):
-        node = OmegaConf.to_container(compose(config, choices), resolve=False)
+    try:
+        with initialize_config_dir(str(usage.config_dir()), version_base="1.3"):
+            node = OmegaConf.to_container(compose(config, choices), resolve=False)
+    except Exception:  # broken in a second way, or from a --config-dir: a suggestion is not worth failing for
+        return {}
     # Groups are keys too, even those like experiment that leave no node.
     return dict.fromkeys(groups) | {str(key): value for key, value in node.items()} if isinstance(node, dict) else {}
 

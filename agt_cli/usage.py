@@ -16,6 +16,7 @@ FLAGS = (
 )
 HYDRA = (
     ("KEY=VALUE", "change a setting: agt train training.lr=0.5 kgrid.max=20"),
+    ("+KEY={a: 1}", "add entries to a setting that is a mapping"),
     ("GROUP=NAME", "choose a file of a group: agt train dataset=digits"),
     ("-m, --multirun", "run every combination of comma-separated values: agt train -m training.seed=0,1,2"),
     ("--cfg job", "print the composed configuration instead of running"),
@@ -41,7 +42,7 @@ COMMANDS: dict[str, Command] = {
         (
             "agt train                                     the embedded default: blobs, a minute on a CPU",
             "agt train dataset=digits model=linear         real digits, 3 against 8",
-            "agt train dataset=table dataset.path=my.csv dataset.label=y",
+            "agt train dataset=table dataset.path=my.csv dataset.label=y '+dataset.numeric={age: [0, 100]}'",
             "agt train relation=remove kgrid=sparse        certificates about deletions alone",
         ),
     ),

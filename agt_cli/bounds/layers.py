@@ -11,8 +11,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from agt_cli.bounds import products
 from agt_cli.bounds.interval import Interval
+from agt_cli.bounds.products import Products
 from agt_cli.bounds.rounding import Rounding
 from agt_cli.errors import ConfigError, nearest
 
@@ -25,8 +25,8 @@ class Rule(Protocol):
 
     def nominal(self, x: Tensor, point: Point) -> Tensor: ...
     def nominal_back(self, d: Tensor, x: Tensor, point: Point) -> Tensor: ...
-    def bound(self, x: Interval, box: Box, rounding: Rounding, product: str) -> Interval: ...
-    def bound_back(self, d: Interval, x: Interval, box: Box, rounding: Rounding, product: str) -> Interval: ...
+    def bound(self, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval: ...
+    def bound_back(self, d: Interval, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval: ...
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class LinearRule:
         """[n, out] -> [n, in]."""
         return d @ point[f"{self.name}.weight"]
 
-    def bound(self, x: Interval, box: Box, rounding: Rounding, product: str) -> Interval:
+    def bound(self, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
         """[K or 1, n, in] -> [K, n, out]; exact products are exact, and all are widened for rounding."""
         weight = box[f"{self.name}.weight"]
-        lower, upper = products.linear(x, weight, product)
+        lower, upper = products.forward(x, weight)
         if self.bias:
             bias = box[f"{self.name}.bias"]
             lower, upper = lower + bias.lower[:, None, :], upper + bias.upper[:, None, :]
@@ -59,13 +59,12 @@ class LinearRule:
         bias = box[f"{self.name}.bias"].magnitude() if self.bias else None
         return rounding.dot(weight.shape[-1], x, weight.magnitude().amax(dim=-1), bias)
 
-    def bound_back(self, d: Interval, x: Interval, box: Box, rounding: Rounding, product: str) -> Interval:
+    def bound_back(self, d: Interval, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
         """d_in = W^T d_out. [K, n, out] -> [K, n, in]."""
         weight = box[f"{self.name}.weight"]
         transposed = Interval(weight.lower.mT, weight.upper.mT)
-        multiply = products.linear_rump if product == "rump" else products.linear_corners
         tau = rounding.dot(d.shape[-1], d, transposed.magnitude().amax(dim=-1))
-        return rounding.widen(multiply(d, transposed), tau)
+        return rounding.widen(products.back(d, transposed), tau)
 
 
 @dataclass(frozen=True)
@@ -80,10 +79,10 @@ class ReluRule:
     def nominal_back(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
         return torch.where(x > 0, d, 0.0)
 
-    def bound(self, x: Interval, box: Box, rounding: Rounding, product: str) -> Interval:
+    def bound(self, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
         return Interval(x.lower.clamp(min=0), x.upper.clamp(min=0))
 
-    def bound_back(self, d: Interval, x: Interval, box: Box, rounding: Rounding, product: str) -> Interval:
+    def bound_back(self, d: Interval, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
         """Derivative 1 where x.lower > 0, 0 where x.upper <= 0, else anything in [0, 1]."""
         active, dead = x.lower > 0, x.upper <= 0
         lower = torch.where(active, d.lower, d.lower.clamp(max=0))
@@ -103,12 +102,12 @@ class FlattenRule:
     def nominal_back(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
         return d.reshape(x.shape)
 
-    def bound(self, x: Interval, box: Box, rounding: Rounding, product: str) -> Interval:
+    def bound(self, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
         if x.is_point:
             return Interval.point(x.lower.flatten(2))
         return Interval(x.lower.flatten(2), x.upper.flatten(2))
 
-    def bound_back(self, d: Interval, x: Interval, box: Box, rounding: Rounding, product: str) -> Interval:
+    def bound_back(self, d: Interval, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
         shape = d.shape[:2] + x.shape[2:]
         return Interval(d.lower.reshape(shape), d.upper.reshape(shape))
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from agt_cli.bounds.interval import Interval
 from agt_cli.bounds.layers import Box, LinearRule, Point, Rule, rules_for
 from agt_cli.bounds.losses import BinaryCrossEntropy, CrossEntropy, Loss
+from agt_cli.bounds.products import EXACT, Products
 from agt_cli.bounds.rounding import Rounding
 from agt_cli.errors import ConfigError
 
@@ -40,18 +41,18 @@ class Network:
         rules: one per layer.
         loss: the gradient in the (collapsed) logits.
         two_class: the last layer has two rows, read as their difference.
-        product: "exact" or "rump".
+        products: which interval products are used.
         outputs: logits after collapsing: 1, or the number of classes.
     """
 
     rules: tuple[Rule, ...]
     loss: Loss
     two_class: bool
-    product: str
+    products: Products
     outputs: int
 
     @classmethod
-    def of(cls, head: nn.Sequential, loss: str, classes: int, product: str = "exact") -> "Network":
+    def of(cls, head: nn.Sequential, loss: str, classes: int, products: Products = EXACT) -> "Network":
         """Read a head.
 
         Raises:
@@ -71,12 +72,12 @@ class Network:
                 )
             if outputs != 1:
                 raise ConfigError(f"training.loss=binary_cross_entropy needs one output and the model has {outputs}")
-            return cls(rules, BinaryCrossEntropy(), False, product, 1)
+            return cls(rules, BinaryCrossEntropy(), False, products, 1)
         if outputs != classes:
             raise ConfigError(f"training.loss=cross_entropy needs {classes} outputs and the model has {outputs}")
         if classes == 2:
-            return cls(rules, BinaryCrossEntropy(), True, product, 1)
-        return cls(rules, CrossEntropy(), False, product, classes)
+            return cls(rules, BinaryCrossEntropy(), True, products, 1)
+        return cls(rules, CrossEntropy(), False, products, classes)
 
     @property
     def last(self) -> LinearRule:
@@ -125,7 +126,7 @@ class Network:
         """Bounds on the last layer's input, [K or 1, n, in]."""
         value = Interval.point(x[None])
         for rule in self.rules[:-1]:
-            value = rule.bound(value, box, rounding, self.product)
+            value = rule.bound(value, box, rounding, self.products)
         return value
 
     def bound_margins(self, hidden: Interval, label: int, box: Box, rounding: Rounding) -> Interval:
@@ -136,7 +137,7 @@ class Network:
         """
         others = [c for c in range(self.outputs) if c != label]
         rows = {n: box[n][:, [label]] - box[n][:, others] for n in self._last_names}
-        margins = self.last.bound(hidden, rows, rounding, self.product)
+        margins = self.last.bound(hidden, rows, rounding, self.products)
         tau = self.last.rounding_of(hidden, box, rounding)
         return rounding.widen((margins.lower, margins.upper), tau[..., [label]] + tau[..., others])
 
@@ -150,12 +151,12 @@ class Network:
             if isinstance(rule, LinearRule):
                 yield Factors(rule.name, d, inputs[index])
             if index > self._first_linear:
-                d = rule.bound_back(d, inputs[index], box, rounding, self.product)
+                d = rule.bound_back(d, inputs[index], box, rounding, self.products)
 
     def _bound_inputs(self, x: Tensor, box: Box, rounding: Rounding) -> list[Interval]:
         inputs = [Interval.point(x[None])]
         for rule in self.rules:
-            inputs.append(rule.bound(inputs[-1], box, rounding, self.product))
+            inputs.append(rule.bound(inputs[-1], box, rounding, self.products))
         return inputs
 
     @property

@@ -4,6 +4,9 @@ Every function returns plain (lower, upper) tensors, correct in exact arithmetic
 Shapes: x is [K or 1, n, in], weights are [K, out, in], results [K, n, out].
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -60,15 +63,34 @@ def linear_rump(x: Interval, weights: Interval) -> Bounds:
     return centre - spread, centre + spread
 
 
-def linear(x: Interval, weights: Interval, product: str) -> Bounds:
-    """The product ``product`` ("exact" or "rump") names; where several forms are exact, the cheapest."""
-    if x.is_point:
-        return linear_point(x.lower, weights)
-    if product == "rump":
-        return linear_rump(x, weights)
-    if x.lower.numel() == 0 or x.lower.min() >= 0:
-        return linear_nonnegative(x, weights)
-    return linear_corners(x, weights)
+@dataclass(frozen=True)
+class Products:
+    """Which products a run uses.
+
+    Attributes:
+        rump: midpoint-radius instead of exact products where an interval meets an interval.
+        corners: the implementation of ``linear_corners``; a kernel may bring a faster one.
+    """
+
+    rump: bool = False
+    corners: Callable[[Interval, Interval], Bounds] = linear_corners
+
+    def forward(self, x: Interval, weights: Interval) -> Bounds:
+        """A layer's product: the cheapest form that is exact, unless Rump's is asked for."""
+        if x.is_point:
+            return linear_point(x.lower, weights)
+        if self.rump:
+            return linear_rump(x, weights)
+        if x.lower.numel() == 0 or x.lower.min() >= 0:
+            return linear_nonnegative(x, weights)
+        return self.corners(x, weights)
+
+    def back(self, d: Interval, weights: Interval) -> Bounds:
+        """The backward pass's product: gradients have any sign."""
+        return linear_rump(d, weights) if self.rump else self.corners(d, weights)
+
+
+EXACT, RUMP = Products(), Products(rump=True)
 
 
 def _midpoint_radius(interval: Interval) -> Bounds:

@@ -21,7 +21,7 @@ from agt_cli.bounds.layers import Box
 from agt_cli.bounds.network import Network
 from agt_cli.bounds.rounding import Rounding
 from agt_cli.errors import ConfigError
-from agt_cli.kernels.select import pick_device
+from agt_cli.kernels.select import pick_device, pick_kernel
 from agt_cli.schema import ComputeConfig, RelationName, TrainingConfig
 from agt_cli.training.agt import Progress, Trained
 
@@ -93,7 +93,7 @@ def certify(
         ConfigError: the queries' width is not the model's.
         UnsoundError: a bound is NaN or infinite.
     """
-    network = Network.of(head, training.loss, classes, training.product)
+    network = Network.of(head, training.loss, classes, pick_kernel(compute).products(training.product))
     width = trained.nominal[next(iter(trained.nominal))].shape[-1]
     if features[0].size != width:
         raise ConfigError(f"inputs: a query has {features[0].size} features and the model takes {width}")

@@ -17,6 +17,7 @@ from typing import Protocol
 from torch import Tensor
 
 from agt_cli.bounds.interval import Interval
+from agt_cli.bounds.products import Products
 
 QUANTA = 2**30  # quanta in one clip level gamma
 
@@ -44,6 +45,17 @@ class Kernel(Protocol):
 
     def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[Tensor, Tensor]:
         """Sums of the least and greatest q. d [K, n, out], x [K or 1, n, in] or None -> two int64 [K, out, in]."""
+        ...
+
+    def corner_product(self, x: Interval, weights: Interval) -> tuple[Tensor, Tensor]:
+        """bounds/products.py's ``linear_corners``, summed over inputs in the same order for every record.
+
+        x [K or 1, n, in], weights [K, out, in] -> two [K, n, out].
+        """
+        ...
+
+    def products(self, product: str) -> Products:
+        """The interval products "exact" or "rump" names, with this kernel's corner product."""
         ...
 
     def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:

@@ -16,6 +16,7 @@ from numba import get_num_threads, njit, prange
 from torch import Tensor
 
 from agt_cli.bounds.interval import Interval
+from agt_cli.bounds.products import Products
 from agt_cli.kernels.contract import QUANTA, Extremes
 from agt_cli.kernels.reference import RUMP_ROUNDINGS, ReferenceKernel
 
@@ -106,6 +107,28 @@ def _sum_interval(lower, upper, x_lower, x_upper, outputs, rump, tile, threads, 
                         least, greatest = _corners(p, q, xl[s, i], xu[s, i], rump)
                         out_low[i] += _quantise(least)
                         out_high[i] += _quantise(greatest)
+
+
+@njit(parallel=True, cache=True)
+def _corner_product(x_lower, x_upper, w_lower, w_upper, block, low, high):  # type: ignore[no-untyped-def]
+    """low, high [K, n, out] += sums over i of the four corner products, i in increasing order for every record.
+
+    x: [1 or K, n, in]; w: [K, in, out], so that the innermost loop runs along outputs.
+    """
+    ks, n, outputs = low.shape
+    blocks = (n + block - 1) // block
+    for job in prange(ks * blocks):
+        k, start = job // blocks, (job % blocks) * block
+        source = k if len(x_lower) > 1 else 0
+        for s in range(start, min(n, start + block)):
+            out_low, out_high = low[k, s], high[k, s]
+            for i in range(x_lower.shape[2]):
+                p, q = x_lower[source, s, i], x_upper[source, s, i]
+                a, b = w_lower[k, i], w_upper[k, i]
+                for o in range(outputs):
+                    c1, c2, c3, c4 = p * a[o], p * b[o], q * a[o], q * b[o]
+                    out_low[o] += min(min(c1, c2), min(c3, c4))
+                    out_high[o] += max(max(c1, c2), max(c3, c4))
 
 
 @njit(cache=True)
@@ -251,6 +274,18 @@ class CpuKernel:
             lower += torch.from_numpy(low).to(torch.int64).view(shape)
             upper += torch.from_numpy(high).to(torch.int64).view(shape)
         return lower, upper
+
+    def corner_product(self, x: Interval, weights: Interval) -> tuple[Tensor, Tensor]:
+        if x.lower.dtype != torch.float64:
+            return self.reference.corner_product(x, weights)
+        parts = [_array(t) for t in (x.lower, x.upper, weights.lower.mT, weights.upper.mT)]
+        low = np.zeros((len(parts[2]), x.shape[1], parts[2].shape[2]))
+        high = np.zeros_like(low)
+        _corner_product(*parts, 64, low, high)
+        return torch.from_numpy(low), torch.from_numpy(high)
+
+    def products(self, product: str) -> Products:
+        return Products(product == "rump", self.corner_product)
 
     def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
         return CpuExtremes(counts, shape, capped, product == "rump")

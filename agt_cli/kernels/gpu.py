@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from agt_cli.bounds.interval import Interval
+from agt_cli.bounds.products import Products
 from agt_cli.kernels.contract import QUANTA, Extremes
 from agt_cli.kernels.reference import ReferenceKernel
 
@@ -32,7 +33,7 @@ def _sum_kernel(  # type: ignore[no-untyped-def]
     d_lower, d_upper, x_lower, x_upper, low, high, n, outputs, width, x_stride, slices,
     POINT: tl.constexpr, SLICE: tl.constexpr, OUT: tl.constexpr, IN: tl.constexpr,
 ):  # fmt: skip
-    """d: [K, n, out]; x: [K or 1, n, in] with ``x_stride`` elements between k (0 if shared); low, high: int64 [K, out, in]."""
+    """d: [K, n, out]; x: [K or 1, n, in] with ``x_stride`` elements between k; low, high: int64 [K, out, in]."""
     k = (tl.program_id(2) // slices).to(tl.int64)
     start = (tl.program_id(2) % slices) * SLICE
     j = tl.program_id(1) * OUT + tl.arange(0, OUT)
@@ -89,6 +90,12 @@ class GpuKernel:
             POINT=x.is_point, SLICE=_SLICE, OUT=_TILE_OUT, IN=_TILE_IN, enable_fp_fusion=False,
         )  # fmt: skip
         return low, high
+
+    def corner_product(self, x: Interval, weights: Interval) -> tuple[Tensor, Tensor]:
+        return self.reference.corner_product(x, weights)
+
+    def products(self, product: str) -> Products:
+        return Products(product == "rump", self.corner_product)
 
     def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
         return self.reference.extremes(counts, shape, capped, product)

@@ -71,6 +71,12 @@ class ReferenceKernel:
             upper += bounds.upper.to(torch.int64).sum(dim=1)
         return lower, upper
 
+    def corner_product(self, x: Interval, weights: Interval) -> tuple[Tensor, Tensor]:
+        return products.linear_corners(x, weights)
+
+    def products(self, product: str) -> products.Products:
+        return products.Products(product == "rump", self.corner_product)
+
     def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
         return ReferenceExtremes(counts, shape, capped, product)
 

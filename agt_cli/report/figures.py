@@ -172,7 +172,7 @@ def _edges(ks: tuple[int, ...], most: int) -> list[int]:
     values = sorted(set(ks))
     if len(values) <= most:
         return values
-    steps = [step * 10**power for power in range(9) for step in (1, 2, 5)]
+    steps = [1, 2, 5, *(step * 10**power for power in range(9) for step in (10, 20, 25, 50))]
     step = next(step for step in steps if values[-1] / step <= most)
     wanted = [1, *range(step, values[-1] + 1, step), values[-1]]
     on_grid = {min((value for value in values if value >= want), default=values[-1]) for want in wanted}

@@ -15,18 +15,17 @@ from agt_cli.certificates.box import Certificates, certify
 from agt_cli.certificates.conditions import assess
 from agt_cli.data.dataset import UNLABELLED, DataError, Dataset, Records
 from agt_cli.errors import ConfigError
-from agt_cli.kernels.select import pick_device
 from agt_cli.models.encoder import encode_queries
 from agt_cli.report import figures
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import FinishedRun, RunRecord, open_run
 from agt_cli.report.report_md import Subject, certify_report
-from agt_cli.schema import STRICT, ComputeConfig, validate
+from agt_cli.schema import STRICT, validate
 from agt_cli.tasks.prepare import Prepared, Settings, nominal_margins, only_keys, prepare, settings_of
 from agt_cli.training.agt import Progress, Trained
 from agt_cli.training.batches import BatchPlan
 
-HANDFUL = (0, 1, 5, 10, 20, 50, 100, 200, 500, 1000)
+HANDFUL = (0, 1, 5, 10, 20, 50, 100, 150, 200, 500, 1000)
 LEAST_STABLE = 20
 
 
@@ -41,25 +40,22 @@ class Request:
 
 @dataclass(frozen=True)
 class Job:
-    """A valid request and the finished run it is about."""
+    """A valid request, the finished run it is about, and that run's settings with this command's own ``compute``."""
 
     request: Request
     finished: FinishedRun
     settings: Settings
-    compute: ComputeConfig
 
 
 def configure(config: Mapping[str, Any]) -> Job:
     """Validate the request and the run it names, before any data is read."""
     only_keys(config, ("run", "inputs", "map_resolution", "compute", "output_dir"))
-    compute = validate(ComputeConfig, config.get("compute"), "compute")
-    pick_device(compute)
     asked = {key: config.get(key) for key in ("run", "inputs", "map_resolution")}
     for key in ("run", "inputs"):
         asked[key] = None if asked[key] is None else str(asked[key])
     request = validate(Request, asked, "certify")
     finished = open_run(Path(request.run), "train")
-    return Job(request, finished, settings_of(finished.config), compute)
+    return Job(request, finished, settings_of({**finished.config, "compute": config.get("compute")}))
 
 
 def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
@@ -136,7 +132,7 @@ def _certify(job: Job, prepared: Prepared, trained: Trained, console: Console) -
                 features,
                 job.settings.relation.name,
                 job.settings.training,
-                job.compute,
+                job.settings.compute,
                 on_progress,
             )
 

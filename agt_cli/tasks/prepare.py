@@ -128,7 +128,7 @@ def nominal_margins(
 
 
 def _network(prepared: Prepared, settings: Settings) -> Network:
-    return Network.of(prepared.head, settings.training.loss, prepared.classes, settings.training.product)
+    return Network.of(prepared.head, settings.training.loss, prepared.classes)
 
 
 def _blocks(features: np.ndarray, settings: Settings) -> Iterator[tuple[slice, Tensor]]:

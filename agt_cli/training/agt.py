@@ -4,6 +4,7 @@ Algorithm 1 of 000 and 001, in the form of method.md section 1. The nominal pass
 k; records stream through in fragments, so that no tensor of (batch x parameters) is ever made.
 """
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -117,7 +118,9 @@ class Run:
         compute: ComputeConfig,
         on_progress: Callable[[Progress], None],
     ) -> None:
-        self.network = Network.of(head, training.loss, classes, training.product)
+        self.device = pick_device(compute)
+        self.kernel: Kernel = pick_kernel(compute)
+        self.network = Network.of(head, training.loss, classes, self.kernel.products(training.product))
         self.relation: Relation = RELATIONS[relation.name]
         check_unit_rows(records.units, relation.unit_rows)
         if self.relation.name == "paper_privacy" and records.public.any():
@@ -128,8 +131,6 @@ class Run:
         self.records, self.training, self.compute, self.on_progress = records, training, compute, on_progress
         self.ks = tuple(ks)
         self.plan = BatchPlan.of(training.batch, training.epochs, declared_size, len(records))
-        self.device = pick_device(compute)
-        self.kernel: Kernel = pick_kernel(compute)
         self.dtype = getattr(torch, training.dtype)
         rounding = Rounding.of(self.ks, self.dtype, self.device)
         self.rounding = rounding
@@ -141,6 +142,7 @@ class Run:
         self.taken, self.done = 0, 0
         self.total = self.plan.epochs * len(records) * len(self.ks)
         self.scale = QUANTA / training.clip
+        self._check_sizes()
 
     # -- one step --------------------------------------------------------------------------------------------------
 
@@ -266,6 +268,27 @@ class Run:
             used += cost
         return [*groups, slice(start, len(self.ks))]
 
+    def _check_sizes(self) -> None:
+        """Refuse what cannot work before the first step.
+
+        Raises:
+            ConfigError: a fragment larger than the data, or a grid whose boxes alone exceed the device's memory.
+        """
+        if self.compute.fragment != "auto" and self.compute.fragment > len(self.records):
+            raise ConfigError(
+                f"compute.fragment={self.compute.fragment} is larger than the {len(self.records)} training records: "
+                "use compute.fragment=auto, or a smaller one"
+            )
+        parameters = sum(p.numel() for p in self.point.values())
+        tensors = 6 + (4 if self.training.momentum else 2)  # boxes, sums, directions; buffers: both sides
+        need = 8 * tensors * parameters * len(self.ks)
+        have = _memory(self.device)
+        if need > have:
+            raise ConfigError(
+                f"kgrid: boxes for {len(self.ks)} values of k over {parameters} parameters need {need / 2**30:.1f} GiB "
+                f"and this device has {have / 2**30:.1f} GiB: lower kgrid.max, or split the grid over several runs"
+            )
+
     def _record_bytes(self) -> int:
         """Bytes of one record's tensors for one k: about a dozen of each layer's width are alive at once."""
         weights = [p for p in self.point.values() if p.dim() == 2]
@@ -299,3 +322,10 @@ class Run:
             {n: t.cpu().contiguous() for n, t in tensors.items()} for tensors in (self.point, self.lower, self.upper)
         )
         return Trained(self.ks, nominal, lower, upper, self.plan)
+
+
+def _memory(device: torch.device) -> int:
+    """The device's whole memory, bytes."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -89,6 +89,6 @@ def check_unit_rows(units: np.ndarray, unit_rows: int) -> None:
     names, counts = np.unique(units, return_counts=True)
     if counts.max(initial=0) > unit_rows:
         raise ConfigError(
-            f"unit {names[counts.argmax()]!r} has {counts.max()} rows and relation.unit_rows is {unit_rows}: "
+            f"unit {str(names[counts.argmax()])!r} has {counts.max()} rows and relation.unit_rows is {unit_rows}: "
             "raise relation.unit_rows to a public cap on the rows of one unit, or drop rows"
         )

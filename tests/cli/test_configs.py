@@ -12,7 +12,7 @@ from agt_cli.schema import validate
 from agt_cli.tasks.prepare import PARTS, Settings, settings_of
 
 REQUIRED = {
-    "table": ("dataset.path=x.csv", "dataset.label=y"),
+    "table": ("dataset.path=x.csv", "dataset.label=y", "+dataset.numeric={a: [0, 1]}"),
     "embeddings": ("dataset.path=x.npz",),
     "medmnist": ("dataset.name=pathmnist",),
 }

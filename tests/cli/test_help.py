@@ -37,7 +37,7 @@ def test_version_is_the_package_s(process: Agt) -> None:
 def test_help_lists_the_commands_that_exist(agt: Agt) -> None:
     text = agt("--help").out
     assert all(f"  {name} " in text for name in usage.COMMANDS)
-    assert "predict" not in text
+    assert "\n  predict " not in text
 
 
 def test_command_help_lists_every_group_and_option(agt: Agt) -> None:

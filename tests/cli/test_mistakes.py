@@ -45,7 +45,8 @@ MISTAKES = [
     (("train", "model._target_=agt_cli.models.heads.Head"), 2, ("model._target_: cannot import",)),
     (("train", "dataset=digits", "dataset.classes=[3,5,8]"), 2, ("binary_cross_entropy needs two classes",)),
     (("train", "training.batch.n_max=100"), 2, ("n_max=100", "raise n_max")),
-    (("train", "dataset=table", "dataset.path=no.csv", "dataset.label=y"), 4, ("no.csv", "dataset.path")),
+    (("train", "dataset=table", "dataset.path=no.csv", "dataset.label=y", "+dataset.numeric={a: [0, 1]}"), 4, ("no.csv",)),
+    (("train", "dataset=table", "dataset.numeric={a: [0, 1]}"), 2, ("with a plus sign: '+dataset.numeric={a: [0, 1]}'",)),
     (("certify",), 2, ("run: a value is required",)),
     (("certify", "run=nowhere"), 2, ("run=nowhere: no such folder",)),
     (("certify", "run=."), 2, ("not a run folder", "status.json is missing")),
@@ -136,10 +137,9 @@ def test_full_disk_names_the_file() -> None:
 
 
 def test_an_ordinary_value_error_is_a_bug_and_not_the_users() -> None:
-    try:
+    with pytest.raises(ValueError, match="invalid literal") as caught:
         int("x")
-    except ValueError as error:
-        assert explain(error, "train", []) is None
+    assert explain(caught.value, "train", []) is None
 
 
 def test_user_s_own_dataset_without_training_settings(agt: Agt, tmp_path: Path) -> None:

@@ -98,7 +98,8 @@ def test_same_command_twice_gives_the_same_bounds_in_two_folders(agt: Agt) -> No
         assert (first / name).read_bytes() == (second / name).read_bytes()
 
 
-def test_certify_inputs_file(agt: Agt, trained: Path) -> None:
+def test_certify_inputs_file(agt: Agt) -> None:
+    trained = agt("train", *TINY, "training.epochs=20", "training.decay=0", "--json", "-q").json["run"]
     pd.DataFrame({"x1": [2.0, -2.0], "x2": [2.0, -2.0]}).to_csv("queries.csv", index=False)
     said = agt("certify", f"run={trained}", "inputs=queries.csv", "map_resolution=0", "--json", "-q")
     assert said.code == 0, said.err
@@ -118,6 +119,16 @@ def test_certify_one_query_as_among_others(agt: Agt, trained: Path) -> None:
     assert distances[1] == distances[0][2:3]
 
 
+def test_certify_uses_its_own_compute_settings(agt: Agt, trained: Path) -> None:
+    """A run trained on a GPU is certified on a machine without one."""
+    config = trained / "config.yaml"
+    config.write_text(config.read_text().replace("device: cpu", "device: cuda").replace("memory_mb: 512", "memory_mb: 64"))
+    assert agt("certify", f"run={trained}", "map_resolution=0", "-q").code == 0
+    said = agt("certify", f"run={trained}", "compute.memory_mb=1")
+    assert said.code == 2
+    assert "compute.memory_mb" in said.err
+
+
 def test_certify_missing_inputs(agt: Agt, trained: Path) -> None:
     said = agt("certify", f"run={trained}", "inputs=gone.csv")
     assert said.code == 4
@@ -135,7 +146,7 @@ def test_data_changed_between_train_and_certify(agt: Agt, tmp_path: Path) -> Non
     write(0.5)
     tiny = ("model=linear", "training.epochs=1", "kgrid.max=2", "compute.kernel=reference")
     table = ("dataset=table", f"dataset.path={tmp_path / 'mine.csv'}", "dataset.label=y", "dataset.classes=['0','1']")
-    said = agt("train", *tiny, *table, "dataset.numeric={a: [-3, 3], b: [-3, 3]}", "--json", "-q")
+    said = agt("train", *tiny, *table, "+dataset.numeric={a: [-3, 3], b: [-3, 3]}", "--json", "-q")
     assert said.code == 0, said.err
     run, digest = said.json["run"], said.json["data_digest"]
     write(0.25)

@@ -9,12 +9,16 @@ from dataclasses import dataclass, field, replace
 import numba
 import numpy as np
 import torch
-from synthetic import KERNELS, make_head, make_records, make_training
+from synthetic import KERNELS, make_head, make_records, make_training, random_interval, sample
 
+from agt_cli.bounds.interval import Interval
 from agt_cli.bounds.network import Network
+from agt_cli.bounds.products import Products
+from agt_cli.bounds.rounding import Rounding
 from agt_cli.certificates.box import Certificates, certify
 from agt_cli.data.dataset import Records
 from agt_cli.errors import UnsoundError
+from agt_cli.kernels.select import pick_kernel
 from agt_cli.schema import ComputeConfig, RelationConfig, TrainingConfig
 from agt_cli.training.agt import Trained, train
 
@@ -33,6 +37,7 @@ class Case:
         unit_rows: rows that a unit may have.
         public: share of units that are public.
         dyadic: features are multiples of 1/8 and the first weights are too, so that products fall on ties of rounding.
+        zero: the first weights are 0.
         training: settings that differ from the defaults.
     """
 
@@ -43,6 +48,7 @@ class Case:
     unit_rows: int = 1
     public: float = 0.0
     dyadic: bool = False
+    zero: bool = False
     training: dict = field(default_factory=dict)
 
     def config(self, dtype: str = "float64") -> TrainingConfig:
@@ -53,10 +59,11 @@ class Case:
     def head(self, dtype: str) -> torch.nn.Sequential:
         """The head, always from the same seed."""
         head = make_head(self.config(dtype), WIDTH, self.classes, self.hidden)
-        if self.dyadic:
+        grain = 0.0 if self.zero else 1 / 8
+        if self.dyadic or self.zero:
             with torch.no_grad():
                 for p in head.parameters():
-                    p.copy_((p * 8).round() / 8)
+                    p.copy_((p * 8).round() * grain)
         return head
 
     def data(self, rng: np.random.Generator, prefix: str = "r") -> Records:
@@ -74,9 +81,15 @@ CASES = (
         training={"loss": "binary_cross_entropy", "momentum": 0.6, "dampening": 0.4, "weight_decay": 0.1},
     ),
     Case("softmax-four-classes", (4,), classes=4, training={"weight_decay": 0.5, "lr_min": 0.15, "decay": 1.0}),
-    Case("units-of-three-rows", (3,), n=12, unit_rows=3, training={"momentum": 0.3, "batch": {"normalizer": 10.0}}),
+    Case(
+        "units-of-three-rows",
+        (3,),
+        n=12,
+        unit_rows=3,
+        training={"momentum": 0.3, "lr": 0.05, "batch": {"normalizer": 24.0}},
+    ),
     Case("public-records", (3,), public=0.4),
-    Case("sparse-batches", (3,), n=7, training={"momentum": 0.5, "batch": {"count": 6, "normalizer": 2.0}}),
+    Case("sparse-batches", (3,), n=7, training={"momentum": 0.3, "lr": 0.01, "batch": {"count": 6, "normalizer": 2.0}}),
     Case("rounding-ties", (4,), dyadic=True, training={"clip": 0.0625, "lr": 0.25}),
     Case("odd-constants", (), classes=3, training={"clip": 0.3, "lr": 0.07, "batch": {"normalizer": 7.3}}),
 )
@@ -154,13 +167,12 @@ def _concatenate(a: Records, b: Records) -> Records:
 # -- running -------------------------------------------------------------------------------------------------------------
 
 
-def run(
-    case: Case, data: Records, relation: str, ks: tuple[int, ...], dtype: str, rng: np.random.Generator
-) -> tuple[Trained, ComputeConfig]:
+def run(case: Case, data: Records, relation: str, ks: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Trained:
     """Train with a kernel and a fragment size drawn at random: neither may matter to any claim."""
-    compute = ComputeConfig(kernel=str(rng.choice(KERNELS)), fragment=int(rng.choice([1, 3, 5, 64, 64, 64])))  # type: ignore[arg-type]
+    fragment = "auto" if rng.random() < 0.5 else min(int(rng.choice([1, 3, 5, 7])), max(1, len(data)))
+    compute = ComputeConfig(kernel=str(rng.choice(KERNELS)), fragment=fragment)  # type: ignore[arg-type]
     config = RelationConfig(name=relation, unit_rows=case.unit_rows)  # type: ignore[arg-type]
-    return train(case.head(dtype), case.classes, data, None, case.config(dtype), config, ks, compute), compute
+    return train(case.head(dtype), case.classes, data, None, case.config(dtype), config, ks, compute)
 
 
 def certificates(case: Case, trained: Trained, queries: np.ndarray, relation: str, dtype: str) -> Certificates:
@@ -172,7 +184,7 @@ def certificates(case: Case, trained: Trained, queries: np.ndarray, relation: st
 def predictions(case: Case, trained: Trained, queries: np.ndarray, dtype: str) -> np.ndarray:
     """The labels that the nominal model gives."""
     training = case.config(dtype)
-    network = Network.of(case.head(dtype), training.loss, case.classes, training.product)
+    network = Network.of(case.head(dtype), training.loss, case.classes, Products(training.product == "rump"))
     return network.predict(torch.from_numpy(queries).to(getattr(torch, dtype)), trained.nominal).numpy()
 
 
@@ -208,14 +220,21 @@ class Tally:
 
 
 def containment(
-    case: Case, relation: str, dtype: str, edits: int, seed: int = 0, ks: tuple[int, ...] = (0, 1, 2, 4)
+    case: Case,
+    relation: str,
+    dtype: str,
+    edits: int,
+    seed: int = 0,
+    ks: tuple[int, ...] = (0, 1, 2, 4),
+    data: Records | None = None,
 ) -> Tally:
     """Train once with bounds, then retrain on ``edits`` edited datasets in the balls of ``ks``."""
     rng = np.random.default_rng(seed)
     tally = Tally()
-    data, queries = case.data(rng), rng.normal(size=(40, WIDTH))
+    data = case.data(rng) if data is None else data
+    queries = rng.normal(size=(40, WIDTH))
     try:
-        trained, _ = run(case, data, relation, ks, dtype, rng)
+        trained = run(case, data, relation, ks, dtype, rng)
         certified = certificates(case, trained, queries, relation, dtype)
     except UnsoundError:
         return Tally(refused=1)
@@ -224,7 +243,7 @@ def containment(
         other = neighbour(rng, case, data, relation, ks[index], f"new{edit}-")
         tally.trials += 1
         try:
-            again, _ = run(case, other, relation, (0,), dtype, rng)
+            again = run(case, other, relation, (0,), dtype, rng)
         except UnsoundError:
             tally.refused += 1
             continue
@@ -236,6 +255,41 @@ def containment(
         tally.certified += int(held.sum())
         tally.changed += int((predictions(case, again, queries, dtype) != certified.prediction)[held].sum())
     return tally
+
+
+def factors(case: Case, dtype: str, product: str, samples: int, kernel: str = "cpu", seed: int = 0) -> Tally:
+    """Draw a box, then ``samples`` models from it, ends as often as insides: logits and the factors of each record's
+    gradient, as computed, against their bounds."""
+    rng = np.random.default_rng(seed)
+    tally = Tally()
+    data = case.data(rng)
+    training = case.config(dtype)
+    head = case.head(dtype)
+    products = pick_kernel(ComputeConfig(kernel=kernel)).products(product)  # type: ignore[arg-type]
+    network = Network.of(head, training.loss, case.classes, products)
+    box = {}
+    for name, p in head.state_dict().items():
+        around = random_interval(rng, 2, *p.shape, radius=0.3, dtype=dtype)
+        box[name] = Interval(around.lower + p, around.upper + p)
+    x, y = torch.from_numpy(data.features).to(getattr(torch, dtype)), torch.from_numpy(data.labels)
+    rounding = Rounding.of((0, 0), x.dtype, x.device)
+    with torch.no_grad():
+        logits = network.bound_logits(x, box, rounding)
+        bounds = list(network.factors(x, y, box, rounding))
+        for index in range(samples):
+            draws = {name: sample(rng, interval, corners=index % 2 == 0) for name, interval in box.items()}
+            tally.trials += 1
+            for k in range(2):
+                point = {name: value[k] for name, value in draws.items()}
+                computed = network.logits(x, network.collapse_point(point))
+                tally.outside += _beyond(logits[k], computed)
+                for bound, (_, d, inputs) in zip(bounds, network.nominal_factors(x, y, point), strict=True):
+                    tally.outside += _beyond(bound.d[k], d) + _beyond(bound.x[min(k, bound.x.shape[0] - 1)], inputs)
+    return tally
+
+
+def _beyond(interval: Interval, value: torch.Tensor) -> int:
+    return int((~((interval.lower <= value) & (value <= interval.upper))).sum())
 
 
 def nesting(case: Case, relation: str, dtype: str, pairs: int, seed: int = 0, kmax: int = 3) -> Tally:
@@ -265,7 +319,7 @@ def nesting(case: Case, relation: str, dtype: str, pairs: int, seed: int = 0, km
 def _bounds(
     case: Case, data: Records, relation: str, ks: tuple[int, ...], dtype: str, queries: np.ndarray, rng: np.random.Generator
 ) -> tuple[Trained, Certificates]:
-    trained, _ = run(case, data, relation, ks, dtype, rng)
+    trained = run(case, data, relation, ks, dtype, rng)
     return trained, certificates(case, trained, queries, relation, dtype)
 
 

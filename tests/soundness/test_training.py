@@ -12,7 +12,7 @@ from torch import nn
 from agt_cli.data.dataset import Records
 from agt_cli.errors import ConfigError, UnsoundError
 from agt_cli.schema import ComputeConfig, RelationConfig
-from agt_cli.training.agt import Trained, train
+from agt_cli.training.agt import Run, Trained, train
 from agt_cli.training.batches import BatchPlan
 from agt_cli.training.optimizer import learning_rate
 
@@ -74,9 +74,18 @@ def test_saturating_newcomers_reach_the_end_of_the_box_and_no_further(dtype: str
     label = 0 if signs > 0 else 1
     again = train(head, 2, targeted(data, label, 1.0, k), None, training, relation, (0,), compute)
     ends = (box.lower if label == 0 else box.upper)["0.weight"][1]
-    assert torch.equal(again.nominal["0.weight"], ends)
+    if dtype == "float64":
+        assert torch.equal(again.nominal["0.weight"], ends)
+    else:  # the widening of the seven records' own bounds is some 1e-6 of the clip level
+        torch.testing.assert_close(again.nominal["0.weight"], ends, rtol=0, atol=2e-6)
+        inside = (box.lower["0.weight"][1] <= again.nominal["0.weight"]) & (
+            again.nominal["0.weight"] <= box.upper["0.weight"][1]
+        )
+        assert inside.all()
     beyond = train(head, 2, targeted(data, label, 1.0, k + 1), None, training, relation, (0,), compute)
-    assert ((beyond.nominal["0.weight"] < box.lower["0.weight"][1]) | (beyond.nominal["0.weight"] > box.upper["0.weight"][1])).all()
+    assert (
+        (beyond.nominal["0.weight"] < box.lower["0.weight"][1]) | (beyond.nominal["0.weight"] > box.upper["0.weight"][1])
+    ).all()
 
 
 # -- the same algorithm, written plainly ---------------------------------------------------------------------------------
@@ -110,7 +119,7 @@ def plain_training(head: nn.Sequential, data: Records, training, relation: str) 
 def test_the_nominal_run_is_sgd_with_clipped_per_record_gradients(case: Case, relation: str) -> None:
     rng = np.random.default_rng(5)
     data = case.data(rng)
-    trained, _ = run(case, data, relation, (0,), "float64", rng)
+    trained = run(case, data, relation, (0,), "float64", rng)
     plain = plain_training(case.head("float64"), data, case.config(), relation)
     for name, value in plain.items():
         torch.testing.assert_close(trained.nominal[name], value, rtol=0, atol=1e-7)  # gradients are rounded to 2^-30 clip
@@ -119,7 +128,9 @@ def test_the_nominal_run_is_sgd_with_clipped_per_record_gradients(case: Case, re
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_kernel_and_fragment_change_no_bit_of_the_nominal_run_and_only_rounding_of_the_box(relation: str, dtype: str) -> None:
+def test_kernel_and_fragment_change_no_bit_of_the_nominal_run_and_only_rounding_of_the_box(
+    relation: str, dtype: str
+) -> None:
     case = CASES[3]
     data = case.data(np.random.default_rng(2))
     runs = [
@@ -134,12 +145,14 @@ def test_kernel_and_fragment_change_no_bit_of_the_nominal_run_and_only_rounding_
             ComputeConfig(kernel=kernel, fragment=fragment),  # type: ignore[arg-type]
         )
         for kernel in KERNELS
-        for fragment in (2, 64)
+        for fragment in (2, "auto")
     ]
     tolerance = 1e-7 if dtype == "float64" else 1e-3
     for other in runs[1:]:
         for name in other.nominal:
-            torch.testing.assert_close(other.nominal[name], runs[0].nominal[name], rtol=0, atol=1e-8 if dtype == "float64" else 1e-6)
+            torch.testing.assert_close(
+                other.nominal[name], runs[0].nominal[name], rtol=0, atol=1e-8 if dtype == "float64" else 1e-6
+            )
             torch.testing.assert_close(other.lower[name], runs[0].lower[name], rtol=0, atol=tolerance)
             torch.testing.assert_close(other.upper[name], runs[0].upper[name], rtol=0, atol=tolerance)
 
@@ -147,24 +160,22 @@ def test_kernel_and_fragment_change_no_bit_of_the_nominal_run_and_only_rounding_
 @pytest.mark.parametrize("relation", ["remove", "substitute", "paper_privacy", "paper_unlearning"])
 def test_a_tight_memory_splits_the_grid_without_changing_a_bound(relation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups of k for the selections, and parts of a group: each a path of its own through the loop."""
-    from agt_cli.training import agt
-
     case = CASES[3]
     data = case.data(np.random.default_rng(2))
     arguments = (case.head("float64"), 2, data, None, case.config(), RelationConfig(name=relation), (0, 1, 2, 3, 5))  # type: ignore[arg-type]
-    whole = train(*arguments, ComputeConfig(fragment=64))
+    whole = train(*arguments, ComputeConfig())
     calls: list[slice] = []
 
-    def one_by_one(self: agt._Run, *sizes: int) -> list[slice]:
+    def one_by_one(self: Run, *sizes: int) -> list[slice]:
         calls.append(slice(0, 0))
         return [slice(0, 2), slice(2, 5)]
 
-    def halves(self: agt._Run, group: slice, fragment: int) -> list[slice]:
+    def halves(self: Run, group: slice, fragment: int) -> list[slice]:
         return [slice(k, k + 1) for k in range(group.start, group.stop)]
 
-    monkeypatch.setattr(agt._Run, "_groups", one_by_one)
-    monkeypatch.setattr(agt._Run, "_parts", halves)
-    split = train(*arguments, ComputeConfig(fragment=64))
+    monkeypatch.setattr(Run, "_groups", one_by_one)
+    monkeypatch.setattr(Run, "_parts", halves)
+    split = train(*arguments, ComputeConfig())
     assert calls
     for name in whole.nominal:
         torch.testing.assert_close(split.lower[name], whole.lower[name], rtol=0, atol=1e-8)
@@ -210,7 +221,7 @@ def test_one_step_by_hand(relation: str, copies: int, lower: float, upper: float
 
 @pytest.mark.parametrize(
     ("settings", "scale"),
-    [({"lr": 1e308}, 1.0), ({"dtype": "float32"}, 1e300), ({"lr": 1e200, "epochs": 3}, 1e200)],
+    [({"lr": 1e308, "epochs": 3}, 1.0), ({"dtype": "float32"}, 1e300), ({"lr": 1e200, "epochs": 3}, 1e200)],
     ids=["learning rate", "features beyond float32", "overflow in the second step"],
 )
 def test_nan_and_infinity_stop_training(settings: dict, scale: float) -> None:
@@ -218,14 +229,8 @@ def test_nan_and_infinity_stop_training(settings: dict, scale: float) -> None:
     training = make_training(**settings)
     data = make_records(rng.normal(size=(6, WIDTH)) * scale, rng.integers(0, 2, 6))
     head = make_head(training, WIDTH, 2, (3,))
-    with pytest.warns(RuntimeWarning) if scale == 1e300 else _nothing(), pytest.raises(UnsoundError):
+    with pytest.raises(UnsoundError):
         train(head, 2, data, None, training, RelationConfig(name="add_remove"), (0, 1), ComputeConfig())
-
-
-def _nothing():  # type: ignore[no-untyped-def]
-    from contextlib import nullcontext
-
-    return nullcontext()
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
@@ -251,7 +256,16 @@ def test_public_records_under_paper_privacy_are_refused() -> None:
     data = make_records(np.ones((3, WIDTH)), [0, 1, 0], public=[True, False, False])
     training = make_training()
     with pytest.raises(ConfigError, match="unsound when public records"):
-        train(make_head(training, WIDTH, 2, ()), 2, data, None, training, RelationConfig(name="paper_privacy"), (0,), ComputeConfig())
+        train(
+            make_head(training, WIDTH, 2, ()),
+            2,
+            data,
+            None,
+            training,
+            RelationConfig(name="paper_privacy"),
+            (0,),
+            ComputeConfig(),
+        )
 
 
 def test_units_above_their_public_cap_are_refused() -> None:

@@ -1,0 +1,86 @@
+"""Progress and tables: what goes where, and how much of it."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agt_cli.report import console
+from agt_cli.report.console import Console
+
+from .conftest import TINY
+
+
+def work(label: str, **flags: bool) -> None:
+    with Console(**flags).progress(label) as report:
+        for done in range(101):
+            report(done // 50, 2, done, 100)
+
+
+def test_progress_without_a_terminal_is_at_most_a_line_a_tenth(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console._Lines, "interval", 0.0)
+    work("training")
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 10
+    assert err.splitlines()[4].startswith("training: 50 %, step 1/2, about")
+    assert "\x1b" not in err, "no control sequences in a log"
+
+
+def test_progress_is_sparse_in_time(capsys: pytest.CaptureFixture[str]) -> None:
+    work("training")
+    assert capsys.readouterr().err == "", "a short run says nothing"
+
+
+def test_quiet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console._Lines, "interval", 0.0)
+    work("training", quiet=True)
+    Console(quiet=True).note("next")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_json_silences_every_other_result(capsys: pytest.CaptureFixture[str]) -> None:
+    speaker = Console(json=True)
+    speaker.say("run folder: x")
+    speaker.table("title", ("k",), [("1",)])
+    assert capsys.readouterr().out == ""
+    speaker.emit({"k": 1})
+    assert capsys.readouterr().out == '{"k": 1}\n'
+    Console().emit({"k": 1})
+    assert capsys.readouterr().out == ""
+
+
+def test_tables_are_not_cut_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    Console().table("a title", ("name", "value"), [("x" * 90, "0.5")])
+    assert "x" * 90 in capsys.readouterr().out
+
+
+def test_a_terminal_gets_a_live_bar_with_the_time_left(tmp_path: Path) -> None:
+    """The real command with stderr on a pseudo-terminal."""
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "agt_cli", "train", *TINY, "training.epochs=30"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    run = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=slave, env=environment, text=True)
+    os.close(slave)
+    screen = b""
+    while True:
+        try:
+            part = os.read(master, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        screen += part
+    out, _ = run.communicate(timeout=60)
+    os.close(master)
+    text = screen.decode(errors="replace")
+    assert run.returncode == 0
+    assert "training, k = 0..3 (4 values)" in text
+    assert "step 30/30" in text
+    assert "0:00:00" in text
+    assert "step" not in out.replace("steps", ""), "the bar stays off stdout"

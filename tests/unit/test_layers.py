@@ -1,0 +1,176 @@
+"""Bound rules, one by one: exact arithmetic for tiny cases, samples for larger ones, and what has no rule."""
+
+from collections import OrderedDict
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from synthetic import random_interval, sample
+from torch import nn
+
+from agt_cli.bounds.interval import Interval
+from agt_cli.bounds.layers import FlattenRule, LinearRule, ReluRule, rules_for
+from agt_cli.bounds.products import EXACT, RUMP, Products
+from agt_cli.bounds.rounding import Rounding
+from agt_cli.errors import ConfigError
+
+PRODUCTS = [pytest.param(EXACT, id="exact"), pytest.param(RUMP, id="rump")]
+DTYPES = ("float64", "float32")
+
+
+def rounding(*ks: int, dtype: str = "float64") -> Rounding:
+    return Rounding.of(ks, getattr(torch, dtype), torch.device("cpu"))
+
+
+def exact_linear(x: Interval, w: Interval, b: Interval) -> tuple[list[Fraction], list[Fraction]]:
+    """Bounds of each output in rational arithmetic, for the numbers as given. x [1, n, in], w [1, out, in], b [1, out]."""
+    lows, highs = [], []
+    for s in range(x.shape[1]):
+        for j in range(w.shape[1]):
+            low, high = Fraction(b.lower[0, j].item()), Fraction(b.upper[0, j].item())
+            for i in range(w.shape[2]):
+                ends = [
+                    Fraction(t[0, s, i].item()) * Fraction(v[0, j, i].item())
+                    for t in (x.lower, x.upper)
+                    for v in (w.lower, w.upper)
+                ]
+                low, high = low + min(ends), high + max(ends)
+            lows.append(low)
+            highs.append(high)
+    return lows, highs
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", ["point", "nonnegative", "signed"])
+@pytest.mark.parametrize("scale", [1.0, 1e-150, 1e15])
+def test_linear_forward_holds_the_exact_bounds_and_little_more(form: str, dtype: str, scale: float) -> None:
+    if dtype == "float32" and scale == 1e-150:
+        scale = 1e-36
+    rng = np.random.default_rng(0)
+    x, w, b = (random_interval(rng, 1, *s, dtype=dtype) for s in ((4, 3), (2, 3), (2,)))
+    x = Interval(x.lower * scale, x.upper * scale)
+    if form == "point":
+        x = Interval.point(x.lower)
+    if form == "nonnegative":
+        x = Interval(x.lower.clamp(min=0), x.upper.clamp(min=0))
+    bound = LinearRule("0", True).bound(x, {"0.weight": w, "0.bias": b}, rounding(0, dtype=dtype), EXACT)
+    lows, highs = exact_linear(x, w, b)
+    slack = 2000 * torch.finfo(w.lower.dtype).eps * max(scale, 1)
+    for low, high, lower, upper in zip(
+        lows, highs, bound.lower.flatten().tolist(), bound.upper.flatten().tolist(), strict=True
+    ):
+        assert low - Fraction(slack) <= Fraction(lower) <= low
+        assert high <= Fraction(upper) <= high + Fraction(slack)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("products", PRODUCTS)
+@pytest.mark.parametrize("width", [1, 5, 64])
+def test_linear_rules_hold_computed_values(products: Products, dtype: str, width: int) -> None:
+    """A thousand computed values, from ends as often as from insides: forward and backward, bit for bit."""
+    rng = np.random.default_rng(width)
+    rule, n, outputs = LinearRule("0", True), 20, 3
+    x, d = (random_interval(rng, 1, n, size, dtype=dtype) for size in (width, outputs))
+    box = {
+        "0.weight": random_interval(rng, 1, outputs, width, dtype=dtype),
+        "0.bias": random_interval(rng, 1, outputs, dtype=dtype),
+    }
+    forward = rule.bound(x, box, rounding(0, dtype=dtype), products)
+    back = rule.bound_back(d, x, box, rounding(0, dtype=dtype), products)
+    for index in range(50):
+        corner = index % 2 == 0
+        point = {n: sample(rng, i, corner)[0] for n, i in box.items()}
+        assert forward.contains(rule.nominal(sample(rng, x, corner)[0], point))
+        assert back.contains(rule.nominal_back(sample(rng, d, corner)[0], x.lower[0], point))
+
+
+def test_the_widening_grows_with_k() -> None:
+    rng = np.random.default_rng(0)
+    x, w = Interval.point(torch.from_numpy(rng.normal(size=(1, 4, 6)))), random_interval(rng, 1, 3, 6)
+    box = {"0.weight": Interval(w.lower.expand(3, 3, 6), w.upper.expand(3, 3, 6))}
+    bound = LinearRule("0", False).bound(x, box, rounding(0, 5, 500), EXACT)
+    assert (bound.lower[:-1] > bound.lower[1:]).all()
+    assert (bound.upper[:-1] < bound.upper[1:]).all()
+
+
+@pytest.mark.parametrize(
+    ("x", "d", "forward", "back"),
+    [
+        ((1, 2), (-3, 4), (1, 2), (-3, 4)),
+        ((-2, -1), (-3, 4), (0, 0), (0, 0)),
+        ((-2, 0), (-3, 4), (0, 0), (0, 0)),  # the derivative at 0 is 0
+        ((0, 2), (1, 4), (0, 2), (0, 4)),  # 0 or 1
+        ((0, 2), (-4, -1), (0, 2), (-4, 0)),
+        ((-1, 2), (-3, 4), (0, 2), (-3, 4)),
+        ((0, 0), (1, 2), (0, 0), (0, 0)),
+    ],
+)
+def test_relu(x: tuple, d: tuple, forward: tuple, back: tuple) -> None:
+    rule = ReluRule("1")
+    xi, di = (Interval(*(torch.full((1, 1, 1), float(v)) for v in pair)) for pair in (x, d))
+    bound = rule.bound(xi, {}, rounding(0), EXACT)
+    assert (bound.lower.item(), bound.upper.item()) == forward
+    bound = rule.bound_back(di, xi, {}, rounding(0), EXACT)
+    assert (bound.lower.item(), bound.upper.item()) == back
+
+
+def test_relus_nominal_derivative_at_0_is_0() -> None:
+    x = torch.tensor([[-1.0, 0.0, -0.0, 1e-300]], dtype=torch.float64)
+    assert ReluRule("1").nominal_back(torch.ones_like(x), x, {}).tolist() == [[0, 0, 0, 1]]
+
+
+def test_flatten_keeps_points_and_shapes() -> None:
+    rule, x = FlattenRule("0"), torch.arange(24.0).view(2, 3, 4)
+    assert torch.equal(rule.nominal(x, {}), x.view(2, 12))
+    assert rule.bound(Interval.point(x[None]), {}, rounding(0), EXACT).is_point
+    bound = rule.bound(Interval(x[None], x[None] + 1), {}, rounding(0), EXACT)
+    assert torch.equal(bound.upper, x.view(1, 2, 12) + 1)
+    assert rule.bound_back(bound, Interval.point(x[None]), {}, rounding(0), EXACT).shape == (1, 2, 3, 4)
+
+
+# -- reading a head ------------------------------------------------------------------------------------------------------
+
+
+class Doubled(nn.Linear):
+    """A subclass may compute something else."""
+
+
+def linear() -> nn.Linear:
+    return nn.Linear(2, 2)
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (nn.Sequential(linear(), nn.GELU()), "no bound rule for layer 1 .GELU."),
+        (nn.Sequential(linear(), nn.LeakyReLU(), linear()), "did you mean 'ReLU'"),
+        (nn.Sequential(Doubled(2, 2)), "no bound rule"),
+        (nn.Sequential(nn.Sequential(linear())), "no bound rule"),
+        (nn.Sequential(linear(), nn.Flatten(), linear()), "first layer only"),
+        (nn.Sequential(nn.Flatten(2), linear()), "first layer only"),
+        (nn.Sequential(nn.utils.parametrizations.weight_norm(linear())), "no bound rule"),
+    ],
+)
+def test_a_layer_without_a_rule_is_refused(head: nn.Sequential, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        rules_for(head)
+
+
+def test_a_layer_used_twice_counts_twice() -> None:
+    relu = nn.ReLU()
+    rules = rules_for(nn.Sequential(linear(), relu, linear(), relu, linear()))
+    assert [type(r) for r in rules] == [LinearRule, ReluRule] * 2 + [LinearRule]
+
+
+def test_shared_parameters_are_refused() -> None:
+    shared, tied, other = linear(), linear(), linear()
+    tied.weight = other.weight
+    for head in (nn.Sequential(shared, nn.ReLU(), shared), nn.Sequential(tied, nn.ReLU(), other)):
+        with pytest.raises(ConfigError, match="share a parameter"):
+            rules_for(head)
+
+
+def test_names_come_from_the_head() -> None:
+    head = nn.Sequential(OrderedDict(first=linear(), act=nn.ReLU(), last=nn.Linear(2, 2, bias=False)))
+    assert rules_for(head) == (LinearRule("first", True), ReluRule("act"), LinearRule("last", False))
