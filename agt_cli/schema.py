@@ -85,6 +85,8 @@ class TrainingConfig:
         clip: gamma, the elementwise clip level of each record's gradient.
         product: interval products: exact four-corner, or Rump's midpoint-radius.
         decay_mode: where weight decay acts; ``coupled`` (inside the gradient) is refused with momentum.
+        chosen_on: what these settings were chosen on, declared by whoever chose them: "public" data or constants, or the
+            training or test "data" itself; None: nobody said, and then condition e does not hold.
     """
 
     loss: Literal["binary_cross_entropy", "cross_entropy"]
@@ -102,6 +104,7 @@ class TrainingConfig:
     product: Literal["exact", "rump"] = "exact"
     dtype: Literal["float64", "float32"] = "float64"
     seed: Annotated[int, Field(ge=0)] = 0
+    chosen_on: Literal["public", "data"] | None = None
 
     def __post_init__(self) -> None:
         if self.nesterov and (self.dampening or not self.momentum):

@@ -23,7 +23,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -33,6 +32,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import agt_cli  # isort: skip  (first: it tells OpenMP how to wait)
 import numpy as np
 import torch
 from torch import nn
@@ -81,7 +81,15 @@ def make_run(
     data: Records, model: nn.Sequential, ks: Sequence[int], relation: str = "add_remove", outputs: int = 1, **compute: Any
 ) -> Run:
     return Run(
-        model, 2, data, len(data), settings(outputs), RelationConfig(name=relation), ks, ComputeConfig(**compute), lambda p: None
+        model,
+        2,
+        data,
+        len(data),
+        settings(outputs),
+        RelationConfig(name=relation),
+        ks,
+        ComputeConfig(**compute),
+        lambda p: None,
     )
 
 
@@ -95,7 +103,9 @@ def one_step(run: Run) -> Callable[[], None]:
     return work
 
 
-def plain_step(data: Records, model: nn.Sequential, device: str = "cpu", dtype: torch.dtype = torch.float64) -> Callable[[], None]:
+def plain_step(
+    data: Records, model: nn.Sequential, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> Callable[[], None]:
     """A plain SGD step with autograd on the whole batch: no clipping, no bounds."""
     model = nn.Sequential(*[type(m)(m.in_features, m.out_features) if isinstance(m, nn.Linear) else m for m in model])
     model.to(device, dtype)
@@ -144,7 +154,18 @@ def bench_step(repeats: int) -> list[Row]:
     # forward pass's three matrix products, at the measured multiply-add rate (4 + 2 operations a lane).
     operations = 5000 * 76_900 * (8 + 3 + 6)
     floor = operations / multiply_add_rate()
-    return [row("step", ours / plain, "<= 8", ours <= 8 * plain, ours_s=ours, plain_s=plain, floor_s=floor, over_floor=ours / floor)]
+    return [
+        row(
+            "step",
+            ours / plain,
+            "<= 8",
+            ours <= 8 * plain,
+            ours_s=ours,
+            plain_s=plain,
+            floor_s=floor,
+            over_floor=ours / floor,
+        )
+    ]
 
 
 def bench_reference(repeats: int) -> list[Row]:
@@ -159,13 +180,26 @@ def bench_paper(repeats: int) -> list[Row]:
     ours, plain = side_by_side([one_step(make_run(data, model, (50,), "paper_privacy")), plain_step(data, model)], repeats)
     # Floor: as ``step``, and every value of both sides is written and compared once more.
     floor = 5000 * 76_900 * (8 + 3 + 6 + 4) / multiply_add_rate()
-    return [row("paper", ours / plain, "<= 60", ours <= 60 * plain, ours_s=ours, plain_s=plain, floor_s=floor, over_floor=ours / floor)]
+    return [
+        row(
+            "paper",
+            ours / plain,
+            "<= 60",
+            ours <= 60 * plain,
+            ours_s=ours,
+            plain_s=plain,
+            floor_s=floor,
+            over_floor=ours / floor,
+        )
+    ]
 
 
 def bench_grid(repeats: int) -> list[Row]:
     data, model = records(25_000, 384), head(384, 100, 1)
     grid, single = (
-        lambda ks=ks: train(model, 2, data, len(data), settings(epochs=3), RelationConfig(name="add_remove"), ks, ComputeConfig())
+        lambda ks=ks: train(
+            model, 2, data, len(data), settings(epochs=3), RelationConfig(name="add_remove"), ks, ComputeConfig()
+        )
         for ks in (range(64), (50,))
     )
     many, one = side_by_side([grid, single], repeats)
@@ -273,9 +307,14 @@ BENCHES = {name.removeprefix("bench_"): work for name, work in list(globals().it
 
 
 def machine() -> str:
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-    return f"{cpu}, {os.cpu_count()} cores, {gpu}, torch {torch.__version__}, {torch.get_num_threads()} threads, float64"
+    return (
+        f"{cpu}, {os.cpu_count()} cores, {gpu}, agt {agt_cli.__version__}, torch {torch.__version__}, "
+        f"{torch.get_num_threads()} threads, float64"
+    )
 
 
 def profile(name: str) -> None:

@@ -2,6 +2,10 @@
 
 import pytest
 import torch
+from hypothesis import settings
+
+settings.register_profile("agt", deadline=None, derandomize=True)  # the first call of a kernel compiles it
+settings.load_profile("agt")
 
 
 @pytest.fixture(autouse=True, scope="session")

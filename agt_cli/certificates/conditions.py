@@ -8,6 +8,13 @@ from agt_cli.training.batches import BatchPlan
 from agt_cli.training.relations import RELATIONS
 
 
+_CHOSEN = {
+    "public": "the training settings are declared to come from public data or constants",
+    "data": "the training settings were chosen by looking at results on this data",
+    None: "nobody declared what the training settings were chosen on: training.chosen_on=public if on public data",
+}
+
+
 @dataclass(frozen=True)
 class Condition:
     """One condition: its letter in method.md, what it asks, whether it held, and why, for a stranger to read."""
@@ -57,7 +64,12 @@ def assess(
             if nests
             else "the mean over what is left does not nest under removals from other datasets",
         ),
-        Condition("e", "public preprocessing and choices", dataset.preprocessing.held, dataset.preprocessing.why),
+        Condition(
+            "e",
+            "public preprocessing and choices",
+            dataset.preprocessing.held and training.chosen_on == "public",
+            f"{dataset.preprocessing.why}; {_CHOSEN[training.chosen_on]}",
+        ),
         Condition(
             "f",
             "floating point",

@@ -46,7 +46,7 @@ class Blobs:
         train_points, train_labels = self._draw(rng, self.n_train)
         test_points, test_labels = self._draw(rng, max(2, round(self.test_fraction * self.n_train)))
         return Dataset(
-            name="blobs (synthetic)",
+            name=f"blobs p={self.center:g} s={self.std:g} (synthetic)",
             classes=CLASSES,
             train=_records(train_points, train_labels),
             test=_records(test_points, test_labels),

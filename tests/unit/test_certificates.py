@@ -1,0 +1,212 @@
+"""Stable distances read off boxes, strictness, NaN, and the conditions a privacy guarantee rests on."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from synthetic import RELATIONS, make_head, make_records, make_training, random_interval, sample
+
+from agt_cli.bounds.network import Network
+from agt_cli.certificates.box import Certificates, certify
+from agt_cli.certificates.conditions import assess
+from agt_cli.data.dataset import Dataset, Fact
+from agt_cli.errors import ConfigError, UnsoundError
+from agt_cli.schema import BatchConfig, ComputeConfig, KGridConfig, RelationConfig
+from agt_cli.training.agt import Trained
+from agt_cli.training.batches import BatchPlan
+
+PLAN = BatchPlan.of(BatchConfig(normalizer=5.0), 1, None, 5)
+
+
+def trained(head: torch.nn.Sequential, radii: tuple[float, ...], seed: int = 0) -> Trained:
+    """Boxes of growing radius round the head's own parameters."""
+    rng = np.random.default_rng(seed)
+    nominal = {n: p.detach().clone() for n, p in head.state_dict().items()}
+    shares = {n: torch.from_numpy(rng.random(tuple(p.shape))).to(p.dtype) for n, p in nominal.items()}
+    lower = {n: torch.stack([p - r * shares[n] for r in radii]) for n, p in nominal.items()}
+    upper = {n: torch.stack([p + r * shares[n] for r in radii]) for n, p in nominal.items()}
+    return Trained(tuple(range(len(radii))), nominal, lower, upper, PLAN)
+
+
+HEADS = [
+    pytest.param("binary_cross_entropy", 2, (), id="one logit"),
+    pytest.param("cross_entropy", 2, (4,), id="two classes"),
+    pytest.param("cross_entropy", 3, (4, 3), id="three classes"),
+    pytest.param("cross_entropy", 5, (), id="five classes, linear"),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("product", ["exact", "rump"])
+@pytest.mark.parametrize(("loss", "classes", "hidden"), HEADS)
+def test_certified_labels_hold_all_over_the_box(
+    loss: str, classes: int, hidden: tuple[int, ...], product: str, dtype: str
+) -> None:
+    training = make_training(loss=loss, product=product, dtype=dtype)
+    head = make_head(training, 3, classes, hidden)
+    model = trained(head, (0.0, 0.02, 0.05, 0.1, 0.3))
+    rng = np.random.default_rng(1)
+    queries = rng.normal(size=(60, 3)) * 3
+    result = certify(head, classes, model, queries, "add_remove", training, ComputeConfig())
+    network = Network.of(head, loss, classes)
+    x = torch.from_numpy(queries).to(getattr(torch, dtype))
+    assert result.certified[0].mean() > 0.9
+    assert 0 < result.certified[1:].mean() < 1
+    assert (result.certified[1:] <= result.certified[:-1]).all()  # nested boxes
+    flipped = np.zeros_like(result.certified)
+    for index in range(200):
+        draws = {n: sample(rng, i, index % 2 == 0) for n, i in model.box().items()}
+        for k in range(len(model.ks)):
+            labels = network.predict(x, {n: v[k] for n, v in draws.items()}).numpy()
+            flipped[k] |= labels != result.prediction
+    assert not (result.certified & flipped).any()
+    assert flipped[-1].any()
+
+
+def linear(weight: list[list[float]], radius: float = 0.0) -> tuple[torch.nn.Sequential, Trained]:
+    head = torch.nn.Sequential(torch.nn.Linear(len(weight[0]), len(weight), bias=False, dtype=torch.float64))
+    point = torch.tensor(weight, dtype=torch.float64)
+    head.load_state_dict({"0.weight": point})
+    ends = {"0.weight": (point - radius)[None]}, {"0.weight": (point + radius)[None]}
+    return head, Trained((0,), {"0.weight": point}, *ends, PLAN)
+
+
+@pytest.mark.parametrize(("loss", "weight"), [("binary_cross_entropy", [[1.0]]), ("cross_entropy", [[0.0], [1.0]])])
+def test_separation_is_strict(loss: str, weight: list[list[float]]) -> None:
+    """A logit of 0, or a box that touches 0, certifies nothing; the tie itself is predicted as class 0."""
+    training = make_training(loss=loss)
+    head, model = linear(weight)
+    result = certify(head, 2, model, np.array([[0.0], [-1.0], [1.0], [1e-3]]), "remove", training, ComputeConfig())
+    assert result.prediction.tolist() == [0, 0, 1, 1]
+    assert result.certified.tolist() == [[False, True, True, True]]
+    head, model = linear(weight, radius=1.0 if loss == "binary_cross_entropy" else 0.5)
+    assert not certify(head, 2, model, np.array([[1.0], [-2.0]]), "remove", training, ComputeConfig()).certified.any()
+
+
+def test_ties_of_three_classes_are_not_certified() -> None:
+    head, model = linear([[1.0], [1.0], [0.0]])
+    result = certify(head, 3, model, np.array([[1.0], [-1.0]]), "remove", make_training(), ComputeConfig())
+    assert result.prediction.tolist() == [0, 2]
+    assert result.certified.tolist() == [[False, True]]
+
+
+@pytest.mark.parametrize("scale", [float("nan"), float("inf"), 1e308])
+def test_queries_that_overflow_are_an_error_and_never_certified(scale: float) -> None:
+    training = make_training()
+    head = make_head(training, 3, 2, (4,))
+    queries = np.array([[1.0, -1.0, 1.0], [scale, 1.0, -scale]])
+    with pytest.raises(UnsoundError):
+        certify(head, 2, trained(head, (0.1,)), queries, "add_remove", training, ComputeConfig())
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_a_box_broken_afterwards_is_an_error(broken: float) -> None:
+    training = make_training()
+    head = make_head(training, 3, 2, ())
+    model = trained(head, (0.1,))
+    model.upper["0.weight"][0, 0, 0] = broken
+    with pytest.raises(UnsoundError):
+        certify(head, 2, model, np.ones((1, 3)), "add_remove", training, ComputeConfig())
+
+
+def test_one_query_and_many_agree() -> None:
+    training = make_training()
+    head = make_head(training, 3, 2, (4,))
+    model = trained(head, (0.0, 0.05, 0.1))
+    queries = np.random.default_rng(0).normal(size=(30, 3))
+    many = certify(head, 2, model, queries, "add_remove", training, ComputeConfig())
+    for row in range(30):
+        one = certify(head, 2, model, queries[row : row + 1], "add_remove", training, ComputeConfig())
+        assert one.certified[:, 0].tolist() == many.certified[:, row].tolist()
+
+
+def test_queries_of_another_width_are_refused() -> None:
+    training = make_training()
+    head = make_head(training, 3, 2, ())
+    with pytest.raises(ConfigError, match="a query has 4 features and the model takes 3"):
+        certify(head, 2, trained(head, (0.1,)), np.ones((2, 4)), "add_remove", training, ComputeConfig())
+
+
+def test_distances_stop_at_the_first_gap() -> None:
+    certified = np.array([[1, 1, 0, 1, 0], [1, 0, 1, 1, 0], [1, 1, 1, 0, 0]], dtype=bool)
+    result = Certificates((0, 5, 20), "add_remove", np.zeros(5, dtype=np.int64), certified)
+    assert result.stable_distance.tolist() == [20, 0, 0, 5, 0]
+    assert result.stable_index.tolist() == [3, 1, 0, 2, 0]
+
+
+def test_table() -> None:
+    certified = np.array([[1, 1, 0, 1]], dtype=bool)
+    result = Certificates((3,), "add_remove", np.array([0, 1, 1, 0]), certified)
+    (row,) = result.table(np.array([0, 1, 1, 1]))
+    assert row == {
+        "k": 3,
+        "certified_fraction": 0.75,
+        "nominal_accuracy": 0.75,
+        "worst_accuracy": 0.5,
+        "best_accuracy": 0.75,
+    }
+    assert "nominal_accuracy" not in result.table(None)[0]
+
+
+def test_a_box_of_ones_own_widening_certifies_at_k_0() -> None:
+    """Widening costs next to nothing in float64: a box of width 0 certifies every clear prediction, for k = 1000 too."""
+    training = make_training()
+    head = make_head(training, 3, 2, (4,))
+    box = trained(head, (0.0,))
+    model = replace(box, ks=(1000,))
+    queries = np.random.default_rng(0).normal(size=(500, 3))
+    assert certify(head, 2, model, queries, "add_remove", training, ComputeConfig()).certified.all()
+
+
+# -- conditions ----------------------------------------------------------------------------------------------------------
+
+
+def held(**change) -> str:  # type: ignore[no-untyped-def]
+    """The letters of the conditions that hold, after one change to a setting where all do."""
+    training = make_training(**change.get("training", {}))
+    relation = RelationConfig(name=change.get("relation", "add_remove"))
+    records = make_records(np.eye(4), [0, 1, 0, 1])
+    fact = Fact(True, "public")
+    facts = {"selection": fact, "preprocessing": fact, **change.get("dataset", {})}
+    data = Dataset("toy", ("a", "b"), records, records, None, {}, **facts)
+    plan = BatchPlan.of(change.get("batch", training.batch), training.epochs, change.get("declared_size"), 4)
+    conditions = assess(data, change.get("kgrid", KGridConfig(max=3)), relation, training, plan)
+    assert [c.letter for c in conditions] == list("abcdefg")
+    assert all(c.why and c.name for c in conditions)
+    return "".join(c.letter for c in conditions if c.held)
+
+
+@pytest.mark.parametrize(
+    ("change", "missing"),
+    [
+        ({}, ""),
+        ({"kgrid": KGridConfig(values=(0, 5))}, "a"),
+        ({"kgrid": KGridConfig(values=(1, 2))}, "a"),
+        ({"kgrid": KGridConfig(values=(1, 0, 2))}, ""),
+        ({"dataset": {"selection": Fact(False, "the first rows")}}, "b"),
+        ({"batch": BatchConfig()}, "c"),
+        ({"batch": BatchConfig(), "declared_size": 4}, ""),
+        ({"dataset": {"preprocessing": Fact(False, "means of the data")}}, "e"),
+        ({"training": {"product": "rump"}}, "f"),
+        ({"relation": "remove"}, "g"),
+        ({"relation": "paper_unlearning"}, "dg"),
+        ({"relation": "substitute"}, ""),
+        ({"relation": "paper_privacy"}, ""),
+    ],
+)
+def test_each_condition_is_lost_for_its_own_reason(change: dict, missing: str) -> None:
+    assert held(**change) == "".join(c for c in "abcdefg" if c not in missing)
+
+
+def test_every_relation_is_assessed() -> None:
+    for name in RELATIONS:
+        assert ("g" in held(relation=name)) == (name not in ("remove", "paper_unlearning"))
+
+
+def test_random_boxes_are_boxes() -> None:
+    """The helper these tests rest on: samples lie in their interval, ends included."""
+    rng = np.random.default_rng(0)
+    interval = random_interval(rng, 4, 50)
+    for corner in (False, True):
+        assert interval.contains(sample(rng, interval, corner))

@@ -1,0 +1,285 @@
+"""The kernels' contract: every kernel gives the integers that brute force gives, whatever the split and the threads."""
+
+from collections.abc import Iterator, Sequence
+
+import numba
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import KERNELS, random_interval, sample
+
+from agt_cli.bounds.interval import Interval
+from agt_cli.errors import ConfigError
+from agt_cli.kernels import select
+from agt_cli.kernels.contract import QUANTA, Kernel
+from agt_cli.kernels.reference import ReferenceKernel
+from agt_cli.kernels.select import pick_device, pick_kernel
+from agt_cli.schema import ComputeConfig
+
+PRODUCTS = ("exact", "rump")
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request: pytest.FixtureRequest) -> Kernel:
+    return pick_kernel(ComputeConfig(kernel=request.param))
+
+
+@pytest.fixture(params=[1, 2])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = numba.get_num_threads()
+    numba.set_num_threads(min(request.param, numba.config.NUMBA_NUM_THREADS))
+    yield request.param
+    numba.set_num_threads(before)
+
+
+def scaled(interval: Interval, size: float = 1.0) -> Interval:
+    """In quanta, ``size`` clip levels large: some beyond the clip, some halves of a quantum."""
+    lower, upper = interval.lower * size * QUANTA, interval.upper * size * QUANTA
+    halves = torch.arange(lower.numel()).view(lower.shape) % 7 == 3
+    lower = torch.where(halves, lower.floor() + 0.5, lower)
+    return Interval(torch.minimum(lower, upper), torch.maximum(lower, upper))
+
+
+def inputs(rng: np.random.Generator, kind: str, ks: int, n: int, width: int) -> Interval | None:
+    """x of each kind that the contract allows."""
+    if kind == "bias":
+        return None
+    if kind == "point":
+        return Interval.point(torch.from_numpy(rng.normal(size=(1, n, width))))
+    return random_interval(rng, 1 if kind == "shared" else ks, n, width)
+
+
+def quantise(values: np.ndarray) -> np.ndarray:
+    return np.rint(np.clip(values, -QUANTA, QUANTA)).astype(np.int64)
+
+
+def brute(d: Interval, x: Interval | None) -> tuple[np.ndarray, np.ndarray]:
+    """Quantised exact bounds of every record's gradient, [K, n, out, in] (in = 1 for a bias), by numpy."""
+    ends = [t.numpy()[:, :, :, None] for t in (d.lower, d.upper)]
+    others = [np.ones((1, d.shape[1], 1, 1))] if x is None else [t.numpy()[:, :, None, :] for t in (x.lower, x.upper)]
+    corners = np.stack([a * b for a in ends for b in others])
+    return quantise(corners.min(axis=0)), quantise(corners.max(axis=0))
+
+
+KINDS = ("bias", "point", "shared", "per k")
+SHAPES = [(1, 1, 1, 1), (3, 10, 2, 4), (2, 37, 5, 9), (4, 300, 3, 1)]  # K, records, outputs, inputs
+
+
+@pytest.mark.parametrize("size", [1e-8, 1.0, 40.0], ids=["a few quanta", "about the clip", "far beyond it"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_bound_sums_are_brute_forces(kernel: Kernel, kind: str, size: float, threads: int) -> None:
+    rng = np.random.default_rng(0)
+    for ks, n, outputs, width in SHAPES:
+        d, x = scaled(random_interval(rng, ks, n, outputs), size), inputs(rng, kind, ks, n, width)
+        low, high = brute(d, x)
+        ours = kernel.bound_sum(d, x, "exact")
+        for mine, theirs in zip(ours, (low, high), strict=True):
+            assert mine.dtype == torch.int64
+            assert np.array_equal(mine.numpy().reshape(ks, outputs, -1), theirs.sum(axis=1))
+
+
+@pytest.mark.parametrize("size", [1e-8, 1.0, 40.0])
+@pytest.mark.parametrize("bias", [False, True])
+def test_nominal_sums_are_brute_forces(kernel: Kernel, bias: bool, size: float, threads: int) -> None:
+    rng = np.random.default_rng(1)
+    for _, n, outputs, width in SHAPES:
+        d = scaled(random_interval(rng, 1, n, outputs), size).lower[0]
+        x = None if bias else torch.from_numpy(rng.normal(size=(n, width)))
+        expected = quantise(d.numpy()[:, :, None] * (1 if x is None else x.numpy()[:, None, :])).sum(axis=0)
+        assert np.array_equal(kernel.nominal_sum(d, x).numpy().reshape(outputs, -1), expected)
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_sums_and_selections_hold_every_nominal_gradient(kernel: Kernel, kind: str, product: str) -> None:
+    """From samples of the factors: sums within sums, and the c most extreme within the c most extreme, bit for bit."""
+    rng = np.random.default_rng(2)
+    n, outputs, width, count = 15, 3, 1 if kind == "bias" else 4, 4
+    d, x = scaled(random_interval(rng, 1, n, outputs), 0.5), inputs(rng, kind, 1, n, width)
+    lower, upper = (t.numpy().reshape(outputs, width) for t in kernel.bound_sum(d, x, product))
+    selector = kernel.extremes(torch.tensor([count]), (outputs,) if x is None else (outputs, width), False, product)
+    selector.update(d, x)
+    greatest, least = (t.numpy().reshape(outputs, width) for t in selector.result())
+    for index in range(100):
+        corner = index % 2 == 0
+        xi = torch.ones(n, 1, dtype=torch.float64) if x is None else sample(rng, x, corner)[0]
+        values = quantise(sample(rng, d, corner)[0].numpy()[:, :, None] * xi.numpy()[:, None, :])
+        assert (lower <= values.sum(axis=0)).all()
+        assert (values.sum(axis=0) <= upper).all()
+        ordered = np.sort(values, axis=0)
+        assert (greatest <= ordered[-count:].sum(axis=0)).all()
+        assert (ordered[:count].sum(axis=0) <= least).all()
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_kernels_agree_on_every_integer(kind: str, product: str) -> None:
+    rng = np.random.default_rng(3)
+    d, x = scaled(random_interval(rng, 3, 41, 4), 2.0), inputs(rng, kind, 3, 41, 6)
+    results = []
+    for name in KERNELS:
+        kernel = pick_kernel(ComputeConfig(kernel=name))  # type: ignore[arg-type]
+        selector = kernel.extremes(torch.tensor([0, 3, 41]), (4,) if x is None else (4, 6), True, product)
+        selector.update(d, x)
+        results.append((*kernel.bound_sum(d, x, product), *selector.result()))
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a, b)
+
+
+# -- selections ----------------------------------------------------------------------------------------------------------
+
+
+def select_in(kernel: Kernel, d: Interval, x: Interval | None, cuts: Sequence[int], counts: Sequence[int], capped: bool):  # type: ignore[no-untyped-def]
+    """Run a selection over fragments that end at ``cuts``; [K, out, in] numpy arrays."""
+    shape = (d.shape[2],) if x is None else (d.shape[2], x.shape[2])
+    selector = kernel.extremes(torch.tensor(counts), shape, capped, "exact")
+    edges = sorted({0, *cuts, d.shape[1]})
+    for start, stop in zip(edges, edges[1:], strict=False):
+        selector.update(d[:, start:stop], None if x is None else x[:, start:stop])
+    return tuple(t.numpy().reshape(len(counts), d.shape[2], -1) for t in selector.result())
+
+
+def brute_selection(d: Interval, x: Interval | None, counts: Sequence[int], capped: bool):  # type: ignore[no-untyped-def]
+    low, high = brute(d, x)
+    if capped:
+        low, high = np.maximum(low, 0), np.minimum(high, 0)
+    low, high = np.sort(low, axis=1), np.sort(high, axis=1)
+    n = d.shape[1]
+    greatest = np.stack([low[k, n - c :].sum(axis=0) for k, c in enumerate(counts)])
+    least = np.stack([high[k, :c].sum(axis=0) for k, c in enumerate(counts)])
+    return greatest, least
+
+
+@pytest.mark.parametrize("capped", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cuts", [(), range(50), (1, 2, 30), (49,)], ids=["whole", "singly", "uneven", "one last"])
+def test_selections_are_brute_forces(kernel: Kernel, cuts: Sequence[int], kind: str, capped: bool, threads: int) -> None:
+    rng = np.random.default_rng(4)
+    counts = (0, 1, 7, 49, 50)
+    d, x = scaled(random_interval(rng, 5, 50, 3)), inputs(rng, kind, 5, 50, 4)
+    for ours, theirs in zip(
+        select_in(kernel, d, x, cuts, counts, capped), brute_selection(d, x, counts, capped), strict=True
+    ):
+        assert np.array_equal(ours, theirs)
+
+
+@given(
+    st.lists(
+        st.sampled_from([-QUANTA * 2, -QUANTA, -3, -1, -0.5, 0, 0.5, 1.5, 2, QUANTA - 1, QUANTA]), min_size=1, max_size=40
+    ),
+    st.data(),
+)
+def test_selections_with_ties(values: list[float], data: st.DataObject) -> None:
+    """Many equal values, for any count and any split."""
+    n = len(values)
+    count = data.draw(st.integers(0, n))
+    cuts = data.draw(st.lists(st.integers(0, n), max_size=5))
+    ends = torch.tensor(values, dtype=torch.float64).view(1, n, 1)
+    d = Interval(ends, ends.clone())
+    for name in KERNELS:
+        kernel = pick_kernel(ComputeConfig(kernel=name))  # type: ignore[arg-type]
+        for capped in (False, True):
+            expected = brute_selection(d, None, (count,), capped)
+            for ours, theirs in zip(select_in(kernel, d, None, cuts, (count,), capped), expected, strict=True):
+                assert np.array_equal(ours, theirs)
+
+
+LARGE = 2600  # records: fragments beyond 1,024 are filtered by a threshold guessed from a sample
+
+
+@pytest.mark.parametrize(
+    "order",
+    ["random", "rising", "falling", "high then low", "low then high", "constant", "periodic", "two values"],
+)
+@pytest.mark.parametrize("cuts", [(), (100,), (1300,), (100, 1400), (2000,)], ids=str)
+def test_large_fragments_are_selected_exactly(kernel: Kernel, order: str, cuts: tuple[int, ...]) -> None:
+    """Whatever the guess was: values kept from earlier fragments may lie above it, and those left out below them."""
+    rng = np.random.default_rng(5)
+    values = rng.integers(-QUANTA, QUANTA, LARGE).astype(float)
+    values = {
+        "random": values,
+        "rising": np.sort(values),
+        "falling": np.sort(values)[::-1].copy(),
+        "high then low": np.where(np.arange(LARGE) < 150, np.abs(values), -np.abs(values)),
+        "low then high": np.where(np.arange(LARGE) < 150, -np.abs(values), np.abs(values)),
+        "constant": np.full(LARGE, 5.0),
+        "periodic": np.where(np.arange(LARGE) % 10 == 0, np.abs(values), -np.abs(values)),  # in step with the sample
+        "two values": np.where(rng.random(LARGE) < 0.07, -3.0, 4.0),
+    }[order]
+    counts = (1, 101, 182, 200, 1000, LARGE - 1)
+    ends = torch.from_numpy(values).view(1, LARGE, 1).expand(len(counts), LARGE, 1).contiguous()
+    d = Interval(ends, ends.clone())
+    expected = brute_selection(d, None, counts, False)
+    for ours, theirs in zip(select_in(kernel, d, None, cuts, counts, False), expected, strict=True):
+        assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_selections_after_a_small_fragment_of_large_values(seed: int) -> None:
+    """The sample's guess for what is missing must not leave out a value below one that is already held."""
+    rng = np.random.default_rng(seed)
+    values = np.concatenate([rng.integers(10**8, 10**9, 100), rng.integers(-(10**9), 0, 2000)]).astype(float)
+    ends = torch.from_numpy(values).view(1, -1, 1)
+    d = Interval(ends, ends.clone())
+    kernel = pick_kernel(ComputeConfig(kernel="cpu"))
+    for ours, theirs in zip(
+        select_in(kernel, d, None, (100,), (200,), False), brute_selection(d, None, (200,), False), strict=True
+    ):
+        assert np.array_equal(ours, theirs)
+
+
+def test_an_empty_selection_is_zero(kernel: Kernel) -> None:
+    greatest, least = kernel.extremes(torch.tensor([0, 0]), (2, 3), False, "exact").result()
+    assert greatest.shape == least.shape == (2, 2, 3)
+    assert not greatest.any()
+    assert not least.any()
+
+
+def test_sums_beyond_32_bits(kernel: Kernel) -> None:
+    d = Interval.point(torch.full((1, 5000, 1), 10.0 * QUANTA, dtype=torch.float64))
+    assert kernel.bound_sum(d, None, "exact")[1].item() == 5000 * QUANTA
+    assert (
+        kernel.bound_sum(d, Interval.point(-torch.ones(1, 5000, 1, dtype=torch.float64)), "exact")[0].item()
+        == -5000 * QUANTA
+    )
+
+
+def test_rounding_is_half_to_even(kernel: Kernel) -> None:
+    d = torch.tensor([[0.5, 1.5, 2.5, -0.5, -1.5, 2**29 + 0.5]], dtype=torch.float64)
+    expected = [0, 2, 2, 0, -2, 2**29]
+    assert kernel.nominal_sum(d, None).tolist() == expected
+    assert kernel.nominal_sum(d, torch.ones(1, 1, dtype=torch.float64))[:, 0].tolist() == expected
+
+
+# -- choosing ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_that_does_not_run_on_the_device_is_refused() -> None:
+    with pytest.raises(ConfigError, match="does not run on"):
+        pick_kernel(ComputeConfig(device="cpu", kernel="gpu"))
+    with pytest.raises(ConfigError, match="does not run on"):
+        pick_kernel(ComputeConfig(device="cuda", kernel="cpu"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_named() -> None:
+    with pytest.raises(ConfigError, match="sees no GPU"):
+        pick_device(ComputeConfig(device="cuda"))
+
+
+def test_a_kernel_that_gives_other_sums_falls_back_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wrong(ReferenceKernel):
+        def bound_sum(self, d, x, product):  # type: ignore[no-untyped-def]
+            lower, upper = super().bound_sum(d, x, product)
+            return lower + 1, upper
+
+    load = select._load
+    monkeypatch.setattr(select, "_load", lambda name: Wrong() if name == "cpu" else load(name))
+    select._first_working.cache_clear()
+    try:
+        with pytest.warns(UserWarning, match="kernel=cpu does not work here"):
+            assert type(pick_kernel(ComputeConfig(kernel="auto"))) is ReferenceKernel
+    finally:
+        select._first_working.cache_clear()

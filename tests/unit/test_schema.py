@@ -1,0 +1,119 @@
+"""Validation at the border: each mistake is named by its key, and nothing unsound gets past."""
+
+import pytest
+from synthetic import make_training
+
+from agt_cli.errors import ConfigError
+from agt_cli.schema import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig, build, default_n_max, validate
+
+GOOD = {"loss": "cross_entropy", "epochs": 1, "lr": 0.1, "clip": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"clip": 0}, "training.clip"),
+        ({"clip": -1.0}, "training.clip"),
+        ({"clip": float("nan")}, "training.clip"),
+        ({"clip": float("inf")}, "training.clip"),
+        ({"clip": None}, "training.clip"),
+        ({"lr": 0}, "training.lr"),
+        ({"lr": float("inf")}, "training.lr"),
+        ({"epochs": 0}, "training.epochs"),
+        ({"decay": -0.1}, "training.decay"),
+        ({"momentum": 1.0}, "training.momentum"),
+        ({"momentum": -0.1}, "training.momentum"),
+        ({"momentum": 0.5, "dampening": 1.5}, "training.dampening"),
+        ({"dampening": 0.5}, "dampening needs momentum"),
+        ({"nesterov": True}, "nesterov needs momentum"),
+        ({"nesterov": True, "momentum": 0.5, "dampening": 0.1}, "nesterov needs momentum"),
+        ({"weight_decay": -1}, "training.weight_decay"),
+        ({"weight_decay": 11}, "exceeds 1"),
+        ({"weight_decay": 2, "lr_min": 0.6}, "exceeds 1"),  # the schedule's floor counts too
+        ({"momentum": 0.5, "decay_mode": "coupled"}, "not sound"),
+        ({"batch": {"count": 0}}, "training.batch.count"),
+        ({"batch": {"normalizer": 0}}, "training.batch.normalizer"),
+        ({"batch": {"n_max": 0}}, "training.batch.n_max"),
+        ({"batch": {"normaliser": 5}}, "did you mean 'normalizer'"),
+        ({"momentun": 0.5}, "did you mean 'momentum'"),
+        ({"loss": "cros_entropy"}, "did you mean 'cross_entropy'"),
+        ({"product": "rumpf"}, "did you mean 'rump'"),
+        ({"dtype": "bfloat16"}, "training.dtype"),
+    ],
+    ids=str,
+)
+def test_a_bad_training_setting_is_named(change: dict, message: str) -> None:
+    assert validate(TrainingConfig, GOOD, "training").clip == 0.1
+    with pytest.raises(ConfigError, match=message.replace(".", r"\.")):
+        validate(TrainingConfig, {**GOOD, **change}, "training")
+
+
+@pytest.mark.parametrize("missing", ["loss", "epochs", "lr", "clip"])
+def test_what_has_no_default_is_required(missing: str) -> None:
+    with pytest.raises(ConfigError, match=f"training.{missing}: a value is required"):
+        validate(TrainingConfig, {k: v for k, v in GOOD.items() if k != missing}, "training")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max": -1}, "kgrid.max"),
+        ({"values": [1, -2]}, "kgrid.values"),
+        ({"values": [1, 2, 1]}, "repeats 1"),
+        ({"values": []}, "values is empty"),
+        ({}, "either max"),
+        ({"max": 3, "values": [1]}, "either max"),
+        ({"max": 2.5}, "kgrid.max"),
+    ],
+)
+def test_a_bad_grid_is_named(settings: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        validate(KGridConfig, settings, "kgrid")
+
+
+def test_grids() -> None:
+    assert KGridConfig(max=2).ks == (0, 1, 2)
+    assert KGridConfig(values=(7, 0, 3)).ks == (0, 3, 7)
+    assert not KGridConfig(values=(7, 0, 3)).dense
+    assert KGridConfig(values=(1, 0)).dense
+    assert not KGridConfig(values=(1, 2)).dense
+    assert KGridConfig(max=0).dense
+
+
+@pytest.mark.parametrize(
+    ("cls", "settings", "message"),
+    [
+        (RelationConfig, {"name": "add_remov"}, "did you mean 'add_remove'"),
+        (RelationConfig, {"name": "remove", "unit_rows": 0}, "relation.unit_rows"),
+        (ComputeConfig, {"fragment": 0}, "fragment"),
+        (ComputeConfig, {"device": "gpu"}, "device"),
+        (ComputeConfig, {"threads": 0}, "threads"),
+        (ComputeConfig, {"memory_mb": 1}, "memory_mb"),
+    ],
+)
+def test_other_settings(cls: type, settings: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        validate(cls, settings, cls.__name__.removesuffix("Config").lower())
+
+
+@pytest.mark.parametrize("node", [None, 3, "text", [1]])
+def test_what_is_no_mapping_is_refused(node: object) -> None:
+    with pytest.raises(ConfigError, match="expected a mapping"):
+        validate(KGridConfig, node, "kgrid")
+    with pytest.raises(ConfigError, match="_target_"):
+        build(node, "model")
+
+
+def test_build_names_what_it_cannot_import() -> None:
+    with pytest.raises(ConfigError, match="model._target_: cannot import 'agt_cli.nothing.Here'"):
+        build({"_target_": "agt_cli.nothing.Here"}, "model")
+    assert build({"_target_": "agt_cli.schema.KGridConfig", "max": 2}, "kgrid").ks == (0, 1, 2)
+
+
+def test_lr_times_weight_decay_may_reach_1() -> None:
+    assert make_training(lr=0.1, weight_decay=10.0).weight_decay == 10.0
+
+
+@pytest.mark.parametrize("normalizer", [0.5, 1.0, 24.0, 1e6])
+def test_the_default_cap_leaves_room(normalizer: float) -> None:
+    assert default_n_max(normalizer) >= 1.1 * normalizer
