@@ -7,7 +7,6 @@ from agt_cli.schema import KGridConfig, RelationConfig, TrainingConfig
 from agt_cli.training.batches import BatchPlan
 from agt_cli.training.relations import RELATIONS
 
-
 _CHOSEN = {
     "public": "the training settings are declared to come from public data or constants",
     "data": "the training settings were chosen by looking at results on this data",

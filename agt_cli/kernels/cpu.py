@@ -21,6 +21,7 @@ from agt_cli.kernels.contract import QUANTA, Extremes
 from agt_cli.kernels.reference import RUMP_ROUNDINGS, ReferenceKernel
 
 _FLUSH = 1 << 22  # records: 2^22 * 2^30 = 2^52
+_NARROW = 16  # inputs: below, vectorising over outputs is faster
 _TILE_BYTES = 1 << 18  # a tile of x stays in a core's second-level cache
 _Q = float(QUANTA)
 _MAGIC = 1.5 * 2.0**52  # adding and subtracting it rounds to the nearest integer, ties to even
@@ -67,6 +68,34 @@ def _sum_point(lower, upper, x, reach, tile, threads, low, high):  # type: ignor
                             a, b = x[s, i] * p, x[s, i] * q
                             out_low[i] += _quantise(min(a, b))
                             out_high[i] += _quantise(max(a, b))
+
+
+@njit(parallel=True, cache=True)
+def _sum_point_wide(lower, upper, x, reach, tile, threads, low, high):  # type: ignore[no-untyped-def]
+    """``_sum_point`` vectorised over outputs, for layers with more outputs than inputs.
+
+    lower, upper [K, n, out]; x [in, n]; reach [K, n]: the largest |d|; low, high [K * in, out]. One sign of x holds for the
+    whole inner loop, so that it says which end is the least.
+    """
+    width, n = x.shape
+    outputs = lower.shape[2]
+    rows = len(lower) * width
+    for thread in prange(threads):
+        for start in range(0, n, tile):
+            stop = min(n, start + tile)
+            for r in range(rows * thread // threads, rows * (thread + 1) // threads):
+                k, out_low, out_high = r // width, low[r], high[r]
+                for s in range(start, stop):
+                    v = x[r % width, s]
+                    least, greatest = (lower[k, s], upper[k, s]) if v >= 0 else (upper[k, s], lower[k, s])
+                    if abs(v) * reach[k, s] <= _Q:  # nothing to clip
+                        for j in range(outputs):
+                            out_low[j] += (v * least[j] + _MAGIC) - _MAGIC
+                            out_high[j] += (v * greatest[j] + _MAGIC) - _MAGIC
+                    else:
+                        for j in range(outputs):
+                            out_low[j] += _quantise(v * least[j])
+                            out_high[j] += _quantise(v * greatest[j])
 
 
 @njit(parallel=True, cache=True)
@@ -261,6 +290,8 @@ class CpuKernel:
         ks, n, outputs = d.shape
         shape = (ks, outputs, x.shape[2])
         lower, upper = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
+        if x.is_point and shape[2] < min(_NARROW, outputs):
+            return self._sum_wide(d, x.lower[0])
         for start in range(0, n, _FLUSH):
             block = slice(start, start + _FLUSH)
             low, high = np.zeros((ks * outputs, shape[2])), np.zeros((ks * outputs, shape[2]))
@@ -274,6 +305,20 @@ class CpuKernel:
             lower += torch.from_numpy(low).to(torch.int64).view(shape)
             upper += torch.from_numpy(high).to(torch.int64).view(shape)
         return lower, upper
+
+    def _sum_wide(self, d: Interval, x: Tensor) -> tuple[Tensor, Tensor]:
+        ks, n, outputs = d.shape
+        shape = (ks, x.shape[1], outputs)
+        lower, upper = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
+        for start in range(0, n, _FLUSH):
+            block = slice(start, start + _FLUSH)
+            low, high = np.zeros((shape[0] * shape[1], outputs)), np.zeros((shape[0] * shape[1], outputs))
+            parts = [_array(t) for t in (d.lower[:, block], d.upper[:, block], x[block].mT)]
+            reach = _array(d[:, block].reach()[..., 0])
+            _sum_point_wide(*parts, reach, _tile(2 * outputs), get_num_threads(), low, high)
+            lower += torch.from_numpy(low).to(torch.int64).view(shape)
+            upper += torch.from_numpy(high).to(torch.int64).view(shape)
+        return lower.mT, upper.mT
 
     def corner_product(self, x: Interval, weights: Interval) -> tuple[Tensor, Tensor]:
         if x.lower.dtype != torch.float64:

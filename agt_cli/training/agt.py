@@ -26,6 +26,7 @@ from agt_cli.training.optimizer import Sgd, descend, learning_rate
 from agt_cli.training.relations import RELATIONS, Relation, Sums
 
 Tensors = dict[str, Tensor]
+_SELECTION = 8  # what a selection keeps may take this many times the working memory of a fragment
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ class Run:
     def nominal_sums(self, rows: np.ndarray) -> Tensors:
         """Parameter name -> int64 sum over the batch of the records' clipped gradients, in quanta."""
         sums: Tensors = {n: torch.zeros(p.shape, dtype=torch.int64, device=self.device) for n, p in self.point.items()}
-        for x, y in self._fragments(rows, self._fragment_size(1)):
+        for x, y in self._fragments(rows, self._fragment_size()):
             for name, d, inputs in self.network.nominal_factors(x, y, self.point):
                 scaled, inputs = d.double() * self.scale, inputs.double()
                 for parameter, factor in ((f"{name}.weight", inputs), (f"{name}.bias", None)):
@@ -181,7 +182,7 @@ class Run:
         """
         ks = len(self.ks[group])
         lower, upper = ({n: self._zeros(n, ks) for n in self.point} for _ in range(2))
-        size = self._fragment_size(ks)
+        size = self._fragment_size()
         parts = self._parts(group, size)
         selectors = [self._selectors(part, len(rows), eligible) for part in parts]
         seen = 0
@@ -258,7 +259,7 @@ class Run:
         if not self.relation.selects:
             return [everything]
         parameters = sum(p.numel() for p in self.point.values())
-        budget = self.compute.memory_mb * 2**20
+        budget = _SELECTION * self.compute.memory_mb * 2**20
         groups, start, used = [], 0, 0
         for index, rows in enumerate(self.rows_at_stake.tolist()):
             cost = 16 * parameters * (rows + 1)
@@ -294,11 +295,11 @@ class Run:
         weights = [p for p in self.point.values() if p.dim() == 2]
         return 12 * self.dtype.itemsize * sum(w.shape[0] + w.shape[1] for w in weights)
 
-    def _fragment_size(self, ks: int) -> int:
+    def _fragment_size(self) -> int:
         if self.compute.fragment != "auto":
             return self.compute.fragment
         budget = self.compute.memory_mb * 2**20
-        return max(16, min(4096, budget // (self._record_bytes() * min(ks, 8))))
+        return max(16, min(1024, budget // self._record_bytes()))
 
     def _parts(self, group: slice, fragment: int) -> list[slice]:
         """``group`` cut into as many k as fit the memory at this fragment size."""

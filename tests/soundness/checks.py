@@ -23,7 +23,7 @@ from agt_cli.schema import ComputeConfig, RelationConfig, TrainingConfig
 from agt_cli.training.agt import Trained, train
 
 WIDTH = 3
-numba.set_num_threads(1)  # tiny arrays: waking a second thread costs more than the work; test_kernels.py varies it
+numba.set_num_threads(1)  # arrays are tiny; tests/unit/test_kernels.py varies the threads
 
 
 @dataclass(frozen=True)

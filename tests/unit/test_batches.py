@@ -70,7 +70,7 @@ def test_empty_batches_are_kept_and_no_records_are_fine() -> None:
 
 def test_a_batch_above_n_max_stops_before_the_first_step() -> None:
     batches = plan(count=1, n_max=10).batches(names(11))
-    with pytest.raises(ConfigError, match="a batch holds 11 records and training.batch.n_max is 10"):
+    with pytest.raises(ConfigError, match=r"a batch holds 11 records and training.batch.n_max is 10"):
         next(iter(batches))
     assert len(next(iter(plan(count=1, n_max=10).batches(names(10))))) == 10
 
@@ -93,7 +93,7 @@ def test_where_the_normaliser_comes_from(
 
 
 def test_n_max_below_its_floor_is_refused() -> None:
-    with pytest.raises(ConfigError, match="n_max=10 is below"):
+    with pytest.raises(ConfigError, match=r"n_max=10 is below"):
         BatchPlan.of(BatchConfig(normalizer=10.0, n_max=10), 1, None, 5)
 
 
@@ -101,5 +101,5 @@ def test_the_cap_on_a_units_rows() -> None:
     units = np.array(["a", "b", "b"])
     check_unit_rows(units, 2)
     check_unit_rows(np.array([], dtype=str), 1)
-    with pytest.raises(ConfigError, match="unit 'b' has 2 rows and relation.unit_rows is 1"):
+    with pytest.raises(ConfigError, match=r"unit 'b' has 2 rows and relation.unit_rows is 1"):
         check_unit_rows(units, 1)

@@ -164,7 +164,7 @@ def test_a_box_of_ones_own_widening_certifies_at_k_0() -> None:
 
 def held(**change) -> str:  # type: ignore[no-untyped-def]
     """The letters of the conditions that hold, after one change to a setting where all do."""
-    training = make_training(**change.get("training", {}))
+    training = make_training(**{"chosen_on": "public", **change.get("training", {})})
     relation = RelationConfig(name=change.get("relation", "add_remove"))
     records = make_records(np.eye(4), [0, 1, 0, 1])
     fact = Fact(True, "public")
@@ -188,6 +188,8 @@ def held(**change) -> str:  # type: ignore[no-untyped-def]
         ({"batch": BatchConfig()}, "c"),
         ({"batch": BatchConfig(), "declared_size": 4}, ""),
         ({"dataset": {"preprocessing": Fact(False, "means of the data")}}, "e"),
+        ({"training": {"chosen_on": "data"}}, "e"),
+        ({"training": {"chosen_on": None}}, "e"),
         ({"training": {"product": "rump"}}, "f"),
         ({"relation": "remove"}, "g"),
         ({"relation": "paper_unlearning"}, "dg"),

@@ -1,6 +1,7 @@
 """The kernels' contract: every kernel gives the integers that brute force gives, whatever the split and the threads."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numba
 import numpy as np
@@ -136,7 +137,7 @@ def select_in(kernel: Kernel, d: Interval, x: Interval | None, cuts: Sequence[in
     shape = (d.shape[2],) if x is None else (d.shape[2], x.shape[2])
     selector = kernel.extremes(torch.tensor(counts), shape, capped, "exact")
     edges = sorted({0, *cuts, d.shape[1]})
-    for start, stop in zip(edges, edges[1:], strict=False):
+    for start, stop in pairwise(edges):
         selector.update(d[:, start:stop], None if x is None else x[:, start:stop])
     return tuple(t.numpy().reshape(len(counts), d.shape[2], -1) for t in selector.result())
 
@@ -166,9 +167,7 @@ def test_selections_are_brute_forces(kernel: Kernel, cuts: Sequence[int], kind: 
 
 
 @given(
-    st.lists(
-        st.sampled_from([-QUANTA * 2, -QUANTA, -3, -1, -0.5, 0, 0.5, 1.5, 2, QUANTA - 1, QUANTA]), min_size=1, max_size=40
-    ),
+    st.lists(st.sampled_from([-2 * QUANTA, -QUANTA, -3, -0.5, 0, 0.5, 1.5, QUANTA - 1, QUANTA]), min_size=1, max_size=40),
     st.data(),
 )
 def test_selections_with_ties(values: list[float], data: st.DataObject) -> None:

@@ -95,7 +95,7 @@ def test_two_layers_by_hand() -> None:
 
 
 def test_the_two_class_head_is_never_looser_than_two_logits() -> None:
-    rng, head, network, x, y = setting("cross_entropy", 2, (5,))
+    rng, head, network, x, _ = setting("cross_entropy", 2, (5,))
     separate = Network(network.rules, network.loss, False, EXACT, 2)
     box = {n: random_interval(rng, 1, *p.shape, radius=0.3) for n, p in head.state_dict().items()}
     difference = network.bound_logits(x, box, rounding(0))

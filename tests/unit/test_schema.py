@@ -105,7 +105,7 @@ def test_what_is_no_mapping_is_refused(node: object) -> None:
 
 
 def test_build_names_what_it_cannot_import() -> None:
-    with pytest.raises(ConfigError, match="model._target_: cannot import 'agt_cli.nothing.Here'"):
+    with pytest.raises(ConfigError, match=r"model._target_: cannot import 'agt_cli.nothing.Here'"):
         build({"_target_": "agt_cli.nothing.Here"}, "model")
     assert build({"_target_": "agt_cli.schema.KGridConfig", "max": 2}, "kgrid").ks == (0, 1, 2)
 
