@@ -268,6 +268,23 @@ def test_public_records_under_paper_privacy_are_refused() -> None:
         )
 
 
+@pytest.mark.parametrize("relation", ["remove", "substitute"])
+def test_public_records_never_leave(relation: str) -> None:
+    """The more is public, the less may go: under remove, all public leaves a box of nothing but rounding."""
+    rng = np.random.default_rng(0)
+    features, labels = rng.normal(size=(20, WIDTH)), rng.integers(0, 2, 20)
+    training = make_training()
+    head = make_head(training, WIDTH, 2, (3,))
+    widths = []
+    for share in (0.0, 0.5, 1.0):
+        data = make_records(features, labels, public=(np.arange(20) < share * 20).tolist())
+        box = train(head, 2, data, None, training, RelationConfig(name=relation), (0, 4), ComputeConfig())  # type: ignore[arg-type]
+        widths.append(sum(float((box.upper[n][1] - box.lower[n][1]).sum()) for n in box.nominal))
+    assert widths[0] > widths[1] > widths[2]
+    if relation == "remove":
+        assert widths[2] < 1e-6
+
+
 def test_units_above_their_public_cap_are_refused() -> None:
     data = make_records(np.ones((3, WIDTH)), [0, 1, 0], units=["a", "a", "b"])
     training = make_training()

@@ -8,7 +8,8 @@ import torch
 from synthetic import RELATIONS, make_head, make_records, make_training, random_interval, sample
 
 from agt_cli.bounds.network import Network
-from agt_cli.certificates.box import Certificates, certify
+from agt_cli.bounds.rounding import Rounding
+from agt_cli.certificates.box import Certificates, certified_labels, certify
 from agt_cli.certificates.conditions import assess
 from agt_cli.data.dataset import Dataset, Fact
 from agt_cli.errors import ConfigError, UnsoundError
@@ -82,6 +83,20 @@ def test_separation_is_strict(loss: str, weight: list[list[float]]) -> None:
     assert result.certified.tolist() == [[False, True, True, True]]
     head, model = linear(weight, radius=1.0 if loss == "binary_cross_entropy" else 0.5)
     assert not certify(head, 2, model, np.array([[1.0], [-2.0]]), "remove", training, ComputeConfig()).certified.any()
+
+
+def test_separation_is_strict_without_any_widening_too() -> None:
+    for loss, weight, outputs in (("binary_cross_entropy", [[1.0]], 2), ("cross_entropy", [[0.0], [1.0], [1.0]], 3)):
+        head, model = linear(weight)
+        network = Network.of(head, loss, outputs)
+        exact = replace(
+            Rounding.of((0,), torch.float64, torch.device("cpu")), factor=torch.zeros(1, 1, 1, dtype=torch.float64)
+        )
+        x = torch.tensor([[0.0], [2.0]], dtype=torch.float64)
+        for label in range(outputs):
+            held = certified_labels(network, x, torch.full((2,), label), model.box(), exact)
+            assert not held[0, 0]
+            assert held[0, 1] == (outputs == 2 and label == 1)
 
 
 def test_ties_of_three_classes_are_not_certified() -> None:

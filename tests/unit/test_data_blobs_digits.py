@@ -26,7 +26,7 @@ def test_blobs_are_where_and_as_wide_as_stated() -> None:
     dataset = Blobs(center=1.0, std=0.75).load()
     assert (len(dataset.train), len(dataset.test), dataset.declared_size) == (3000, 750, 3000)
     assert np.bincount(dataset.train.labels).tolist() == [1500, 1500]
-    assert dataset.name == "blobs p=1.25 s=0.35 (synthetic)"
+    assert dataset.name == "blobs p=1 s=0.75 (synthetic)"
     for label, sign in ((0, -1), (1, 1)):
         points = dataset.train.features[dataset.train.labels == label, :2]
         assert points.mean(axis=0) == pytest.approx([sign, sign], abs=4 * 0.75 / np.sqrt(1500))
