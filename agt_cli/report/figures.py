@@ -105,10 +105,11 @@ def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) ->
         axes = figure.subplots()
         position = np.arange(len(edges))
         axes.bar(position, counts[0], 0.85, color="#2c7fb8", label="right" if labels is not None else None)
-        if labels is not None:
-            some = counts[1] > 0
+        some = counts[1] > 0
+        if labels is not None and some.any():  # an empty bar chart would still enter the legend, in a colour of its own
             style: dict[str, Any] = {"color": "white", "edgecolor": "0.2", "hatch": "////", "label": "wrong"}
             axes.bar(position[some], counts[1][some], 0.85, bottom=counts[0][some], **style)
+        if labels is not None:
             axes.legend(title="prediction")
         axes.set_xticks(position, _names(edges), rotation=30)
         axes.set(xlabel=f"stable distance, in k: {subject.ball}", ylabel=subject.queries)

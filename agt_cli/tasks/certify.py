@@ -223,7 +223,9 @@ def _say(record: RunRecord, subject: Subject, table: pd.DataFrame, console: Cons
         ("k", *(column.replace("_", " ") for column in columns)),
         [(str(int(row["k"])), *(show(row[column]) for column in columns)) for _, row in _handful(table).iterrows()],
     )
-    console.say(f"median stable distance: {float(record.metrics['stable_distance_median']):g}")
+    median = float(record.metrics["stable_distance_median"])
+    end = " or more: the grid ends there" if median == subject.certificates.ks[-1] else ""
+    console.say(f"median stable distance: {median:g}{end}")
     console.say(f"run folder: {record.folder}")
     for name in sorted((record.folder / "figures").glob("*.png")):
         console.note(f"figure: {name}")
