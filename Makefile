@@ -1,10 +1,11 @@
 # make run    install into .venv, train and certify the embedded default, say where the figures are
 # make test   the same environment with the test tools: lint, types, tests
 # make smoke  short train + certify runs on the two embedded datasets, from the source tree
+# make triton optional: the GPU kernel's tests under Triton's interpreter, without a GPU
 # make wheel  build the wheel and use it from outside the source tree
 #
 # Needs Python >= 3.11 and nothing else. pip takes the torch build that the package index offers (on Linux with CUDA);
-# for the smaller CPU build:  make run TORCH_INDEX=https://download.pytorch.org/whl/cpu
+# for another, name the index that has it:  make run TORCH_INDEX=URL
 # Other settings for the run:  make run SETTINGS="dataset=digits model=linear"
 
 VENV ?= .venv
@@ -18,7 +19,7 @@ AGT = $(VENV)/bin/agt
 LATEST = $$(ls -dt outputs/train/*/ | head -n 1)
 
 .DEFAULT_GOAL := run
-.PHONY: run test lint types smoke wheel clean
+.PHONY: run test lint types smoke triton wheel clean
 
 run: $(VENV)/.installed
 	$(AGT) train $(SETTINGS)
@@ -37,6 +38,10 @@ types: $(VENV)/.tools
 smoke: $(VENV)/.installed
 	$(AGT) -q train kgrid.max=5 && $(AGT) -q certify run=$(LATEST) map_resolution=40
 	$(AGT) -q train experiment=digits kgrid.max=5 && $(AGT) -q certify run=$(LATEST)
+
+triton: $(VENV)/.tools
+	$(PIP) --no-deps --target .triton triton
+	TRITON_INTERPRET=1 PYTHONPATH=.triton $(VENV)/bin/python -m pytest tests/unit/test_gpu_kernel.py
 
 # The wheel goes into a folder of its own, in front of the source tree's installation, whose dependencies it uses.
 wheel: $(VENV)/.tools
@@ -66,4 +71,4 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 clean:
-	rm -rf $(VENV) dist build .wheel-check .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist build .wheel-check .triton .mypy_cache .pytest_cache .ruff_cache .hypothesis
