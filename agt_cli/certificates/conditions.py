@@ -52,8 +52,8 @@ def assess(
             plan.declared,
             f"normaliser {plan.normalizer:g}, n_max {plan.n_max}, {plan.steps} steps: stated in the configuration"
             if plan.declared
-            else "the normaliser was derived from the number of records: declare training.batch.normalizer "
-            "or dataset.declared_size",
+            else f"the normaliser {plan.normalizer:g} was derived from the number of records, so certificates speak only "
+            "of retraining with that same number: declare dataset.declared_size or training.batch.normalizer",
         ),
         Condition(
             "d",

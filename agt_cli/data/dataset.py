@@ -58,16 +58,22 @@ class Records:
             bad = ~np.isfinite(block).reshape(len(block), -1).all(axis=1)
             if bad.any():
                 row = start + int(np.flatnonzero(bad)[0])
-                raise DataError(f"record {self.ids[row]!r} (row {row}) has a NaN or infinite feature: repair or drop it")
+                raise DataError(
+                    f"record {str(self.ids[row])!r} (row {row}) has a NaN or infinite feature: repair or drop it"
+                )
         unique, counts = np.unique(self.ids, return_counts=True)
         if len(unique) != n:
-            raise DataError(f"record id {unique[counts > 1][0]!r} occurs {counts.max()} times: ids must be unique")
+            raise DataError(f"record id {str(unique[counts > 1][0])!r} occurs {counts.max()} times: ids must be unique")
 
     def __len__(self) -> int:
         return len(self.features)
 
     def take(self, rows: np.ndarray) -> "Records":
-        """The records at ``rows`` (indices or a mask), in that order."""
+        """The records at ``rows`` (indices or a mask), in that order; an unbroken run is a view, not a copy."""
+        places = np.flatnonzero(rows) if rows.dtype == bool else rows
+        if len(places) and places[0] >= 0 and (np.diff(places) == 1).all():
+            run = slice(int(places[0]), int(places[-1]) + 1)
+            return Records(self.features[run], self.labels[run], self.ids[run], self.units[run], self.public[run])
         return Records(self.features[rows], self.labels[rows], self.ids[rows], self.units[rows], self.public[rows])
 
 

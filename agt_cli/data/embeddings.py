@@ -121,6 +121,8 @@ class Embeddings:
         center = self._center(columns)
         if isinstance(center, np.ndarray) and center.shape != x.shape[1:]:
             raise DataError(f"{columns.path}: dataset.center has shape {center.shape}, the vectors {x.shape[1:]}")
+        if self.center is None and self.scale == 1 and not self.unit_norm and x.dtype == np.float32:
+            return x  # nothing to do: a memory-mapped array stays where it is
         scaled = np.empty(x.shape, dtype=np.float32)
         for start in range(0, len(x), _CHUNK):
             block = x[start : start + _CHUNK].astype(np.float64) - center

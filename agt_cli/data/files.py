@@ -191,19 +191,23 @@ class Columns:
 
 
 def open_columns(path: Path, setting: str) -> Columns:
-    """Open a npz, csv or parquet file.
+    """Open a npz, csv or parquet file, or a folder of npy files, which are memory-mapped.
 
     Args:
-        path: the file.
+        path: the file, or the folder: its columns are ``NAME.npy``.
         setting: the configuration key that named it, for messages.
 
     Raises:
         DataMissing: there is no such file.
         DataError: the format is unknown, or the file is damaged.
     """
+    if path.is_dir():
+        return _open_folder(path, setting)
     require(path, setting)
     if path.suffix not in FORMATS:
-        raise DataError(f"{path}: unknown format '{path.suffix}'; {setting} takes {', '.join(FORMATS)}")
+        raise DataError(
+            f"{path}: unknown format '{path.suffix}'; {setting} takes {', '.join(FORMATS)}, or a folder of .npy files"
+        )
     try:
         return {".npz": _open_npz, ".csv": _open_csv, ".parquet": _open_parquet}[path.suffix](path)
     except _DAMAGED as error:
@@ -226,6 +230,13 @@ def same_shape(features: np.ndarray, shape: tuple[int, ...], path: Path) -> None
     if features.shape[1:] != shape:
         got, expected = (" x ".join(map(str, s)) or "a single number" for s in (features.shape[1:], shape))
         raise DataError(f"{path}: each record has {got} features, the model was trained on {expected}")
+
+
+def _open_folder(path: Path, setting: str) -> Columns:
+    names = tuple(sorted(file.stem for file in path.glob("*.npy")))
+    if not names:
+        raise DataMissing(f"{path} holds no .npy file: put them there, or change {setting}")
+    return Columns(path, names, lambda name: np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False))
 
 
 def _open_npz(path: Path) -> Columns:

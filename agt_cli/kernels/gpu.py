@@ -34,10 +34,10 @@ def _sum_kernel(  # type: ignore[no-untyped-def]
     POINT: tl.constexpr, SLICE: tl.constexpr, OUT: tl.constexpr, IN: tl.constexpr,
 ):  # fmt: skip
     """d: [K, n, out]; x: [K or 1, n, in] with ``x_stride`` elements between k; low, high: int64 [K, out, in]."""
-    k = (tl.program_id(2) // slices).to(tl.int64)
-    start = (tl.program_id(2) % slices) * SLICE
+    k = (tl.program_id(0) // slices).to(tl.int64)
+    start = (tl.program_id(0) % slices) * SLICE
     j = tl.program_id(1) * OUT + tl.arange(0, OUT)
-    i = tl.program_id(0) * IN + tl.arange(0, IN)
+    i = tl.program_id(2) * IN + tl.arange(0, IN)
     in_j, in_i = j < outputs, i < width
     sum_low = tl.zeros((OUT, IN), dtype=tl.float64)
     sum_high = tl.zeros((OUT, IN), dtype=tl.float64)
@@ -82,7 +82,8 @@ class GpuKernel:
         low = torch.zeros(shape, dtype=torch.int64, device=d.lower.device)
         high = torch.zeros_like(low)
         slices = triton.cdiv(n, _SLICE)
-        grid = (triton.cdiv(width, _TILE_IN), triton.cdiv(outputs, _TILE_OUT), ks * slices)
+        # The first axis may be 2^31 long, the others 65,535.
+        grid = (ks * slices, triton.cdiv(outputs, _TILE_OUT), triton.cdiv(width, _TILE_IN))
         factors = [t.contiguous() for t in (d.lower, d.upper, x.lower, x.upper)]
         stride = n * width if x.shape[0] > 1 else 0
         _sum_kernel[grid](

@@ -23,7 +23,7 @@ from agt_cli.kernels.select import pick_device, pick_kernel
 from agt_cli.schema import ComputeConfig, RelationConfig, TrainingConfig
 from agt_cli.training.batches import BatchPlan, check_unit_rows
 from agt_cli.training.optimizer import Sgd, descend, learning_rate
-from agt_cli.training.relations import RELATIONS, Relation, Sums
+from agt_cli.training.relations import EXACT_ROWS, RELATIONS, Relation, Sums
 
 Tensors = dict[str, Tensor]
 _SELECTION = 8  # what a selection keeps may take this many times the working memory of a fragment
@@ -273,12 +273,18 @@ class Run:
         """Refuse what cannot work before the first step.
 
         Raises:
-            ConfigError: a fragment larger than the data, or a grid whose boxes alone exceed the device's memory.
+            ConfigError: a fragment larger than any batch may be, batches too large for the papers' means, or a grid whose
+                boxes alone exceed the device's memory.
         """
-        if self.compute.fragment != "auto" and self.compute.fragment > len(self.records):
+        if self.compute.fragment != "auto" and self.compute.fragment > self.plan.n_max:
             raise ConfigError(
-                f"compute.fragment={self.compute.fragment} is larger than the {len(self.records)} training records: "
+                f"compute.fragment={self.compute.fragment} is larger than a batch may be (n_max {self.plan.n_max}): "
                 "use compute.fragment=auto, or a smaller one"
+            )
+        if self.relation.mean and self.plan.n_max > EXACT_ROWS:
+            raise ConfigError(
+                f"relation={self.relation.name}: means compare exactly over at most {EXACT_ROWS} rows, and n_max is "
+                f"{self.plan.n_max}: use more batches, or relation=add_remove"
             )
         parameters = sum(p.numel() for p in self.point.values())
         tensors = 6 + (4 if self.training.momentum else 2)  # boxes, sums, directions; buffers: both sides

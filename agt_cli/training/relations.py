@@ -36,6 +36,8 @@ from torch import Tensor
 from agt_cli.kernels.contract import QUANTA
 from agt_cli.schema import RelationName
 
+EXACT_ROWS = 2**23  # rows whose sum of quanta float64 holds exactly
+
 
 class Sums(NamedTuple):
     """Integer sums over one batch, each [K, ...]: of all bounds, and of the selected extremes (None if unused)."""

@@ -12,6 +12,7 @@ from torch import nn
 from agt_cli.data.dataset import Records
 from agt_cli.errors import ConfigError, UnsoundError
 from agt_cli.schema import ComputeConfig, RelationConfig
+from agt_cli.training import agt
 from agt_cli.training.agt import Run, Trained, train
 from agt_cli.training.batches import BatchPlan
 from agt_cli.training.optimizer import learning_rate
@@ -283,6 +284,43 @@ def test_public_records_never_leave(relation: str) -> None:
     assert widths[0] > widths[1] > widths[2]
     if relation == "remove":
         assert widths[2] < 1e-6
+
+
+def test_a_derived_normaliser_speaks_only_of_that_number() -> None:
+    """Nine gradients of +gamma, one of -gamma: without that one, divided by 9 instead of 10, the step is too long.
+
+    So a run whose normaliser came from the data must not count as declared, and with it declared the box must hold.
+    """
+    training = make_training(loss="binary_cross_entropy", batch={"normalizer": None, "n_max": None})
+    head = nn.Sequential(nn.Linear(1, 1, dtype=torch.float64))
+    nn.init.zeros_(head[0].weight)
+    nn.init.zeros_(head[0].bias)
+    data = make_records(np.array([[-1e6], *[[1e6]] * 9]), [0] * 10)
+    fewer = data.take(np.arange(1, 10))
+    relation, compute = RelationConfig(name="add_remove"), ComputeConfig()
+
+    def inside(size: int | None) -> bool:
+        box = train(head, 2, data, size, training, relation, (0, 1), compute)
+        again = train(head, 2, fewer, size, training, relation, (0,), compute).nominal["0.weight"]
+        assert box.plan.declared == (size is not None)
+        return bool(((box.lower["0.weight"][1] <= again) & (again <= box.upper["0.weight"][1])).all())
+
+    assert inside(10)
+    assert not inside(None)
+
+
+def test_sizes_that_cannot_work_are_refused_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    training, relation = make_training(batch={"normalizer": 10.0, "n_max": 20}), RelationConfig(name="add_remove")
+    head, data = make_head(training, WIDTH, 2, ()), make_records(np.ones((4, WIDTH)), [0, 1, 0, 1])
+    with pytest.raises(ConfigError, match=r"compute.fragment=21 is larger than a batch may be \(n_max 20\)"):
+        train(head, 2, data, None, training, relation, (0,), ComputeConfig(fragment=21))
+    train(head, 2, data, None, training, relation, (0,), ComputeConfig(fragment=20))
+    monkeypatch.setattr(agt, "_memory", lambda device: 2**10)
+    with pytest.raises(ConfigError, match=r"kgrid: boxes for 50 values of k over 8 parameters need .* GiB"):
+        train(head, 2, data, None, training, relation, range(50), ComputeConfig())
+    huge = make_training(batch={"normalizer": 2.0**23, "n_max": 2**24})
+    with pytest.raises(ConfigError, match="means compare exactly over at most 8388608 rows"):
+        train(head, 2, data, None, huge, RelationConfig(name="paper_privacy"), (0,), ComputeConfig())
 
 
 def test_units_above_their_public_cap_are_refused() -> None:

@@ -155,3 +155,17 @@ def test_the_real_imdb_embeddings(shared_data: Callable[[str], Path]) -> None:
     assert len(dataset.test) == 5_000
     assert np.abs(dataset.test.features.mean(axis=0)).max() < 0.02, "the center is the mean of the test rows"
     assert np.bincount(dataset.train.labels).min() > 22_000
+
+
+def test_a_folder_of_npy_files_stays_memory_mapped(tmp_path: Path) -> None:
+    x = np.arange(40, dtype=np.float32).reshape(10, 4)
+    for name, values in {"x": x, "y": np.arange(10) % 2, "is_test": np.arange(10) >= 8}.items():
+        np.save(tmp_path / f"{name}.npy", values)
+    dataset = Embeddings(path=tmp_path, data_dir=tmp_path, x="x", label="y", is_test="is_test").load()
+    for part, rows in ((dataset.train, slice(0, 8)), (dataset.test, slice(8, 10))):
+        assert isinstance(part.features.base, np.memmap)
+        np.testing.assert_array_equal(part.features, x[rows])
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(DataMissing, match=r"holds no \.npy file"):
+        Embeddings(path=empty, data_dir=tmp_path, x="x", label="y").load()

@@ -28,8 +28,8 @@ def test_missing_file_names_path_and_key(tmp_path: Path) -> None:
     assert caught.value.exit_code == 4
 
 
-def test_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(DataMissing, match="not a file"):
+def test_folder_without_npy_files(tmp_path: Path) -> None:
+    with pytest.raises(DataMissing, match=r"holds no \.npy file"):
         open_columns(tmp_path, "dataset.path")
 
 
