@@ -138,7 +138,7 @@ class ComputeConfig:
     device: Literal["cpu", "cuda"] = "cpu"
     kernel: Literal["auto", "reference", "cpu", "gpu"] = "auto"
     fragment: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    memory_mb: Annotated[int, Field(ge=16)] = 64
+    memory_mb: Annotated[int, Field(ge=16)] = 256
     threads: Annotated[int, Field(ge=1)] | None = None
 
 

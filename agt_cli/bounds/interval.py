@@ -1,5 +1,6 @@
 """The value every bound is: a pair of tensors, lower <= upper, with nothing undefined in it."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,11 +33,11 @@ class Interval:
             )
         if self.lower.numel() == 0:
             return
-        # One pass catches everything: NaN fails every comparison, and an infinite bound makes the width infinite or NaN.
-        narrowest, widest = (self.upper - self.lower).aminmax() if not self.is_point else self.lower.aminmax()
-        if not (torch.isfinite(narrowest) & torch.isfinite(widest)):
+        # One pass catches everything: a NaN reaches both ends, and an infinite bound makes the width infinite or NaN.
+        least, greatest = (end.item() for end in (self.lower if self.is_point else self.upper - self.lower).aminmax())
+        if not (-math.inf < least and greatest < math.inf):
             raise UnsoundError("interval: a bound is NaN or infinite (learning rate or inputs too large?)")
-        if not self.is_point and narrowest < 0:
+        if not self.is_point and least < 0:
             raise UnsoundError("interval: a lower bound exceeds its upper bound")
 
     @classmethod
@@ -66,6 +67,9 @@ class Interval:
 
     def reach(self) -> Tensor:
         """The largest absolute value in each row (last axis), kept as an axis of length 1."""
+        if self.is_point:
+            least, greatest = self.lower.aminmax(dim=-1, keepdim=True)
+            return torch.maximum(greatest, -least)
         return torch.maximum(self.upper.amax(dim=-1, keepdim=True), -self.lower.amin(dim=-1, keepdim=True))
 
     def __neg__(self) -> "Interval":
@@ -75,10 +79,17 @@ class Interval:
         return Interval(self.lower - other.upper, self.upper - other.lower)
 
     def __getitem__(self, index: Any) -> "Interval":
-        if self.is_point:
-            return Interval.point(self.lower[index])
-        return Interval(self.lower[index], self.upper[index])
+        lower = self.lower[index]
+        return _part(lower, lower if self.is_point else self.upper[index])
 
     def contains(self, value: Tensor) -> bool:
         """True if every element of ``value`` (broadcast) lies in its interval."""
         return bool(((self.lower <= value) & (value <= self.upper)).all())
+
+
+def _part(lower: Tensor, upper: Tensor) -> Interval:
+    """Elements of bounds that were checked already: a part of a valid interval is valid."""
+    part = object.__new__(Interval)
+    object.__setattr__(part, "lower", lower)
+    object.__setattr__(part, "upper", upper)
+    return part

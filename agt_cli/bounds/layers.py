@@ -50,7 +50,7 @@ class LinearRule:
         lower, upper = products.forward(x, weight)
         if self.bias:
             bias = box[f"{self.name}.bias"]
-            lower, upper = lower + bias.lower[:, None, :], upper + bias.upper[:, None, :]
+            lower, upper = lower.add_(bias.lower[:, None, :]), upper.add_(bias.upper[:, None, :])
         return rounding.widen((lower, upper), self.rounding_of(x, box, rounding))
 
     def rounding_of(self, x: Interval, box: Box, rounding: Rounding) -> Tensor:
@@ -84,10 +84,10 @@ class ReluRule:
 
     def bound_back(self, d: Interval, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
         """Derivative 1 where x.lower > 0, 0 where x.upper <= 0, else anything in [0, 1]."""
-        active, dead = x.lower > 0, x.upper <= 0
-        lower = torch.where(active, d.lower, d.lower.clamp(max=0))
-        upper = torch.where(active, d.upper, d.upper.clamp(min=0))
-        return Interval(torch.where(dead, 0.0, lower), torch.where(dead, 0.0, upper))
+        inactive, alive = x.lower <= 0, (x.upper > 0).to(d.lower.dtype)
+        lower = torch.where(inactive, d.lower.clamp(max=0), d.lower)
+        upper = torch.where(inactive, d.upper.clamp(min=0), d.upper)
+        return Interval(lower.mul_(alive), upper.mul_(alive))
 
 
 @dataclass(frozen=True)

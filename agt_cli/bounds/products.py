@@ -1,6 +1,6 @@
 """Interval products: a box of matrices applied to intervals (method.md section 1).
 
-Every function returns plain (lower, upper) tensors, correct in exact arithmetic; the caller widens them for rounding.
+Every function returns fresh (lower, upper) tensors, correct in exact arithmetic; the caller widens them for rounding.
 Shapes: x is [K or 1, n, in], weights are [K, out, in], results [K, n, out].
 """
 
@@ -32,13 +32,13 @@ def linear_point(x: Tensor, weights: Interval) -> Bounds:
     middle, radius = _midpoint_radius(weights)
     centre = x @ middle.mT
     spread = x.abs() @ radius.mT
-    return centre - spread, centre + spread
+    return centre - spread, centre.add_(spread)
 
 
 def linear_nonnegative(x: Interval, weights: Interval) -> Bounds:
     """Exact for x >= 0 (after a ReLU): the sign of the weight alone decides which end of x counts. Wrong for signed x."""
-    lower = x.lower @ weights.lower.clamp(min=0).mT + x.upper @ weights.lower.clamp(max=0).mT
-    upper = x.upper @ weights.upper.clamp(min=0).mT + x.lower @ weights.upper.clamp(max=0).mT
+    lower = (x.lower @ weights.lower.clamp(min=0).mT).add_(x.upper @ weights.lower.clamp(max=0).mT)
+    upper = (x.upper @ weights.upper.clamp(min=0).mT).add_(x.lower @ weights.upper.clamp(max=0).mT)
     return lower, upper
 
 

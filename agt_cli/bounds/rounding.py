@@ -67,9 +67,9 @@ class Rounding:
         return Rounding(self.factor[part], self.unit, self.tiny)
 
     def widen(self, bounds: tuple[Tensor, Tensor], tau: Tensor | float) -> Interval:
-        """[lower - 2(k+1) tau, upper + 2(k+1) tau]."""
+        """[lower - 2(k+1) tau, upper + 2(k+1) tau], overwriting ``bounds``."""
         slack = self.factor * tau
-        return Interval(bounds[0] - slack, bounds[1] + slack)
+        return Interval(bounds[0].sub_(slack), bounds[1].add_(slack))
 
     def dot(self, length: int, left: Interval, weights: Tensor, bias: Tensor | None = None) -> Tensor:
         """tau of a linear map, for any order of summation, fused or not.
@@ -88,5 +88,5 @@ class Rounding:
         """
         size = (left.reach() * length) * weights[:, None, :]
         if bias is not None:
-            size = size + bias[:, None, :]
-        return size * (4 * (length + _OPERATIONS) * self.unit) + length * self.tiny
+            size.add_(bias[:, None, :])
+        return size.mul_(4 * (length + _OPERATIONS) * self.unit).add_(length * self.tiny)

@@ -385,7 +385,7 @@ def _rows(d: Tensor) -> np.ndarray:
 
 def _reach(x: np.ndarray) -> np.ndarray:
     """[n]: the largest |x| of each record."""
-    return np.maximum(x.max(axis=1), -x.min(axis=1))
+    return Interval.point(torch.from_numpy(x)).reach()[:, 0].numpy()
 
 
 def _tile(width: int) -> int:

@@ -8,6 +8,7 @@ import torch
 from agt_cli.bounds.interval import Interval
 from agt_cli.errors import ConfigError
 from agt_cli.kernels.contract import QUANTA, Kernel
+from agt_cli.kernels.memory import keep_freed_memory
 from agt_cli.kernels.reference import ReferenceKernel
 from agt_cli.schema import ComputeConfig
 
@@ -33,6 +34,7 @@ def pick_kernel(compute: ComputeConfig) -> Kernel:
     Raises:
         ConfigError: the kernel does not run on this device.
     """
+    keep_freed_memory()
     known = FASTEST[compute.device]
     if compute.kernel not in ("auto", *known):
         raise ConfigError(

@@ -316,9 +316,10 @@ class Run:
         """(features, labels) of the rows, ``size`` at a time; no fragment straddles ``boundary``."""
         cuts = sorted({*range(0, boundary, size), *range(boundary, len(rows), size), len(rows)})
         for start, stop in pairwise(cuts):
-            part = rows[start:stop]
-            x = torch.from_numpy(np.ascontiguousarray(self.records.features[part])).to(self.device, self.dtype)
-            yield x, torch.from_numpy(self.records.labels[part]).to(self.device)
+            part = _run(rows[start:stop])
+            x = _writable(self.records.features[part], self.training.dtype)
+            y = _writable(self.records.labels[part], "int64")
+            yield torch.from_numpy(x).to(self.device), torch.from_numpy(y).to(self.device)
 
     def _zeros(self, name: str, ks: int) -> Tensor:
         return torch.zeros((ks, *self.point[name].shape), dtype=torch.int64, device=self.device)
@@ -329,6 +330,19 @@ class Run:
             {n: t.cpu().contiguous() for n, t in tensors.items()} for tensors in (self.point, self.lower, self.upper)
         )
         return Trained(self.ks, nominal, lower, upper, self.plan)
+
+
+def _run(rows: np.ndarray) -> np.ndarray | slice:
+    """The rows as a slice where they are an unbroken run: reading them then copies nothing."""
+    if rows[-1] - rows[0] + 1 == len(rows) and (np.diff(rows) == 1).all():
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return rows
+
+
+def _writable(block: np.ndarray, dtype: str) -> np.ndarray:
+    """``block`` as PyTorch takes it: contiguous, in ``dtype``, and a copy if it is a read-only file. Never written to."""
+    ready = np.ascontiguousarray(block, dtype=dtype)
+    return ready if ready.flags.writeable else ready.copy()
 
 
 def _memory(device: torch.device) -> int:

@@ -122,7 +122,7 @@ def test_certify_one_query_as_among_others(agt: Agt, trained: Path) -> None:
 def test_certify_uses_its_own_compute_settings(agt: Agt, trained: Path) -> None:
     """A run trained on a GPU is certified on a machine without one."""
     config = trained / "config.yaml"
-    config.write_text(config.read_text().replace("device: cpu", "device: cuda").replace("memory_mb: 64", "memory_mb: 32"))
+    config.write_text(config.read_text().replace("device: cpu", "device: cuda").replace("memory_mb: 256", "memory_mb: 32"))
     assert agt("certify", f"run={trained}", "map_resolution=0", "-q").code == 0
     said = agt("certify", f"run={trained}", "compute.memory_mb=1")
     assert said.code == 2
