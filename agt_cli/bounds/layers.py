@@ -54,17 +54,14 @@ class LinearRule:
         return rounding.widen((lower, upper), self.rounding_of(x, box, rounding))
 
     def rounding_of(self, x: Interval, box: Box, rounding: Rounding) -> Tensor:
-        """tau of each output, [K, n, out]."""
-        weight = box[f"{self.name}.weight"]
-        bias = box[f"{self.name}.bias"].magnitude() if self.bias else None
-        return rounding.dot(weight.shape[-1], x, weight.magnitude().amax(dim=-1), bias)
+        """tau of each record's outputs, [K, n, 1]."""
+        return rounding.dot(x, box[f"{self.name}.weight"], box[f"{self.name}.bias"] if self.bias else None)
 
     def bound_back(self, d: Interval, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
         """d_in = W^T d_out. [K, n, out] -> [K, n, in]."""
         weight = box[f"{self.name}.weight"]
         transposed = Interval(weight.lower.mT, weight.upper.mT)
-        tau = rounding.dot(d.shape[-1], d, transposed.magnitude().amax(dim=-1))
-        return rounding.widen(products.back(d, transposed), tau)
+        return rounding.widen(products.back(d, transposed), rounding.dot(d, weight))
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ class Network:
         rows = {n: box[n][:, [label]] - box[n][:, others] for n in self._last_names}
         margins = self.last.bound(hidden, rows, rounding, self.products)
         tau = self.last.rounding_of(hidden, box, rounding)
-        return rounding.widen((margins.lower, margins.upper), tau[..., [label]] + tau[..., others])
+        return rounding.widen((margins.lower, margins.upper), 2 * tau)
 
     def factors(self, x: Tensor, labels: Tensor, box: Box, rounding: Rounding) -> Iterator[Factors]:
         """Bounds on what each record's gradient is made of, per linear layer, last first."""

@@ -71,22 +71,22 @@ class Rounding:
         slack = self.factor * tau
         return Interval(bounds[0].sub_(slack), bounds[1].add_(slack))
 
-    def dot(self, length: int, left: Interval, weights: Tensor, bias: Tensor | None = None) -> Tensor:
-        """tau of a linear map, for any order of summation, fused or not.
+    def dot(self, left: Interval, weight: Interval, bias: Interval | None = None) -> Tensor:
+        """tau of a linear map, for any order of summation, fused or not; one number for all of a record's outputs.
 
         |x|.|w| <= n max|x| max|w| =: A bounds every partial sum. A dot product errs by at most g_n A; midpoint-radius
         forms run up to four dot products and ``_OPERATIONS`` roundings of the size of A, so 4 (n + 10) u A covers all.
 
         Args:
-            length: n, the number of terms.
             left: [K or 1, rows, n], the vector's bounds.
-            weights: [K, columns], the largest |weight| of each column over the box.
-            bias: [K, columns], the largest |bias|, or None.
+            weight: [K, ..., ...], the box of the matrix.
+            bias: [K, outputs], or None.
 
         Returns:
-            [K, rows, columns].
+            [K, rows, 1].
         """
-        size = (left.reach() * length) * weights[:, None, :]
+        length = left.shape[-1]
+        size = (left.reach() * length) * weight.magnitude().amax(dim=(1, 2))[:, None, None]
         if bias is not None:
-            size.add_(bias[:, None, :])
-        return size.mul_(4 * (length + _OPERATIONS) * self.unit).add_(length * self.tiny)
+            size = size + bias.magnitude().amax(dim=1)[:, None, None]
+        return size * (4 * (length + _OPERATIONS) * self.unit) + length * self.tiny

@@ -341,7 +341,8 @@ def _run(rows: np.ndarray) -> np.ndarray | slice:
 
 def _writable(block: np.ndarray, dtype: str) -> np.ndarray:
     """``block`` as PyTorch takes it: contiguous, in ``dtype``, and a copy if it is a read-only file. Never written to."""
-    ready = np.ascontiguousarray(block, dtype=dtype)
+    with np.errstate(over="ignore"):  # beyond float32: becomes inf, which the first interval refuses
+        ready = np.ascontiguousarray(block, dtype=dtype)
     return ready if ready.flags.writeable else ready.copy()
 
 

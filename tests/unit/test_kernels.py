@@ -65,7 +65,7 @@ def brute(d: Interval, x: Interval | None) -> tuple[np.ndarray, np.ndarray]:
 
 
 KINDS = ("bias", "point", "shared", "per k")
-SHAPES = [(1, 1, 1, 1), (3, 10, 2, 4), (2, 37, 5, 9), (4, 300, 3, 1)]  # K, records, outputs, inputs
+SHAPES = [(1, 1, 1, 1), (3, 10, 2, 4), (2, 37, 5, 9), (4, 300, 3, 1), (2, 50, 20, 6)]  # K, records, outputs, inputs
 
 
 @pytest.mark.parametrize("size", [1e-8, 1.0, 40.0], ids=["a few quanta", "about the clip", "far beyond it"])
