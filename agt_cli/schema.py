@@ -160,7 +160,7 @@ def validate(cls: type[T], node: object, where: str) -> T:
 
 def _explain(cls: Any, error: ValidationError, where: str) -> str:
     first = error.errors()[0]
-    path = ".".join([where, *(str(part) for part in first["loc"] if isinstance(part, str | int))])
+    path = ".".join([where, *(str(part) for part in first["loc"] if _is_key(part))])
     kind, value = first["type"], first.get("input")
     if kind == "missing":
         return f"{path}: a value is required"
@@ -171,6 +171,11 @@ def _explain(cls: Any, error: ValidationError, where: str) -> str:
         known = [word.strip("' ") for word in first["ctx"]["expected"].replace(" or ", ", ").split(",")]
         return f"{path}: unknown value '{value}'{nearest(str(value), known)}"
     return f"{path}: {message}" + ("" if isinstance(value, dict) or "ArgsKwargs" in repr(value) else f", got {value!r}")
+
+
+def _is_key(part: int | str) -> bool:
+    """False for the names that pydantic gives to the members of a union (``constrained-int``, ``literal['auto']``)."""
+    return isinstance(part, int) or (part.isidentifier() and part not in ("int", "float", "str", "bool"))
 
 
 def _fields(cls: Any, loc: tuple[int | str, ...]) -> list[str]:

@@ -87,6 +87,11 @@ class Network:
             raise ConfigError("model: the last layer must be linear")
         return rule
 
+    @property
+    def first(self) -> LinearRule:
+        """The first linear layer's rule: it takes the features."""
+        return next(rule for rule in self.rules if isinstance(rule, LinearRule))
+
     # -- nominal ---------------------------------------------------------------------------------------------------
 
     def logits(self, x: Tensor, point: Point) -> Tensor:

@@ -94,7 +94,7 @@ def certify(
         UnsoundError: a bound is NaN or infinite.
     """
     network = Network.of(head, training.loss, classes, pick_kernel(compute).products(training.product))
-    width = trained.nominal[next(iter(trained.nominal))].shape[-1]
+    width = trained.nominal[f"{network.first.name}.weight"].shape[-1]
     if features[0].size != width:
         raise ConfigError(f"inputs: a query has {features[0].size} features and the model takes {width}")
     device, dtype = pick_device(compute), getattr(torch, training.dtype)

@@ -117,3 +117,8 @@ def test_lr_times_weight_decay_may_reach_1() -> None:
 @pytest.mark.parametrize("normalizer", [0.5, 1.0, 24.0, 1e6])
 def test_the_default_cap_leaves_room(normalizer: float) -> None:
     assert default_n_max(normalizer) >= 1.1 * normalizer
+
+
+def test_a_member_of_a_union_is_not_named_as_a_key() -> None:
+    with pytest.raises(ConfigError, match=r"^compute\.fragment: Input should be greater than or equal to 1, got 0$"):
+        validate(ComputeConfig, {"fragment": 0}, "compute")
