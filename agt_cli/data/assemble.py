@@ -109,6 +109,11 @@ def hash_split(units: np.ndarray, test_fraction: float, key: str) -> np.ndarray:
     return uniform(units, key) < test_fraction
 
 
+def found_classes_fact(why: str) -> Fact:
+    """Condition e where nobody gave the classes: one record with a new label would change the model's very shape."""
+    return Fact(False, f"{why}; the list of classes was found in the data: give the public list in dataset.classes")
+
+
 def split_fact(given: str | None, test_fraction: float, key: str) -> Fact:
     """Condition b for a split that is given with each record, or drawn by hash."""
     if given is not None:

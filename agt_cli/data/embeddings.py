@@ -10,6 +10,7 @@ from pydantic.dataclasses import dataclass
 from agt_cli.data.assemble import (
     class_indices,
     class_names,
+    found_classes_fact,
     hash_split,
     named_ids,
     queries,
@@ -138,10 +139,14 @@ class Embeddings:
         return f"key '{self.center}' of {self.path.name}" if isinstance(self.center, str) else "given in the configuration"
 
     def _preprocessing(self) -> Fact:
-        if self.center is None:
-            return Fact(True, "nothing is subtracted, and the scale is a constant of the configuration")
-        if self.public_scaling:
-            return Fact(True, f"the center ({self._center_source()}) is declared public, the scale is a constant")
+        if self.center is None or self.public_scaling:
+            why = (
+                "nothing is subtracted"
+                if self.center is None
+                else f"the center ({self._center_source()}) is declared public"
+            )
+            why += ", and the scale is a constant of the configuration"
+            return Fact(True, why) if self.classes is not None else found_classes_fact(why)
         return Fact(
             False,
             f"the center ({self._center_source()}) has not been declared public: a mean of private records would leak "

@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 from agt_cli.data.assemble import (
     class_indices,
     class_names,
+    found_classes_fact,
     hash_split,
     named_ids,
     queries,
@@ -191,9 +192,7 @@ class Table:
                 f"it, and so every feature; give a public range in dataset.numeric.{derived[0]}",
             )
         why = "ranges and lists of values are constants of the configuration"
-        if self.classes is None:
-            why += "; the list of classes was found in the data, take it to be public or give it in dataset.classes"
-        return Fact(True, why)
+        return Fact(True, why) if self.classes is not None else found_classes_fact(why)
 
 
 @plain_dataclass(frozen=True)

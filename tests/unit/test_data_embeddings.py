@@ -58,9 +58,13 @@ def test_unit_norm(tmp_path: Path) -> None:
     ],
 )
 def test_a_center_must_be_declared_public(tmp_path: Path, settings: dict[str, Any], held: bool) -> None:
-    fact = Embeddings(path=npz(tmp_path, mean=np.ones(6)), **settings).load().preprocessing
+    path = npz(tmp_path, mean=np.ones(6))
+    fact = Embeddings(path=path, classes=("0", "1"), **settings).load().preprocessing
     assert fact.held is held
     assert ("dataset.public_scaling=true" in fact.why) is not held
+    found = Embeddings(path=path, **settings).load().preprocessing
+    assert not found.held
+    assert ("the list of classes was found in the data" in found.why) is held
 
 
 def test_parquet_with_ids_units_and_public_flags(tmp_path: Path) -> None:

@@ -55,8 +55,9 @@ def test_features_by_hand(tmp_path: Path) -> None:
     assert dataset.test.labels.tolist() == [0, 1]
     assert dataset.classes == ("no", "yes")
     assert dataset.selection.held
-    assert dataset.preprocessing.held
-    assert "found in the data" in dataset.preprocessing.why
+    assert not dataset.preprocessing.held
+    assert "the list of classes was found in the data" in dataset.preprocessing.why
+    assert people(tmp_path, classes=("no", "yes")).load().preprocessing.held
 
 
 def test_missing_numbers_become_zero_and_a_flag(tmp_path: Path) -> None:
