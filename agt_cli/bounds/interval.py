@@ -45,6 +45,15 @@ class Interval:
         """The interval that holds ``value`` alone."""
         return cls(value, value)
 
+    @classmethod
+    def image(cls, lower: Tensor, upper: Tensor) -> "Interval":
+        """Bounds that need no check: the image of a valid interval under a nondecreasing map with finite values, or a part
+        of one. Whoever calls this has shown that it is one."""
+        interval = object.__new__(cls)
+        object.__setattr__(interval, "lower", lower)
+        object.__setattr__(interval, "upper", upper)
+        return interval
+
     @property
     def is_point(self) -> bool:
         """True if it was made by ``point`` (the two bounds are one tensor)."""
@@ -59,7 +68,8 @@ class Interval:
         """The same bounds in float64: every float32 is one, so nothing is rounded."""
         if self.lower.dtype == torch.float64:
             return self
-        return Interval.point(self.lower.double()) if self.is_point else Interval(self.lower.double(), self.upper.double())
+        lower = self.lower.double()
+        return Interval.image(lower, lower if self.is_point else self.upper.double())
 
     def magnitude(self) -> Tensor:
         """The largest absolute value in each element's interval; grows with the interval."""
@@ -80,16 +90,8 @@ class Interval:
 
     def __getitem__(self, index: Any) -> "Interval":
         lower = self.lower[index]
-        return _part(lower, lower if self.is_point else self.upper[index])
+        return Interval.image(lower, lower if self.is_point else self.upper[index])
 
     def contains(self, value: Tensor) -> bool:
         """True if every element of ``value`` (broadcast) lies in its interval."""
         return bool(((self.lower <= value) & (value <= self.upper)).all())
-
-
-def _part(lower: Tensor, upper: Tensor) -> Interval:
-    """Elements of bounds that were checked already: a part of a valid interval is valid."""
-    part = object.__new__(Interval)
-    object.__setattr__(part, "lower", lower)
-    object.__setattr__(part, "upper", upper)
-    return part

@@ -60,7 +60,7 @@ class LinearRule:
     def bound_back(self, d: Interval, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
         """d_in = W^T d_out. [K, n, out] -> [K, n, in]."""
         weight = box[f"{self.name}.weight"]
-        transposed = Interval(weight.lower.mT, weight.upper.mT)
+        transposed = Interval.image(weight.lower.mT, weight.upper.mT)
         return rounding.widen(products.back(d, transposed), rounding.dot(d, weight))
 
 
@@ -77,14 +77,11 @@ class ReluRule:
         return torch.where(x > 0, d, 0.0)
 
     def bound(self, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
-        return Interval(x.lower.clamp(min=0), x.upper.clamp(min=0))
+        return Interval.image(x.lower.clamp(min=0), x.upper.clamp(min=0))
 
     def bound_back(self, d: Interval, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
-        """Derivative 1 where x.lower > 0, 0 where x.upper <= 0, else anything in [0, 1]."""
-        inactive, alive = x.lower <= 0, (x.upper > 0).to(d.lower.dtype)
-        lower = torch.where(inactive, d.lower.clamp(max=0), d.lower)
-        upper = torch.where(inactive, d.upper.clamp(min=0), d.upper)
-        return Interval(lower.mul_(alive), upper.mul_(alive))
+        """d times the derivative: 1 where x.lower > 0, 0 where x.upper <= 0, else anything in [0, 1]."""
+        return Interval.image(*products.gate(d, x))
 
 
 @dataclass(frozen=True)
@@ -102,11 +99,11 @@ class FlattenRule:
     def bound(self, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
         if x.is_point:
             return Interval.point(x.lower.flatten(2))
-        return Interval(x.lower.flatten(2), x.upper.flatten(2))
+        return Interval.image(x.lower.flatten(2), x.upper.flatten(2))
 
     def bound_back(self, d: Interval, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
         shape = d.shape[:2] + x.shape[2:]
-        return Interval(d.lower.reshape(shape), d.upper.reshape(shape))
+        return Interval.image(d.lower.reshape(shape), d.upper.reshape(shape))
 
 
 def _linear_rule(name: str, layer: nn.Module) -> Rule:

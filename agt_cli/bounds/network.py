@@ -107,13 +107,15 @@ class Network:
         outputs = self.last.nominal(x, self.collapse_point(point))
         return (outputs[:, 0] > 0).long() if outputs.shape[1] == 1 else outputs.argmax(dim=1)
 
-    def nominal_factors(self, x: Tensor, labels: Tensor, point: Point) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Per linear layer, last first: its name, d [n, out] and x [n, in], with dW = d (x) x for each record."""
+    def nominal_factors(
+        self, x: Tensor, labels: Tensor, point: Point, scale: float = 1.0
+    ) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """Per linear layer, last first: its name, d [n, out] and x [n, in], with scale * dW = d (x) x for each record."""
         point = self.collapse_point(point)
         inputs = [x]
         for rule in self.rules:
             inputs.append(rule.nominal(inputs[-1], point))
-        d = self.loss.nominal(inputs.pop(), labels)
+        d = self.loss.nominal(inputs.pop(), labels) * scale
         for index in reversed(range(len(self.rules))):
             rule = self.rules[index]
             if isinstance(rule, LinearRule):
@@ -146,11 +148,12 @@ class Network:
         tau = self.last.rounding_of(hidden, box, rounding)
         return rounding.widen((margins.lower, margins.upper), 2 * tau)
 
-    def factors(self, x: Tensor, labels: Tensor, box: Box, rounding: Rounding) -> Iterator[Factors]:
-        """Bounds on what each record's gradient is made of, per linear layer, last first."""
+    def factors(self, x: Tensor, labels: Tensor, box: Box, rounding: Rounding, scale: float = 1.0) -> Iterator[Factors]:
+        """Bounds on what each record's gradient, times ``scale`` > 0, is made of, per linear layer, last first."""
         box = self.collapse(box)
         inputs = self._bound_inputs(x, box, rounding)
         d = self.loss.bound(inputs.pop(), labels, rounding)
+        d = Interval(d.lower * scale, d.upper * scale)  # one rounding, as in the nominal pass: monotone
         for index in reversed(range(len(self.rules))):
             rule = self.rules[index]
             if isinstance(rule, LinearRule):

@@ -63,22 +63,34 @@ def linear_rump(x: Interval, weights: Interval) -> Bounds:
     return centre - spread, centre + spread
 
 
+def relu_gate(d: Interval, x: Interval) -> Bounds:
+    """Exact: d times ReLU's derivative, which is 1 where x.lower > 0, 0 where x.upper <= 0, else anything in [0, 1]."""
+    inactive, alive = x.lower <= 0, (x.upper > 0).to(d.lower.dtype)
+    lower = torch.where(inactive, d.lower.clamp(max=0), d.lower)
+    upper = torch.where(inactive, d.upper.clamp(min=0), d.upper)
+    return lower.mul_(alive), upper.mul_(alive)
+
+
 @dataclass(frozen=True)
 class Products:
-    """Which products a run uses.
+    """Which products a run uses; a kernel may bring faster implementations of each function it replaces.
 
     Attributes:
         rump: midpoint-radius instead of exact products where an interval meets an interval.
-        corners: the implementation of ``linear_corners``; a kernel may bring a faster one.
+        corners: ``linear_corners``.
+        point: ``linear_point``; None: that one.
+        gate: ``relu_gate``; it may overwrite d, which only the backward pass holds.
     """
 
     rump: bool = False
     corners: Callable[[Interval, Interval], Bounds] = linear_corners
+    point: Callable[[Tensor, Interval], Bounds] | None = None
+    gate: Callable[[Interval, Interval], Bounds] = relu_gate
 
     def forward(self, x: Interval, weights: Interval) -> Bounds:
         """A layer's product: the cheapest form that is exact, unless Rump's is asked for."""
         if x.is_point:
-            return linear_point(x.lower, weights)
+            return (self.point or linear_point)(x.lower, weights)
         if self.rump:
             return linear_rump(x, weights)
         if x.lower.numel() == 0 or x.lower.min() >= 0:

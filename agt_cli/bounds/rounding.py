@@ -17,7 +17,7 @@ Formal guarantees
 tau must not itself depend on the order of a sum: it is built from maxima alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -26,7 +26,13 @@ from torch import Tensor
 from agt_cli.bounds.interval import Interval
 from agt_cli.errors import ConfigError
 
+Outward = Callable[[Tensor, Tensor, Tensor], Interval]
 _OPERATIONS = 10  # roundings around a dot product: midpoints, radii, their difference, bias, the widening itself
+
+
+def outward(lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
+    """[lower - slack, upper + slack], overwriting both; checked as every interval is."""
+    return Interval(lower.sub_(slack), upper.add_(slack))
 
 
 @dataclass(frozen=True)
@@ -37,14 +43,16 @@ class Rounding:
         factor: [K, 1, 1], 2(k+1).
         unit: u = 2^-53 or 2^-24.
         tiny: the least normal number: covers underflow, flushed to zero or not.
+        outward: a kernel's own ``outward``.
     """
 
     factor: Tensor
     unit: float
     tiny: float
+    outward: "Outward" = outward
 
     @classmethod
-    def of(cls, ks: Sequence[int], dtype: torch.dtype, device: torch.device) -> "Rounding":
+    def of(cls, ks: Sequence[int], dtype: torch.dtype, device: torch.device, outward: Outward = outward) -> "Rounding":
         """The widening for these k.
 
         Raises:
@@ -60,16 +68,15 @@ class Rounding:
         if 2 * (max(ks) + 1) * info.eps > 1e-3:
             raise ConfigError(f"training.dtype={str(dtype)[6:]} is too coarse for k = {max(ks)}: use float64")
         factor = torch.tensor([2.0 * (k + 1) for k in ks], dtype=dtype, device=device)
-        return cls(factor[:, None, None], info.eps / 2, info.tiny)
+        return cls(factor[:, None, None], info.eps / 2, info.tiny, outward)
 
     def __getitem__(self, part: slice) -> "Rounding":
         """The widening for a part of the group."""
-        return Rounding(self.factor[part], self.unit, self.tiny)
+        return Rounding(self.factor[part], self.unit, self.tiny, self.outward)
 
     def widen(self, bounds: tuple[Tensor, Tensor], tau: Tensor | float) -> Interval:
         """[lower - 2(k+1) tau, upper + 2(k+1) tau], overwriting ``bounds``."""
-        slack = self.factor * tau
-        return Interval(bounds[0].sub_(slack), bounds[1].add_(slack))
+        return self.outward(*bounds, self.factor * tau)
 
     def dot(self, left: Interval, weight: Interval, bias: Interval | None = None) -> Tensor:
         """tau of a linear map, for any order of summation, fused or not; one number for all of a record's outputs.

@@ -58,6 +58,10 @@ class Kernel(Protocol):
         """The interval products "exact" or "rump" names, with this kernel's corner product."""
         ...
 
+    def outward(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
+        """bounds/rounding.py's ``outward``."""
+        ...
+
     def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
         """Select ``counts`` [K] records for each parameter of ``shape`` (out, in) or (out,).
 

@@ -16,7 +16,8 @@ from numba import get_num_threads, njit, prange
 from torch import Tensor
 
 from agt_cli.bounds.interval import Interval
-from agt_cli.bounds.products import Products
+from agt_cli.bounds.products import Products, linear_point, relu_gate
+from agt_cli.bounds.rounding import outward
 from agt_cli.kernels.contract import QUANTA, Extremes
 from agt_cli.kernels.reference import RUMP_ROUNDINGS, ReferenceKernel
 
@@ -140,7 +141,7 @@ def _sum_interval(lower, upper, x_lower, x_upper, outputs, rump, tile, threads, 
 
 @njit(parallel=True, cache=True)
 def _corner_product(x_lower, x_upper, w_lower, w_upper, block, low, high):  # type: ignore[no-untyped-def]
-    """low, high [K, n, out] += sums over i of the four corner products, i in increasing order for every record.
+    """low, high [K, n, out] = sums over i of the four corner products, i in increasing order for every record.
 
     x: [1 or K, n, in]; w: [K, in, out], so that the innermost loop runs along outputs.
     """
@@ -151,6 +152,8 @@ def _corner_product(x_lower, x_upper, w_lower, w_upper, block, low, high):  # ty
         source = k if len(x_lower) > 1 else 0
         for s in range(start, min(n, start + block)):
             out_low, out_high = low[k, s], high[k, s]
+            out_low[:] = 0.0
+            out_high[:] = 0.0
             for i in range(x_lower.shape[2]):
                 p, q = x_lower[source, s, i], x_upper[source, s, i]
                 a, b = w_lower[k, i], w_upper[k, i]
@@ -158,6 +161,51 @@ def _corner_product(x_lower, x_upper, w_lower, w_upper, block, low, high):  # ty
                     c1, c2, c3, c4 = p * a[o], p * b[o], q * a[o], q * b[o]
                     out_low[o] += min(min(c1, c2), min(c3, c4))
                     out_high[o] += max(max(c1, c2), max(c3, c4))
+
+
+@njit(parallel=True, cache=True)
+def _point_product(x, lower, upper, block, low, high):  # type: ignore[no-untyped-def]
+    """low, high [K, n, out] = x W^T; x [n, in] of any sign, which picks the end of lower and upper [K, in, out]."""
+    ks, n, outputs = low.shape
+    blocks = (n + block - 1) // block
+    for job in prange(ks * blocks):
+        k, start = job // blocks, (job % blocks) * block
+        for s in range(start, min(n, start + block)):
+            out_low, out_high = low[k, s], high[k, s]
+            out_low[:] = 0.0
+            out_high[:] = 0.0
+            for i in range(x.shape[1]):
+                v = x[s, i]
+                least, greatest = (lower[k, i], upper[k, i]) if v >= 0 else (upper[k, i], lower[k, i])
+                for o in range(outputs):
+                    out_low[o] += v * least[o]
+                    out_high[o] += v * greatest[o]
+
+
+@njit(parallel=True, cache=True)
+def _relu_gate(lower, upper, x_lower, x_upper):  # type: ignore[no-untyped-def]
+    """Overwrites d = [lower, upper] with its product with ReLU's derivative at x; all [rows, width]."""
+    for r in prange(len(lower)):
+        for i in range(lower.shape[1]):
+            alive = x_upper[r, i] > 0
+            sure = x_lower[r, i] > 0
+            p, q = lower[r, i], upper[r, i]
+            lower[r, i] = (p if sure else min(p, 0.0)) if alive else 0.0
+            upper[r, i] = (q if sure else max(q, 0.0)) if alive else 0.0
+
+
+@njit(parallel=True, cache=True)
+def _outward(lower, upper, slack):  # type: ignore[no-untyped-def]
+    """lower, upper [rows, width] -+ slack [rows], in place; True if lower <= upper, all finite."""
+    wrong = 0
+    for r in prange(len(lower)):
+        bad = 0
+        for i in range(lower.shape[1]):
+            p, q = lower[r, i] - slack[r], upper[r, i] + slack[r]
+            lower[r, i], upper[r, i] = p, q
+            bad += 0 if 0 <= q - p < np.inf else 1  # false for a NaN or an infinity in either, as in Interval
+        wrong += bad
+    return wrong == 0
 
 
 @njit(cache=True)
@@ -285,9 +333,10 @@ class CpuKernel:
         return total
 
     def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[Tensor, Tensor]:
-        if x is None:
-            return self.reference.bound_sum(d, x, product)
         ks, n, outputs = d.shape
+        if x is None:  # a bias is the weight of an input that is always 1
+            ones = torch.ones((n, 1), dtype=torch.float64)
+            return tuple(s[..., 0] for s in self._sum_wide(d, ones))  # type: ignore[return-value]
         shape = (ks, outputs, x.shape[2])
         lower, upper = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
         if x.is_point and shape[2] < min(_NARROW, outputs):
@@ -324,13 +373,39 @@ class CpuKernel:
         if x.lower.dtype != torch.float64:
             return self.reference.corner_product(x, weights)
         parts = [_array(t) for t in (x.lower, x.upper, weights.lower.mT, weights.upper.mT)]
-        low = np.zeros((len(parts[2]), x.shape[1], parts[2].shape[2]))
-        high = np.zeros_like(low)
+        low, high = (np.empty((len(parts[2]), x.shape[1], parts[2].shape[2])) for _ in range(2))
         _corner_product(*parts, 64, low, high)
         return torch.from_numpy(low), torch.from_numpy(high)
 
     def products(self, product: str) -> Products:
-        return Products(product == "rump", self.corner_product)
+        return Products(product == "rump", self.corner_product, self.point_product, self.relu_gate)
+
+    def point_product(self, x: Tensor, weights: Interval) -> tuple[Tensor, Tensor]:
+        """``linear_point``: a matrix product's work is worth its overhead for wide inputs only."""
+        if x.shape[-1] >= _NARROW or weights.lower.dtype != torch.float64 or x.dim() != 3:
+            return linear_point(x, weights)
+        low, high = (np.empty((len(weights.lower), x.shape[1], weights.shape[1])) for _ in range(2))
+        _point_product(_array(x[0]), _array(weights.lower.mT), _array(weights.upper.mT), 64, low, high)
+        return torch.from_numpy(low), torch.from_numpy(high)
+
+    def relu_gate(self, d: Interval, x: Interval) -> tuple[Tensor, Tensor]:
+        """``relu_gate``, in place."""
+        if not all(t.is_contiguous() for t in (d.lower, d.upper)) or d.shape != x.shape:
+            return relu_gate(d, x)
+        flat = [_array(t).reshape(-1, t.shape[-1]) for t in (d.lower, d.upper, x.lower, x.upper)]
+        _relu_gate(*flat)
+        return d.lower, d.upper
+
+    def outward(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
+        """``rounding.outward`` in one pass; what it finds wrong, the plain one names."""
+        flat = lower.dtype == torch.float64 and slack.shape == (*lower.shape[:-1], 1)
+        if not flat or not (lower.is_contiguous() and upper.is_contiguous()):
+            return outward(lower, upper, slack)
+        width = lower.shape[-1]
+        ends = [t.numpy().reshape(-1, width) for t in (lower, upper)]
+        if not _outward(*ends, _array(slack).reshape(-1)):
+            return Interval(lower, upper)
+        return Interval.image(lower, upper)
 
     def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
         return CpuExtremes(counts, shape, capped, product == "rump")

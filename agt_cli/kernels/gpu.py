@@ -98,5 +98,8 @@ class GpuKernel:
     def products(self, product: str) -> Products:
         return Products(product == "rump", self.corner_product)
 
+    def outward(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
+        return self.reference.outward(lower, upper, slack)
+
     def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
         return self.reference.extremes(counts, shape, capped, product)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from agt_cli.bounds import products
+from agt_cli.bounds import products, rounding
 from agt_cli.bounds.interval import Interval
 from agt_cli.kernels.contract import QUANTA, Extremes
 
@@ -76,6 +76,9 @@ class ReferenceKernel:
 
     def products(self, product: str) -> products.Products:
         return products.Products(product == "rump", self.corner_product)
+
+    def outward(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
+        return rounding.outward(lower, upper, slack)
 
     def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
         return ReferenceExtremes(counts, shape, capped, product)

@@ -133,7 +133,7 @@ class Run:
         self.ks = tuple(ks)
         self.plan = BatchPlan.of(training.batch, training.epochs, declared_size, len(records))
         self.dtype = getattr(torch, training.dtype)
-        rounding = Rounding.of(self.ks, self.dtype, self.device)
+        rounding = Rounding.of(self.ks, self.dtype, self.device, self.kernel.outward)
         self.rounding = rounding
         self.rows_at_stake = torch.tensor([k * relation.unit_rows for k in self.ks], device=self.device)
         self.point: Tensors = {n: p.detach().to(self.device, self.dtype) for n, p in head.state_dict().items()}
@@ -167,8 +167,8 @@ class Run:
         """Parameter name -> int64 sum over the batch of the records' clipped gradients, in quanta."""
         sums: Tensors = {n: torch.zeros(p.shape, dtype=torch.int64, device=self.device) for n, p in self.point.items()}
         for x, y in self._fragments(rows, self._fragment_size()):
-            for name, d, inputs in self.network.nominal_factors(x, y, self.point):
-                scaled, inputs = d.double() * self.scale, inputs.double()
+            for name, d, inputs in self.network.nominal_factors(x, y, self.point, self.scale):
+                scaled, inputs = d.double(), inputs.double()
                 for parameter, factor in ((f"{name}.weight", inputs), (f"{name}.bias", None)):
                     if parameter in self.point:
                         part = self.kernel.nominal_sum(scaled, factor)[None]
@@ -206,8 +206,8 @@ class Run:
     def _factors(self, x: Tensor, y: Tensor, part: slice) -> Iterator[tuple[str, Interval, Interval | None]]:
         """Per parameter: its name, and bounds on the scaled factors of its per-record gradient (x None for a bias)."""
         box = {n: Interval(self.lower[n][part], self.upper[n][part]) for n in self.point}
-        for name, d, inputs in self.network.factors(x, y, box, self.rounding[part]):
-            scaled = Interval(d.lower.double() * self.scale, d.upper.double() * self.scale)
+        for name, d, inputs in self.network.factors(x, y, box, self.rounding[part], self.scale):
+            scaled = d.double()
             yield f"{name}.weight", scaled, inputs.double()
             if f"{name}.bias" in self.point:
                 yield f"{name}.bias", scaled, None

@@ -16,6 +16,7 @@ from agt_cli.bounds.layers import Point, ReluRule
 from agt_cli.bounds.products import EXACT
 from agt_cli.bounds.rounding import Rounding
 from agt_cli.errors import UnsoundError
+from agt_cli.kernels.cpu import CpuKernel
 from agt_cli.training.batches import BatchPlan
 from agt_cli.training.relations import RELATIONS
 
@@ -27,7 +28,12 @@ LOUD = Case("loud", (4, 3), n=60, training={"loss": "binary_cross_entropy", "lr"
 
 def signed_as_nonnegative(patch: pytest.MonkeyPatch) -> None:
     """The x >= 0 formula on the signed features of the first layer."""
-    patch.setattr(products, "linear_point", lambda x, w: _sorted(*products.linear_nonnegative(Interval.point(x), w)))
+
+    def formula(x: Tensor, w: Interval) -> tuple[Tensor, Tensor]:
+        return _sorted(*products.linear_nonnegative(Interval.point(x), w))
+
+    patch.setattr(products, "linear_point", formula)
+    patch.setattr(CpuKernel, "point_product", lambda kernel, x, w: formula(x, w))
 
 
 def _sorted(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from synthetic import KERNELS, random_interval, sample
 
 from agt_cli.bounds.interval import Interval
-from agt_cli.errors import ConfigError
+from agt_cli.bounds.products import linear_point
+from agt_cli.errors import ConfigError, UnsoundError
 from agt_cli.kernels import select
 from agt_cli.kernels.contract import QUANTA, Kernel
 from agt_cli.kernels.reference import ReferenceKernel
@@ -243,6 +244,44 @@ def test_sums_beyond_32_bits(kernel: Kernel) -> None:
         kernel.bound_sum(d, Interval.point(-torch.ones(1, 5000, 1, dtype=torch.float64)), "exact")[0].item()
         == -5000 * QUANTA
     )
+
+
+@pytest.mark.parametrize(("ks", "n", "outputs", "width"), SHAPES)
+def test_point_products_are_the_exact_ones(kernel: Kernel, ks: int, n: int, outputs: int, width: int) -> None:
+    rng = np.random.default_rng(n)
+    x, weights = torch.from_numpy(rng.integers(-9, 9, (1, n, width)) / 8), random_interval(rng, ks, outputs, width)
+    weights = Interval((weights.lower * 8).round() / 8, (weights.upper * 8).round() / 8)  # nothing is rounded: exact
+    product = kernel.products("exact").point or linear_point
+    ends = np.stack([x.numpy()[:, :, None, :] * w.numpy()[:, None] for w in (weights.lower, weights.upper)])
+    for got, exact in zip(product(x, weights), (ends.min(axis=0).sum(-1), ends.max(axis=0).sum(-1)), strict=True):
+        assert np.array_equal(got.numpy(), exact)
+
+
+def test_gates_hold_every_product_with_the_derivative(kernel: Kernel) -> None:
+    rng = np.random.default_rng(1)
+    d, x = random_interval(rng, 3, 40, 6), random_interval(rng, 3, 40, 6)
+    edges = torch.from_numpy(rng.integers(0, 4, x.shape))  # some bounds at 0 itself, where the derivative is 0
+    ends = torch.where(edges == 1, 0.0, x.lower), torch.where(edges == 2, 0.0, x.upper)
+    x = Interval(torch.minimum(*ends), torch.maximum(*ends))
+    slopes = [torch.where(end > 0, 1.0, 0.0) for end in (x.lower, x.upper)]
+    products = torch.stack([end * slope for end in (d.lower, d.upper) for slope in slopes])
+    least, greatest = products.amin(dim=0), products.amax(dim=0)
+    lower, upper = kernel.products("exact").gate(Interval(d.lower.clone(), d.upper.clone()), x)
+    assert torch.equal(lower, least)
+    assert torch.equal(upper, greatest)
+
+
+def test_outward_widens_and_refuses_what_is_not_finite(kernel: Kernel) -> None:
+    rng = np.random.default_rng(2)
+    interval, slack = random_interval(rng, 2, 30, 5), torch.from_numpy(rng.random((2, 30, 1)))
+    widened = kernel.outward(interval.lower.clone(), interval.upper.clone(), slack)
+    assert torch.equal(widened.lower, interval.lower - slack)
+    assert torch.equal(widened.upper, interval.upper + slack)
+    for end, value in ((0, np.nan), (1, np.nan), (0, -np.inf), (1, np.inf), (0, np.inf), (0, 1e9)):
+        ends = interval.lower.clone(), interval.upper.clone()
+        ends[end][1, 7, 3] = value
+        with pytest.raises(UnsoundError):
+            kernel.outward(*ends, slack)
 
 
 def test_rounding_is_half_to_even(kernel: Kernel) -> None:
