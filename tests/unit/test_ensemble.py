@@ -1,0 +1,49 @@
+"""Ensembles: shards by keyed hash, members independent of one another and of how many processes trained them."""
+
+import numpy as np
+import pytest
+from synthetic import make_records
+
+from agt_cli.data.dataset import Records
+from agt_cli.schema import ComputeConfig
+from agt_cli.training.ensemble import EnsembleConfig, shards, train_members
+
+SEVEN = EnsembleConfig(members=7)
+
+
+def summary(records: Records, declared_size: float | None, compute: ComputeConfig) -> tuple[list[str], float | None]:
+    """A stand-in for training: what a member was given."""
+    return sorted(records.ids.tolist()), declared_size
+
+
+def test_every_record_has_one_shard_and_units_stay_together() -> None:
+    units = np.array([f"unit{i // 3}" for i in range(300)])
+    home = shards(units, SEVEN)
+    assert home.min() >= 0
+    assert len(np.unique(home)) == 7
+    for unit in np.unique(units):
+        assert len(np.unique(home[units == unit])) == 1
+
+
+def test_a_record_gone_changes_one_shard_alone() -> None:
+    units = np.array([f"unit{i}" for i in range(200)])
+    home = shards(units, SEVEN)
+    for gone in (0, 57, 199):
+        kept = np.arange(200) != gone
+        assert np.array_equal(shards(units[kept], SEVEN), home[kept])
+
+
+def test_another_key_deals_otherwise() -> None:
+    units = np.array([f"unit{i}" for i in range(200)])
+    assert (shards(units, SEVEN) != shards(units, EnsembleConfig(members=7, key="other"))).any()
+
+
+@pytest.mark.parametrize("threads", [1, 2], ids=["one process", "two processes"])
+def test_members_get_their_shards_in_order(threads: int) -> None:
+    records = make_records(np.zeros((40, 3)), np.arange(40) % 2)
+    done: list[int] = []
+    given = train_members(summary, records, 70, SEVEN, ComputeConfig(threads=threads), done.append)
+    home = shards(records.units, SEVEN)
+    assert [ids for ids, _ in given] == [sorted(records.ids[home == shard].tolist()) for shard in range(7)]
+    assert {size for _, size in given} == {10.0}
+    assert done == list(range(1, 8))
