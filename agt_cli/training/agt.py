@@ -26,6 +26,7 @@ from agt_cli.training.optimizer import Sgd, descend, learning_rate
 from agt_cli.training.relations import EXACT_ROWS, RELATIONS, Relation, Sums
 
 Tensors = dict[str, Tensor]
+Noise = Callable[[int], Tensors]
 _SELECTION = 8  # what a selection keeps may take this many times the working memory of a fragment
 
 
@@ -79,6 +80,7 @@ def train(
     ks: Sequence[int],
     compute: ComputeConfig,
     on_progress: Callable[[Progress], None] = lambda progress: None,
+    noise: Noise | None = None,
 ) -> Trained:
     """Train ``head`` on ``records``, with bounds for every k.
 
@@ -89,6 +91,9 @@ def train(
         declared_size: the public constant the normaliser comes from; None: taken from the data (condition c not held).
         ks: the grid, increasing.
         on_progress: called after every fragment.
+        noise: DP-SGD's noise (000 Algorithm 1): step -> name -> what is added to that step's direction. One draw moves the
+            nominal parameters and both ends of every box alike, by one rounded and hence monotone addition: given the
+            draw, the box holds. What the noise itself guarantees is another matter (baselines/noise.py).
 
     Returns:
         Nominal parameters and boxes, on the CPU.
@@ -97,7 +102,7 @@ def train(
         ConfigError: an unsupported layer, loss, batch, unit or public record for this relation; no GPU when asked for.
         UnsoundError: a bound became NaN, infinite or inverted.
     """
-    run = Run(head, classes, records, declared_size, training, relation, ks, compute, on_progress)
+    run = Run(head, classes, records, declared_size, training, relation, ks, compute, on_progress, noise)
     with torch.no_grad():
         for step, rows in enumerate(run.plan.batches(records.units)):
             run.step(step, rows)
@@ -118,6 +123,7 @@ class Run:
         ks: Sequence[int],
         compute: ComputeConfig,
         on_progress: Callable[[Progress], None],
+        noise: Noise | None = None,
     ) -> None:
         self.device = pick_device(compute)
         self.kernel: Kernel = pick_kernel(compute)
@@ -130,6 +136,7 @@ class Run:
                 "use relation=add_remove, or leave the public records out"
             )
         self.records, self.training, self.compute, self.on_progress = records, training, compute, on_progress
+        self.noise = noise
         self.ks = tuple(ks)
         self.plan = BatchPlan.of(training.batch, training.epochs, declared_size, len(records))
         self.dtype = getattr(torch, training.dtype)
@@ -152,14 +159,15 @@ class Run:
         lr = learning_rate(self.training, step)
         batch = len(rows)
         total = self.nominal_sums(rows)
+        drawn = self.noise(step) if self.noise else {}
         # Private records first, so that a selection over private records is a prefix.
         public = self.records.public[rows]
         rows = np.concatenate([rows[~public], rows[public]])
         eligible = int((~public).sum()) if self.relation.capped else batch
         for group in self._groups(batch, eligible):
             sums = self.bound_sums(rows, eligible, group)
-            self._descend_box(group, sums, batch, lr)
-        self._descend_point(total, batch, lr)
+            self._descend_box(group, sums, batch, lr, drawn)
+        self._descend_point(total, batch, lr, drawn)
         self.taken += 1
         self.on_progress(Progress(self.taken, self.plan.steps, self.done, self.total))
 
@@ -230,23 +238,27 @@ class Run:
 
     # -- the update ------------------------------------------------------------------------------------------------
 
-    def _descend_box(self, group: slice, sums: dict[str, Sums], batch: int, lr: float) -> None:
+    def _descend_box(self, group: slice, sums: dict[str, Sums], batch: int, lr: float, drawn: Tensors) -> None:
         rows = self.rows_at_stake[group]
         for name, parameter in sums.items():
             low, high = self.relation.direction(parameter, rows, batch, self.plan.normalizer, self.training.clip)
-            down = self.sgd_lower.update((name, group.start), low.to(self.dtype))
-            up = self.sgd_upper.update((name, group.start), high.to(self.dtype))
+            down = self.sgd_lower.update((name, group.start), self._noisy(name, low, drawn))
+            up = self.sgd_upper.update((name, group.start), self._noisy(name, high, drawn))
             new = Interval(
                 descend(self.training, lr, self.lower[name][group], up),
                 descend(self.training, lr, self.upper[name][group], down),
             )
             self.lower[name][group], self.upper[name][group] = new.lower, new.upper
 
-    def _descend_point(self, total: Tensors, batch: int, lr: float) -> None:
+    def _descend_point(self, total: Tensors, batch: int, lr: float, drawn: Tensors) -> None:
         for name, value in total.items():
             d = self.relation.nominal_direction(value, batch, self.plan.normalizer, self.training.clip)
-            update = self.sgd.update((name, 0), d.to(self.dtype))
+            update = self.sgd.update((name, 0), self._noisy(name, d, drawn))
             self.point[name] = descend(self.training, lr, self.point[name], update)
+
+    def _noisy(self, name: str, direction: Tensor, drawn: Tensors) -> Tensor:
+        direction = direction.to(self.dtype)
+        return direction + drawn[name].to(direction) if drawn else direction
 
     # -- sizes -----------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ and something for each rule broken on purpose. No tolerance anywhere: the claims
 """
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numba
 import numpy as np
@@ -38,6 +39,7 @@ class Case:
         public: share of units that are public.
         dyadic: features are multiples of 1/8 and the first weights are too, so that products fall on ties of rounding.
         zero: the first weights are 0.
+        noise: standard deviation of DP-SGD's noise on each step's direction, one seeded draw for every dataset.
         training: settings that differ from the defaults.
     """
 
@@ -49,6 +51,7 @@ class Case:
     public: float = 0.0
     dyadic: bool = False
     zero: bool = False
+    noise: float = 0.0
     training: dict = field(default_factory=dict)
 
     def config(self, dtype: str = "float64") -> TrainingConfig:
@@ -91,6 +94,7 @@ CASES = (
     Case("public-records", (3,), public=0.4),
     Case("sparse-batches", (3,), n=7, training={"momentum": 0.3, "lr": 0.01, "batch": {"count": 6, "normalizer": 2.0}}),
     Case("rounding-ties", (4,), dyadic=True, training={"clip": 0.0625, "lr": 0.25}),
+    Case("noise", (4,), noise=0.3, training={"momentum": 0.3, "lr": 0.05}),
     Case("odd-constants", (), classes=3, training={"clip": 0.3, "lr": 0.07, "batch": {"normalizer": 7.3}}),
 )
 RUMP = tuple(replace(c, name=f"rump-{c.name}", training={**c.training, "product": "rump"}) for c in CASES[2:5])
@@ -172,7 +176,16 @@ def run(case: Case, data: Records, relation: str, ks: tuple[int, ...], dtype: st
     fragment = "auto" if rng.random() < 0.5 else min(int(rng.choice([1, 3, 5, 7])), max(1, len(data)))
     compute = ComputeConfig(kernel=str(rng.choice(KERNELS)), fragment=fragment)  # type: ignore[arg-type]
     config = RelationConfig(name=relation, unit_rows=case.unit_rows)  # type: ignore[arg-type]
-    return train(case.head(dtype), case.classes, data, None, case.config(dtype), config, ks, compute)
+    head, noise = case.head(dtype), None
+    if case.noise:
+        noise = partial(draw_noise, dict(head.state_dict()), case.noise)
+    return train(head, case.classes, data, None, case.config(dtype), config, ks, compute, noise=noise)
+
+
+def draw_noise(parameters: dict[str, torch.Tensor], scale: float, step: int) -> dict[str, torch.Tensor]:
+    """The step's noise, the same for whoever asks."""
+    generator = torch.Generator().manual_seed(step)
+    return {n: scale * torch.randn(p.shape, generator=generator, dtype=p.dtype) for n, p in parameters.items()}
 
 
 def certificates(case: Case, trained: Trained, queries: np.ndarray, relation: str, dtype: str) -> Certificates:

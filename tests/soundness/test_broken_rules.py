@@ -17,12 +17,14 @@ from agt_cli.bounds.products import EXACT
 from agt_cli.bounds.rounding import Rounding
 from agt_cli.errors import UnsoundError
 from agt_cli.kernels.cpu import CpuKernel
+from agt_cli.training.agt import Run
 from agt_cli.training.batches import BatchPlan
 from agt_cli.training.relations import RELATIONS
 
 Break = Callable[[pytest.MonkeyPatch], None]
 LINEAR = replace(CASES[0], name="linear")
 DEEP = Case("deep", (4, 3), training={"loss": "binary_cross_entropy", "lr": 0.3})
+NOISY = Case("noisy", noise=0.3, training={"loss": "binary_cross_entropy"})
 LOUD = Case("loud", (4, 3), n=60, training={"loss": "binary_cross_entropy", "lr": 10.0, "epochs": 4, "batch": {"count": 1}})
 
 
@@ -49,6 +51,16 @@ def wrong_sign_split(patch: pytest.MonkeyPatch) -> None:
 def gamma_forgotten(patch: pytest.MonkeyPatch) -> None:
     """No k * gamma for what may be added."""
     patch.setitem(RELATIONS, "add_remove", replace(RELATIONS["add_remove"], adds=False))
+
+
+def noise_that_knows_the_data(patch: pytest.MonkeyPatch) -> None:
+    """A draw scaled by how many records there are: no longer the same for every neighbour."""
+    whole = Run._noisy
+
+    def noisy(self: Run, name: str, direction: Tensor, drawn: dict[str, Tensor]) -> Tensor:
+        return whole(self, name, direction, {n: z * len(self.records) / 12 for n, z in drawn.items()})
+
+    patch.setattr(Run, "_noisy", noisy)
 
 
 def batches_by_index(patch: pytest.MonkeyPatch) -> None:
@@ -88,6 +100,7 @@ BROKEN = [
     pytest.param(wrong_sign_split, by_factors, id="wrong sign split, factors"),
     pytest.param(wrong_sign_split, by_training(LOUD, "remove"), id="wrong sign split, training"),
     pytest.param(gamma_forgotten, by_training(LINEAR, "add_remove"), id="gamma forgotten"),
+    pytest.param(noise_that_knows_the_data, by_training(NOISY, "remove"), id="noise that knows the data"),
     pytest.param(batches_by_index, by_training(LINEAR, "remove"), id="batches by index"),
 ]
 
