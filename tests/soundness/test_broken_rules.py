@@ -24,7 +24,7 @@ from agt_cli.training.relations import RELATIONS
 Break = Callable[[pytest.MonkeyPatch], None]
 LINEAR = replace(CASES[0], name="linear")
 DEEP = Case("deep", (4, 3), training={"loss": "binary_cross_entropy", "lr": 0.3})
-NOISY = Case("noisy", noise=0.3, training={"loss": "binary_cross_entropy"})
+NOISY = Case("noisy", noise=3.0, training={"loss": "binary_cross_entropy"})
 LOUD = Case("loud", (4, 3), n=60, training={"loss": "binary_cross_entropy", "lr": 10.0, "epochs": 4, "batch": {"count": 1}})
 
 
