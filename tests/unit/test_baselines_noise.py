@@ -1,0 +1,114 @@
+"""Noise inside certified training: its sensitivity is true and attained, its accounting closed, its draws repeatable."""
+
+import numpy as np
+import pytest
+import torch
+from synthetic import make_head, make_records, make_training
+
+from agt_cli.baselines.noise import (
+    NoiseConfig,
+    NoisePlan,
+    draw_noise,
+    noise_seed,
+    plan_noise,
+    refuse_release_inside_box,
+    step_sensitivity,
+)
+from agt_cli.errors import ConfigError
+from agt_cli.schema import ComputeConfig, RelationConfig
+from agt_cli.training.agt import train
+from agt_cli.training.batches import BatchPlan
+
+CLIP, NORMALIZER, LR = 0.1, 8.0, 0.5
+
+
+def one_step(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """All weights after one step of certified training."""
+    training = make_training(lr=LR, clip=CLIP)
+    records, head = make_records(features, labels), make_head(training, features.shape[1], 2, (5,))
+    with torch.no_grad():
+        for p in head.parameters():
+            p.fill_(0.5)
+        head[2].weight[0] = -0.5  # every unit passes a gradient of one sign
+    trained = train(
+        head, 2, records, 8, training, RelationConfig(name="add_remove"), (0,), ComputeConfig(threads=1, kernel="reference")
+    )
+    return torch.cat([t.flatten() for t in trained.nominal.values()]).numpy()
+
+
+def direction_change(features: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> float:
+    """How far, in l2, leaving out all but ``rows`` moves the step's direction."""
+    return float(np.linalg.norm(one_step(features, labels) - one_step(features[rows], labels[rows])) / LR)
+
+
+def test_a_saturating_record_attains_the_sensitivity() -> None:
+    x = np.array([[0.1, 0.2, -0.1], [100.0, 100.0, 100.0]])
+    parameters = 4 * 5 + 6 * 2
+    expected = step_sensitivity("add_remove", CLIP, parameters, NORMALIZER)
+    assert expected == pytest.approx(CLIP * np.sqrt(32) / 8)
+    assert direction_change(x, np.array([0, 0]), np.array([0])) == pytest.approx(expected, rel=1e-9)
+    assert expected > 5 * CLIP / NORMALIZER  # an l2 sensitivity of gamma/B would be false
+
+
+def test_no_record_exceeds_it() -> None:
+    rng = np.random.default_rng(0)
+    bound = step_sensitivity("add_remove", CLIP, 32, NORMALIZER)
+    for _ in range(12):
+        x = rng.normal(size=(6, 3)) * 10.0 ** rng.integers(-1, 3)
+        assert direction_change(x, rng.integers(0, 2, 6), np.arange(5)) <= bound * (1 + 1e-12)
+
+
+def test_units_replacements_and_means() -> None:
+    one = step_sensitivity("add_remove", CLIP, 10, 4.0)
+    assert step_sensitivity("substitute", CLIP, 10, 4.0, unit_rows=3) == pytest.approx(6 * one)
+    for relation in ("paper_privacy", "paper_unlearning"):
+        with pytest.raises(ConfigError, match="divides by the actual batch"):
+            step_sensitivity(relation, CLIP, 10, 4.0)  # type: ignore[arg-type]
+
+
+def test_neighbours_differ_in_one_batch_of_each_epoch() -> None:
+    training = make_training(epochs=5, batch={"count": 4})
+    plan = BatchPlan.of(training.batch, training.epochs, None, 0)
+    units = np.array([f"u{i}" for i in range(30)])
+    steps = zip(plan.batches(units), plan.batches(units[:-1]), strict=True)
+    assert sum(units[a].tolist() != units[b].tolist() for a, b in steps) == 5
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "epochs"), [(0.1, 1e-5, 1), (1.0, 1e-5, 3), (10.0, 1e-9, 200)])
+def test_the_plan_meets_its_target(epsilon: float, delta: float, epochs: int) -> None:
+    plan = plan_noise(NoiseConfig(epsilon=epsilon, delta=delta), 0.02, epochs)
+    assert delta * (1 - 1e-5) < plan.delta(epsilon) <= delta
+    assert plan.mu == pytest.approx(np.sqrt(epochs) * 0.02 / plan.sigma)
+    assert plan_noise(NoiseConfig(epsilon=epsilon, delta=delta), 0.02, 4 * epochs).sigma == pytest.approx(2 * plan.sigma)
+
+
+def test_composition_against_another_library() -> None:
+    from dp_accounting import dp_event, pld
+
+    plan = plan_noise(NoiseConfig(epsilon=2.0, delta=1e-5), 0.02, 12)
+    accountant = pld.PLDAccountant(value_discretization_interval=1e-3)
+    accountant.compose(dp_event.GaussianDpEvent(plan.sigma / plan.sensitivity), 12)
+    assert accountant.get_epsilon(1e-5) == pytest.approx(2.0, rel=0.01)
+
+
+def test_draws_have_the_shape_the_spread_and_a_memory() -> None:
+    plan = NoisePlan(sensitivity=1.0, sigma=0.3, epochs=1)
+    parameters = {"w": torch.zeros(100, 300, dtype=torch.float32), "b": torch.zeros(7, dtype=torch.float64)}
+    noise = draw_noise(parameters, plan, 5, 2)
+    assert {n: (z.shape, z.dtype) for n, z in noise.items()} == {n: (p.shape, p.dtype) for n, p in parameters.items()}
+    assert float(noise["w"].std()) == pytest.approx(0.3, rel=0.02)
+    again = draw_noise(parameters, plan, 5, 2)
+    assert all(torch.equal(noise[n], again[n]) for n in noise)
+    for seed, step in ((5, 3), (6, 2), (2, 5)):
+        other = draw_noise(parameters, plan, seed, step)["w"]
+        assert abs(float(torch.corrcoef(torch.stack([other.flatten(), noise["w"].flatten()]))[0, 1])) < 0.03
+
+
+def test_seeds() -> None:
+    assert noise_seed(NoiseConfig(epsilon=1, delta=1e-5, seed=3)) == 3
+    assert noise_seed(NoiseConfig(epsilon=1, delta=1e-5)) != noise_seed(NoiseConfig(epsilon=1, delta=1e-5))
+
+
+def test_releasing_only_inside_the_box_is_refused() -> None:
+    with pytest.raises(ConfigError, match="whether they do depends on the private data"):
+        refuse_release_inside_box()
