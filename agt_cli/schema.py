@@ -124,6 +124,96 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True, config=STRICT)
+class FeaturesConfig:
+    """Public features phi(x) of norm at most 1 in front of a linear head (models/features.py); every setting is public.
+
+    Attributes:
+        map: none; relu: max(W x, 0) with a random W; fourier: cosines and sines of W x.
+        count: how many random features; needed by relu and fourier alone.
+        bandwidth: fourier: the length over which the kernel that these features stand for decays.
+        seed: public seed of W.
+        whiten: power p of the public rows' covariance: x -> cov^(-p) x before anything else; 0: no whitening.
+        public: the rows that are declared public for whitening: "test", the dataset's test records without their labels,
+            or "train", training records that are marked public.
+        ridge: share of the mean variance added to the covariance.
+        radius: null: every vector is brought to length 1; else vectors are divided by it, and longer ones brought to 1.
+        bias: the bias coordinate, relative to a vector of length 1.
+    """
+
+    map: Literal["none", "relu", "fourier"] = "none"
+    count: Annotated[int, Field(ge=2, le=2**20)] | None = None
+    bandwidth: Positive = 1.0
+    seed: Annotated[int, Field(ge=0)] = 0
+    whiten: Annotated[float, Field(ge=0, le=1)] = 0.0
+    public: Literal["test", "train"] | None = None
+    ridge: Annotated[float, Field(ge=0, le=1)] = 1e-3
+    radius: Positive | None = None
+    bias: Annotated[float, Field(ge=0, le=10)] = 0.1
+
+    def __post_init__(self) -> None:
+        if (self.map == "none") != (self.count is None):
+            raise ValueError("count says how many random features relu or fourier make; with map=none it must be null")
+        if self.map == "fourier" and self.count is not None and self.count % 2:
+            raise ValueError(f"count={self.count}: fourier features come in pairs, a cosine and a sine; give an even count")
+        if bool(self.whiten) != (self.public is not None):
+            raise ValueError("whitening needs rows that are declared public: give both whiten > 0 and public, or neither")
+
+
+@dataclass(frozen=True, config=STRICT)
+class BoxConfig:
+    """Certificates from parameter boxes: any head, any relation (method.md sections 1-3)."""
+
+    name: Literal["box"] = "box"
+
+
+@dataclass(frozen=True, config=STRICT)
+class StabilityConfig:
+    """Certificates in closed form for a linear head on public features, from the stability of SGD (method.md section 5).
+
+    Attributes:
+        features: the public feature map.
+        average: the model is the mean of this many last iterates; 1: the last one.
+    """
+
+    name: Literal["stability"] = "stability"
+    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
+    average: Annotated[int, Field(ge=1)] = 1
+
+
+@dataclass(frozen=True, config=STRICT)
+class ErmConfig:
+    """The same for the minimiser of the regularised loss (002's output perturbation); training.weight_decay is lambda.
+
+    Attributes:
+        features: the public feature map.
+        tolerance: public bound on the gradient's norm at the solution; a run that does not reach it stops.
+    """
+
+    name: Literal["erm"] = "erm"
+    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
+    tolerance: Positive = 1e-8
+
+
+CertificateConfig = BoxConfig | StabilityConfig | ErmConfig
+CERTIFICATES: dict[str, type[Any]] = {"box": BoxConfig, "stability": StabilityConfig, "erm": ErmConfig}
+
+
+def certificate_config(node: object) -> CertificateConfig:
+    """The certificate's settings, by their ``name``; None, as in records older than the choice: boxes.
+
+    Raises:
+        ConfigError: an unknown name or setting.
+    """
+    if node is None:
+        return BoxConfig()
+    name = str(node.get("name")) if isinstance(node, Mapping) else None
+    if name is not None and name not in CERTIFICATES:
+        raise ConfigError(f"certificate.name: unknown value '{name}'{nearest(name, CERTIFICATES)}")
+    config: CertificateConfig = validate(CERTIFICATES[name or "box"], node, "certificate")
+    return config
+
+
+@dataclass(frozen=True, config=STRICT)
 class ComputeConfig:
     """What changes speed and memory alone, never a certificate's validity.
 

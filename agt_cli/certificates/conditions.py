@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
-from agt_cli.data.dataset import Dataset
+from agt_cli.data.dataset import Dataset, Fact
 from agt_cli.schema import KGridConfig, RelationConfig, TrainingConfig
 from agt_cli.training.batches import BatchPlan
 from agt_cli.training.relations import RELATIONS
+from agt_cli.training.sensitivity import Sensitivity
 
 _CHOSEN = {
     "public": "the training settings are declared to come from public data or constants",
@@ -27,8 +28,7 @@ class Condition:
 def assess(
     dataset: Dataset, kgrid: KGridConfig, relation: RelationConfig, training: TrainingConfig, plan: BatchPlan
 ) -> tuple[Condition, ...]:
-    """Conditions a-g for one training run. A privacy guarantee can rest on its certificates only if all are held."""
-    rule = RELATIONS[relation.name]
+    """Conditions a-g for one run with boxes. A privacy guarantee can rest on its certificates only if all are held."""
     exact = training.product == "exact"
     nests = relation.name != "paper_unlearning"
     return (
@@ -40,21 +40,8 @@ def assess(
             if kgrid.dense
             else "the grid skips integers: only a query's index in the grid changes by at most 1 between neighbours",
         ),
-        Condition(
-            "b",
-            "each record stands alone",
-            dataset.selection.held,
-            f"batches by keyed hash of the unit's id; {dataset.selection.why}",
-        ),
-        Condition(
-            "c",
-            "public constants",
-            plan.declared,
-            f"normaliser {plan.normalizer:g}, n_max {plan.n_max}, {plan.steps} steps: stated in the configuration"
-            if plan.declared
-            else f"the normaliser {plan.normalizer:g} was derived from the number of records, so certificates speak only "
-            "of retraining with that same number: declare dataset.declared_size or training.batch.normalizer",
-        ),
+        _alone(dataset),
+        _constants(plan, f"{plan.steps} steps"),
         Condition(
             "d",
             "inclusion-monotone rules",
@@ -63,12 +50,7 @@ def assess(
             if nests
             else "the mean over what is left does not nest under removals from other datasets",
         ),
-        Condition(
-            "e",
-            "public preprocessing and choices",
-            dataset.preprocessing.held and training.chosen_on == "public",
-            f"{dataset.preprocessing.why}; {_CHOSEN[training.chosen_on]}",
-        ),
+        _choices(dataset, training),
         Condition(
             "f",
             "floating point",
@@ -78,10 +60,69 @@ def assess(
             else "Rump's product of scalars is widened for containment, not proved to nest in its last digits: "
             "use training.product=exact",
         ),
-        Condition(
-            "g",
-            "symmetric relation",
-            rule.symmetric,
-            f"{relation.name}: {rule.ball}" + ("" if rule.symmetric else "; certificates about removals alone"),
-        ),
+        _symmetric(relation),
     )
+
+
+def assess_linear(
+    dataset: Dataset,
+    relation: RelationConfig,
+    training: TrainingConfig,
+    plan: BatchPlan,
+    sensitivity: Sensitivity,
+    constants: str,
+    moves: str,
+    features: Fact,
+) -> tuple[Condition, ...]:
+    """Conditions a-g for one linear head whose distances are in closed form.
+
+    Args:
+        constants: in words, the public constants beside the batch plan's (condition c).
+        moves: in words, why one record moves the head by so little (condition d).
+        features: the public feature map, for condition e.
+    """
+    return (
+        Condition("a", "dense grid", True, "in closed form: every integer k at once, whatever grid is shown"),
+        _alone(dataset),
+        _constants(plan, constants),
+        Condition("d", "every step non-expansive", True, moves),
+        _choices(dataset, training, features),
+        Condition(
+            "f",
+            "floating point",
+            True,
+            f"float64 sums: rounding adds {sensitivity.rounding / sensitivity.rho:.1e} of what one record moves; margins "
+            "and distances carry their own",
+        ),
+        _symmetric(relation),
+    )
+
+
+def _alone(dataset: Dataset) -> Condition:
+    held, why = dataset.selection.held, f"batches by keyed hash of the unit's id; {dataset.selection.why}"
+    return Condition("b", "each record stands alone", held, why)
+
+
+def _constants(plan: BatchPlan, steps: str) -> Condition:
+    return Condition(
+        "c",
+        "public constants",
+        plan.declared,
+        f"normaliser {plan.normalizer:g}, n_max {plan.n_max}, {steps}: stated in the configuration"
+        if plan.declared
+        else f"the normaliser {plan.normalizer:g} was derived from the number of records, so certificates speak only "
+        "of retraining with that same number: declare dataset.declared_size or training.batch.normalizer",
+    )
+
+
+def _choices(dataset: Dataset, training: TrainingConfig, features: Fact | None = None) -> Condition:
+    facts = [dataset.preprocessing, *([features] if features else [])]
+    held = all(fact.held for fact in facts) and training.chosen_on == "public"
+    why = "; ".join([*(fact.why for fact in facts), _CHOSEN[training.chosen_on]])
+    return Condition("e", "public preprocessing and choices", held, why)
+
+
+def _symmetric(relation: RelationConfig) -> Condition:
+    rule = RELATIONS[relation.name]
+    why = f"{relation.name}: {rule.ball}" + ("" if rule.symmetric else "; certificates about removals alone")
+    return Condition("g", "symmetric relation", rule.symmetric, why)

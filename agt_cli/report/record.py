@@ -3,8 +3,12 @@
     config.yaml   resolved configuration       env.json      versions, device, revision, data digest, argv, seed
     status.json   running | done | failed      metrics.json  flat numbers
     model.safetensors, bounds/k=00005.safetensors            nominal parameters, and "lower.<name>", "upper.<name>"
+    model.safetensors ("weight" [classes or 1, width]), features.safetensors, stability.json         a linear head's
     certificates.parquet, tables/*.csv, figures/*.{pdf,png}, report.md
 
+stability.json holds what a certificate or a release of the weights needs beside them: rho (what one record moves them
+by), rounding, rho_fp (their sum), per_k (what one k of the relation moves), whole (the same for all classes together),
+and the loss's constants.
 A folder is claimed once and never written over. Every file appears whole or not at all, so a killed run leaves nothing
 that could be mistaken for a finished one: its state stays "running".
 """
@@ -169,6 +173,12 @@ class RunRecord:
             box |= {f"upper.{n}": t[index].contiguous() for n, t in upper.items()}
             self.write(bounds_file(k), save(box, metadata={"k": str(k)}))
 
+    def linear(self, weight: Tensor, matrices: Tensors, constants: Mapping[str, object]) -> None:
+        """Write a linear head, the public matrices of its features, and how far one record moves it."""
+        self.write("model.safetensors", save({"weight": weight.contiguous()}))
+        self.write("features.safetensors", save({name: matrix.contiguous() for name, matrix in matrices.items()}))
+        self._write_json("stability.json", constants)
+
 
 def exit_code(error: BaseException | None) -> int:
     """What the command ends with after ``error``."""
@@ -259,9 +269,9 @@ class FinishedRun:
             ConfigError: a file is missing or cannot be read.
             UnsoundError: a tensor has another shape or dtype, is not finite, or lower > upper.
         """
-        nominal = self._tensors("model.safetensors", like)
+        nominal = self.tensors("model.safetensors", like)
         ends = {end: {f"{end}.{name}": tensor for name, tensor in like.items()} for end in ("lower", "upper")}
-        boxes = [self._tensors(bounds_file(k), ends["lower"] | ends["upper"]) for k in ks]
+        boxes = [self.tensors(bounds_file(k), ends["lower"] | ends["upper"]) for k in ks]
         for k, box in zip(ks, boxes, strict=True):
             for name in like:
                 if not bool((box[f"lower.{name}"] <= box[f"upper.{name}"]).all()):
@@ -271,7 +281,25 @@ class FinishedRun:
         )
         return nominal, lower, upper
 
-    def _tensors(self, name: str, like: Tensors) -> Tensors:
+    def constants(self) -> dict[str, Any]:
+        """stability.json of a linear head.
+
+        Raises:
+            ConfigError: it is missing or cannot be read.
+        """
+        return _read_json(self.folder / "stability.json")
+
+    def tensors(self, name: str, like: Tensors) -> Tensors:
+        """The tensors of one file.
+
+        Args:
+            name: the file.
+            like: name -> a tensor of the shape and dtype expected.
+
+        Raises:
+            ConfigError: the file is missing or cannot be read.
+            UnsoundError: a tensor has another shape or dtype, or is not finite.
+        """
         path = self.folder / name
         try:
             tensors: Tensors = load(path.read_bytes())

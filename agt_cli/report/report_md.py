@@ -11,7 +11,7 @@ from agt_cli.certificates.conditions import Condition
 from agt_cli.data.dataset import Dataset
 from agt_cli.report.console import show
 from agt_cli.report.record import FinishedRun, RunRecord, to_yaml
-from agt_cli.schema import RelationConfig
+from agt_cli.schema import BoxConfig, CertificateConfig, RelationConfig
 from agt_cli.training.relations import RELATIONS
 
 OWNER_ONLY = (
@@ -74,12 +74,17 @@ def guarantee(conditions: Sequence[Condition]) -> str:
     return f"These certificates cannot carry a privacy guarantee: {which} {verb} not hold."
 
 
-def train_report(record: RunRecord, dataset: Dataset, relation: RelationConfig, conditions: tuple[Condition, ...]) -> str:
+def train_report(
+    record: RunRecord,
+    dataset: Dataset,
+    relation: RelationConfig,
+    certificate: CertificateConfig,
+    conditions: tuple[Condition, ...],
+) -> str:
     """report.md of a training run."""
     metrics = [(name, show(value) if isinstance(value, float) else str(value)) for name, value in record.metrics.items()]
     parts = [
-        f"# Training with bounds: {dataset.name}",
-        f"Trained on {len(dataset.train)} records, with bounds on the parameters for k up to {record.metrics['k_max']}.",
+        *_trained(record, dataset, certificate),
         *_counts(relation),
         "## Results",
         _table(("metric", "value"), metrics),
@@ -90,6 +95,20 @@ def train_report(record: RunRecord, dataset: Dataset, relation: RelationConfig, 
         f"    agt certify run={record.folder}",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig) -> list[str]:
+    on = f"Trained on {len(dataset.train)} records"
+    if isinstance(certificate, BoxConfig):
+        bounds = f"{on}, with bounds on the parameters for k up to {record.metrics['k_max']}."
+        return [f"# Training with bounds: {dataset.name}", bounds]
+    moved = float(record.metrics["moved_by_one_k"])
+    return [
+        f"# Training a linear head: {dataset.name}",
+        f"{on}. One k moves the parameters by at most {moved:.4g} in norm, whatever the data: stable distances follow in "
+        "closed form, for every k at once, and so does the noise that a release of the weights takes. Every constant: "
+        "`stability.json`.",
+    ]
 
 
 def certify_report(

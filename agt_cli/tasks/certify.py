@@ -1,7 +1,7 @@
 """agt certify: a finished training run -> stable distances of queries -> tables, figures, report."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,8 +11,8 @@ import pandas as pd
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
-from agt_cli.certificates.box import Certificates, certify
-from agt_cli.certificates.conditions import assess
+from agt_cli.certificates.box import Certificates
+from agt_cli.certificates.stability import ClosedForm
 from agt_cli.data.dataset import UNLABELLED, DataError, Dataset, Records
 from agt_cli.errors import ConfigError
 from agt_cli.models.encoder import encode_queries
@@ -21,9 +21,8 @@ from agt_cli.report.console import Console, show
 from agt_cli.report.record import FinishedRun, RunRecord, open_run
 from agt_cli.report.report_md import Subject, certify_report
 from agt_cli.schema import STRICT, validate
-from agt_cli.tasks.prepare import Prepared, Settings, nominal_margins, only_keys, prepare, settings_of
-from agt_cli.training.agt import Progress, Trained
-from agt_cli.training.batches import BatchPlan
+from agt_cli.tasks.model import Model, load
+from agt_cli.tasks.prepare import Prepared, Settings, only_keys, prepare, settings_of
 
 HANDFUL = (0, 1, 5, 10, 20, 50, 100, 150, 200, 500, 1000)
 LEAST_STABLE = 20
@@ -60,26 +59,27 @@ def configure(config: Mapping[str, Any]) -> Job:
 
 def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     """Certify the queries and write the record."""
-    prepared = prepare(job.settings, console)
+    settings = job.settings
+    prepared = prepare(settings, console)
     _check_unchanged(job.finished, prepared)
-    trained = _trained(job, prepared)
+    model = load(prepared, settings, job.finished)
     queries = _queries(job, prepared)
-    dataset, settings = prepared.dataset, job.settings
+    dataset = prepared.dataset
     record.environment(data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name)
     record.environment(trained_run=str(job.finished.folder), inputs=job.request.inputs)
     started = time.perf_counter()
-    certificates = _certify(job, prepared, trained, console)(queries.features, "certifying")
+    certificates = model.certify(queries.features, console, "certifying")
     seconds = time.perf_counter() - started
     labels = queries.labels if bool((queries.labels != UNLABELLED).all()) else None
     table = pd.DataFrame(certificates.table(labels))
-    conditions = assess(dataset, settings.kgrid, settings.relation, settings.training, trained.plan)
+    conditions = model.conditions
     labelled = labels is not None
     subject = Subject(dataset.name, dataset.classes, _where(job), settings.relation, certificates, labelled, conditions)
 
     least = _write_tables(record, dataset, queries, certificates, table)
     record.conditions(conditions)
     record.add_metrics(**_metrics(table, certificates), n_queries=len(queries), seconds_certifying=round(seconds, 4))
-    _draw(job, record, prepared, trained, subject, table, labels, console)
+    _draw(job, record, prepared, model, subject, table, labels, console)
     record.write("report.md", certify_report(record, subject, table, least, job.finished).encode())
     _say(record, subject, table, console)
     return {"metrics": record.metrics, "table": table.to_dict("records"), "trained_run": str(job.finished.folder)}
@@ -97,15 +97,6 @@ def _check_unchanged(finished: FinishedRun, prepared: Prepared) -> None:
             )
 
 
-def _trained(job: Job, prepared: Prepared) -> Trained:
-    ks = job.settings.kgrid.ks
-    like = {name: tensor.detach() for name, tensor in prepared.head.state_dict().items()}
-    nominal, lower, upper = job.finished.boxes(ks, like)
-    dataset, training = prepared.dataset, job.settings.training
-    plan = BatchPlan.of(training.batch, training.epochs, dataset.declared_size, len(dataset.train))
-    return Trained(ks, nominal, lower, upper, plan)
-
-
 def _queries(job: Job, prepared: Prepared) -> Records:
     if job.request.inputs is None:
         return prepared.dataset.test
@@ -114,29 +105,6 @@ def _queries(job: Job, prepared: Prepared) -> Records:
         raise DataError(f"inputs={job.request.inputs}: holds no queries")
     encoder = job.settings.model.encoder
     return queries if encoder is None else encode_queries(encoder, prepared.loaded, queries)
-
-
-def _certify(job: Job, prepared: Prepared, trained: Trained, console: Console) -> Callable[[np.ndarray, str], Certificates]:
-    """A function from features (and a label for its progress) to their certificates."""
-
-    def of(features: np.ndarray, label: str) -> Certificates:
-        with console.progress(label, "query") as report:
-
-            def on_progress(at: Progress) -> None:
-                report(at.step, at.steps, at.done, at.total)
-
-            return certify(
-                prepared.head,
-                prepared.classes,
-                trained,
-                features,
-                job.settings.relation.name,
-                job.settings.training,
-                job.settings.compute,
-                on_progress,
-            )
-
-    return of
 
 
 def _write_tables(
@@ -186,7 +154,7 @@ def _draw(
     job: Job,
     record: RunRecord,
     prepared: Prepared,
-    trained: Trained,
+    model: Model,
     subject: Subject,
     table: pd.DataFrame,
     labels: np.ndarray | None,
@@ -199,17 +167,9 @@ def _draw(
         return
     grid = figures.Grid.around(plane.points, resolution)
     features = plane.lift(grid.points).astype(prepared.dataset.train.features.dtype)
-    shown = _at(trained, figures.map_levels(trained.ks))
-    certificates = _certify(job, prepared, shown, console)(features, "map of the plane")
-    margins = nominal_margins(prepared, job.settings, trained.nominal, features)
+    certificates = model.certify(features, console, "map of the plane", shown=True)
+    margins = model.margins(features)
     figures.plane_map(record, subject, grid, certificates, margins, plane.points, prepared.dataset.train.labels)
-
-
-def _at(trained: Trained, ks: tuple[int, ...]) -> Trained:
-    """The boxes of some k of the grid."""
-    rows = [trained.ks.index(k) for k in ks]
-    lower, upper = ({n: t[rows] for n, t in end.items()} for end in (trained.lower, trained.upper))
-    return Trained(ks, trained.nominal, lower, upper, trained.plan)
 
 
 def _where(job: Job) -> str:
@@ -224,7 +184,8 @@ def _say(record: RunRecord, subject: Subject, table: pd.DataFrame, console: Cons
         [(str(int(row["k"])), *(show(row[column]) for column in columns)) for _, row in _handful(table).iterrows()],
     )
     median = float(record.metrics["stable_distance_median"])
-    end = " or more: the grid ends there" if median == subject.certificates.ks[-1] else ""
+    censored = median == subject.certificates.ks[-1] and not isinstance(subject.certificates, ClosedForm)
+    end = " or more: the grid ends there" if censored else ""
     console.say(f"median stable distance: {median:g}{end}")
     console.say(f"run folder: {record.folder}")
     for name in sorted((record.folder / "figures").glob("*.png")):

@@ -1,0 +1,166 @@
+"""A linear head whose certificates are in closed form: trained by SGD (stability) or to the minimiser (erm)."""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+
+from agt_cli.certificates.box import Certificates
+from agt_cli.certificates.conditions import Condition, assess_linear
+from agt_cli.certificates.stability import certify_linear, logits_of, predict
+from agt_cli.data.dataset import Fact
+from agt_cli.errors import UnsoundError
+from agt_cli.models.features import FeatureMap
+from agt_cli.report.console import Console
+from agt_cli.report.figures import map_levels
+from agt_cli.report.record import FinishedRun, RunRecord
+from agt_cli.schema import ErmConfig, StabilityConfig
+from agt_cli.tasks.boxes import signed_margins
+from agt_cli.tasks.prepare import Prepared, Settings
+from agt_cli.training.agt import Progress
+from agt_cli.training.batches import BatchPlan
+from agt_cli.training.erm import erm_sensitivity, train_erm
+from agt_cli.training.linear import Examples, LinearTrained, train_linear
+from agt_cli.training.optimizer import learning_rate
+from agt_cli.training.sensitivity import LinearLoss, Sensitivity, sgd_sensitivity
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """A feature map, a head on top of it, and how far one record moves the head (a ``tasks.model.Model``)."""
+
+    prepared: Prepared
+    settings: Settings
+    features: FeatureMap
+    trained: LinearTrained
+
+    @classmethod
+    def fit(cls, prepared: Prepared, settings: Settings, console: Console) -> "LinearModel":
+        """Train on the public features."""
+        dataset, config = prepared.dataset, _config(settings)
+        features = FeatureMap.of(config.features, dataset)
+        phi = features(dataset.train.features, settings.training.dtype)
+        examples = Examples(phi, dataset.train.labels, dataset.train.units)
+        common = (examples, prepared.classes, dataset.declared_size, settings.training, settings.relation, features.slack)
+        with console.progress("training a linear head") as report:
+
+            def on_progress(at: Progress) -> None:
+                report(at.step, at.steps, at.done, at.total)
+
+            if isinstance(config, ErmConfig):
+                trained = train_erm(*common, config.tolerance, on_progress)
+            else:
+                trained = train_linear(*common, config.average, on_progress)
+        return cls(prepared, settings, features, trained)
+
+    @classmethod
+    def load(cls, prepared: Prepared, settings: Settings, finished: FinishedRun) -> "LinearModel":
+        """Read the head back, and check that its constants are those that its configuration implies.
+
+        Raises:
+            ConfigError: a file is missing, or the configuration is one whose sensitivity is not proved.
+            UnsoundError: the recorded constants are not the configuration's.
+        """
+        dataset, training = prepared.dataset, settings.training
+        blank = FeatureMap.blank(_config(settings).features, int(np.prod(dataset.train.features.shape[1:])))
+        features = blank.with_matrices(finished.tensors("features.safetensors", blank.matrices))
+        loss = LinearLoss.of(training, prepared.classes)
+        plan = BatchPlan.of(training.batch, training.epochs, dataset.declared_size, len(dataset.train))
+        like = {"weight": torch.zeros((loss.outputs, features.outputs), dtype=torch.float64)}
+        weight = finished.tensors("model.safetensors", like)["weight"]
+        sensitivity = _sensitivity(settings, loss, features, plan)
+        model = cls(prepared, settings, features, LinearTrained(weight, loss, plan, sensitivity))
+        now, then = model.constants, finished.constants()
+        for key in now.keys() | then.keys():
+            if now.get(key) != then.get(key):
+                raise UnsoundError(
+                    f"{finished.folder}/stability.json: {key} is {then.get(key)} and the run's configuration implies "
+                    f"{now.get(key)}: train again"
+                )
+        return model
+
+    def save(self, record: RunRecord) -> None:
+        """model.safetensors, features.safetensors and stability.json."""
+        record.linear(self.trained.weight, self.features.matrices, self.constants)
+
+    @property
+    def plan(self) -> BatchPlan:
+        """The batch plan."""
+        return self.trained.plan
+
+    @property
+    def constants(self) -> dict[str, float | int | str | None]:
+        """What a certificate or a release of the weights needs beside the weights, as in stability.json."""
+        loss, sensitivity = self.trained.loss, self.trained.sensitivity
+        facts = {"certificate": self.settings.certificate.name, "relation": self.settings.relation.name}
+        derived = {"rho_fp": sensitivity.rho_fp, "per_k": sensitivity.per_k, "whole": loss.whole * sensitivity.per_k}
+        return {**facts, **asdict(loss), **asdict(sensitivity), **derived}
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Conditions a-g."""
+        settings, dataset = self.settings, self.prepared.dataset
+        steps, moves = _words(settings, self.trained)
+        map_fact = Fact(True, self.features.public)
+        sensitivity = self.trained.sensitivity
+        return assess_linear(dataset, settings.relation, settings.training, self.plan, sensitivity, steps, moves, map_fact)
+
+    @property
+    def metrics(self) -> dict[str, float | int | str]:
+        """Sizes, and how far one record moves the head."""
+        sensitivity = self.trained.sensitivity
+        return {
+            "parameters": self.trained.weight.numel(),
+            "rho": sensitivity.rho,
+            "rho_fp": sensitivity.rho_fp,
+            "moved_by_one_k": sensitivity.per_k,
+            "k_max": self.settings.kgrid.ks[-1],
+        }
+
+    def phi(self, features: np.ndarray) -> np.ndarray:
+        """[n, w] public features of norm at most 1."""
+        return self.features(features, self.settings.training.dtype)
+
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        """[n] int64 labels."""
+        return predict(logits_of(self.trained.weight, self.phi(features)))
+
+    def margins(self, features: np.ndarray) -> np.ndarray:
+        """[1, n] the logit, or logit difference, of two classes; else [classes, n] each logit less the best other."""
+        return signed_margins(logits_of(self.trained.weight, self.phi(features)))
+
+    def certify(self, features: np.ndarray, console: Console, label: str, shown: bool = False) -> Certificates:
+        """Stable distances; for a map, tabulated at the few k that it tells apart, and no farther than the last."""
+        del console, label  # it takes no time
+        trained, relation, ks = self.trained, self.settings.relation.name, self.settings.kgrid.ks
+        ks = map_levels(ks) if shown else ks
+        known = certify_linear(trained.weight, trained.loss, trained.sensitivity, self.phi(features), relation, ks)
+        return Certificates(ks, relation, known.prediction, known.certified) if shown else known
+
+
+def _config(settings: Settings) -> StabilityConfig | ErmConfig:
+    if isinstance(settings.certificate, StabilityConfig | ErmConfig):
+        return settings.certificate
+    raise TypeError(f"{settings.certificate} is no linear certificate")
+
+
+def _sensitivity(settings: Settings, loss: LinearLoss, features: FeatureMap, plan: BatchPlan) -> Sensitivity:
+    config, width = _config(settings), features.outputs
+    common = (loss, width, settings.training, plan, settings.relation, features.slack)
+    if isinstance(config, ErmConfig):
+        return erm_sensitivity(*common, config.tolerance)
+    return sgd_sensitivity(*common, config.average)
+
+
+def _words(settings: Settings, trained: LinearTrained) -> tuple[str, str]:
+    """(the constants of condition c, why one record moves the head by so little)."""
+    config, training, rho = _config(settings), settings.training, trained.sensitivity.rho
+    what = "parameters of each class" if trained.loss.kind == "one_vs_all" else "parameters"
+    moved = f"so one record moves the {what} by at most {rho:.4g}"
+    if isinstance(config, ErmConfig):
+        steps = f"weight_decay {training.weight_decay:g}, tolerance {config.tolerance:g}"
+        convex = f"a {training.weight_decay:g}-strongly convex loss"
+        return steps, f"no steps count: the minimiser of {convex}, to a gradient of {config.tolerance:g}; {moved}"
+    largest, limit = learning_rate(training, 0), trained.sensitivity.rate_limit
+    steps = f"{trained.plan.steps} steps"
+    return steps, f"learning rates up to {largest:g}, at most {limit:.5g}: no step drives two models apart, {moved}"
