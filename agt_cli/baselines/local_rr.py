@@ -41,12 +41,13 @@ class LocalRRConfig:
 
     Attributes:
         epsilon: the guarantee of one label.
-        unbias: train on targets whose expectation is the true label; False: on the flipped labels as they are.
+        unbias: train on targets whose expectation is the true label, for calibrated probabilities; False: on the flipped
+            labels as they are, whose likeliest class is the same, at a gentler step size.
         seed: for simulation; None: the operating system's generator.
     """
 
     epsilon: Annotated[float, Field(ge=1e-9)]
-    unbias: bool = True
+    unbias: bool = False
     seed: Annotated[int, Field(ge=0)] | None = None
 
 

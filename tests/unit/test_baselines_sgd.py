@@ -124,10 +124,11 @@ def test_a_huge_epsilon_is_plain_sgd(unbias: bool) -> None:
     assert "features" in released.protects
 
 
-def test_it_learns_from_flipped_labels() -> None:
+@pytest.mark.parametrize("unbias", [True, False])
+def test_it_learns_from_flipped_labels(unbias: bool) -> None:
     training = make_training(**BCE, epochs=30, lr=2.0, batch={"normalizer": 4000.0})
     head = make_head(training, 3, 2, ())
-    released = train_local_rr(head, 2, clouds(4000), 4000, training, LocalRRConfig(epsilon=1.0, seed=0))
+    released = train_local_rr(head, 2, clouds(4000), 4000, training, LocalRRConfig(epsilon=1.0, seed=0, unbias=unbias))
     assert accuracy(head, released.weights, clouds(4000)) > 0.9
 
 
