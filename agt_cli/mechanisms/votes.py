@@ -1,0 +1,131 @@
+"""Certified votes: from the labels and stable distances of an ensemble's members to those of its vote.
+
+Members are trained on disjoint shards, so that one record (all rows of one unit) is in one shard (method.md section 4).
+
+Formal guarantees of ``certified_vote``
+    Let y_i be member i's label, L_i its distance, c_i = L_i + 1: fewer than c_i records of shard i cannot change y_i. Let
+    F = min over vote vectors v with another winner than y of sum_i [v_i != y_i] c_i; then L = F - 1.
+    Sound: to turn the votes y into v takes at least sum_i [v_i != y_i] c_i records, so fewer than F leave the winner.
+    1-Lipschitz, with labels that differ only at L = 0: a neighbour changes one member i, and either y_i stays and c_i moves
+    by at most 1, or y_i changes and c_i = 1 on both sides. Either way the cost of each v moves by at most 1. If the
+    winner is the same, the minimum is over the same v and moves by at most 1. If it differs, then y_i changed, each side's
+    votes are a v of the other at cost 1, and F = 1 on both sides. (F >= 1 always, as c_i >= 1.)
+    The code computes F exactly. For a rival class r to win, the gap n_y - n_r must shrink by at least the gap, plus one if
+    the tie would still go to y (ties go to the smaller class). A voter of y who moves to r shrinks it by 2, any other by 1;
+    each at its own cost, so of each kind the cheapest move first. Moves to a third class are never cheaper than to r.
+    With two classes this is method.md's rule: the m cheapest among the majority voters, m = ceil((n1-n0)/2) if the vote
+    is 1 and floor((n0-n1)/2) + 1 if it is 0.
+    It needs the add_remove relation: a replaced record may leave one shard and enter another, and change two members.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from agt_cli.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Vote:
+    """The winners and their evidence.
+
+    Attributes:
+        prediction: [n] int64, the class with most votes, the smaller one on ties.
+        distance: [n] int64, the stable distance of the vote.
+        lipschitz: the distance changes by at most 1 between neighbours; without it no guarantee can rest on it.
+    """
+
+    prediction: np.ndarray
+    distance: np.ndarray
+    lipschitz: bool
+
+
+def certified_vote(labels: np.ndarray, distances: np.ndarray, classes: int = 2) -> Vote:
+    """The plurality vote with its stable distance.
+
+    Args:
+        labels: [T, n] integers 0..C-1, each member's label of each query.
+        distances: [T, n] integers >= 0, each member's stable distances.
+
+    Raises:
+        ConfigError: shapes or values do not fit.
+    """
+    labels, distances = _checked(labels, distances, classes)
+    counts = _counts(labels, classes)
+    winner = counts.argmax(axis=0)
+    cost = distances + 1
+    queries = np.arange(labels.shape[1])
+    own = _cheapest(cost, labels == winner)
+    least = np.full(labels.shape[1], np.iinfo(np.int64).max)
+    for rival in range(classes):
+        gap = counts[winner, queries] - counts[rival] + (winner < rival)
+        other = _cheapest(cost, (labels != winner) & (labels != rival))
+        price = _price(own, other, gap)
+        least = np.minimum(least, np.where(winner == rival, least, price))
+    return Vote(winner, least - 1, lipschitz=True)
+
+
+def published_vote(labels: np.ndarray, distances: np.ndarray) -> Vote:
+    """The vote of two classes with the distance of 001 Theorem 5.3: for ``accounting=paper`` alone.
+
+    m = ceil(|n1 - n0| / 2) and the sum of the m least distances over ALL members. Not 1-Lipschitz: a member that voted
+    against joining the majority raises m and so adds a whole distance at once. (The paper's formula is lost in our copy of
+    its text; this follows its proof.)
+    """
+    labels, distances = _checked(labels, distances, 2)
+    counts = _counts(labels, 2)
+    flips = (abs(counts[1] - counts[0]) + 1) // 2
+    sums = np.vstack([np.zeros(labels.shape[1], dtype=np.int64), np.sort(distances, axis=0).cumsum(axis=0)])
+    return Vote(counts.argmax(axis=0), np.take_along_axis(sums, flips[None], axis=0)[0], lipschitz=False)
+
+
+def vote_gap(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(vote [n], |n1 - n0| [n]) of two classes: what noisy_argmax takes."""
+    labels, _ = _checked(labels, np.zeros_like(labels), 2)
+    counts = _counts(labels, 2)
+    return counts.argmax(axis=0), abs(counts[1] - counts[0])
+
+
+def _counts(labels: np.ndarray, classes: int) -> np.ndarray:
+    """[C, n] votes for each class."""
+    return np.stack([(labels == c).sum(axis=0) for c in range(classes)]).astype(np.int64)
+
+
+_NEVER = np.int64(2**62)  # the price of one voter more than there are; kept from overflowing below
+
+
+def _cheapest(cost: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """[T+1, n]: the sum of the j smallest costs among the voters chosen, ``_NEVER`` where there are fewer than j."""
+    ordered = np.sort(np.where(among, cost, _NEVER), axis=0)
+    missing = ordered == _NEVER
+    sums = np.where(missing, 0, ordered).cumsum(axis=0)
+    sums = np.where(missing, _NEVER, sums)
+    return np.vstack([np.zeros(cost.shape[1], dtype=np.int64), sums])
+
+
+def _price(own: np.ndarray, other: np.ndarray, gap: np.ndarray) -> np.ndarray:
+    """[n]: the least price of closing the gap with moves that count 2 (``own``) and 1 (``other``)."""
+    members = len(own) - 1
+    best = np.full(len(gap), _NEVER)
+    for moves in range(members + 1):
+        rest = np.maximum(gap - 2 * moves, 0)
+        price = np.take_along_axis(other, np.minimum(rest, members)[None], axis=0)[0]
+        price = np.where(rest > members, _NEVER, price)
+        best = np.minimum(best, np.where((own[moves] == _NEVER) | (price == _NEVER), _NEVER, own[moves] + price))
+    return best
+
+
+def _checked(labels: np.ndarray, distances: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    labels, distances = np.asarray(labels), np.asarray(distances)
+    if labels.ndim != 2 or labels.shape != distances.shape or not labels.shape[0]:
+        raise ConfigError(
+            f"ensemble: labels {labels.shape} and distances {distances.shape} must both be [members, queries], with at "
+            "least one member"
+        )
+    if labels.dtype.kind not in "iu" or distances.dtype.kind not in "iu":
+        raise ConfigError(f"ensemble: labels and distances must be integers, got {labels.dtype} and {distances.dtype}")
+    if labels.size and (labels.min() < 0 or labels.max() >= classes):
+        raise ConfigError(f"ensemble: labels must be 0..{classes - 1}")
+    if distances.size and (distances.min() < 0 or distances.max() > 2**31):
+        raise ConfigError("ensemble: stable distances must be between 0 and 2^31")
+    return labels.astype(np.int64), distances.astype(np.int64)

@@ -1,0 +1,171 @@
+"""Certified votes: 1-Lipschitz between neighbouring ensembles, and no vote changes within its distance."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from agt_cli.errors import ConfigError
+from agt_cli.mechanisms.votes import Vote, certified_vote, published_vote, vote_gap
+
+rng = np.random.default_rng
+
+
+def neighbours(labels: np.ndarray, distances: np.ndarray, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Per query, one random member's shard loses or gains a record: L moves by at most 1; at L = 0 the label may change."""
+    draw = rng(seed)
+    labels, distances = labels.copy(), distances.copy()
+    member = draw.integers(0, len(labels), labels.shape[1])
+    queries = np.arange(labels.shape[1])
+    old = distances[member, queries]
+    relabel = (old == 0) & (draw.random(len(queries)) < 0.6)
+    labels[member, queries] = np.where(relabel, draw.integers(0, classes, len(queries)), labels[member, queries])
+    distances[member, queries] = np.where(relabel, 0, np.maximum(old + draw.integers(-1, 2, len(queries)), 0))
+    return labels, distances
+
+
+def ensembles(members: int, classes: int, n: int, seed: int, top: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    draw = rng(seed)
+    lean = draw.random((1, n))  # near-unanimous queries and ties alike
+    labels = np.where(draw.random((members, n)) < lean, 0, draw.integers(0, classes, (members, n)))
+    return labels, draw.integers(0, draw.integers(1, top + 1, (1, n)), (members, n))
+
+
+def lipschitz_violations(one: Vote, other: Vote) -> int:
+    far = abs(one.distance - other.distance) > 1
+    turned = (one.prediction != other.prediction) & ((one.distance > 0) | (other.distance > 0))
+    return int((far | turned).sum())
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+@pytest.mark.parametrize("members", [1, 2, 3, 4, 7, 12, 25])
+def test_lipschitz(members: int, classes: int) -> None:
+    labels, distances = ensembles(members, classes, 4000, seed=members)
+    one = certified_vote(labels, distances, classes)
+    other = certified_vote(*neighbours(labels, distances, classes, seed=members + 1), classes)
+    assert one.lipschitz
+    assert lipschitz_violations(one, other) == 0
+    assert (one.prediction != other.prediction).any()  # the check looks at labels that turn
+    assert len(np.unique(one.distance)) > 1
+
+
+def brute_force(labels: np.ndarray, distances: np.ndarray, classes: int) -> int:
+    """F - 1 by trying every vote vector."""
+
+    def winner(votes: np.ndarray) -> int:
+        return int(np.bincount(votes, minlength=classes).argmax())
+
+    now = winner(labels)
+    costs = (
+        int((distances + 1)[np.array(votes) != labels].sum())
+        for votes in product(range(classes), repeat=len(labels))
+        if winner(np.array(votes)) != now
+    )
+    return min(costs) - 1
+
+
+@pytest.mark.parametrize(("members", "classes"), [(1, 2), (2, 2), (5, 2), (6, 2), (4, 3), (5, 3), (4, 4)])
+def test_against_every_vote_vector(members: int, classes: int) -> None:
+    labels, distances = ensembles(members, classes, 60, seed=3)
+    vote = certified_vote(labels, distances, classes)
+    expected = [brute_force(labels[:, q], distances[:, q], classes) for q in range(labels.shape[1])]
+    assert vote.distance.tolist() == expected
+    assert vote.prediction.tolist() == [int(np.bincount(labels[:, q], minlength=classes).argmax()) for q in range(60)]
+
+
+def test_method_rule_for_two_classes() -> None:
+    """m = ceil((n1-n0)/2) or floor((n0-n1)/2)+1 cheapest majority voters, minus 1 (method.md section 4)."""
+    labels, distances = ensembles(9, 2, 500, seed=5, top=30)
+    vote = certified_vote(labels, distances)
+    for q in range(labels.shape[1]):
+        n1 = int(labels[:, q].sum())
+        n0 = len(labels) - n1
+        m = -(-(n1 - n0) // 2) if n1 > n0 else (n0 - n1) // 2 + 1
+        costs = np.sort((distances + 1)[labels[:, q] == int(n1 > n0), q])
+        assert vote.distance[q] == costs[:m].sum() - 1
+
+
+def test_a_walk_of_fewer_edits_never_changes_the_vote() -> None:
+    """L random edits one after another, each to some shard: the vote stands; one more may turn it, and does somewhere."""
+    labels, distances = ensembles(5, 3, 3000, seed=11)
+    start = certified_vote(labels, distances, 3)
+    turned = 0
+    for step in range(1, int(start.distance.max()) + 2):
+        labels, distances = neighbours(labels, distances, 3, seed=100 + step)
+        now = certified_vote(labels, distances, 3)
+        changed = now.prediction != start.prediction
+        assert not (changed & (start.distance >= step)).any()
+        turned += int((changed & (start.distance == step - 1)).sum())
+    assert turned > 0
+
+
+class TestBroken:
+    """The same checks count violations for rules that are wrong."""
+
+    def count(self, vote: "type | object", members: int = 7) -> int:
+        labels, distances = ensembles(members, 2, 4000, seed=1, top=8)
+        return lipschitz_violations(vote(labels, distances), vote(*neighbours(labels, distances, 2, seed=2)))
+
+    def test_as_it_is(self) -> None:
+        assert self.count(certified_vote) == 0
+
+    def test_published_sum_over_all_members(self) -> None:
+        assert self.count(published_vote) > 20
+        assert not published_vote(np.ones((3, 1), dtype=int), np.ones((3, 1), dtype=int)).lipschitz
+
+    def test_ties_forgotten(self) -> None:
+        """floor(gap / 2) + 1 flips whatever the vote: but a vote for 1 already falls at a tie."""
+
+        def vote(labels: np.ndarray, distances: np.ndarray) -> Vote:
+            gap = 2 * labels.sum(axis=0) - len(labels)
+            costs = np.sort(np.where(labels == (gap > 0), distances + 1, 10**6), axis=0).cumsum(axis=0)
+            return Vote((gap > 0) * 1, np.take_along_axis(costs, abs(gap)[None] // 2, axis=0)[0] - 1, True)
+
+        assert self.count(vote, members=6) > 20
+
+    def test_distances_without_the_plus_one(self) -> None:
+        def vote(labels: np.ndarray, distances: np.ndarray) -> Vote:
+            exact = certified_vote(labels, np.maximum(distances - 1, 0))
+            return Vote(exact.prediction, exact.distance + (distances.min(axis=0) > 0) * 3, True)
+
+        assert self.count(vote) > 0
+
+
+def test_published_example() -> None:
+    """Votes (1, 1, 0) at distances (5, 5, 0); the third member turns: its distance jumps from 0 to 5, ours from 5 to 11."""
+    distances = np.array([[5], [5], [0]])
+    before, after = np.array([[1], [1], [0]]), np.array([[1], [1], [1]])
+    assert published_vote(before, distances).distance.item() == 0
+    assert published_vote(after, distances).distance.item() == 5
+    assert certified_vote(before, distances).distance.item() == 5
+    assert certified_vote(after, distances).distance.item() == 6
+
+
+def test_one_member_is_itself() -> None:
+    labels, distances = ensembles(1, 4, 200, seed=2)
+    vote = certified_vote(labels, distances, 4)
+    assert (vote.prediction == labels[0]).all()
+    assert (vote.distance == distances[0]).all()
+
+
+def test_vote_gap() -> None:
+    vote, gap = vote_gap(np.array([[0, 1, 1], [1, 1, 0], [1, 0, 0], [0, 1, 0]]))
+    assert vote.tolist() == [0, 1, 0]  # a tie is 0
+    assert gap.tolist() == [0, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("labels", "distances", "match"),
+    [
+        (np.zeros((2, 3), int), np.zeros((3, 3), int), "members, queries"),
+        (np.zeros(3, int), np.zeros(3, int), "members, queries"),
+        (np.zeros((0, 3), int), np.zeros((0, 3), int), "at least one member"),
+        (np.zeros((2, 3)), np.zeros((2, 3), int), "integers"),
+        (np.zeros((2, 3), int), np.full((2, 3), np.nan), "integers"),
+        (np.full((2, 3), 2), np.zeros((2, 3), int), r"labels must be 0\.\.1"),
+        (np.zeros((2, 3), int), np.full((2, 3), -1), "stable distances"),
+    ],
+)
+def test_bad_input(labels: np.ndarray, distances: np.ndarray, match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        certified_vote(labels, distances)
