@@ -58,6 +58,7 @@ def _dispatch(name: str, rest: list[str], console: "Console") -> int:
     try:
         if name not in usage.COMMANDS:
             raise ConfigError(f"unknown command '{name}'{nearest(name, usage.COMMANDS)}; agt --help says more")
+        rest = usage.settings_from_words(name, rest)
         _check_flags(rest)
         _run_hydra(name, rest, console, jobs)
         if jobs.error:

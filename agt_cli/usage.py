@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import agt_cli
+from agt_cli.errors import ConfigError, nearest
 
 DESCRIPTION = "Certified private machine learning: train with bounds, certify predictions."
 FLAGS = (
@@ -25,13 +26,32 @@ HYDRA = (
 
 
 @dataclass(frozen=True)
+class Word:
+    """A word that stands right after the command (``agt data prepare imdb``): it becomes the setting KEY=WORD.
+
+    Attributes:
+        key: the configuration key, or the group, that the word chooses.
+        choices: the words there are; empty: the options of the configuration group ``key``.
+    """
+
+    key: str
+    choices: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The words there are."""
+        return self.choices or tuple(options(self.key))
+
+
+@dataclass(frozen=True)
 class Command:
-    """One command: the module that runs it, its primary configuration, and what its help says."""
+    """One command: the module that runs it, its primary configuration, what its help says, and the words it takes."""
 
     module: str
     config: str
     help: str
     examples: tuple[str, ...]
+    words: tuple[Word, ...] = ()
 
 
 COMMANDS: dict[str, Command] = {
@@ -55,6 +75,16 @@ COMMANDS: dict[str, Command] = {
             "agt certify run=... inputs=queries.csv",
         ),
     ),
+    "data": Command(
+        "agt_cli.tasks.data",
+        "data",
+        "prepare NAME: turn raw data that you have into a folder that agt train reads; goes on where it was interrupted",
+        (
+            "agt data prepare imdb prepare.reviews=imdb.parquet prepare.model=gpt2",
+            "agt data prepare amex data_dir=/mnt/large",
+        ),
+        (Word("action", ("prepare",)), Word("prepare")),
+    ),
 }
 
 
@@ -66,6 +96,28 @@ def config_dir() -> Path:
     return inside if inside.is_dir() else package.parent / "conf"
 
 
+def settings_from_words(name: str, rest: list[str]) -> list[str]:
+    """The rest of a command line with the command's words as settings.
+
+    Args:
+        name: the command.
+        rest: what follows it.
+
+    Raises:
+        ConfigError: a word is missing or unknown; says which there are.
+    """
+    said, settings = [name], []
+    for place, word in enumerate(COMMANDS[name].words):
+        given = rest[place] if place < len(rest) else ""
+        if not given or given.startswith(("-", "+", "~")) or "=" in given:
+            raise ConfigError(f"agt {' '.join(said)}: one more word is needed, right here: {', '.join(word.known)}")
+        if given not in word.known:
+            raise ConfigError(f"agt {' '.join(said)}: unknown word '{given}'{nearest(given, word.known)}")
+        said.append(given)
+        settings.append(f"{word.key}={given}")
+    return settings + rest[len(settings) :]
+
+
 def overview() -> str:
     """The text of ``agt --help``."""
     commands = [(name, command.help) for name, command in COMMANDS.items()]
@@ -73,7 +125,7 @@ def overview() -> str:
         [
             DESCRIPTION,
             "",
-            "usage: agt COMMAND [KEY=VALUE ...] [options]",
+            "usage: agt COMMAND [WORD ...] [KEY=VALUE ...] [options]",
             *_section("commands", commands),
             *_section("options", FLAGS),
             "",
@@ -86,7 +138,9 @@ def overview() -> str:
 def command_help(name: str) -> str:
     """The text of ``agt COMMAND --help``: purpose, examples, groups with their options, settings."""
     command = COMMANDS[name]
-    lines = [f"agt {name}: {command.help}", "", "examples:", *(f"  {line}" for line in command.examples)]
+    words = "".join(f" {'|'.join(word.known)}" for word in command.words)
+    usage = ["", f"usage: agt {name}{words} [KEY=VALUE ...] [options]"] if words else []
+    lines = [f"agt {name}: {command.help}", *usage, "", "examples:", *(f"  {line}" for line in command.examples)]
     for group in groups(command.config):
         lines += _section(f"{group}=", [(option, summary(path)) for option, path in options(group).items()])
     lines += _section("settings", _settings(command.config))

@@ -1,4 +1,4 @@
-"""Vectors from a public encoder, with labels, in one npz, parquet or csv file."""
+"""Vectors from a public encoder, with labels, in one npz, parquet or csv file, or a folder of memory-mapped arrays."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +20,7 @@ from agt_cli.data.assemble import (
 )
 from agt_cli.data.dataset import DataError, Dataset, Fact, Records
 from agt_cli.data.files import Columns, open_columns, resolve, same_shape
+from agt_cli.data.prepared import alone_fact, require_finished
 from agt_cli.schema import STRICT, Positive
 
 _CHUNK = 8192
@@ -30,11 +31,12 @@ class Embeddings:
     """Features are (x - center) * scale, or with ``unit_norm`` scale * (x - center) / |x - center|, in float32.
 
     Attributes:
-        path: npz, parquet or csv; relative to ``data_dir``.
+        path: npz, parquet, csv or a folder of npy files, such as ``agt data prepare`` makes; relative to ``data_dir``.
         data_dir: folder of relative paths.
         x: the vectors: an npz key, a column of lists, or the prefix of numbered columns.
         label, is_test, id, unit, public: columns or npz keys; None: a hash split, ids from the content, each record its
             own unit, all records private.
+        unit_rows: public cap on the rows of one unit: what ``relation.unit_rows`` is unless it is given (conf/relation).
         id_as_text: take ids that mix numbers and text as text.
         classes: public list of label values in the order of the classes; None: the sorted values found.
         test_fraction, split_key: the hash split's public rate and key, where ``is_test`` is None.
@@ -44,6 +46,7 @@ class Embeddings:
         public_scaling: whoever runs this declares ``center`` public (not computed from training records).
         declared_size: public constant: about how many training records there are.
         name: what tables call it; None: the file's name.
+        obtain: the command that makes the data, for the message where it is not there.
     """
 
     path: Path
@@ -53,6 +56,7 @@ class Embeddings:
     is_test: str | None = None
     id: str | None = None
     unit: str | None = None
+    unit_rows: Annotated[int, Field(ge=1)] = 1
     public: str | None = None
     id_as_text: bool = False
     classes: Annotated[tuple[str | int, ...], Field(min_length=2)] | None = None
@@ -64,6 +68,7 @@ class Embeddings:
     public_scaling: bool = False
     declared_size: Annotated[int, Field(ge=1)] | None = None
     name: str | None = None
+    obtain: str | None = None
 
     def load(self) -> Dataset:
         """Read, scale and split. Raises DataMissing or DataError naming the file, the column and the row."""
@@ -80,7 +85,6 @@ class Embeddings:
         if test is None:
             test = hash_split(ids if unit is None else unit, self.test_fraction, self.split_key)
         everyone = records(self._scaled(x, columns), class_indices(words, classes, columns.path), ids, unit, public)
-        given = None if self.is_test is None else f"column '{self.is_test}'"
         return Dataset(
             name=self.name or self.path.stem,
             classes=classes,
@@ -88,7 +92,7 @@ class Embeddings:
             test=everyone.take(test),
             declared_size=self.declared_size,
             scaling={"center": self._center_source(), "scale": self.scale, "unit_norm": self.unit_norm},
-            selection=split_fact(given, self.test_fraction, self.split_key),
+            selection=self._selection(columns.path),
             preprocessing=self._preprocessing(),
         )
 
@@ -102,7 +106,15 @@ class Embeddings:
         return queries(columns, self._scaled(x, source), (_raw(x),), labels, self.id or "id", self.id_as_text)
 
     def _open(self) -> Columns:
-        return open_columns(resolve(self.path, self.data_dir), "dataset.path or data_dir")
+        path = resolve(self.path, self.data_dir)
+        require_finished(path, self.obtain)
+        return open_columns(path, "dataset.path or data_dir")
+
+    def _selection(self, path: Path) -> Fact:
+        """Condition b: the split, and where the data was prepared, whether each record was prepared on its own."""
+        split = split_fact(None if self.is_test is None else f"column '{self.is_test}'", self.test_fraction, self.split_key)
+        alone = alone_fact(path, units=self.unit is not None)
+        return split if alone is None else Fact(split.held and alone.held, f"{split.why}; {alone.why}")
 
     def _classes(self, words: np.ndarray, path: Path) -> tuple[str, ...]:
         return class_names(words, path) if self.classes is None else tuple(str(name) for name in self.classes)

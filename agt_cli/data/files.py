@@ -11,6 +11,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from agt_cli.data.dataset import DataError
 from agt_cli.errors import DataMissing, nearest
 
 FORMATS = (".npz", ".csv", ".parquet")
+_CHUNK = 65_536
 _DAMAGED = (ValueError, OSError, EOFError, KeyError, struct.error, zlib.error, zipfile.BadZipFile, pa.ArrowException)
 _NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL"]
 _FLAGS = {"1": True, "true": True, "test": True, "0": False, "false": False, "train": False}
@@ -92,6 +94,10 @@ class Columns:
         Raises:
             DataError: an id is missing or a decimal number, or numbers and text are mixed; an example is given.
         """
+        raw = self.raw(name, setting)
+        if isinstance(raw, np.ndarray) and raw.ndim == 1 and raw.dtype.kind in "US":
+            with suppress(UnicodeDecodeError):  # bytes beyond ASCII take the general way
+                return self._text_ids(raw, name, setting)
         values = self._vector(name, setting).to_pylist()
         kinds: dict[str, object] = {}
         for row, value in enumerate(values):
@@ -108,6 +114,15 @@ class Columns:
         if not as_text and "a decimal number" in kinds:
             raise DataError(f"{where} has decimal numbers ({kinds['a decimal number']!r}): use whole numbers or text")
         return np.array([_word(value) for value in values], dtype=str)
+
+    def _text_ids(self, raw: np.ndarray, name: str, setting: str) -> np.ndarray:
+        """Ids that are text already, of which there may be millions. Raises UnicodeDecodeError for bytes beyond ASCII."""
+        ids = raw.astype(str)
+        empty = np.flatnonzero(ids == "")
+        if len(empty):
+            row = empty[0]
+            raise DataError(f"{self.path}: {setting}: column '{name}' has no value in row {row}: every row needs one")
+        return ids
 
     def unique_ids(self, name: str, setting: str, as_text: bool = False) -> np.ndarray:
         """[n] str: as ``ids``, and no value occurs twice. Raises DataError naming the column and one that does."""
@@ -147,9 +162,12 @@ class Columns:
         if array.ndim < 2:
             raise DataError(f"{self.path}: '{name}' has shape {array.shape}, and {setting} needs one row per record")
         if array.dtype.kind == "f" and array.size:
-            bad = ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
-            if bad.any():
-                raise DataError(f"{self.path}: '{name}' has NaN or inf in row {np.flatnonzero(bad)[0]}: repair or drop it")
+            for start in range(0, len(array), _CHUNK):  # a memory-mapped array may be larger than the memory
+                block = array[start : start + _CHUNK]
+                bad = ~np.isfinite(block).reshape(len(block), -1).all(axis=1)
+                if bad.any():
+                    row = start + int(np.flatnonzero(bad)[0])
+                    raise DataError(f"{self.path}: '{name}' has NaN or inf in row {row}: repair or drop it")
         return array
 
     def _stacked(self, name: str, setting: str) -> np.ndarray:

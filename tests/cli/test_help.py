@@ -19,7 +19,9 @@ print(json.dumps([code, sorted({{"torch", "hydra", "numpy"}} & set(sys.modules))
 """
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"], ["certify", "-h"], []])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["train", "--help"], ["certify", "-h"], ["data", "-h"], []]
+)
 def test_help_imports_neither_torch_nor_hydra(arguments: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROBE.format(arguments=arguments)], capture_output=True, text=True, check=True
@@ -40,11 +42,15 @@ def test_help_lists_the_commands_that_exist(agt: Agt) -> None:
     assert "\n  predict " not in text
 
 
-def test_command_help_lists_every_group_and_option(agt: Agt) -> None:
-    text = agt("train", "--help").out
+def test_every_group_belongs_to_a_command() -> None:
     folders = {path.name for path in usage.config_dir().iterdir() if path.is_dir()} - {"hydra"}
-    assert set(usage.groups("train")) == folders
-    for group in folders:
+    assert {group for command in usage.COMMANDS.values() for group in usage.groups(command.config)} == folders
+
+
+@pytest.mark.parametrize("name", list(usage.COMMANDS))
+def test_command_help_lists_every_group_and_option(agt: Agt, name: str) -> None:
+    text = agt(name, "--help").out
+    for group in usage.groups(usage.COMMANDS[name].config):
         section = text.split(f"\n{group}=:\n")[1].split("\n\n")[0]
         listed = {line.split()[0] for line in section.splitlines()}
         assert listed == {path.stem for path in (usage.config_dir() / group).glob("*.yaml")}

@@ -27,7 +27,9 @@ def compose(name: str) -> dict[str, Any]:
 
 
 def test_all_are_here() -> None:
-    expected = "blobs blobs_overlapping digits embeddings imdb_minilm medmnist octmnist pneumoniamnist table"
+    expected = (
+        "amex amex_rows blobs blobs_overlapping digits embeddings imdb imdb_minilm medmnist octmnist pneumoniamnist table"
+    )
     assert expected.split() == NAMES
 
 

@@ -1,0 +1,112 @@
+"""agt data prepare NAME: its words, its record, and what it says when data is not there."""
+
+import os
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from agt_cli.usage import settings_from_words
+
+from .conftest import Agt
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def statements(tmp_path: Path) -> Path:
+    """A folder with a thousand statements in AMEX's schema; synthetic."""
+    spec = spec_from_file_location("make_amex_like", ROOT / "scripts" / "make_amex_like.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.make(tmp_path / "raw", 1_000, "csv")
+    return tmp_path / "raw"
+
+
+def test_words_become_settings() -> None:
+    assert settings_from_words("data", ["prepare", "imdb", "prepare.batch=2", "-m"]) == [
+        "action=prepare",
+        "prepare=imdb",
+        "prepare.batch=2",
+        "-m",
+    ]
+    assert settings_from_words("train", ["training.lr=1", "--cfg", "job"]) == ["training.lr=1", "--cfg", "job"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "fragments"),
+    [
+        (("data",), 2, ("agt data: one more word is needed", "prepare")),
+        (("data", "prepare"), 2, ("agt data prepare: one more word is needed", "amex, imdb")),
+        (("data", "prepare", "prepare.batch=1", "imdb"), 2, ("right here: amex, imdb",)),
+        (("data", "prepar", "imdb"), 2, ("unknown word 'prepar'; did you mean 'prepare'?",)),
+        (("data", "prepare", "idmb"), 2, ("unknown word 'idmb'; did you mean 'imdb'?",)),
+        (("data", "prepare", "imdb", "prepare.poling=max"), 2, ("'prepare.poling'", "did you mean 'pooling'")),
+        (("data", "prepare", "imdb", "prepare.pooling=sum"), 2, ("prepare.pooling: unknown value 'sum'", "mean")),
+        (("data", "prepare", "imdb", "prepare.reviews=no.parquet"), 4, ("data/no.parquet is not there", "prepare.reviews")),
+        (("data", "prepare", "amex"), 4, ("data/train_data.csv is not there", "kaggle competitions download -c amex")),
+        (("data", "prepare", "amex", "prepare.missing=low"), 2, ("prepare.missing:", "'low'")),
+        (("train", "dataset=imdb"), 4, ("data/imdb_gpt2 is not there: make it with: agt data prepare imdb",)),
+        (("train", "dataset=amex"), 4, ("data/amex is not there: make it with: agt data prepare amex",)),
+    ],
+)
+def test_mistakes(agt: Agt, arguments: tuple[str, ...], code: int, fragments: tuple[str, ...]) -> None:
+    said = agt(*arguments)
+    assert said.code == code, said.err
+    assert len(said.err.splitlines()) == 1, said.err
+    for fragment in fragments:
+        assert fragment in said.err
+
+
+def test_prepare_and_train(agt: Agt, process: Agt, statements: Path) -> None:
+    said = agt("data", "prepare", "amex", f"data_dir={statements}", "--json", "-q")
+    assert said.code == 0, said.err
+    assert said.json["metrics"]["records"] == 1_000
+    assert said.json["metrics"]["peak_memory_mib"] > 0
+    assert (Path(said.json["run"]) / "report.md").read_text().count("agt train experiment=amex dataset.path=") == 1
+    again = agt("data", "prepare", "amex", f"data_dir={statements}", "--json", "-q")
+    assert again.json["metrics"]["records"] == 1_000, "a finished folder is reported again, not made again"
+    changed = agt("data", "prepare", "amex", f"data_dir={statements}", "prepare.missing=.5")
+    assert changed.code == 2
+    assert "prepare.missing=0.0, and now prepare.missing=0.5" in changed.err
+
+    train = ("train", f"data_dir={statements}", "model=linear", "kgrid.max=2", "dataset.declared_size=900")
+    small = ("training.batch.count=1", "hydra.run.dir=t", "-q")
+    assert process(*train, "dataset=amex", *small).code == 0, "customers, 13 statements at most, without a further setting"
+    conditions = pd.read_json(Path(statements.parent) / "t" / "conditions.json").set_index("letter")
+    assert conditions.loc["b", "held"]
+    assert "constants" in conditions.loc["b", "why"]
+    boxes = Path(statements.parent) / "t"
+    assert "unit_rows: 13" in (boxes / "config.yaml").read_text()
+    rows = process(*train, "dataset=amex_rows", *small[:1], "hydra.run.dir=r", "-q")
+    assert rows.code == 0, rows.err
+    assert "unit_rows: 1\n" in (Path(statements.parent) / "r" / "config.yaml").read_text()
+    refused = agt(*train, "dataset=amex", "relation.unit_rows=12", *small[:1])
+    assert refused.code == 2
+    assert "13 rows and relation.unit_rows is 12" in refused.err
+
+
+def test_no_network(tmp_path: Path) -> None:
+    """The hub out of reach: the commands to run where there is a network, and nothing in the models' place."""
+    np.savetxt(tmp_path / "r.csv", [("good", 1), ("bad", 0)], fmt="%s", delimiter=",", header="text,label", comments="")
+    quiet = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub"), "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    for more, fragments in (
+        (
+            ["prepare.reviews=r.csv", "prepare.id=null"],
+            ("hf download openai-community/gpt2 config.json", "prepare.model=gpt2"),
+        ),
+        ([], ("load_dataset('stanfordnlp/imdb')", "prepare.reviews=imdb.parquet prepare.id=null")),
+    ):
+        command = [sys.executable, "-m", "agt_cli", "data", "prepare", "imdb", f"data_dir={tmp_path}", *more]
+        done = subprocess.run(command, cwd=tmp_path, env=quiet, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 4, done.stderr
+        assert "Traceback" not in done.stderr
+        for fragment in fragments:
+            assert fragment in done.stderr
+        assert not list(tmp_path.glob("imdb_gpt2*"))
