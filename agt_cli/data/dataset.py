@@ -5,7 +5,7 @@ of method.md section 3, and it is what lets a certificate speak about datasets t
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -107,6 +107,8 @@ class Dataset:
         classes: names of the label values 0, 1, ...
         train, test: the records.
         declared_size: public constant: about how many training records there are; None if nobody declared it.
+        shard: ``train`` is one member's part of an ensemble's data: it may be empty or hold one class only, because to
+            refuse it would depend on private data.
         scaling: the public constants that scaled the features, for the record and for later queries.
         selection: condition b: split and selection depend on each record alone.
         preprocessing: condition e: scaling and vocabularies come from public data or constants only.
@@ -118,24 +120,37 @@ class Dataset:
     classes: tuple[str, ...]
     train: Records
     test: Records
-    declared_size: int | None
+    declared_size: float | None
     scaling: Mapping[str, object]
     selection: Fact
     preprocessing: Fact
     pretrain: Records | None = None
     plane: Plane | None = field(default=None, compare=False)
+    shard: bool = False
 
     def __post_init__(self) -> None:
         for split, records in (("train", self.train), ("test", self.test)):
             if not len(records):
+                if self.shard:
+                    continue
                 raise DataError(f"{self.name}: the {split} split is empty")
             if records.labels.min() < 0 or records.labels.max() >= len(self.classes):
                 raise DataError(f"{self.name}: {split} labels are not in 0..{len(self.classes) - 1}")
-        if len(np.unique(self.train.labels)) < 2:
+        if not self.shard and len(np.unique(self.train.labels)) < 2:
             only = self.classes[int(self.train.labels[0])]
             raise DataError(f"{self.name}: every training record has the class {only!r}; at least two are needed")
         if self.train.features.shape[1:] != self.test.features.shape[1:]:
             raise DataError(f"{self.name}: train and test features differ in shape")
+
+    @property
+    def bare(self) -> "Dataset":
+        """The same without its training records: what every member of an ensemble shares."""
+        nobody = self.train.take(np.empty(0, dtype=np.int64))
+        return replace(self, train=nobody, pretrain=None, plane=None, shard=True)
+
+    def with_shard(self, records: Records, declared_size: float | None) -> "Dataset":
+        """The same with one member's training records."""
+        return replace(self, train=records, declared_size=declared_size, shard=True)
 
     @cached_property
     def digest(self) -> str:

@@ -76,7 +76,7 @@ class Grid:
 
 def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> None:
     """Certified fraction against k, with nominal, worst-case and best-case accuracy where labels are known."""
-    with _figure(record, "certified_fraction", table, (5.2, 3.4)) as figure:
+    with drawing(record, "certified_fraction", table, (5.2, 3.4)) as figure:
         axes = figure.subplots()
         k = table["k"]
         marks: dict[str, Any] = {"marker": "o", "markersize": 3} if len(k) < 25 else {}
@@ -101,7 +101,7 @@ def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) ->
     data = pd.DataFrame({"stable_distance_from": edges, "right": counts[0], "wrong": counts[1]})
     if labels is None:
         data = data.rename(columns={"right": "queries"}).drop(columns="wrong")
-    with _figure(record, "stable_distances", data, (5.2, 3.0)) as figure:
+    with drawing(record, "stable_distances", data, (5.2, 3.0)) as figure:
         axes = figure.subplots()
         position = np.arange(len(edges))
         axes.bar(position, counts[0], 0.85, color="#2c7fb8", label="right" if labels is not None else None)
@@ -136,7 +136,7 @@ def plane_map(
     data = pd.DataFrame(grid.points, columns=["x1", "x2"])
     data["prediction"], data["certified_up_to"] = certificates.prediction, certificates.stable_distance
     edges = sorted({0, *certificates.ks})
-    with _figure(record, "plane_map", data, (5.0, 4.4)) as figure:
+    with drawing(record, "plane_map", data, (5.0, 4.4)) as figure:
         axes = figure.subplots()
         colours = ListedColormap(mpl.colormaps[COLOURS](np.linspace(0, DARKEST, len(edges))))
         norm = BoundaryNorm([*edges, edges[-1] + 1], len(edges))
@@ -191,7 +191,7 @@ def _title(axes: Axes, subject: Subject, extra: str = "") -> None:
 
 
 @contextmanager
-def _figure(record: RunRecord, name: str, data: pd.DataFrame, size: tuple[float, float]) -> Iterator[Figure]:
+def drawing(record: RunRecord, name: str, data: pd.DataFrame, size: tuple[float, float]) -> Iterator[Figure]:
     """A figure that is written to figures/NAME.{pdf,png,csv} when it is drawn."""
     with mpl.rc_context(STYLE):  # type: ignore[arg-type]
         figure = Figure(figsize=size, layout="constrained")  # no pyplot: no global state, no display

@@ -4,6 +4,7 @@
     status.json   running | done | failed      metrics.json  flat numbers
     model.safetensors, bounds/k=00005.safetensors            nominal parameters, and "lower.<name>", "upper.<name>"
     model.safetensors ("weight" [classes or 1, width]), features.safetensors, stability.json         a linear head's
+    members/000/...                                          an ensemble's members, each with the files of its model
     certificates.parquet, tables/*.csv, figures/*.{pdf,png}, report.md
 
 stability.json holds what a certificate or a release of the weights needs beside them: rho (what one record moves them
@@ -21,7 +22,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from copy import copy
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from io import BytesIO
@@ -173,6 +175,12 @@ class RunRecord:
             box |= {f"upper.{n}": t[index].contiguous() for n, t in upper.items()}
             self.write(bounds_file(k), save(box, metadata={"k": str(k)}))
 
+    def part(self, name: str) -> "RunRecord":
+        """The same record's subfolder, for a part that keeps its files as a whole run does (a member of an ensemble)."""
+        part = copy(self)
+        part.folder = self.folder / name
+        return part
+
     def linear(self, weight: Tensor, matrices: Tensors, constants: Mapping[str, object]) -> None:
         """Write a linear head, the public matrices of its features, and how far one record moves it."""
         self.write("model.safetensors", save({"weight": weight.contiguous()}))
@@ -254,6 +262,10 @@ class FinishedRun:
     config: dict[str, Any]
     environment: dict[str, Any]
     metrics: dict[str, Any]
+
+    def part(self, name: str) -> "FinishedRun":
+        """The same run's subfolder."""
+        return replace(self, folder=self.folder / name)
 
     def boxes(self, ks: tuple[int, ...], like: Tensors) -> tuple[Tensors, Tensors, Tensors]:
         """The saved parameters and boxes.

@@ -11,6 +11,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.record import FinishedRun, RunRecord
 from agt_cli.schema import BoxConfig
 from agt_cli.tasks.boxes import BoxModel
+from agt_cli.tasks.ensemble import EnsembleModel
 from agt_cli.tasks.linear import LinearModel
 from agt_cli.tasks.prepare import Prepared, Settings
 from agt_cli.training.batches import BatchPlan
@@ -61,12 +62,18 @@ class Model(Protocol):
 
 def fit(prepared: Prepared, settings: Settings, console: Console) -> Model:
     """Train the kind of model that ``certificate`` names."""
-    return _kind(settings).fit(prepared, settings, console)
+    kind = _kind(settings)
+    if settings.ensemble.members > 1:
+        return EnsembleModel.fit(kind, prepared, settings, console)
+    return kind.fit(prepared, settings, console)
 
 
 def load(prepared: Prepared, settings: Settings, finished: FinishedRun) -> Model:
     """Read back what a finished run trained."""
-    return _kind(settings).load(prepared, settings, finished)
+    kind = _kind(settings)
+    if settings.ensemble.members > 1:
+        return EnsembleModel.load(kind, prepared, settings, finished)
+    return kind.load(prepared, settings, finished)
 
 
 def accuracy(model: Model, records: Records) -> float:

@@ -26,6 +26,7 @@ from agt_cli.schema import (
     certificate_config,
     validate,
 )
+from agt_cli.training.ensemble import EnsembleConfig
 from agt_cli.training.erm import check_erm
 from agt_cli.training.sensitivity import check_optimizer, rows_at_stake
 
@@ -34,6 +35,7 @@ PARTS: dict[str, type[Any]] = {
     "relation": RelationConfig,
     "kgrid": KGridConfig,
     "compute": ComputeConfig,
+    "ensemble": EnsembleConfig,
 }
 PATHS = ("output_dir", "data_dir")
 
@@ -49,6 +51,7 @@ class Settings:
     kgrid: KGridConfig
     compute: ComputeConfig
     certificate: CertificateConfig
+    ensemble: EnsembleConfig
 
 
 def settings_of(config: Mapping[str, Any]) -> Settings:
@@ -58,6 +61,7 @@ def settings_of(config: Mapping[str, Any]) -> Settings:
         ConfigError: the first thing that is wrong, by key.
     """
     only_keys(config, ("dataset", "model", "certificate", *PARTS, *PATHS))
+    config = {"ensemble": {}, **config}  # records older than ensembles do not name one
     parts: dict[str, Any] = {name: validate(cls, config.get(name), name) for name, cls in PARTS.items()}
     parts["certificate"] = certificate_config(config.get("certificate"))
     pick_device(parts["compute"])

@@ -30,7 +30,7 @@ class BatchPlan:
     declared: bool
 
     @classmethod
-    def of(cls, config: BatchConfig, epochs: int, declared_size: int | None, records: int) -> "BatchPlan":
+    def of(cls, config: BatchConfig, epochs: int, declared_size: float | None, records: int) -> "BatchPlan":
         """Fill in what the configuration leaves open.
 
         Args:

@@ -51,7 +51,7 @@ def shards(units: np.ndarray, config: EnsembleConfig) -> np.ndarray:
 def train_members(
     member: Member[T],
     records: Records,
-    declared_size: int | None,
+    declared_size: float | None,
     config: EnsembleConfig,
     compute: ComputeConfig,
     on_done: Callable[[int], None] = lambda done: None,

@@ -89,7 +89,7 @@ def gradient_rounding(
 def train_erm(
     examples: Examples,
     classes: int,
-    declared_size: int | None,
+    declared_size: float | None,
     training: TrainingConfig,
     relation: RelationConfig,
     slack: float,

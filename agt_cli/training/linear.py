@@ -78,7 +78,7 @@ class LinearTrained:
 def train_linear(
     examples: Examples,
     classes: int,
-    declared_size: int | None,
+    declared_size: float | None,
     training: TrainingConfig,
     relation: RelationConfig,
     slack: float = 0.0,

@@ -1,0 +1,85 @@
+"""Curves of private prediction: accuracy against budgets, flips against distance. Same style as report/figures.py.
+
+Each curve has its own dash and marker beside its colour, so that grey print keeps them apart.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from agt_cli.report.figures import drawing
+from agt_cli.report.record import RunRecord
+
+# Dark to light, and dashes that differ: ours first and full, comparisons after.
+LINES: tuple[dict[str, Any], ...] = (
+    {"color": "#08306b", "linestyle": "-", "marker": "o"},
+    {"color": "#2171b5", "linestyle": "--", "marker": "s"},
+    {"color": "#41ab5d", "linestyle": "-.", "marker": "^"},
+    {"color": "#006d2c", "linestyle": ":", "marker": "D"},
+    {"color": "#d94801", "linestyle": "--", "marker": "v"},
+    {"color": "#a63603", "linestyle": "-.", "marker": "x"},
+    {"color": "0.55", "linestyle": "-", "marker": "+"},
+    {"color": "0.35", "linestyle": ":", "marker": "*"},
+)
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What one figure shows.
+
+    Attributes:
+        name: of its files.
+        x, y: column names of the data; ``series`` names the curve of each row. A column ``low`` and ``high``, where there
+            is one, is drawn as a band: something was sampled.
+        xlabel, ylabel, title: words.
+        log: a logarithmic x axis.
+        level, level_name: a horizontal line to compare with, and what it is.
+    """
+
+    name: str
+    x: str
+    y: str
+    xlabel: str
+    ylabel: str
+    title: str
+    log: bool = True
+    level: float | None = None
+    level_name: str = "noise-free"
+    panels: str | None = None
+
+
+def curves(record: RunRecord, what: Curves, data: pd.DataFrame) -> None:
+    """Draw ``data``'s curves, side by side in panels where ``what.panels`` names a column."""
+    parts = [("", data)] if what.panels is None else list(data.groupby(what.panels, sort=False))
+    style = {name: LINES[i % len(LINES)] for i, name in enumerate(dict.fromkeys(data["series"]))}
+    with drawing(record, what.name, data, (1.4 + 3.8 * len(parts), 3.6)) as figure:
+        for position, (axes, (panel, part)) in enumerate(
+            zip(figure.subplots(1, len(parts), squeeze=False, sharey=True)[0], parts, strict=True)
+        ):
+            _panel(axes, what, part, style)
+            axes.set_title(str(panel) if panel else what.title)
+            if position:
+                axes.set_ylabel("")
+        handles, names = axes.get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside right center")
+        if what.panels is not None:
+            figure.suptitle(what.title, fontsize=9, x=0.01, ha="left")
+
+
+def _panel(axes: Axes, what: Curves, part: pd.DataFrame, style: dict[str, dict[str, Any]]) -> None:
+    for name, rows in part.groupby("series", sort=False):
+        rows = rows.sort_values(what.x)
+        marks: dict[str, Any] = {"markersize": 3.5, "markevery": max(1, len(rows) // 10), "linewidth": 1.4}
+        axes.plot(rows[what.x], rows[what.y], label=str(name), **style[str(name)], **marks)
+        if "low" in rows and rows["low"].notna().any():
+            axes.fill_between(
+                rows[what.x], rows["low"], rows["high"], color=style[str(name)]["color"], alpha=0.15, linewidth=0
+            )
+    if what.level is not None:
+        axes.axhline(what.level, color="black", linewidth=0.8, linestyle=(0, (1, 2)), label=what.level_name)
+    if what.log:
+        axes.set_xscale("log")
+    axes.set(xlabel=what.xlabel, ylabel=what.ylabel)
+    axes.margins(x=0.02)

@@ -1,0 +1,169 @@
+"""An ensemble of models on disjoint shards, answering by certified vote (001 section 5; method.md section 4)."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from agt_cli.certificates.box import Certificates
+from agt_cli.certificates.conditions import Condition
+from agt_cli.certificates.stability import ClosedForm
+from agt_cli.data.dataset import Records
+from agt_cli.mechanisms.rigour import grid_index
+from agt_cli.mechanisms.votes import certified_vote, vote_gap
+from agt_cli.report.console import Console
+from agt_cli.report.record import FinishedRun, RunRecord
+from agt_cli.schema import ComputeConfig
+from agt_cli.tasks.prepare import Prepared, Settings
+from agt_cli.training.batches import BatchPlan
+from agt_cli.training.ensemble import shards, train_members
+
+SHOWN = 400  # distances of a vote that tables and curves list one by one
+Kind = Any  # BoxModel or LinearModel: fit(prepared, settings, console) and load(prepared, settings, finished)
+
+
+@dataclass(frozen=True)
+class VoteCertificates(ClosedForm):
+    """Certificates of the vote, and what other ways of voting need.
+
+    Attributes:
+        steps: [n] int64, the vote's distance with each member's counted in steps of its grid (``counting=index``).
+        members: [T, n] int64, each member's label.
+        member_distances: [T, n] int64, each member's stable distance.
+        gap: [n] int64, |n1 - n0| of two classes' votes; zeros for more classes, whose votes noisy_argmax does not take.
+    """
+
+    steps: np.ndarray
+    members: np.ndarray
+    member_distances: np.ndarray
+    gap: np.ndarray
+
+
+@dataclass(frozen=True)
+class EnsembleModel:
+    """Members trained alike on disjoint shards (a ``tasks.model.Model``)."""
+
+    prepared: Prepared
+    settings: Settings
+    members: tuple[Any, ...]
+
+    @classmethod
+    def fit(cls, kind: Kind, prepared: Prepared, settings: Settings, console: Console) -> "EnsembleModel":
+        """Train every member, several processes at once; data and encoder were read once, by this one."""
+        dataset, count = prepared.dataset, settings.ensemble.members
+        bare = replace(prepared, loaded=dataset.bare, dataset=dataset.bare)
+        member = partial(_fit_member, kind, bare, settings)
+        with console.progress(f"training {count} members", "member") as report:
+            models = train_members(
+                member,
+                dataset.train,
+                dataset.declared_size,
+                settings.ensemble,
+                settings.compute,
+                lambda done: report(done, count, done, count),
+            )
+        return cls(prepared, settings, tuple(models))
+
+    @classmethod
+    def load(cls, kind: Kind, prepared: Prepared, settings: Settings, finished: FinishedRun) -> "EnsembleModel":
+        """Read every member back."""
+        dataset, count = prepared.dataset, settings.ensemble.members
+        home = shards(dataset.train.units, settings.ensemble)
+        share = None if dataset.declared_size is None else dataset.declared_size / count
+        members = []
+        for index in range(count):
+            shard = dataset.bare.with_shard(dataset.train.take(home == index), share)
+            members.append(kind.load(replace(prepared, dataset=shard), settings, finished.part(_name(index))))
+        return cls(prepared, settings, tuple(members))
+
+    def save(self, record: RunRecord) -> None:
+        """members/000/..., each as a run without an ensemble keeps its model."""
+        for index, member in enumerate(self.members):
+            member.save(record.part(_name(index)))
+
+    @property
+    def plan(self) -> BatchPlan:
+        """The first member's batch plan; all are alike but for what an undeclared size would make of them."""
+        plan: BatchPlan = self.members[0].plan
+        return plan
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Conditions a-g: those of each member; which member a record trains depends on its own id too."""
+        dealt = f"; members' shards by keyed hash of the unit's id, {len(self.members)} of them"
+        conditions: tuple[Condition, ...] = self.members[0].conditions
+        return tuple(replace(c, why=c.why + dealt) if c.letter == "b" else c for c in conditions)
+
+    @property
+    def metrics(self) -> dict[str, float | int | str]:
+        """The first member's, and how many there are."""
+        return {**self.members[0].metrics, "members": len(self.members)}
+
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        """[n] int64: the vote's labels, ties to the smaller class."""
+        labels = np.stack([member.predict(features) for member in self.members])
+        return certified_vote(labels, np.zeros_like(labels), self.prepared.classes).prediction
+
+    def margins(self, features: np.ndarray) -> np.ndarray:
+        """[1, n] of two classes: share of votes for class 1, less a half; else each class's share less the best other's."""
+        labels = np.stack([member.predict(features) for member in self.members])
+        shares = np.stack([(labels == c).mean(axis=0) for c in range(self.prepared.classes)])
+        if len(shares) == 2:
+            return shares[1:] - 0.5
+        return shares - np.stack([np.delete(shares, c, axis=0).max(axis=0) for c in range(len(shares))])
+
+    def certify(self, features: np.ndarray, console: Console, label: str, shown: bool = False) -> Certificates:
+        """Certify every member, then the vote."""
+        quiet, certificates = replace(console, quiet=True), []
+        with console.progress(label, "member") as report:
+            for index, member in enumerate(self.members):
+                certificates.append(member.certify(features, quiet, label, shown))
+                report(index + 1, len(self.members), index + 1, len(self.members))
+        return vote(certificates, self.prepared.classes)
+
+
+def vote(members: list[Certificates], classes: int) -> VoteCertificates:
+    """The vote's certificates from the members'."""
+    labels = np.stack([c.prediction for c in members])
+    distances = np.stack([c.stable_distance for c in members])
+    steps = np.stack([grid_index(c.ks, c.certified) for c in members])
+    by_distance, by_steps = certified_vote(labels, distances, classes), certified_vote(labels, steps, classes)
+    ks = _ks(int(by_distance.distance.max(initial=0)))
+    certified = by_distance.distance[None] >= np.array(ks)[:, None]
+    gap = vote_gap(labels)[1] if classes == 2 else np.zeros(labels.shape[1], dtype=np.int64)
+    return VoteCertificates(
+        ks,
+        members[0].relation,
+        by_distance.prediction,
+        certified,
+        by_distance.distance,
+        by_steps.distance,
+        labels,
+        distances,
+        gap,
+    )
+
+
+def _ks(longest: int) -> tuple[int, ...]:
+    """What tables list: every k up to the longest distance, or evenly spaced ones if those are too many."""
+    step = max(1, -(-longest // SHOWN))
+    return (*range(0, longest, step), max(longest, 1))
+
+
+def _fit_member(
+    kind: Kind,
+    prepared: Prepared,
+    settings: Settings,
+    records: Records,
+    declared_size: float | None,
+    compute: ComputeConfig,
+) -> Any:
+    """Train one member in a process of its own; what it sends back holds the model and no data."""
+    shard = replace(prepared, dataset=prepared.dataset.with_shard(records, declared_size))
+    model = kind.fit(shard, replace(settings, compute=compute), Console(quiet=True))
+    return replace(model, prepared=prepared, settings=settings)
+
+
+def _name(index: int) -> str:
+    return f"members/{index:03d}"

@@ -1,0 +1,107 @@
+"""What certify, predict and plan begin with: a finished training run, its model, and queries to ask it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agt_cli.certificates.box import Certificates
+from agt_cli.data.dataset import UNLABELLED, DataError, Records
+from agt_cli.errors import ConfigError
+from agt_cli.mechanisms.rigour import Counting, grid_index
+from agt_cli.models.encoder import encode_queries
+from agt_cli.report.console import Console
+from agt_cli.report.record import FinishedRun, RunRecord, open_run
+from agt_cli.tasks.ensemble import VoteCertificates
+from agt_cli.tasks.model import Model, load
+from agt_cli.tasks.prepare import Prepared, Settings, prepare, settings_of
+
+
+@dataclass(frozen=True)
+class Source:
+    """A finished training run, that run's settings with the present command's own ``compute``, and a file of queries.
+
+    Attributes:
+        inputs: the file; None: the dataset's test records.
+    """
+
+    finished: FinishedRun
+    settings: Settings
+    inputs: Path | None
+
+    @classmethod
+    def of(cls, run: str, inputs: str | None, config: Mapping[str, Any]) -> "Source":
+        """Open the run (ConfigError), before any data is read."""
+        finished = open_run(Path(run), "train")
+        settings = settings_of({**finished.config, "compute": config.get("compute")})
+        return cls(finished, settings, None if inputs is None else Path(inputs))
+
+    @property
+    def words(self) -> str:
+        """Which queries, for a stranger to read."""
+        return "test records" if self.inputs is None else f"queries of {self.inputs.name}"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The model, and the queries as it takes them."""
+
+    prepared: Prepared
+    model: Model
+    queries: Records
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """[n] the queries' true labels; None unless all are known."""
+        labels = self.queries.labels
+        return labels if bool((labels != UNLABELLED).all()) else None
+
+
+def ask(source: Source, record: RunRecord, console: Console) -> Asked:
+    """Load the data, the model and the queries, and note in the record what they are.
+
+    Raises:
+        ConfigError: the data changed since it was trained on.
+        DataError: no queries, or ones that do not fit.
+    """
+    prepared = prepare(source.settings, console)
+    _check_unchanged(source.finished, prepared)
+    model = load(prepared, source.settings, source.finished)
+    queries = _queries(source, prepared)
+    dataset = prepared.dataset
+    record.environment(data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name)
+    record.environment(trained_run=str(source.finished.folder), inputs=source.inputs and str(source.inputs))
+    return Asked(prepared, model, queries)
+
+
+def evidence_of(certificates: Certificates, counting: Counting) -> np.ndarray:
+    """[n] int64: what a mechanism sees of each query: its stable distance, or how many steps of the grid it withstands."""
+    if counting == "distance":
+        return certificates.stable_distance
+    if isinstance(certificates, VoteCertificates):
+        return certificates.steps
+    return grid_index(certificates.ks, certificates.certified)
+
+
+def _check_unchanged(finished: FinishedRun, prepared: Prepared) -> None:
+    """Certificates are about the data that was trained on, and no other."""
+    now = {"data_digest": prepared.loaded.digest, "features_digest": prepared.dataset.digest}
+    for key, what in (("data_digest", "data"), ("features_digest", "encoder's features")):
+        then = finished.environment.get(key)
+        if then != now[key]:
+            raise ConfigError(
+                f"run={finished.folder}: the {what} changed since it was trained on (digest {then} then, "
+                f"{now[key]} now): restore it, or train again"
+            )
+
+
+def _queries(source: Source, prepared: Prepared) -> Records:
+    if source.inputs is None:
+        return prepared.dataset.test
+    queries = source.settings.source.load_queries(source.inputs)
+    if not len(queries):
+        raise DataError(f"inputs={source.inputs}: holds no queries")
+    encoder = source.settings.model.encoder
+    return queries if encoder is None else encode_queries(encoder, prepared.loaded, queries)
