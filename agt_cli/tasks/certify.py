@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,16 +12,14 @@ from pydantic.dataclasses import dataclass as validated
 
 from agt_cli.certificates.box import Certificates
 from agt_cli.certificates.stability import ClosedForm
-from agt_cli.data.dataset import UNLABELLED, DataError, Dataset, Records
-from agt_cli.errors import ConfigError
-from agt_cli.models.encoder import encode_queries
+from agt_cli.data.dataset import Dataset, Records
 from agt_cli.report import figures
 from agt_cli.report.console import Console, show
-from agt_cli.report.record import FinishedRun, RunRecord, open_run
+from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import Subject, certify_report
 from agt_cli.schema import STRICT, validate
-from agt_cli.tasks.model import Model, load
-from agt_cli.tasks.prepare import Prepared, Settings, only_keys, prepare, settings_of
+from agt_cli.tasks.prepare import only_keys
+from agt_cli.tasks.queries import Asked, Source, ask
 
 HANDFUL = (0, 1, 5, 10, 20, 50, 100, 150, 200, 500, 1000)
 LEAST_STABLE = 20
@@ -39,11 +36,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Job:
-    """A valid request, the finished run it is about, and that run's settings with this command's own ``compute``."""
+    """A valid request, and what it is about."""
 
     request: Request
-    finished: FinishedRun
-    settings: Settings
+    source: Source
 
 
 def configure(config: Mapping[str, Any]) -> Job:
@@ -53,58 +49,28 @@ def configure(config: Mapping[str, Any]) -> Job:
     for key in ("run", "inputs"):
         asked[key] = None if asked[key] is None else str(asked[key])
     request = validate(Request, asked, "certify")
-    finished = open_run(Path(request.run), "train")
-    return Job(request, finished, settings_of({**finished.config, "compute": config.get("compute")}))
+    return Job(request, Source.of(request.run, request.inputs, config))
 
 
 def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     """Certify the queries and write the record."""
-    settings = job.settings
-    prepared = prepare(settings, console)
-    _check_unchanged(job.finished, prepared)
-    model = load(prepared, settings, job.finished)
-    queries = _queries(job, prepared)
-    dataset = prepared.dataset
-    record.environment(data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name)
-    record.environment(trained_run=str(job.finished.folder), inputs=job.request.inputs)
+    asked, settings, finished = ask(job.source, record, console), job.source.settings, job.source.finished
+    model, queries, labels, dataset = asked.model, asked.queries, asked.labels, asked.prepared.dataset
     started = time.perf_counter()
     certificates = model.certify(queries.features, console, "certifying")
     seconds = time.perf_counter() - started
-    labels = queries.labels if bool((queries.labels != UNLABELLED).all()) else None
     table = pd.DataFrame(certificates.table(labels))
-    conditions = model.conditions
-    labelled = labels is not None
-    subject = Subject(dataset.name, dataset.classes, _where(job), settings.relation, certificates, labelled, conditions)
+    conditions, labelled = model.conditions, labels is not None
+    where, relation = job.source.words, settings.relation
+    subject = Subject(dataset.name, dataset.classes, where, relation, certificates, labelled, conditions)
 
     least = _write_tables(record, dataset, queries, certificates, table)
     record.conditions(conditions)
     record.add_metrics(**_metrics(table, certificates), n_queries=len(queries), seconds_certifying=round(seconds, 4))
-    _draw(job, record, prepared, model, subject, table, labels, console)
-    record.write("report.md", certify_report(record, subject, table, least, job.finished).encode())
+    _draw(job, record, asked, subject, table, console)
+    record.write("report.md", certify_report(record, subject, table, least, finished).encode())
     _say(record, subject, table, console)
-    return {"metrics": record.metrics, "table": table.to_dict("records"), "trained_run": str(job.finished.folder)}
-
-
-def _check_unchanged(finished: FinishedRun, prepared: Prepared) -> None:
-    """Certificates are about the data that was trained on, and no other."""
-    now = {"data_digest": prepared.loaded.digest, "features_digest": prepared.dataset.digest}
-    for key, what in (("data_digest", "data"), ("features_digest", "encoder's features")):
-        then = finished.environment.get(key)
-        if then != now[key]:
-            raise ConfigError(
-                f"run={finished.folder}: the {what} changed between train and certify (digest {then} then, "
-                f"{now[key]} now): restore what was trained on, or train again"
-            )
-
-
-def _queries(job: Job, prepared: Prepared) -> Records:
-    if job.request.inputs is None:
-        return prepared.dataset.test
-    queries = job.settings.source.load_queries(Path(job.request.inputs))
-    if not len(queries):
-        raise DataError(f"inputs={job.request.inputs}: holds no queries")
-    encoder = job.settings.model.encoder
-    return queries if encoder is None else encode_queries(encoder, prepared.loaded, queries)
+    return {"metrics": record.metrics, "table": table.to_dict("records"), "trained_run": str(finished.folder)}
 
 
 def _write_tables(
@@ -150,30 +116,17 @@ def _handful(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["k"].isin([*HANDFUL, *ends])]
 
 
-def _draw(
-    job: Job,
-    record: RunRecord,
-    prepared: Prepared,
-    model: Model,
-    subject: Subject,
-    table: pd.DataFrame,
-    labels: np.ndarray | None,
-    console: Console,
-) -> None:
+def _draw(job: Job, record: RunRecord, asked: Asked, subject: Subject, table: pd.DataFrame, console: Console) -> None:
     figures.curve(record, subject, table)
-    figures.histogram(record, subject, labels)
-    plane, resolution = prepared.dataset.plane, job.request.map_resolution
-    if plane is None or not resolution:
+    figures.histogram(record, subject, asked.labels)
+    dataset, model, resolution = asked.prepared.dataset, asked.model, job.request.map_resolution
+    if dataset.plane is None or not resolution:
         return
-    grid = figures.Grid.around(plane.points, resolution)
-    features = plane.lift(grid.points).astype(prepared.dataset.train.features.dtype)
+    grid = figures.Grid.around(dataset.plane.points, resolution)
+    features = dataset.plane.lift(grid.points).astype(dataset.train.features.dtype)
     certificates = model.certify(features, console, "map of the plane", shown=True)
     margins = model.margins(features)
-    figures.plane_map(record, subject, grid, certificates, margins, plane.points, prepared.dataset.train.labels)
-
-
-def _where(job: Job) -> str:
-    return "test records" if job.request.inputs is None else f"queries of {Path(job.request.inputs).name}"
+    figures.plane_map(record, subject, grid, certificates, margins, dataset.plane.points, dataset.train.labels)
 
 
 def _say(record: RunRecord, subject: Subject, table: pd.DataFrame, console: Console) -> None:
