@@ -24,6 +24,7 @@ Formal guarantees
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TypeVar
 
 from scipy.special import betainc
@@ -190,9 +191,8 @@ _BY_NAME: dict[str, Callable[[Guarantee, int, float], float | None]] = {
 
 
 def _unspent(guarantee: PureDP | ApproximateDP, queries: int, delta: float) -> float:
-    """What the queries' own deltas leave of delta, rounded down."""
-    spent = queries * getattr(guarantee, "delta", 0.0) * _ULP
-    return delta - spent if spent < delta or not spent else -1.0
+    """What the queries' own deltas leave of delta: subtracted exactly, rounded down."""
+    return float(Fraction(delta) - queries * Fraction(getattr(guarantee, "delta", 0.0))) / _ULP
 
 
 def _maker(kind: type[G], delta: float, queries: int, share: float) -> Callable[[float], G]:

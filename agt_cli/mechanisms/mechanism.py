@@ -116,6 +116,8 @@ class Mechanism:
         limits = [self._thresholds(int(value)) for value in unique]
         halves = np.array([divmod(limit, 1 << 64) for limit in limits], dtype=np.uint64).reshape(-1, 2)[place]
         flipped = (draws[:, 0] < halves[:, 0]) | ((draws[:, 0] == halves[:, 0]) & (draws[:, 1] < halves[:, 1]))
+        if self.classes == 2:
+            return np.where(flipped, 1 - labels, labels)
         released = labels.copy()
         for row in np.flatnonzero(flipped):
             share = limits[place[row]] // (self.classes - 1)

@@ -69,8 +69,7 @@ def published_vote(labels: np.ndarray, distances: np.ndarray) -> Vote:
     """The vote of two classes with the distance of 001 Theorem 5.3: for ``accounting=paper`` alone.
 
     m = ceil(|n1 - n0| / 2) and the sum of the m least distances over ALL members. Not 1-Lipschitz: a member that voted
-    against joining the majority raises m and so adds a whole distance at once. (The paper's formula is lost in our copy of
-    its text; this follows its proof.)
+    against joining the majority raises m and so adds a whole distance at once. Read off the proof in appendix D.7.
     """
     labels, distances = _checked(labels, distances, 2)
     counts = _counts(labels, 2)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
+from agt_cli.errors import ConfigError
 from agt_cli.mechanisms import thresholds
 from agt_cli.mechanisms.catalogue import MECHANISMS
 from agt_cli.mechanisms.exposure import true_loss
@@ -172,7 +173,7 @@ def test_smooth_laplace_fails_where_it_is_refused() -> None:
     beta = eps / (2 * np.log(2 / delta))
     p0, p1 = (np.exp(-eps / 4 * np.exp(beta * k)) / 2 for k in (0, 1))
     assert p0 > np.exp(eps) * p1 + delta
-    with pytest.raises(Exception, match=r"eps <= 2.5 ln\(2/delta\)"):
+    with pytest.raises(ConfigError, match=r"eps <= 2.5 ln\(2/delta\)"):
         SmoothLaplace(eps=eps, delta=delta)
 
 

@@ -1,0 +1,66 @@
+"""K_q: 1-Lipschitz, and its noise exactly two-sided geometric."""
+
+import numpy as np
+import pytest
+
+from agt_cli.errors import ConfigError
+from agt_cli.mechanisms.aggregate import certified_quantile, release_quantile, two_sided_geometric
+from agt_cli.mechanisms.guarantee import PureDP
+from agt_cli.mechanisms.source import SeededSource, SystemSource
+
+
+def test_definition() -> None:
+    draw = np.random.default_rng(0)
+    for n in (1, 2, 7, 100):
+        distances = draw.integers(0, 30, n)
+        for fraction in (0.01, 0.5, 0.55, 0.9, 0.95, 1.0):
+            k = certified_quantile(distances, fraction)
+            assert (distances >= k).sum() >= fraction * n - 1e-9
+            assert (distances >= k + 1).sum() < fraction * n - 1e-9
+
+
+def test_a_fraction_is_the_decimal_it_prints_as() -> None:
+    """.55 of 100 queries is 55, though the double is a little more than .55."""
+    assert certified_quantile(np.array([5] * 55 + [0] * 45), 0.55) == 5
+    assert certified_quantile(np.array([5] * 54 + [0] * 46), 0.55) == 0
+
+
+def test_lipschitz() -> None:
+    draw = np.random.default_rng(1)
+    moved = 0
+    for _ in range(3000):
+        distances = draw.integers(0, 12, 20)
+        neighbour = np.maximum(distances + draw.integers(-1, 2, 20), 0)
+        fraction = float(draw.choice([0.1, 0.5, 0.95, 1.0]))
+        change = abs(certified_quantile(distances, fraction) - certified_quantile(neighbour, fraction))
+        assert change <= 1
+        moved += change
+    assert moved > 100
+
+
+@pytest.mark.parametrize("eps", [0.1, 1.0, 3.0])
+def test_noise(eps: float) -> None:
+    """8,000 draws: each |z| up to 5 within 5 standard errors of (1-a)/(1+a) a^|z|, and the far tail in all."""
+    n, source = 8_000, SeededSource(5)
+    draws = np.array([two_sided_geometric(eps, source) for _ in range(n)])
+    a = np.exp(-eps)
+    for z in range(-5, 6):
+        p = (1 - a) / (1 + a) * a ** abs(z)
+        assert abs((draws == z).mean() - p) < 5 * np.sqrt(p / n)
+    beyond = 2 * a**6 / (1 + a)
+    assert abs((abs(draws) > 5).mean() - beyond) < 5 * np.sqrt(beyond / n) + 1e-9
+
+
+def test_release_stays_on_the_grid() -> None:
+    source = SeededSource(0)
+    released = [release_quantile(np.array([1, 2, 3]), 0.5, 4, PureDP(0.2), source) for _ in range(200)]
+    assert set(released) == {0, 1, 2, 3, 4}
+    assert 0 <= release_quantile(np.array([1, 2, 3]), 0.5, 4, PureDP(0.2), SystemSource()) <= 4
+
+
+def test_bad_input() -> None:
+    with pytest.raises(ConfigError, match="no queries"):
+        certified_quantile(np.zeros(0, int), 0.5)
+    for fraction in (0.0, 1.5, float("nan")):
+        with pytest.raises(ConfigError, match="fraction"):
+            certified_quantile(np.ones(3, int), fraction)

@@ -1,0 +1,388 @@
+"""Release mechanisms: closed forms against known numbers, samples against closed forms, enclosures, settings, bad input."""
+
+import os
+from dataclasses import fields
+from decimal import Decimal, getcontext
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from agt_cli import usage
+from agt_cli.errors import ConfigError
+from agt_cli.mechanisms import enclosure
+from agt_cli.mechanisms.catalogue import MECHANISMS, mechanism_named
+from agt_cli.mechanisms.exposure import flip_table, gap_loss, true_loss
+from agt_cli.mechanisms.guarantee import ApproximateDP, GaussianDP, PureDP
+from agt_cli.mechanisms.mechanism import Mechanism
+from agt_cli.mechanisms.optimal import GaussianMargin, RandomizedResponse
+from agt_cli.mechanisms.published import NoisyArgmax, ProposeTestRelease, SmoothCauchy, SmoothLaplace
+from agt_cli.mechanisms.source import SeededSource, SystemSource
+from agt_cli.mechanisms.thresholds import MAX_DISTANCE, GaussianRule, RatioRule, Table, rule_of
+from agt_cli.schema import build
+
+BUDGET: dict[str, dict[str, float]] = {
+    "gaussian_margin": {"mu": 0.3},
+    "smooth_laplace": {"eps": 0.7, "delta": 0.01},
+    "propose_test_release": {"eps": 0.7, "delta": 0.01},
+}
+NAMES = sorted(MECHANISMS)
+
+
+def make(name: str, **settings: Any) -> Mechanism:
+    return MECHANISMS[name](**{**BUDGET.get(name, {"eps": 0.7}), **settings})
+
+
+def flip(mechanism: Mechanism, *distances: int) -> list[float]:
+    return mechanism.flip_probability(np.array(distances)).tolist()
+
+
+class TestClosedForms:
+    def test_method_example(self) -> None:
+        """eps = 0.1, L = 50: the right label with probability .506 from smooth_cauchy, .997 from randomized_response."""
+        assert 1 - flip(SmoothCauchy(eps=0.1), 50)[0] == pytest.approx(0.506, abs=5e-4)
+        assert 1 - flip(RandomizedResponse(eps=0.1), 50)[0] == pytest.approx(0.997, abs=5e-4)
+
+    def test_by_simulating_the_noise(self) -> None:
+        """The formulas are tails of the published noises: drawn here as their papers say, 10^6 times each."""
+        draw, n, eps, delta, L = np.random.default_rng(0), 10**6, 0.8, 0.05, 3
+
+        def laplace(scale: float) -> np.ndarray:
+            return draw.laplace(scale=scale, size=n)
+
+        coin = draw.random(n) < 0.5
+        smooth = np.exp(-eps / (2 * np.log(2 / delta)) * L)
+        threshold = np.log(1 / (2 * delta)) / eps
+        flips = {
+            "global_sensitivity": laplace(1 / eps) > 0.5,
+            "smooth_cauchy": 6 * np.exp(-eps / 6 * L) / eps * draw.standard_cauchy(n) > 0.5,
+            "smooth_laplace": laplace(2 * smooth / eps) > 0.5,
+            "propose_test_release": (L + laplace(1 / eps) <= threshold) & coin,
+            "noisy_argmax": laplace(2 / eps) > L + laplace(2 / eps),
+            "gaussian_margin": draw.normal(size=n) / 0.3 > L + 0.5,
+        }
+        for name, flipped in flips.items():
+            settings = {"mu": 0.3} if name == "gaussian_margin" else {"eps": eps}
+            settings |= {"delta": delta} if "delta" in MECHANISMS[name].__dataclass_fields__ else {}
+            p = flip(MECHANISMS[name](**settings), L)[0]
+            assert abs(flipped.mean() - p) < 5 * np.sqrt(p * (1 - p) / n), name
+
+    def test_multiclass_recursion(self) -> None:
+        """q(0) = E/(C-1+E), q(L+1) = min(E q, 1 - (1-q)/E), in rationals with E = exp(eps) to 60 digits."""
+        for classes, eps in ((2, 0.1), (3, 0.2), (10, 0.05), (1000, 0.3), (7, 3.0)):
+            with mpmath.workdps(60):
+                e = mpmath.exp(mpmath.mpf(eps))
+                q, true = e / (classes - 1 + e), []
+                for _ in range(120):
+                    true.append(float(1 - q))
+                    q = min(e * q, 1 - (1 - q) / e)
+            ours = RandomizedResponse(eps=eps, classes=classes).flip_probability(np.arange(120))
+            np.testing.assert_allclose(ours, np.maximum(true, (classes - 1) * 2.0**-128), rtol=1e-13)
+
+    def test_delta_closed_form(self) -> None:
+        """max(0, (p0 + c) exp(-eps L) - c), and p0 - delta L as eps goes to 0."""
+        eps, delta = 0.2, 0.003
+        p0, c = (1 - delta) / (1 + np.exp(eps)), delta / np.expm1(eps)
+        k = np.arange(40)
+        ours = RandomizedResponse(eps=eps, delta=delta).flip_probability(k)
+        np.testing.assert_allclose(ours, np.maximum(0, (p0 + c) * np.exp(-eps * k) - c), rtol=1e-11, atol=1e-17)
+        tiny = RandomizedResponse(eps=1e-15, delta=delta).flip_probability(k)
+        np.testing.assert_allclose(tiny, (1 - delta) / 2 - delta * k, rtol=1e-11)
+        assert ours[-1] == 0.0  # an exact zero is allowed, and is what the table does
+        assert RandomizedResponse(eps=eps, delta=delta).exact_flip(39) == 0
+
+    def test_the_tail_never_claims_certainty(self) -> None:
+        """eps L far beyond exp's range: 2^-128, not 0."""
+        for name in NAMES:
+            p = flip(make(name), 10**5, 2**31)
+            assert min(p) >= 2.0**-128
+        assert flip(RandomizedResponse(eps=100.0), 10**6) == [2.0**-128]
+        assert flip(SmoothLaplace(eps=1.0, delta=1e-5), 60_000) == [2.0**-128]
+
+    @pytest.mark.parametrize("name", NAMES)
+    @pytest.mark.parametrize("classes", [2, 5])
+    def test_agrees_with_the_table(self, name: str, classes: int) -> None:
+        if classes > 2 and not MECHANISMS[name].any_classes:
+            return
+        mechanism, k = make(name, classes=classes), np.arange(120)
+        exact = [mechanism.exact_flip(int(value)) for value in k]
+        unit = classes * 2.0**-128 * 20
+        for p, table in zip(mechanism.flip_probability(k), exact, strict=True):
+            assert abs(Fraction(p) - table) <= Fraction(1e-13) * table + Fraction(unit)
+
+    def test_expected_accuracy_is_the_mean_of_releases(self) -> None:
+        draw = np.random.default_rng(3)
+        n, mechanism = 200_000, RandomizedResponse(eps=0.2, classes=4)
+        labels, distances = draw.integers(0, 4, n), draw.integers(0, 12, n)
+        predictions = np.where(draw.random(n) < 0.8, labels, draw.integers(0, 4, n))
+        released = mechanism.release(predictions, distances, SeededSource(1))
+        expected = mechanism.expected_accuracy(predictions, distances, labels)
+        assert abs((released == labels).mean() - expected) < 5 * 0.5 / np.sqrt(n)
+        assert 0.3 < expected < 0.8
+
+
+class TestSampling:
+    @pytest.mark.parametrize("name", NAMES)
+    def test_a_million_samples(self, name: str) -> None:
+        """10^6 draws in all, over six distances: each frequency within 5 standard errors of the exact probability."""
+        mechanism, n = make(name), 166_667
+        distances = np.repeat([0, 1, 2, 5, 10, 21], n)
+        predictions = np.arange(len(distances)) % 2
+        flipped = mechanism.release(predictions, distances, SeededSource(7)) != predictions
+        for distance in np.unique(distances):
+            here = flipped[distances == distance]
+            p = float(mechanism.exact_flip(int(distance)))
+            assert abs(here.mean() - p) < 5 * np.sqrt(p * (1 - p) / n) + 1e-9, distance
+            # neither label is favoured
+            ones = here[predictions[distances == distance] == 1]
+            assert abs(ones.mean() - p) < 5 * np.sqrt(2 * p / n) + 1e-9, distance
+
+    def test_wrong_labels_are_uniform(self) -> None:
+        n, mechanism = 400_000, RandomizedResponse(eps=0.1, classes=5)
+        released = mechanism.release(np.full(n, 2), np.zeros(n, dtype=int), SeededSource(2))
+        q, r = 1 - flip(mechanism, 0)[0], flip(mechanism, 0)[0] / 4
+        counts = np.bincount(released, minlength=5) / n
+        expected = np.array([r, r, q, r, r])
+        assert (abs(counts - expected) < 5 * np.sqrt(expected / n)).all()
+
+    def test_thresholds_to_the_last_unit(self) -> None:
+        """U = threshold - 1 flips, U = threshold does not; the ranks of the wrong labels change where they should."""
+
+        class Fixed:
+            simulated = True
+
+            def __init__(self, values: list[int]) -> None:
+                self.values = values
+
+            def words(self, n: int) -> np.ndarray:
+                return np.array([divmod(value, 2**64) for value in self.values[:n]], dtype=np.uint64)
+
+            def below(self, bound: int) -> int:
+                raise NotImplementedError
+
+        for classes in (2, 3, 6):
+            mechanism = RandomizedResponse(eps=0.3, classes=classes)
+            for k in (0, 4, 250):
+                share = mechanism.exact_flip(k) * 2**128 / (classes - 1)
+                assert share.denominator == 1
+                values = [edge for j in range(classes) for edge in (int(share) * j - 1, int(share) * j)][1:]
+                expected = [1 + rank // 2 for rank in range(2 * (classes - 1))] + [0]
+                released = mechanism.release(np.zeros(len(values), int), np.full(len(values), k), Fixed(values))
+                assert released.tolist() == expected
+
+    def test_sources(self) -> None:
+        labels, k = np.zeros(64, int), np.zeros(64, int)
+        mechanism = RandomizedResponse(eps=0.1)
+        seeded = [mechanism.release(labels, k, SeededSource(seed)).tolist() for seed in (1, 1, 2)]
+        assert seeded[0] == seeded[1] != seeded[2]
+        assert SeededSource(0).simulated
+        assert not SystemSource().simulated
+        system = [mechanism.release(labels, k, SystemSource()).tolist() for _ in range(2)]
+        assert system[0] != system[1]  # equal by chance once in 2^64
+
+    @pytest.mark.parametrize("source", [SeededSource(0), SystemSource()], ids=["seeded", "system"])
+    def test_words_use_every_bit(self, source: Any) -> None:
+        words = source.words(4000)
+        assert words.shape == (4000, 2)
+        bits = np.unpackbits(words.view(np.uint8), axis=1).mean(axis=0)
+        assert (abs(bits - 0.5) < 6 * 0.5 / np.sqrt(4000)).all()
+        draws = [source.below(5) for _ in range(2000)]
+        assert (abs(np.bincount(draws, minlength=5) - 400) < 6 * 20).all()
+        assert {source.below(1) for _ in range(5)} == {0}
+
+    def test_system_source_asks_the_operating_system(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(os, "urandom", lambda n: b"\xff" * n)
+        assert (SystemSource().words(2) == 2**64 - 1).all()
+
+    def test_no_queries(self) -> None:
+        nothing = np.zeros(0, dtype=int)
+        assert RandomizedResponse(eps=1.0).release(nothing, nothing, SystemSource()).tolist() == []
+
+    def test_input_is_left_alone(self) -> None:
+        labels = np.zeros(100, int)
+        RandomizedResponse(eps=0.1).release(labels, labels, SeededSource(0))
+        assert labels.sum() == 0
+
+
+class TestTables:
+    def test_growing_does_not_change_what_is_there(self) -> None:
+        for name in NAMES:
+            early, late = make(name), make(name)
+            late.exact_flip(60)
+            assert [early.exact_flip(k) for k in range(61)] == [late.exact_flip(k) for k in range(61)]
+
+    def test_distances_are_cut_at_a_public_length(self) -> None:
+        mechanism = RandomizedResponse(eps=0.5)
+        assert mechanism.exact_flip(MAX_DISTANCE) == mechanism.exact_flip(10**9)
+        assert flip(mechanism, MAX_DISTANCE) == flip(mechanism, 2**40)
+
+    def test_a_gap_of_votes_keeps_its_parity(self) -> None:
+        mechanism = NoisyArgmax(eps=1e-6)
+        assert flip(mechanism, 10**6 + 1) == flip(mechanism, MAX_DISTANCE - 1)
+        assert flip(mechanism, 10**6) == flip(mechanism, MAX_DISTANCE)
+
+    def test_gaussian_table_is_for_two_classes(self) -> None:
+        with pytest.raises(ValueError, match="two classes"):
+            rule_of(GaussianDP(0.1), 3)
+
+    @pytest.mark.parametrize("rule", [RatioRule(0.5, 0.0, 3), RatioRule(0.5, 1e-3, 3), GaussianRule(0.5)])
+    def test_a_wish_only_raises(self, rule: Any) -> None:
+        entries = list(Table(rule, lambda distance: 2**100 if distance == 3 else 0).upto(200))
+        assert entries == sorted(entries, reverse=True)
+        assert entries[3] >= 2**100
+
+
+class TestEnclosure:
+    @pytest.mark.parametrize("x", [0.0, -1e-9, -0.1, -1 / 3, -2.7, -6.1, -9.99, -13.37, -13.5])
+    @pytest.mark.parametrize("digits", [0, 10**-17, 3 * 10**-40])
+    def test_normal(self, x: float, digits: float) -> None:
+        at = max(enclosure.DOWN.subtract(Decimal(x), Decimal(digits) / 7), enclosure.FARTHEST)  # many digits
+        bounds = enclosure.normal(at)
+        with mpmath.workdps(150):
+            true = mpmath.ncdf(mpmath.mpf(str(at)))
+            low, high, density = (mpmath.mpf(str(value)) for value in bounds)
+            assert low <= true <= high
+            assert high - low < mpmath.mpf(10) ** -60
+            assert 0 < density <= mpmath.npdf(mpmath.mpf(str(at))) * (1 + mpmath.mpf(10) ** -140)
+
+    @pytest.mark.parametrize("x", [0.0, 1e-15, 0.1, 1.0, 37.3, 100.0, -0.5, -91.125])
+    def test_exp(self, x: float) -> None:
+        with mpmath.workdps(150):
+            true = mpmath.exp(mpmath.mpf(x))
+            low = mpmath.mpf(str(enclosure.exp_lower(Decimal(x))))
+            assert true * (1 - mpmath.mpf(10) ** -98) < low < true
+
+    def test_pi(self) -> None:
+        with mpmath.workdps(150):
+            assert mpmath.mpf(str(enclosure.PI_LOW)) < mpmath.pi < mpmath.mpf(str(enclosure.PI_HIGH))
+
+    def test_does_not_depend_on_the_threads_context(self) -> None:
+        before = GaussianMargin(mu=0.1).exact_flip(40)
+        precision, getcontext().prec = getcontext().prec, 5
+        try:
+            assert GaussianMargin(mu=0.1).exact_flip(40) == before
+        finally:
+            getcontext().prec = precision
+
+    @pytest.mark.parametrize("x", ["0.1", "-14"])
+    def test_range(self, x: str) -> None:
+        with pytest.raises(ValueError, match="outside"):
+            enclosure.normal(Decimal(x))
+
+
+class TestExposure:
+    def test_loss_grows_with_the_gap(self) -> None:
+        losses = [gap_loss(1.0, gap) for gap in (1, 5, 10, 50, 100)]
+        assert losses == sorted(losses)
+        assert losses[0] <= 1.0 < losses[3]
+        assert losses[3] == pytest.approx(6.2456, abs=1e-4)
+
+    def test_worst_pair_of_a_grid(self) -> None:
+        """The published grid for IMDB: dense to 49, then steps of 10: its worst pair is a gap of 10."""
+        grid = [*range(50), *range(50, 201, 10)]
+        mechanism = SmoothCauchy(eps=1.0)
+        p = mechanism.flip_probability(np.arange(201))
+        gaps = [np.log(p[a] / p[b]) for a, b in pairwise(grid)]
+        assert true_loss(mechanism, grid) == pytest.approx(max(gaps))
+        assert true_loss(mechanism, grid) > 1.0
+
+    def test_flip_table(self) -> None:
+        rows = flip_table([SmoothCauchy(eps=0.1), RandomizedResponse(eps=0.1)], [0, 50])
+        assert [row["distance"] for row in rows] == [0, 50]
+        assert rows[1]["smooth_cauchy"] == pytest.approx(0.4939, abs=1e-4)
+        assert rows[1]["randomized_response"] == pytest.approx(0.0032, abs=1e-4)
+
+
+class TestSettings:
+    OPEN: dict[str, float] = {"eps": 0.5, "delta": 1e-5, "mu": 0.1, "classes": 2}  # noqa: RUF012
+
+    def node(self, name: str, **changed: object) -> dict[str, object]:
+        """A file's settings, those that it leaves to the command filled in."""
+        node = OmegaConf.to_container(OmegaConf.load(usage.options("mechanism")[name]))
+        assert isinstance(node, dict)
+        given = {str(key): self.OPEN[str(key)] if value in (None, "???") else value for key, value in node.items()}
+        return {**given, **changed}
+
+    def test_one_file_per_mechanism(self) -> None:
+        here = {name for name, path in usage.options("mechanism").items() if "mechanisms.weights" not in path.read_text()}
+        assert here == set(NAMES)
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_file_builds_and_shows_every_setting(self, name: str) -> None:
+        mechanism = build(self.node(name), "mechanism")
+        assert type(mechanism) is MECHANISMS[name]
+        assert set(self.node(name)) - {"_target_"} == {field.name for field in fields(mechanism)}
+        assert usage.summary(usage.options("mechanism")[name])
+        assert type(mechanism).of(mechanism.guarantee) == mechanism
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_more_classes(self, name: str) -> None:
+        mechanism = make(name)
+        if mechanism.any_classes:
+            assert mechanism.for_classes(7).classes == 7
+        else:
+            with pytest.raises(ConfigError, match=r"7 classes: use mechanism=randomized_response"):
+                mechanism.for_classes(7)
+            with pytest.raises(ConfigError, match=r"use mechanism=randomized_response"):
+                build(self.node(name, classes=3), "mechanism")
+
+    @pytest.mark.parametrize("value", [0, -1, 1e-16, 1000, float("nan"), float("inf"), "much"])
+    def test_budget_out_of_range(self, value: object) -> None:
+        for name in NAMES:
+            key = "mu" if name == "gaussian_margin" else "eps"
+            with pytest.raises(ConfigError, match=rf"mechanism\.{key}"):
+                build(self.node(name, **{key: value}), "mechanism")
+
+    @pytest.mark.parametrize("value", [-0.1, 0.5, 1.0, float("nan")])
+    def test_delta_out_of_range(self, value: float) -> None:
+        for name in ("randomized_response", "smooth_laplace", "propose_test_release"):
+            with pytest.raises(ConfigError, match=r"mechanism\.delta"):
+                build(self.node(name, delta=value), "mechanism")
+
+    def test_guarantees_of_another_kind(self) -> None:
+        with pytest.raises(ConfigError, match=r"mechanism=smooth_cauchy\.delta: unknown key"):
+            SmoothCauchy.of(ApproximateDP(0.1, 1e-5))
+        with pytest.raises(ConfigError, match=r"mechanism=gaussian_margin"):
+            GaussianMargin.of(PureDP(0.1))
+        assert RandomizedResponse.of(ApproximateDP(0.1, 1e-5)).guarantee == ApproximateDP(0.1, 1e-5)
+        assert RandomizedResponse.of(PureDP(0.1), 4) == RandomizedResponse(eps=0.1, classes=4)
+
+    def test_names(self) -> None:
+        assert mechanism_named("smooth_cauchy") is SmoothCauchy
+        with pytest.raises(ConfigError, match="did you mean 'gaussian_margin'"):
+            mechanism_named("gaussian_margn")
+
+
+class TestBadInput:
+    mechanism = RandomizedResponse(eps=0.1)
+
+    @pytest.mark.parametrize(
+        ("predictions", "distances", "match"),
+        [
+            ([0, 1], [0], "one of each per query"),
+            ([[0, 1]], [[0, 1]], "one of each per query"),
+            ([0, 2], [0, 0], r"labels 0\.\.1"),
+            ([0, -1], [0, 0], r"labels 0\.\.1"),
+            ([0.0, 1.0], [0, 0], "must be integers"),
+            ([0, 1], [0.0, 1.0], "expected integers"),
+            ([0, 1], [0, np.nan], "expected integers"),
+            ([0, 1], [0, -1], "negative"),
+        ],
+    )
+    def test_release(self, predictions: list, distances: list, match: str) -> None:
+        with pytest.raises(ConfigError, match=match):
+            self.mechanism.release(np.array(predictions), np.array(distances), SeededSource(0))
+
+    def test_flip_probability(self) -> None:
+        with pytest.raises(ConfigError, match="expected integers"):
+            self.mechanism.flip_probability(np.array([0.5]))
+        with pytest.raises(ConfigError, match="negative"):
+            ProposeTestRelease(eps=1.0, delta=0.01).exact_flip(-1)
+
+    def test_seed(self) -> None:
+        with pytest.raises(ConfigError, match="seed = -1"):
+            SeededSource(-1)

@@ -1,0 +1,139 @@
+"""The gate between certificates and mechanisms: what may be claimed, and every refusal."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from agt_cli.certificates.conditions import Condition
+from agt_cli.errors import ConfigError
+from agt_cli.mechanisms.comparisons import ExponentialMechanism
+from agt_cli.mechanisms.optimal import GaussianMargin, RandomizedResponse
+from agt_cli.mechanisms.published import GlobalSensitivity, NoisyArgmax, SmoothCauchy
+from agt_cli.mechanisms.rigour import claim, grid_index
+from agt_cli.schema import RelationConfig
+
+HELD = tuple(Condition(letter, f"name of {letter}", True, "it holds") for letter in "abcdefg")
+ADD_REMOVE = RelationConfig("add_remove")
+MECHANISM = RandomizedResponse(eps=0.1)
+
+
+def without(*letters: str) -> tuple[Condition, ...]:
+    return tuple(replace(c, held=False, why=f"why not {c.letter}") if c.letter in letters else c for c in HELD)
+
+
+def test_claims() -> None:
+    plain = claim(HELD, ADD_REMOVE, MECHANISM)
+    assert plain.proved
+    assert plain.text == "0.1-differentially private per query for add_remove neighbours (one record added or removed)"
+    units = claim(HELD, RelationConfig("add_remove", 3), GaussianMargin(mu=0.07))
+    assert units.text == (
+        "0.07-Gaussian differentially private per query for add_remove neighbours "
+        "(one unit of up to 3 records added or removed)"
+    )
+    assert "one record replaced by another" in claim(HELD, RelationConfig("substitute"), MECHANISM).text
+    both = claim(HELD, RelationConfig("paper_privacy"), MECHANISM).text
+    assert "one record removed and, at the same time, one added" in both
+
+
+@pytest.mark.parametrize("letter", "abcdefg")
+def test_rigorous_refuses_each_condition(letter: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        claim(without(letter), ADD_REMOVE, MECHANISM)
+    text = str(error.value)
+    assert f"condition {letter} (name of {letter}) does not hold: why not {letter}" in text
+    assert "accounting=paper" in text
+    assert ("counting=index" in text) == (letter == "a")
+
+
+def test_a_condition_that_nobody_assessed_does_not_hold() -> None:
+    with pytest.raises(ConfigError, match=r"condition f \(not assessed\)"):
+        claim([c for c in HELD if c.letter != "f"], ADD_REMOVE, MECHANISM)
+    with pytest.raises(ConfigError, match=r"condition a \(not assessed\)"):
+        claim([], ADD_REMOVE, MECHANISM)
+
+
+def test_index_counting_replaces_the_dense_grid_alone() -> None:
+    assert claim(without("a"), ADD_REMOVE, MECHANISM, counting="index").proved
+    with pytest.raises(ConfigError, match="condition c"):
+        claim(without("a", "c"), ADD_REMOVE, MECHANISM, counting="index")
+
+
+@pytest.mark.parametrize("relation", ["remove", "paper_unlearning"])
+@pytest.mark.parametrize("accounting", ["rigorous", "paper"])
+@pytest.mark.parametrize("mechanism", [MECHANISM, GlobalSensitivity(eps=1.0), NoisyArgmax(eps=1.0)])
+def test_one_sided_relations_never(relation: str, accounting: str, mechanism) -> None:
+    with pytest.raises(ConfigError, match=r"condition g .*unlearning"):
+        claim(HELD, RelationConfig(relation), mechanism, accounting)
+
+
+def test_paper_says_that_there_is_no_proof() -> None:
+    found = claim(without("a", "c"), ADD_REMOVE, SmoothCauchy(eps=1.0), "paper")
+    assert not found.proved
+    assert found.missing == ("a", "c")
+    assert found.text.startswith("NO PROOF OF PRIVACY: conditions a, c do not hold")
+    assert "condition b does not hold" in claim(without("b"), ADD_REMOVE, SmoothCauchy(eps=1.0), "paper").text
+
+
+def test_paper_where_everything_holds_is_proved_and_says_so() -> None:
+    found = claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper")
+    assert found.proved
+    assert "proved although accounting=paper" in found.text
+
+
+@pytest.mark.parametrize("mechanism", [GlobalSensitivity(eps=1.0), ExponentialMechanism(eps=1.0)])
+def test_noise_that_uses_no_certificate_rests_on_little(mechanism) -> None:
+    assert claim(without("a", "b", "c", "d", "f"), ADD_REMOVE, mechanism).proved
+    with pytest.raises(ConfigError, match="condition e"):
+        claim(without("e"), ADD_REMOVE, mechanism)
+
+
+def test_votes_rest_on_shards() -> None:
+    mechanism = NoisyArgmax(eps=1.0)
+    assert claim(without("a", "d", "f"), ADD_REMOVE, mechanism).proved
+    for letter in "bce":
+        with pytest.raises(ConfigError, match=f"condition {letter}"):
+            claim(without(letter), ADD_REMOVE, mechanism)
+
+
+@pytest.mark.parametrize("relation", ["substitute", "paper_privacy"])
+def test_a_replaced_record_may_change_two_members(relation: str) -> None:
+    for mechanism, voting in ((MECHANISM, "certified"), (NoisyArgmax(eps=1.0), "none")):
+        with pytest.raises(ConfigError, match="change two members"):
+            claim(HELD, RelationConfig(relation), mechanism, voting=voting)
+        assert not claim(HELD, RelationConfig(relation), mechanism, "paper", voting=voting).proved
+    assert claim(HELD, ADD_REMOVE, MECHANISM, voting="certified").proved
+
+
+def test_published_ensembles_are_no_proof() -> None:
+    with pytest.raises(ConfigError, match="not 1-Lipschitz"):
+        claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), voting="published")
+    found = claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper", voting="published")
+    assert not found.proved
+    assert "NO PROOF OF PRIVACY: the published ensemble distance" in found.text
+
+
+def nested(ks: list[int], n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Certified [K, n] of D and of a neighbour: thresholds on true distances that differ by at most 1."""
+    draw = np.random.default_rng(seed)
+    far = draw.integers(-1, 70, n)
+    near = np.maximum(far + draw.integers(-1, 2, n), -1)
+    grid = np.array(ks)[:, None]
+    return far >= grid, near >= grid
+
+
+@pytest.mark.parametrize("ks", [[0, 50], [1, 5, 10, 50], [0, 1, 2, 3], [0, 10, 20, 60], [7]])
+def test_grid_index_is_lipschitz_and_positive_only_where_the_label_stands(ks: list[int]) -> None:
+    one, other = nested(ks, 20_000, seed=1)
+    index = grid_index(ks, one)
+    assert (abs(index - grid_index(ks, other)) <= 1).all()
+    positive = [k for k in ks if k >= 1]
+    assert index.max() == len(positive)
+    assert (one[ks.index(positive[0])] == (index > 0)).all()  # some k >= 1 is certified
+
+
+def test_counting_the_zero_of_the_grid_too_would_break() -> None:
+    """With the raw number of certified values, k = 0 alone would count as 1, where a neighbour may have another label."""
+    assert grid_index([0, 50], np.array([[True], [False]])).tolist() == [0]
+    assert grid_index([5, 50], np.array([[True], [False]])).tolist() == [1]
+    assert grid_index([0, 1, 2], np.array([[False], [True], [True]])).tolist() == [0]
