@@ -75,6 +75,25 @@ COMMANDS: dict[str, Command] = {
             "agt certify run=... inputs=queries.csv",
         ),
     ),
+    "plan": Command(
+        "agt_cli.tasks.plan",
+        "plan",
+        "how accurate private answers would be, for each mechanism and budget, before anything is released",
+        (
+            "agt plan run=outputs/train/2026-01-31_12-00-00-000000",
+            "agt plan run=... eps=[0.5,1] delta=1e-6 queries=[1,100,10000]",
+        ),
+    ),
+    "predict": Command(
+        "agt_cli.tasks.predict",
+        "predict",
+        "private labels for a file of queries, each with a stated guarantee; refuses where the guarantee would not hold",
+        (
+            "agt predict run=... inputs=queries.csv mechanism.eps=0.1      pure eps = 0.1 for each query",
+            "agt predict run=... inputs=queries.csv mechanism=gaussian_margin total.eps=1 total.delta=1e-5",
+            "agt predict run=... inputs=queries.npz mechanism=release_weights total.eps=1 total.delta=1e-5",
+        ),
+    ),
     "data": Command(
         "agt_cli.tasks.data",
         "data",

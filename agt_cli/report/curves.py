@@ -34,7 +34,7 @@ class Curves:
         x, y: column names of the data; ``series`` names the curve of each row. A column ``low`` and ``high``, where there
             is one, is drawn as a band: something was sampled.
         xlabel, ylabel, title: words.
-        log: a logarithmic x axis.
+        log, ylog: logarithmic axes.
         level, level_name: a horizontal line to compare with, and what it is.
     """
 
@@ -45,6 +45,7 @@ class Curves:
     ylabel: str
     title: str
     log: bool = True
+    ylog: bool = False
     level: float | None = None
     level_name: str = "noise-free"
     panels: str | None = None
@@ -81,5 +82,7 @@ def _panel(axes: Axes, what: Curves, part: pd.DataFrame, style: dict[str, dict[s
         axes.axhline(what.level, color="black", linewidth=0.8, linestyle=(0, (1, 2)), label=what.level_name)
     if what.log:
         axes.set_xscale("log")
+    if what.ylog:
+        axes.set_yscale("log")
     axes.set(xlabel=what.xlabel, ylabel=what.ylabel)
     axes.margins(x=0.02)

@@ -31,6 +31,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from omegaconf import OmegaConf
@@ -187,6 +188,12 @@ class RunRecord:
         self.write("features.safetensors", save({name: matrix.contiguous() for name, matrix in matrices.items()}))
         self._write_json("stability.json", constants)
 
+    def released_weights(self, weight: np.ndarray, constants: Mapping[str, object]) -> None:
+        """Write weights that may be published, and the noise they carry."""
+        tensor = torch.from_numpy(np.ascontiguousarray(weight))
+        self.write("released_weights.safetensors", save({"weight": tensor}))
+        self._write_json("released_weights.json", constants)
+
 
 def exit_code(error: BaseException | None) -> int:
     """What the command ends with after ``error``."""
@@ -300,6 +307,19 @@ class FinishedRun:
             ConfigError: it is missing or cannot be read.
         """
         return _read_json(self.folder / "stability.json")
+
+    def released_weights(self) -> tuple[np.ndarray, dict[str, Any]]:
+        """The weights that a release published, and the noise they carry.
+
+        Raises:
+            ConfigError: this run released none, or a file cannot be read.
+        """
+        path = self.folder / "released_weights.safetensors"
+        try:
+            weight = load(path.read_bytes())["weight"].numpy()
+        except (OSError, SafetensorError, KeyError) as error:
+            raise ConfigError(f"{path}: cannot be read ({error}): was it a run with mechanism=release_weights?") from None
+        return weight, _read_json(self.folder / "released_weights.json")
 
     def tensors(self, name: str, like: Tensors) -> Tensors:
         """The tensors of one file.

@@ -87,10 +87,10 @@ def train_report(
         *_trained(record, dataset, certificate),
         *_counts(relation),
         "## Results",
-        _table(("metric", "value"), metrics),
-        *_conditions(conditions),
+        markdown_table(("metric", "value"), metrics),
+        *conditions_section(conditions),
         "## Setting",
-        _setting(record.config),
+        setting_section(record.config),
         "## Next",
         f"    agt certify run={record.folder}",
     ]
@@ -129,17 +129,17 @@ def certify_report(
         OWNER_ONLY,
         *_counts(subject.relation),
         "## Results",
-        _table(tuple(name.replace("_", " ") for name in table.columns), few),
+        markdown_table(tuple(name.replace("_", " ") for name in table.columns), few),
         "A query is certified at k if every dataset that k counts trains a model that gives it the same label. Its "
         "stable distance is the largest k up to which it is certified throughout. Worst-case accuracy: certified and "
         "right; best-case accuracy: all but certified and wrong. Every k: `tables/certified.csv`.",
         *_figures(record, subject),
-        *_conditions(subject.conditions),
+        *conditions_section(subject.conditions),
         "## Least stable records",
         f"{OWNER_ONLY} Every query: `certificates.parquet`.",
-        _table(tuple(least.columns), [tuple(map(str, row)) for row in least.itertuples(index=False)]),
+        markdown_table(tuple(least.columns), [tuple(map(str, row)) for row in least.itertuples(index=False)]),
         "## Setting of the training run",
-        _setting(trained.config),
+        setting_section(trained.config),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -169,15 +169,22 @@ def _figures(record: RunRecord, subject: Subject) -> list[str]:
     return ["## Figures", *(f"![{text}](figures/{name}.png)\n\n*{subject.dataset}. {text}*" for name, text in found)]
 
 
-def _conditions(conditions: Sequence[Condition]) -> list[str]:
+def conditions_section(conditions: Sequence[Condition]) -> list[str]:
+    """Whether a guarantee may rest on a run, and each condition."""
     rows = [(c.letter, c.name, "yes" if c.held else "**no**", c.why) for c in conditions]
-    return ["## Can a privacy guarantee rest on this?", guarantee(conditions), _table(("", "asks", "held", "why"), rows)]
+    return [
+        "## Can a privacy guarantee rest on this?",
+        guarantee(conditions),
+        markdown_table(("", "asks", "held", "why"), rows),
+    ]
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of markdown."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def _setting(config: Mapping[str, Any]) -> str:
+def setting_section(config: Mapping[str, Any]) -> str:
+    """A resolved configuration, as yaml."""
     return f"```yaml\n{to_yaml(config).rstrip()}\n```"

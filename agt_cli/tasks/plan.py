@@ -1,0 +1,259 @@
+"""agt plan: a finished training run -> how accurate private answers would be, for each mechanism and budget."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+from pydantic.dataclasses import dataclass as validated
+
+from agt_cli.certificates.box import Certificates
+from agt_cli.certificates.stability import logits_of, upper_lengths
+from agt_cli.data.dataset import DataError
+from agt_cli.errors import nearest
+from agt_cli.mechanisms.catalogue import MECHANISMS
+from agt_cli.mechanisms.exposure import gap_loss
+from agt_cli.mechanisms.guarantee import GaussianDP, PureDP
+from agt_cli.mechanisms.planning import Budget, Evidence, Offer, applicable, kind_of, offers, weight_offers
+from agt_cli.mechanisms.rigour import Counting
+from agt_cli.mechanisms.weights import expected_accuracy, noise_scale
+from agt_cli.report.console import Console, show
+from agt_cli.report.curves import Curves, curves
+from agt_cli.report.record import RunRecord
+from agt_cli.report.release_md import plan_report
+from agt_cli.schema import STRICT, NonNegative, Positive, validate
+from agt_cli.tasks.ensemble import VoteCertificates
+from agt_cli.tasks.linear import LinearModel
+from agt_cli.tasks.model import Model
+from agt_cli.tasks.prepare import only_keys
+from agt_cli.tasks.queries import Asked, Source, ask, evidence_of
+
+KEYS = ("run", "inputs", "eps", "delta", "queries", "mechanisms", "counting")
+EPS = np.geomspace(0.01, 10, 31)  # of one query, in the first figure (001 Fig 2's range)
+DISTANCES = (0, 1, 2, 5, 10, 20, 30, 50, 75, 100, 150, 200)
+WITHIN = 0.01  # the recommendation's idea of "as good": within a point of the best
+
+
+@validated(frozen=True, config=STRICT)
+class Request:
+    """What is asked for."""
+
+    run: str
+    eps: Annotated[tuple[Positive, ...], Field(min_length=1)]
+    queries: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
+    inputs: str | None = None
+    delta: Annotated[NonNegative, Field(lt=1)] = 1e-5
+    mechanisms: tuple[str, ...] | None = None
+    counting: Counting = "distance"
+
+    def __post_init__(self) -> None:
+        for name in self.mechanisms or ():
+            if name not in MECHANISMS:
+                raise ValueError(f"unknown mechanism '{name}'{nearest(name, MECHANISMS)}")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A valid request, and what it is about."""
+
+    request: Request
+    source: Source
+
+
+def configure(config: Mapping[str, Any]) -> Job:
+    """Validate the request and the run it names, before any data is read."""
+    only_keys(config, (*KEYS, "compute", "output_dir"))
+    asked = {key: config.get(key) for key in KEYS}
+    for key in ("run", "inputs"):
+        asked[key] = None if asked[key] is None else str(asked[key])
+    request = validate(Request, asked, "plan")
+    return Job(request, Source.of(request.run, request.inputs, config))
+
+
+def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
+    """Work the plan out and write the record."""
+    asked = ask(job.source, record, console)
+    if asked.labels is None:
+        raise DataError(f"inputs={job.request.inputs}: a plan needs queries whose labels are known")
+    certificates = asked.model.certify(asked.queries.features, console, "certifying")
+    evidence = evidence_for_plan(certificates, asked.labels, asked.prepared.classes, job.request.counting)
+    weights = weights_accuracy(asked.model, asked.queries.features, asked.labels)
+    names = job.request.mechanisms or applicable(evidence)
+    found = all_offers(evidence, names, weights, job.request)
+    table = as_table(found)
+    record.table("plan", table)
+    record.conditions(asked.model.conditions)
+    record.add_metrics(n_queries=len(asked.queries), accuracy=evidence.accuracy, mechanisms=", ".join(names))
+    captions = draw(record, asked.prepared.dataset.name, evidence, names, weights, found, job.request)
+    advice = recommend(evidence, found, job.request)
+    dataset, words = asked.prepared.dataset.name, job.source.words
+    report = plan_report(dataset, words, advice, wide(found), asked.model.conditions, captions, record)
+    record.write("report.md", report.encode())
+    _say(record, asked, evidence, found, advice, console)
+    return {"metrics": record.metrics, "recommendation": advice, "table": table.to_dict("records")}
+
+
+def evidence_for_plan(certificates: Certificates, labels: np.ndarray, classes: int, counting: Counting) -> Evidence:
+    """What mechanisms see of labelled queries."""
+    distance = evidence_of(certificates, counting)
+    if isinstance(certificates, VoteCertificates) and classes == 2:
+        return Evidence(labels, certificates.prediction, distance, classes, certificates.gap, certificates.prediction)
+    return Evidence(labels, certificates.prediction, distance, classes)
+
+
+def weights_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> Callable[[float], float] | None:
+    """mu -> the exact expected accuracy of released weights; None where weights cannot be released."""
+    if not isinstance(model, LinearModel):
+        return None
+    phi = model.phi(features)
+    logits, lengths = logits_of(model.trained.weight, phi), upper_lengths(phi)
+    moves = model.trained.loss.whole * model.trained.sensitivity.per_k
+    return lambda mu: expected_accuracy(logits, lengths, labels, noise_scale(moves, GaussianDP(mu)))
+
+
+def all_offers(
+    evidence: Evidence, names: Sequence[str], weights: Callable[[float], float] | None, request: Request
+) -> list[Offer]:
+    """Every mechanism at every total budget and number of queries."""
+    budgets = [Budget(eps, request.delta, queries) for eps in request.eps for queries in request.queries]
+    return offers(evidence, names, budgets) + (weight_offers(weights, budgets) if weights else [])
+
+
+def as_table(found: Sequence[Offer]) -> pd.DataFrame:
+    """One row for each offer."""
+    return pd.DataFrame(
+        [
+            {
+                "mechanism": offer.mechanism,
+                "total_eps": offer.budget.eps,
+                "total_delta": offer.budget.delta,
+                "queries": offer.budget.queries,
+                "each": str(offer.each),
+                "expected_accuracy": offer.accuracy,
+            }
+            for offer in found
+        ]
+    )
+
+
+def wide(found: Sequence[Offer]) -> pd.DataFrame:
+    """Accuracy with one column for each number of queries, best mechanisms first."""
+    table = as_table(found)
+    grid = table.pivot_table(index=["total_eps", "mechanism"], columns="queries", values="expected_accuracy")
+    order = grid.mean(axis=1)
+    grid = grid.loc[sorted(grid.index, key=lambda at: (at[0], -order[at]))].reset_index()
+    grid.columns = [f"{name:,} queries" if isinstance(name, int) else str(name) for name in grid.columns]
+    return grid.rename(columns={"1 queries": "1 query"})
+
+
+def draw(
+    record: RunRecord,
+    dataset: str,
+    evidence: Evidence,
+    names: Sequence[str],
+    weights: Callable[[float], float] | None,
+    found: Sequence[Offer],
+    request: Request,
+) -> dict[str, str]:
+    """Draw the figures; returns their captions by name."""
+    level = {"level": evidence.accuracy}
+    pure = [name for name in names if kind_of(MECHANISMS[name]) is PureDP]
+    rows = [
+        {"eps": eps, "series": name, "accuracy": evidence.expected(MECHANISMS[name].of(PureDP(eps), evidence.classes))}
+        for name in pure
+        for eps in EPS
+    ]
+    axis = {"ylabel": "expected accuracy", "y": "accuracy"}
+    what = Curves("accuracy_by_eps", "eps", xlabel="eps of one query (pure)", title=dataset, **axis, **level)  # type: ignore[arg-type]
+    curves(record, what, pd.DataFrame(rows))
+    captions = {"accuracy_by_eps": "Expected accuracy against the budget of one query; dotted: without noise."}
+    table = as_table(found).rename(columns={"mechanism": "series", "expected_accuracy": "accuracy"})
+    table["panel"] = [f"total eps = {eps:g}, delta = {request.delta:g}" for eps in table["total_eps"]]
+    what = Curves("accuracy_by_queries", "queries", xlabel="queries", title=dataset, panels="panel", **axis, **level)  # type: ignore[arg-type]
+    curves(record, what, table)
+    captions["accuracy_by_queries"] = "Expected accuracy against the number of queries that share a total budget."
+    flips = [
+        {"distance": int(k), "series": name, "flip": float(p)}
+        for name in pure
+        if MECHANISMS[name].needs == "distance"
+        for k, p in zip(DISTANCES, MECHANISMS[name].of(PureDP(1.0), 2).flip_probability(np.array(DISTANCES)), strict=True)
+    ]
+    if evidence.classes == 2 and flips:
+        what = Curves(
+            "flips_by_distance", "distance", "flip", "stable distance", "probability of the other label",
+            "eps = 1 per query", log=False, ylog=True,
+        )  # fmt: skip
+        curves(record, what, pd.DataFrame(flips))
+        captions["flips_by_distance"] = "Probability of releasing the other label against stable distance, at eps = 1."
+    gaps = [
+        {"gap": gap, "series": f"claimed eps = {eps:g}", "loss": gap_loss(eps, gap)}
+        for eps in (0.1, 1.0)
+        for gap in (1, 2, 5, 10, 20, 50, 100, 200)
+    ]
+    what = Curves("paper_accounting_loss", "gap", "loss", "gap of the k-grid", "true privacy loss of a query",
+                  "smooth_cauchy under accounting=paper", ylog=True)  # fmt: skip
+    curves(record, what, pd.DataFrame(gaps))
+    captions["paper_accounting_loss"] = (
+        "What smooth_cauchy truly gives away when distances are read off a grid {0, gap}, whatever it claims: why a dense "
+        "grid, or counting steps of it, is needed."
+    )
+    return captions
+
+
+def recommend(evidence: Evidence, found: Sequence[Offer], request: Request) -> str:
+    """One sentence: what to use, and what it gives."""
+    weights = [offer for offer in found if offer.mechanism == "release_weights"]
+    if weights:
+        enough = [offer for offer in weights if offer.accuracy >= evidence.accuracy - WITHIN]
+        chosen = min(enough, key=lambda o: o.budget.eps) if enough else max(weights, key=lambda o: o.accuracy)
+        rivals = [o for o in found if o.budget == chosen.budget and o.mechanism != "release_weights"]
+        best = max(rivals, key=lambda o: o.accuracy, default=None)
+        most = [o for o in found if o.budget.eps == chosen.budget.eps and o.budget.queries == max(request.queries)]
+        long = max((o.accuracy for o in most if o.mechanism != "release_weights"), default=None)
+        beside = (
+            f"; answering {max(request.queries):,} queries one by one would give {long:.3f}" if long is not None else ""
+        )
+        first = f" ({best.mechanism} would give {best.accuracy:.3f} for {best.budget.queries:,})" if best else ""
+        without = f"{evidence.accuracy:.3f} without noise"
+        return (
+            f"Release the weights once, at total eps = {chosen.budget.eps:g} and delta = {request.delta:g}: any number of "
+            f"queries at an expected accuracy of {chosen.accuracy:.3f} ({without}){first}{beside}."
+        )
+    fit = [offer for offer in found if offer.accuracy >= evidence.accuracy - WITHIN]
+    if not fit:
+        top = max(found, key=lambda o: o.accuracy, default=None)
+        if top is None:
+            return "No mechanism here can meet any of these budgets."
+        return (
+            f"None of these budgets keeps answers within a point of the noise-free {evidence.accuracy:.3f}: the best is "
+            f"{top.mechanism} at total eps = {top.budget.eps:g} over {top.budget.queries:,} queries, {top.accuracy:.3f}; "
+            "longer stable distances (more records, a smaller clip level, fewer steps) would help more than a budget."
+        )
+    chosen = min(fit, key=lambda o: (o.budget.eps, -o.budget.queries, -o.accuracy))
+    return (
+        f"Use {chosen.mechanism} ({chosen.each} per query): total eps = {chosen.budget.eps:g} answers "
+        f"{chosen.budget.queries:,} {'query' if chosen.budget.queries == 1 else 'queries'} at an expected accuracy of "
+        f"{chosen.accuracy:.3f} ({evidence.accuracy:.3f} without noise)."
+    )
+
+
+def _say(
+    record: RunRecord, asked: Asked, evidence: Evidence, found: Sequence[Offer], advice: str, console: Console
+) -> None:
+    table = wide(found)
+    console.table(
+        f"{asked.prepared.dataset.name}: expected accuracy by total budget and number of queries "
+        f"(without noise {evidence.accuracy:.3f})",
+        tuple(column.replace("_", " ") for column in table.columns),
+        [(f"{row[0]:g}", str(row[1]), *(show(value) for value in row[2:])) for row in table.itertuples(index=False)],
+    )
+    console.say(advice)
+    failed = [c.letter for c in asked.model.conditions if not c.held]
+    if failed:
+        console.say(
+            f"conditions {', '.join(failed)} do not hold for this run, so accounting=rigorous will refuse to release from "
+            "it: see report.md"
+        )
+    console.say(f"run folder: {record.folder}")

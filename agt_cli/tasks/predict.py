@@ -1,0 +1,253 @@
+"""agt predict: a finished training run and a file of queries -> labels that may be published, with their guarantee."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+from pydantic.dataclasses import dataclass as validated
+
+from agt_cli.certificates.box import Certificates
+from agt_cli.certificates.stability import predict as labels_of
+from agt_cli.errors import ConfigError
+from agt_cli.mechanisms.composition import Total, total
+from agt_cli.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt_cli.mechanisms.mechanism import Mechanism
+from agt_cli.mechanisms.planning import Budget, afford
+from agt_cli.mechanisms.rigour import Accounting, Claim, Counting, claim
+from agt_cli.mechanisms.source import SeededSource, Source, SystemSource
+from agt_cli.mechanisms.votes import published_vote
+from agt_cli.mechanisms.weights import ReleaseWeights, check_claim, release_weights, weights_budget
+from agt_cli.report.console import Console
+from agt_cli.report.record import RunRecord, open_run
+from agt_cli.report.release_md import predict_report
+from agt_cli.schema import STRICT, NonNegative, Positive, validate
+from agt_cli.tasks.ensemble import VoteCertificates
+from agt_cli.tasks.linear import LinearModel
+from agt_cli.tasks.prepare import only_keys
+from agt_cli.tasks.queries import Asked, ask, evidence_of
+from agt_cli.tasks.queries import Source as Queries
+
+KEYS = ("run", "inputs", "mechanism", "total", "accounting", "counting", "seed", "compute", "output_dir")
+SHOWN_DELTA = 1e-5  # where a total is shown for budgets given per query
+
+
+@validated(frozen=True, config=STRICT)
+class TotalConfig:
+    """The budget of the whole call.
+
+    Attributes:
+        eps, delta: over all of its queries together.
+        queries: a public cap on how many they may be; None: as many as the file holds, its length being public.
+    """
+
+    eps: Positive | None = None
+    delta: Annotated[NonNegative, Field(lt=1)] = 0.0
+    queries: Annotated[int, Field(ge=1)] | None = None
+
+
+@validated(frozen=True, config=STRICT)
+class Request:
+    """What is asked for, beside the mechanism."""
+
+    run: str
+    inputs: str | None = None
+    total: TotalConfig = Field(default_factory=TotalConfig)
+    accounting: Accounting = "rigorous"
+    counting: Counting = "distance"
+    seed: Annotated[int, Field(ge=0)] | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A valid request.
+
+    Attributes:
+        kind: the mechanism's class.
+        given: those of its settings that are not null.
+    """
+
+    request: Request
+    kind: type[Mechanism] | type[ReleaseWeights]
+    given: Mapping[str, Any]
+    queries: Queries
+
+
+@dataclass(frozen=True)
+class Released:
+    """What came out.
+
+    Attributes:
+        labels: [n] class indices.
+        each: the guarantee of one query (of the one release, for weights).
+        claim: what may be said about it.
+        totals: of all queries together, in words.
+    """
+
+    labels: np.ndarray
+    each: Guarantee
+    claim: Claim
+    totals: tuple[str, ...]
+
+
+def configure(config: Mapping[str, Any]) -> Job:
+    """Validate the request, its budget and the run it names, before any data is read."""
+    only_keys(config, KEYS)
+    asked = {key: config.get(key) for key in KEYS[:2]}
+    asked = {key: None if value is None else str(value) for key, value in asked.items()}
+    rest = {key: config.get(key) for key in ("total", "accounting", "counting", "seed")}
+    request = validate(Request, {**asked, **rest}, "predict")
+    kind, given = _mechanism(config.get("mechanism"))
+    _check_budget(request, kind, given)
+    return Job(request, kind, given, Queries.of(request.run, request.inputs, config))
+
+
+def _mechanism(node: object) -> tuple[type[Any], dict[str, Any]]:
+    """The mechanism's class, and what the configuration sets of it."""
+    if not isinstance(node, Mapping) or "_target_" not in node:
+        raise ConfigError(f"mechanism: expected a mapping with a _target_, got {node!r}")
+    module, _, name = str(node["_target_"]).rpartition(".")
+    try:
+        kind = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"mechanism._target_: cannot import '{node['_target_']}': {error}") from None
+    return kind, {key: value for key, value in node.items() if value is not None and key != "_target_"}
+
+
+def _check_budget(request: Request, kind: type[Any], given: Mapping[str, Any]) -> None:
+    """A budget must be stated once: per query in mechanism.*, or for the whole call in total.*."""
+    own = [key for key in ("eps", "mu", "delta") if given.get(key)]
+    if own and request.total.eps is not None:
+        raise ConfigError(f"total.eps and mechanism.{own[0]} both state a budget: give one of them")
+    if not own and request.total.eps is None and not given.get("weights"):
+        name = "mu" if "mu" in kind.__dataclass_fields__ else "eps"
+        raise ConfigError(
+            f"no budget: give total.eps (and total.delta) for the whole call, or mechanism.{name} for each query"
+        )
+
+
+def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
+    """Release the labels and write the record."""
+    source: Source = SystemSource() if job.request.seed is None else SeededSource(job.request.seed)
+    asked = ask(job.queries, record, console)
+    count = len(asked.queries)
+    most = job.request.total.queries
+    if most is not None and count > most:
+        raise ConfigError(f"the file holds {count} queries and total.queries is {most}: raise it, or cut the file")
+    if issubclass(job.kind, ReleaseWeights):
+        released = _release_weights(job, asked, record, source)
+    else:
+        released = _release_labels(job, job.kind, asked, source, console)
+    names = np.array(asked.prepared.dataset.classes, dtype=object)
+    labels = pd.DataFrame({"record_id": asked.queries.ids.astype(str), "label": names[released.labels]})
+    record.write("labels.csv", labels.to_csv(index=False, lineterminator="\n").encode())
+    record.conditions(asked.model.conditions)
+    proved = int(released.claim.proved and not source.simulated)
+    record.add_metrics(n_queries=count, proved=proved, **released.each.parameters)
+    dataset, words = asked.prepared.dataset.name, _words(released, source)
+    report = predict_report(dataset, job.queries.words, job.kind.name, words, record)
+    record.write("report.md", report.encode())
+    for line in words:
+        console.say(line)
+    console.say(f"labels: {record.folder / 'labels.csv'}")
+    return {"metrics": record.metrics, "claim": released.claim.text, "words": words, "labels": labels["label"].tolist()}
+
+
+def _release_labels(job: Job, kind: type[Mechanism], asked: Asked, source: Source, console: Console) -> Released:
+    classes, count = asked.prepared.classes, len(asked.queries)
+    budget = job.request.total
+    if budget.eps is None:
+        mechanism = validate(kind, {"classes": classes, **job.given}, "mechanism")
+    else:
+        queries = budget.queries or count
+        mechanism = afford(kind, Budget(budget.eps, budget.delta, queries), classes)
+    if mechanism.classes != classes:
+        raise ConfigError(f"mechanism.classes={mechanism.classes} and the model has {classes}: leave it null")
+    paper = job.request.accounting == "paper"
+    ensemble = job.queries.settings.ensemble.members > 1
+    voting: Literal["none", "certified", "published"] = "none"
+    if ensemble:
+        voting = "published" if paper and mechanism.needs == "distance" else "certified"
+    # The claim comes first: where it is refused, no distance is computed.
+    relation, counting = job.queries.settings.relation, job.request.counting
+    said = claim(asked.model.conditions, relation, mechanism, job.request.accounting, counting, voting)
+    certificates = asked.model.certify(asked.queries.features, console, "certifying")
+    prediction, evidence = _evidence(certificates, mechanism, counting, voting)
+    labels = mechanism.release(prediction, evidence, source)
+    return Released(labels, mechanism.guarantee, said, _totals(mechanism.guarantee, count, budget.delta or SHOWN_DELTA))
+
+
+def _evidence(
+    certificates: Certificates, mechanism: Mechanism, counting: Counting, voting: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """(nominal labels, what the mechanism sees of each query)."""
+    if mechanism.needs == "votes":
+        if not isinstance(certificates, VoteCertificates):
+            raise ConfigError(f"mechanism={mechanism.name} counts an ensemble's votes: train with ensemble.members=T")
+        return certificates.prediction, certificates.gap
+    if isinstance(certificates, VoteCertificates) and voting == "published":
+        vote = published_vote(certificates.members, certificates.member_distances)
+        return vote.prediction, vote.distance
+    return certificates.prediction, evidence_of(certificates, counting)
+
+
+def _release_weights(job: Job, asked: Asked, record: RunRecord, source: Source) -> Released:
+    model, relation = asked.model, job.queries.settings.relation
+    if not isinstance(model, LinearModel):
+        raise ConfigError("mechanism=release_weights is for one linear head: train with certificate=stability, members: 1")
+    check_claim(model.conditions, relation)
+    settings = validate(ReleaseWeights, job.given, "mechanism")
+    if settings.weights:
+        weight, guarantee = _earlier(Path(settings.weights), job.queries.finished.folder)
+    else:
+        budget = job.request.total
+        guarantee = GaussianDP(settings.mu) if settings.mu else weights_budget(float(budget.eps or 0), budget.delta)
+        moves = model.trained.loss.whole * model.trained.sensitivity.per_k
+        released = release_weights(model.trained.weight.numpy(), moves, guarantee, source)
+        weight, noise = released.weight, {"sigma": released.sigma, "step": released.step}
+        record.released_weights(weight, {"mu": guarantee.mu, **noise, "simulated": source.simulated})
+    labels = labels_of(model.phi(asked.queries.features).astype(np.float64) @ weight.T)
+    text = f"the released weights are {guarantee} for {relation.name} neighbours, and so is every label computed from them"
+    totals: tuple[str, ...] = (f"for any number of queries: {total(guarantee, 1, job.request.total.delta or SHOWN_DELTA)}",)
+    if settings.weights:
+        totals = (*totals, f"weights released earlier ({settings.weights}): these labels spend nothing more")
+    return Released(labels, guarantee, Claim(True, text, relation.name), totals)
+
+
+def _earlier(folder: Path, trained: Path) -> tuple[np.ndarray, GaussianDP]:
+    """Weights that an earlier call released from the same training run, and what they guarantee.
+
+    Raises:
+        ConfigError: not such a release, or one of another run, or a simulation.
+    """
+    release = open_run(folder, "predict")
+    run = release.environment.get("trained_run")
+    if run != str(trained):
+        raise ConfigError(f"mechanism.weights={folder}: released from {run}, not from {trained}")
+    weight, constants = release.released_weights()
+    if constants.get("simulated"):
+        raise ConfigError(f"mechanism.weights={folder}: a simulation (seed), which guarantees nothing")
+    return weight, GaussianDP(float(constants["mu"]))
+
+
+def _totals(guarantee: Guarantee, queries: int, delta: float) -> tuple[str, ...]:
+    """What the queries of this call cost together."""
+    found: list[Total] = []
+    if isinstance(guarantee, PureDP):
+        found.append(total(guarantee, queries, 0.0))
+    if isinstance(guarantee, ApproximateDP):
+        delta = max(delta, min(0.5, 2 * queries * guarantee.delta))
+    found.append(total(guarantee, queries, delta))
+    return tuple(f"all {queries} together: {each}" for each in found)
+
+
+def _words(released: Released, source: Source) -> list[str]:
+    """What may be said, in lines."""
+    said = [released.claim.text, *(released.totals if released.claim.proved else ())]
+    if source.simulated:
+        return ["SIMULATION: the draws come from a seed and can be predicted; this is not a private release", *said]
+    return [*said, "this call keeps no account of earlier ones about the same data: their losses add up"]
