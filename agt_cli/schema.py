@@ -132,7 +132,7 @@ class FeaturesConfig:
         count: how many random features; needed by relu and fourier alone.
         bandwidth: fourier: the length over which the kernel that these features stand for decays.
         seed: public seed of W.
-        whiten: power p of the public rows' covariance: x -> cov^(-p) x before anything else; 0: no whitening.
+        whiten: p: x -> cov^(-p/2) x before anything else, cov being public rows' covariance; 0: nothing, 1: whitening.
         public: the rows that are declared public for whitening: "test", the dataset's test records without their labels,
             or "train", training records that are marked public.
         ridge: share of the mean variance added to the covariance.

@@ -90,6 +90,9 @@ def check_claim(conditions: Sequence[Condition], relation: RelationConfig) -> No
             f"relation={relation.name}: condition g (symmetric relation) does not hold: it speaks of removals alone, and "
             "released weights must hide additions as well: train with relation=add_remove"
         )
+    missing = set("abcdefg") - {condition.letter for condition in conditions}
+    if missing:
+        raise ConfigError(f"release_weights: nobody assessed conditions {', '.join(sorted(missing))} of this run")
     for condition in conditions:
         if not condition.held:
             raise ConfigError(
@@ -177,6 +180,12 @@ class Uniform:
         self.digits = (self.digits << CHUNK) | self.source.below(1 << CHUNK)
         self.known += CHUNK
 
+    def below_half(self) -> bool:
+        """Whether this number is less than 1/2: its first digit says so."""
+        if not self.known:
+            self.refine()
+        return not self.digits >> (self.known - 1)
+
     def below(self, other: "Uniform") -> bool:
         """Whether this number is less than the other: digits are drawn until they differ."""
         while True:
@@ -187,17 +196,6 @@ class Uniform:
             if self.digits != other.digits:
                 return self.digits < other.digits
             self.refine()
-
-
-class Half:
-    """The number 1/2, where a ``Uniform`` is compared with it."""
-
-    @staticmethod
-    def exceeds(number: Uniform) -> bool:
-        """Whether the number is below 1/2: its first digit is 0."""
-        if not number.known:
-            number.refine()
-        return not number.digits >> (number.known - 1)
 
 
 def standard_normal(source: Source) -> tuple[int, int, Uniform]:
@@ -220,7 +218,7 @@ def standard_normal(source: Source) -> tuple[int, int, Uniform]:
 def _exp_minus_half(source: Source) -> bool:
     """True with probability exp(-1/2): is the run 1/2 > z_1 > z_2 > ... of uniforms of even length (von Neumann)?"""
     last = Uniform(source)
-    if not Half.exceeds(last):
+    if not last.below_half():
         return True
     length = 1
     while True:

@@ -135,8 +135,9 @@ class FeatureMap:
             ConfigError: the records' width is not the map's.
             UnsoundError: a row is not finite, or longer than 1.
         """
-        if x[0].size != self.width:
-            raise ConfigError(f"inputs: a query has {x[0].size} features and the model takes {self.width}")
+        width = int(np.prod(x.shape[1:]))
+        if width != self.width:
+            raise ConfigError(f"inputs: a query has {width} features and the model takes {self.width}")
         phi = np.empty((len(x), self.outputs), dtype=dtype)
         for start in range(0, len(x), _BLOCK):
             rows = slice(start, start + _BLOCK)
@@ -236,12 +237,12 @@ def _public_rows(config: FeaturesConfig, dataset: Dataset) -> np.ndarray:
 
 
 def _whitening(rows: np.ndarray, config: FeaturesConfig) -> np.ndarray:
-    """[width, width] integers proportional to (cov + ridge * mean variance)^-p of the rows, each of norm 1."""
+    """[width, width] integers proportional to (cov + ridge * mean variance)^(-p/2) of the rows, each of norm 1."""
     unit = _bring(rows.astype(np.float64), 0.0, 1.0)
     centred = unit - unit.mean(axis=0)
     values, vectors = np.linalg.eigh(centred.T @ centred / len(unit))
     values = np.maximum(values, 0.0) + config.ridge * max(float(values.mean()), 1e-12)
-    return _integers((vectors * values**-config.whiten) @ vectors.T)[0]
+    return _integers((vectors * values ** (-config.whiten / 2)) @ vectors.T)
 
 
 def check_dtype(config: FeaturesConfig, dtype: str) -> None:

@@ -1,0 +1,116 @@
+"""Released weights: exact Gaussian noise, the lattice, the expected accuracy, and who may not be released."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import kstest, norm
+
+from agt_cli.certificates.conditions import Condition
+from agt_cli.errors import ConfigError, UnsoundError
+from agt_cli.mechanisms.guarantee import GaussianDP
+from agt_cli.mechanisms.source import SeededSource, SystemSource
+from agt_cli.mechanisms.weights import (
+    check_claim,
+    expected_accuracy,
+    noise_scale,
+    release_weights,
+    standard_normal,
+    weights_budget,
+)
+from agt_cli.schema import RelationConfig
+
+HELD = tuple(Condition(letter, "x", True, "y") for letter in "abcdefg")
+
+
+def draws(n: int, seed: int = 0) -> np.ndarray:
+    source = SeededSource(seed)
+    values = []
+    for _ in range(n):
+        sign, k, x = standard_normal(source)
+        while x.known < 64:
+            x.refine()
+        values.append(sign * (k + math.ldexp(x.digits, -x.known)))
+    return np.array(values)
+
+
+def test_the_sampler_is_normal() -> None:
+    values = draws(6000)
+    assert kstest(values, norm.cdf).pvalue > 1e-3
+    beyond = (np.abs(values) > 2).mean()  # the rejection steps for k >= 2, which the centre hardly shows
+    assert beyond == pytest.approx(2 * norm.sf(2), abs=4 * math.sqrt(0.0455 / 6000))
+
+
+def test_released_weights_are_on_the_lattice_and_spread_as_stated() -> None:
+    theta = np.linspace(-40, 40, 3000).reshape(3, 1000)
+    released = release_weights(theta, 0.03, GaussianDP(0.5), SeededSource(1))
+    noise = released.weight - theta
+    assert released.sigma >= 0.06
+    assert released.sigma == pytest.approx(0.06)
+    assert released.step <= released.sigma * 2**-24
+    assert (np.rint(released.weight / released.step) * released.step == released.weight).all()
+    assert kstest((noise / released.sigma).ravel(), norm.cdf).pvalue > 1e-3
+    assert released.simulated
+    assert not release_weights(theta[:1, :2], 0.03, GaussianDP(0.5), SystemSource()).simulated
+
+
+def test_rounding_is_to_the_nearest_multiple() -> None:
+    """The same draws for a weight and for one that is a whole number of steps more: released as many steps apart."""
+    theta = np.array([0.1])
+    one = release_weights(theta, 1.0, GaussianDP(1.0), SeededSource(7))
+    two = release_weights(theta + 5 * one.step, 1.0, GaussianDP(1.0), SeededSource(7))
+    assert two.weight[0] - one.weight[0] == 5 * one.step
+    third = release_weights(theta + one.step / 8, 1.0, GaussianDP(1.0), SeededSource(7))
+    assert abs(third.weight[0] - one.weight[0]) <= one.step
+
+
+def test_expected_accuracy_of_two_classes_is_what_draws_give() -> None:
+    rng = np.random.default_rng(0)
+    phi, theta, labels = rng.normal(size=(200, 4)), rng.normal(size=(1, 4)), rng.integers(0, 2, 200)
+    sigma = 0.8
+    exact = expected_accuracy(phi @ theta.T, np.linalg.norm(phi, axis=1), labels, sigma)
+    noisy = theta + sigma * rng.normal(size=(4000, 1, 4))
+    drawn = (((phi @ noisy[:, 0].T) > 0) == labels[:, None]).mean()
+    assert exact == pytest.approx(drawn, abs=0.005)
+
+
+def test_expected_accuracy_of_several_classes_is_what_draws_give() -> None:
+    rng = np.random.default_rng(0)
+    phi, theta, labels = rng.normal(size=(60, 4)), rng.normal(size=(5, 4)), rng.integers(0, 5, 60)
+    exact = expected_accuracy(phi @ theta.T, np.linalg.norm(phi, axis=1), labels, 0.5)
+    noisy = theta + 0.5 * rng.normal(size=(6000, 5, 4))
+    drawn = (np.einsum("nd,tjd->tnj", phi, noisy).argmax(axis=2) == labels).mean()
+    assert exact == pytest.approx(drawn, abs=0.006)
+    nominal = ((phi @ theta.T).argmax(axis=1) == labels).mean()
+    assert expected_accuracy(phi @ theta.T, np.linalg.norm(phi, axis=1), labels, 1e-9) == pytest.approx(nominal)
+
+
+@pytest.mark.parametrize(("eps", "delta", "mu"), [(1.0, 1e-5, 0.2680), (0.1, 1e-5, 0.0324), (10.0, 1e-5, 2.0)])
+def test_the_budget_spends_what_it_is_given_and_no_more(eps: float, delta: float, mu: float) -> None:
+    budget = weights_budget(eps, delta)
+    assert budget.delta_of(eps) <= delta
+    assert GaussianDP(budget.mu * (1 + 1e-6)).delta_of(eps) > delta * (1 - 1e-6)
+    assert budget.mu == pytest.approx(mu, rel=0.1)
+
+
+@pytest.mark.parametrize("moves", [0.0, -1.0, math.nan, math.inf])
+def test_a_bound_that_is_no_positive_number_is_refused(moves: float) -> None:
+    with pytest.raises(ConfigError, match="moves"):
+        noise_scale(moves, GaussianDP(1.0))
+
+
+@pytest.mark.parametrize("weight", [math.nan, math.inf, 1e30])
+def test_weights_that_are_no_numbers_are_refused(weight: float) -> None:
+    with pytest.raises(UnsoundError):
+        release_weights(np.array([0.0, weight]), 1.0, GaussianDP(1.0), SeededSource(0))
+
+
+def test_conditions_that_do_not_hold_are_named() -> None:
+    check_claim(HELD, RelationConfig(name="add_remove"))
+    with pytest.raises(ConfigError, match="condition g"):
+        check_claim(HELD, RelationConfig(name="remove"))
+    broken = (*HELD[:4], Condition("e", "public choices", False, "settings came from the data"), *HELD[5:])
+    with pytest.raises(ConfigError, match=r"condition e \(public choices\)"):
+        check_claim(broken, RelationConfig(name="add_remove"))
+    with pytest.raises(ConfigError, match="nobody assessed"):
+        check_claim(HELD[:3], RelationConfig(name="add_remove"))
