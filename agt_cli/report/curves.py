@@ -12,16 +12,28 @@ from matplotlib.axes import Axes
 from agt_cli.report.figures import drawing
 from agt_cli.report.record import RunRecord
 
-# Dark to light, and dashes that differ: ours first and full, comparisons after.
+# Each mechanism looks the same in every figure; ours are dark and blue, those of the papers warm, comparisons grey.
+STYLES: dict[str, dict[str, Any]] = {
+    "release_weights": {"color": "black", "linestyle": "-", "marker": "P"},
+    "randomized_response": {"color": "#08306b", "linestyle": "-", "marker": "o"},
+    "gaussian_margin": {"color": "#2171b5", "linestyle": "--", "marker": "s"},
+    "smooth_cauchy": {"color": "#d94801", "linestyle": "-", "marker": "v"},
+    "smooth_laplace": {"color": "#fd8d3c", "linestyle": "--", "marker": "<"},
+    "global_sensitivity": {"color": "#8c2d04", "linestyle": "-.", "marker": "x"},
+    "noisy_argmax": {"color": "#238b45", "linestyle": "-.", "marker": "D"},
+    "propose_test_release": {"color": "#74c476", "linestyle": ":", "marker": "^"},
+    "inverse_sensitivity": {"color": "0.45", "linestyle": "--", "marker": "*"},
+    "exponential_mechanism": {"color": "0.65", "linestyle": ":", "marker": "+"},
+}
 LINES: tuple[dict[str, Any], ...] = (
     {"color": "#08306b", "linestyle": "-", "marker": "o"},
-    {"color": "#2171b5", "linestyle": "--", "marker": "s"},
-    {"color": "#41ab5d", "linestyle": "-.", "marker": "^"},
-    {"color": "#006d2c", "linestyle": ":", "marker": "D"},
     {"color": "#d94801", "linestyle": "--", "marker": "v"},
-    {"color": "#a63603", "linestyle": "-.", "marker": "x"},
-    {"color": "0.55", "linestyle": "-", "marker": "+"},
-    {"color": "0.35", "linestyle": ":", "marker": "*"},
+    {"color": "#2171b5", "linestyle": "-.", "marker": "s"},
+    {"color": "#238b45", "linestyle": ":", "marker": "D"},
+    {"color": "0.35", "linestyle": "--", "marker": "x"},
+    {"color": "#fd8d3c", "linestyle": "-", "marker": "^"},
+    {"color": "0.6", "linestyle": "-.", "marker": "+"},
+    {"color": "black", "linestyle": ":", "marker": "*"},
 )
 
 
@@ -54,7 +66,7 @@ class Curves:
 def curves(record: RunRecord, what: Curves, data: pd.DataFrame) -> None:
     """Draw ``data``'s curves, side by side in panels where ``what.panels`` names a column."""
     parts = [("", data)] if what.panels is None else list(data.groupby(what.panels, sort=False))
-    style = {name: LINES[i % len(LINES)] for i, name in enumerate(dict.fromkeys(data["series"]))}
+    style = {name: STYLES.get(name, LINES[i % len(LINES)]) for i, name in enumerate(dict.fromkeys(data["series"]))}
     with drawing(record, what.name, data, (1.4 + 3.8 * len(parts), 3.6)) as figure:
         for position, (axes, (panel, part)) in enumerate(
             zip(figure.subplots(1, len(parts), squeeze=False, sharey=True)[0], parts, strict=True)

@@ -32,7 +32,7 @@ from agt_cli.tasks.queries import Asked, Source, ask, evidence_of
 
 KEYS = ("run", "inputs", "eps", "delta", "queries", "mechanisms", "counting")
 EPS = np.geomspace(0.01, 10, 31)  # of one query, in the first figure (001 Fig 2's range)
-DISTANCES = (0, 1, 2, 5, 10, 20, 30, 50, 75, 100, 150, 200)
+DISTANCES = tuple(range(0, 101, 5))
 WITHIN = 0.01  # the recommendation's idea of "as good": within a point of the best
 
 
@@ -188,10 +188,12 @@ def draw(
         curves(record, what, pd.DataFrame(flips))
         captions["flips_by_distance"] = "Probability of releasing the other label against stable distance, at eps = 1."
     gaps = [
-        {"gap": gap, "series": f"claimed eps = {eps:g}", "loss": gap_loss(eps, gap)}
+        {"gap": gap, "series": f"true, at eps = {eps:g}", "loss": gap_loss(eps, gap)}
         for eps in (0.1, 1.0)
-        for gap in (1, 2, 5, 10, 20, 50, 100, 200)
+        for gap in (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200)
     ]
+    gaps += [{"gap": gap, "series": "what eps = 1 claims", "loss": 1.0} for gap in (1, 200)]
+    gaps += [{"gap": gap, "series": "what eps = 0.1 claims", "loss": 0.1} for gap in (1, 200)]
     what = Curves("paper_accounting_loss", "gap", "loss", "gap of the k-grid", "true privacy loss of a query",
                   "smooth_cauchy under accounting=paper", ylog=True)  # fmt: skip
     curves(record, what, pd.DataFrame(gaps))
@@ -253,7 +255,7 @@ def _say(
     failed = [c.letter for c in asked.model.conditions if not c.held]
     if failed:
         console.say(
-            f"conditions {', '.join(failed)} do not hold for this run, so accounting=rigorous will refuse to release from "
-            "it: see report.md"
+            f"{'condition' if len(failed) == 1 else 'conditions'} {', '.join(failed)} of a guarantee: not held here, so "
+            "accounting=rigorous will refuse to release from it; report.md says why"
         )
     console.say(f"run folder: {record.folder}")

@@ -1,0 +1,35 @@
+"""A command's configuration from overrides, as its own command line would give it: for what runs other commands' work."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
+
+from agt_cli import usage
+from agt_cli.errors import ConfigError
+
+
+def composed(command: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """The resolved configuration of ``command``, as plain containers.
+
+    Raises:
+        ConfigError: an override does not fit.
+    """
+    config_name = usage.COMMANDS[command].config
+    try:
+        if GlobalHydra.instance().is_initialized():
+            config = compose(config_name, list(overrides))
+        else:
+            with initialize_config_dir(str(usage.config_dir()), version_base="1.3"):
+                config = compose(config_name, list(overrides))
+    except Exception as error:
+        from agt_cli.mistakes import explain
+
+        raise explain(error, config_name, list(overrides)) or error from None
+    missing = sorted(OmegaConf.missing_keys(config))
+    if missing:
+        raise ConfigError(f"{missing[0]}: a value is required; give {missing[0]}=VALUE")
+    plain = OmegaConf.to_container(config, resolve=True)
+    return {str(key): value for key, value in plain.items()} if isinstance(plain, dict) else {}
