@@ -18,7 +18,7 @@ Formal guarantees
     quotient of two floats is never half way), and floats are no denser above N + 1. So ceil(fl(Q')) <= ceil(fl(Q)) + 1.
     Different labels i, i': M_ii' >= 0 >= M'_ii', each at most w in size, so Q, Q' <= 1 and L = L' = 0, as the mechanisms
     need.
-    A tie has M = 0 and L = 0.
+    A tie has M = 0 and L = 0. phi, n and e of a query come from the query and public constants, whatever the records are.
 """
 
 from dataclasses import dataclass
@@ -69,17 +69,17 @@ def certify_linear(
         ks: the values of k to tabulate.
 
     Raises:
-        UnsoundError: a margin is NaN or infinite.
+        UnsoundError: a logit is NaN or infinite.
     """
     logits = logits_of(weight, phi)
+    if not bool(np.isfinite(logits).all()):
+        raise UnsoundError("a query's logit is NaN or infinite: its features, or the weights, are out of range")
     prediction = predict(logits)
     margin = margins_of(logits, prediction)
     length = upper_lengths(phi)
     error = margin_rounding(loss, phi.shape[1], sensitivity.radius, length)
     step, idle = ((loss.pair * move * length * (1 + 8 * UNIT) + 2 * error) * (1 + 8 * UNIT) for move in _moves(sensitivity))
     share = margin / step
-    if not bool(np.isfinite(share).all()):
-        raise UnsoundError("a query's margin is NaN or infinite: its features are out of range")
     distance = np.minimum(np.maximum(np.ceil(share) - 1, 0), FARTHEST).astype(np.int64)
     certified = np.stack([share > k if k else margin > idle for k in ks])
     return ClosedForm(ks, relation, prediction, certified, distance)

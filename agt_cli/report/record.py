@@ -8,8 +8,8 @@
     certificates.parquet, tables/*.csv, figures/*.{pdf,png}, report.md
 
 stability.json holds what a certificate or a release of the weights needs beside them: rho (what one record moves them
-by), rounding, rho_fp (their sum), per_k (what one k of the relation moves), whole (the same for all classes together),
-and the loss's constants.
+by), rounding, rho_fp (their sum), per_k (what one k of the relation moves them by), sensitivity (the same for all classes
+together, l2), and the loss's constants.
 A folder is claimed once and never written over. Every file appears whole or not at all, so a killed run leaves nothing
 that could be mistaken for a finished one: its state stays "running".
 """

@@ -22,7 +22,7 @@ from agt_cli.training.batches import BatchPlan
 from agt_cli.training.erm import erm_sensitivity, train_erm
 from agt_cli.training.linear import Examples, LinearTrained, train_linear
 from agt_cli.training.optimizer import learning_rate
-from agt_cli.training.sensitivity import LinearLoss, Sensitivity, sgd_sensitivity
+from agt_cli.training.sensitivity import LinearLoss, Sensitivity, above, sgd_sensitivity
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,13 @@ class LinearModel:
         """What a certificate or a release of the weights needs beside the weights, as in stability.json."""
         loss, sensitivity = self.trained.loss, self.trained.sensitivity
         facts = {"certificate": self.settings.certificate.name, "relation": self.settings.relation.name}
-        derived = {"rho_fp": sensitivity.rho_fp, "per_k": sensitivity.per_k, "whole": loss.whole * sensitivity.per_k}
+        derived = {"rho_fp": sensitivity.rho_fp, "per_k": sensitivity.per_k, "sensitivity": self.moves}
         return {**facts, **asdict(loss), **asdict(sensitivity), **derived}
+
+    @property
+    def moves(self) -> float:
+        """What one k moves all the weights by together, l2: the measure of the noise that releases them."""
+        return above(self.trained.loss.whole * self.trained.sensitivity.per_k)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:

@@ -82,6 +82,11 @@ def _check_linear(settings: Settings) -> None:
             f"model.hidden={list(settings.model.hidden)}: certificate={settings.certificate.name} is proved for linear "
             "heads alone (no hidden layers): use model=linear, or certificate=box"
         )
+    if settings.compute.device != "cpu":
+        raise ConfigError(
+            f"compute.device={settings.compute.device}: certificate={settings.certificate.name} runs on the CPU, where it "
+            "takes seconds: use compute=default"
+        )
     rows_at_stake(settings.relation)
     check_optimizer(settings.training)
     if isinstance(settings.certificate, ErmConfig):

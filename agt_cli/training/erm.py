@@ -78,10 +78,7 @@ def check_erm(training: TrainingConfig) -> None:
 def gradient_rounding(
     loss: LinearLoss, width: int, training: TrainingConfig, plan: BatchPlan, radius: float, slack: float
 ) -> float:
-    """Bound on the error of the computed gradient of F where |theta| <= radius.
-
-    ``slack`` enters twice: the gradient of the true features may differ from that of the computed ones.
-    """
+    """Bound on how far the computed gradient of F is from the exact one, of the exact features, where |theta| <= radius."""
     part = above(sum_rounding(loss, width, plan.n_max, radius, slack) / plan.normalizer)
     return above(above(part + 4 * 2.0**-53 * training.weight_decay * radius) * (1 + 2.0**-20))
 

@@ -9,7 +9,7 @@ Formal guarantees
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -105,7 +105,7 @@ def train_linear(
     sensitivity = sgd_sensitivity(loss, examples.phi.shape[1], training, plan, relation, slack, average)
     theta = torch.zeros((loss.outputs, examples.phi.shape[1]), dtype=torch.float64)
     total = torch.zeros_like(theta)
-    for step, rows in enumerate(plan.batches(examples.units)):
+    for step, rows in enumerate(_batches(plan, examples.units)):
         at = Schedule.at(training, plan, step)
         theta = theta * at.keep - gradient_sum(loss, theta, examples, rows) * at.step
         if step >= plan.steps - average:
@@ -113,6 +113,15 @@ def train_linear(
         if step % _REPORT == 0 or step == plan.steps - 1:
             on_progress(Progress(step + 1, plan.steps, step + 1, plan.steps))
     return LinearTrained(total / average, loss, plan, sensitivity)
+
+
+def _batches(plan: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:
+    """The rows of each step's batch; a single batch per epoch is everyone, and is not drawn anew each time."""
+    if plan.count > 1:
+        yield from plan.batches(units)
+    else:
+        (everyone,) = replace(plan, epochs=1).batches(units)
+        yield from (everyone for _ in range(plan.epochs))
 
 
 def gradient_sum(loss: LinearLoss, theta: Tensor, examples: Examples, rows: np.ndarray) -> Tensor:

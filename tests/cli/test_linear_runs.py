@@ -1,0 +1,199 @@
+"""Linear heads from the command line: certificate=stability and erm, their records, and what they refuse."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from .conftest import Agt
+
+BASE = ("model=linear", "kgrid.max=30", "training.momentum=0", "-q", "--json")
+DIGITS = ("dataset=digits", "training=generic", "training.loss=binary_cross_entropy", "training.chosen_on=public", *BASE)
+SGD = ("certificate=stability", "training.clip=0.5", "training.epochs=60", "training.lr=5", "training.decay=0")
+ERM = ("certificate=erm", "training.clip=0.5", "training.weight_decay=0.01", "certificate.tolerance=1e-7")
+
+
+def certified(agt: Agt, run: str, *more: str) -> tuple[pd.DataFrame, Path]:
+    said = agt("certify", f"run={run}", "-q", "--json", *more)
+    assert said.code == 0, said.err
+    folder = Path(said.json["run"])
+    return pd.read_parquet(folder / "certificates.parquet"), folder
+
+
+@pytest.mark.parametrize("how", [SGD, ERM], ids=["stability", "erm"])
+def test_train_and_certify_in_closed_form(agt: Agt, how: tuple[str, ...]) -> None:
+    said = agt("train", *DIGITS, *how)
+    assert said.code == 0, said.err
+    run, metrics = Path(said.json["run"]), said.json["metrics"]
+    assert not (run / "bounds").exists()
+    assert metrics["test_accuracy"] > 0.9
+    assert metrics["conditions_held"] == 7
+    constants = json.loads((run / "stability.json").read_text())
+    assert constants["rho"] <= constants["rho_fp"] <= constants["per_k"] <= constants["sensitivity"]
+    assert metrics["moved_by_one_k"] == constants["per_k"]
+    each, folder = certified(agt, str(run))
+    assert list(each.columns) == ["record_id", "label", "prediction", "stable_distance"]
+    weight = load_file(run / "model.safetensors")["weight"]
+    assert weight.shape == (1, 65)
+    rows = pd.read_csv(folder / "tables" / "certified.csv")
+    for k in (1, 5, 30):
+        fraction = rows.loc[rows["k"] == k, "certified_fraction"].item()
+        assert fraction == pytest.approx((each["stable_distance"] >= k).mean())
+    assert 0 < rows["certified_fraction"].iloc[1] < 1 or how is ERM
+    assert "closed form" in (folder / "report.md").read_text()
+    assert "can carry a privacy guarantee" in (folder / "report.md").read_text()
+    assert "closed form" in (run / "report.md").read_text()
+
+
+def test_distances_are_the_margins_over_what_one_record_moves(agt: Agt) -> None:
+    """Recomputed here from the record's own files, in plain numpy."""
+    said = agt("train", "dataset.n_train=100", *BASE, *SGD, "training.lr=4", "training.loss=binary_cross_entropy")
+    assert said.code == 0, said.err
+    run = Path(said.json["run"])
+    points = np.random.default_rng(0).normal(size=(200, 2)) * 2
+    pd.DataFrame(points, columns=["x1", "x2"]).to_csv("queries.csv", index=False)
+    each, _ = certified(agt, str(run), "inputs=queries.csv", "map_resolution=0")
+    x = np.concatenate([points, points**2, points**3], axis=1).astype(np.float32).astype(float)
+    phi = np.concatenate([x / np.linalg.norm(x, axis=1, keepdims=True), np.full((200, 1), 0.1)], axis=1) / np.sqrt(1.01)
+    logits = phi @ load_file(run / "model.safetensors")["weight"][0]
+    rho = 60 * 4 * 0.5 / 100
+    assert json.loads((run / "stability.json").read_text())["rho"] == pytest.approx(rho)
+    expected = np.ceil(np.abs(logits) / rho) - 1
+    assert (each["stable_distance"] - expected).abs().max() <= 1
+    assert (each["stable_distance"] == expected).mean() > 0.99
+    assert (each["prediction"] == np.where(logits > 0, "right", "left")).all()
+    assert each["stable_distance"].nunique() > 2
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("training.clip=0.5", "training.loss=binary_cross_entropy"), "parameters of each class"),
+        (("training.clip=1", "training.loss=cross_entropy", "training.lr=3"), "learning rates up to 3"),
+    ],
+    ids=["one against all", "softmax"],
+)
+def test_ten_digits(agt: Agt, more: tuple[str, ...], words: str) -> None:
+    data = ("dataset=digits", "dataset.classes=null", "dataset.declared_size=1350", "training=generic")
+    said = agt("train", *data, *BASE, *SGD, *more)
+    assert said.code == 0, said.err
+    assert said.json["metrics"]["test_accuracy"] > 0.8
+    run = Path(said.json["run"])
+    assert words in (run / "report.md").read_text()
+    each, _ = certified(agt, str(run))
+    assert each["stable_distance"].max() >= 1
+
+
+def test_plane_map_and_public_features(agt: Agt) -> None:
+    features = ("certificate.features.map=fourier", "certificate.features.count=40")
+    said = agt("train", "dataset.n_train=200", *BASE, *SGD, *features, "training.clip=1", "training.lr=2")
+    assert said.code == 0, said.err
+    assert "40 random fourier features" in (Path(said.json["run"]) / "report.md").read_text()
+    _, folder = certified(agt, said.json["run"], "map_resolution=24")
+    data = pd.read_csv(folder / "figures" / "plane_map.csv")
+    assert len(data) == 24 * 24
+    assert data["certified_up_to"].max() <= 30
+    assert data["certified_up_to"].nunique() > 1
+
+
+def test_whitening_says_which_rows_were_declared_public(agt: Agt) -> None:
+    said = agt("train", *DIGITS, *SGD, "certificate.features.whiten=0.5", "certificate.features.public=test")
+    assert said.code == 0, said.err
+    conditions = json.loads((Path(said.json["run"]) / "conditions.json").read_text())
+    (e,) = (c for c in conditions if c["letter"] == "e")
+    assert "whitened by the covariance of the test records, which whoever runs this declares public" in e["why"]
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (("training.lr=9",), "training.lr: the learning rate 9 of step 0 may drive two models apart"),
+        (("training.lr=9",), "use 5."),
+        (("training.momentum=0.5",), "training.momentum=0.5"),
+        (("training.momentum=0.5",), "training.momentum=0 (the largest momentum allowed)"),
+        (("model=mlp",), "model.hidden=[128]"),
+        (("relation=paper_privacy",), "relation=paper_privacy divides by the size of the actual batch"),
+        (("training.loss=cross_entropy",), "training.clip=0.5: a clamped softmax"),
+        (("certificate.average=61",), "certificate.average=61: there are only 60 steps"),
+        (("certificate.features.whiten=0.5",), "certificate.features"),
+        (("certificate.features.map=relux",), "did you mean 'relu'"),
+        (("certificate=erm",), "training.weight_decay=0"),
+        (("certificate=erm", "training.weight_decay=0.1", "certificate.tolerance=1e-30"), "certificate.tolerance"),
+        (("certificate.name=stabilty",), "did you mean 'stability'"),
+        (("+certificate.averge=3",), "did you mean 'average'"),
+    ],
+)
+def test_what_is_not_proved_is_refused_by_key(agt: Agt, tmp_path: Path, more: tuple[str, ...], text: str) -> None:
+    said = agt("train", *DIGITS, *SGD, *more)
+    assert said.code == 2, said.err
+    assert text in said.err
+    done = [json.loads(p.read_text())["state"] for p in tmp_path.glob("outputs/train/*/status.json")]
+    assert "done" not in done
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, to be copied and spoilt."""
+    from agt_cli.cli import main
+
+    folder = tmp_path_factory.mktemp("digits") / "run"
+    assert main(["train", *DIGITS, *SGD, f"hydra.run.dir={folder}"]) == 0
+    return folder
+
+
+def spoil(run: Path, name: str) -> None:
+    if name == "rho":
+        path = run / "stability.json"
+        constants = json.loads(path.read_text())
+        path.write_text(json.dumps({**constants, "rho": constants["rho"] / 2}))
+    elif name == "momentum":
+        path = run / "config.yaml"
+        path.write_text(path.read_text().replace("momentum: 0", "momentum: 0.9"))
+    elif name == "rate":
+        path = run / "config.yaml"
+        path.write_text(path.read_text().replace("lr: 5", "lr: 50"))
+    elif name == "weight":
+        weight = load_file(run / "model.safetensors")["weight"]
+        weight[0, 0] = np.nan
+        save_file({"weight": weight}, run / "model.safetensors")
+    else:
+        (run / "stability.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "text"),
+    [
+        ("rho", 1, "stability.json: rho is"),
+        ("momentum", 2, "training.momentum=0.9"),
+        ("rate", 2, "training.lr: the learning rate 50"),
+        ("weight", 1, "weight is NaN or infinite"),
+        ("gone", 2, "stability.json"),
+    ],
+)
+def test_a_record_that_was_changed_is_refused(
+    agt: Agt, tmp_path: Path, digits: Path, name: str, code: int, text: str
+) -> None:
+    run = tmp_path / "copy"
+    shutil.copytree(digits, run)
+    spoil(run, name)
+    said = agt("certify", f"run={run}", "-q")
+    assert said.code == code
+    assert text in said.err
+
+
+def test_removals_alone_may_not_carry_privacy(agt: Agt) -> None:
+    said = agt("train", *DIGITS, *SGD, "relation=remove")
+    assert said.code == 0, said.err
+    assert "condition g does not hold" in (Path(said.json["run"]) / "report.md").read_text()
+
+
+def test_a_record_from_before_the_choice_is_one_of_boxes(agt: Agt, trained: Path) -> None:
+    config = trained / "config.yaml"
+    text = config.read_text()
+    assert "certificate:\n  name: box\n" in text
+    config.write_text(text.replace("certificate:\n  name: box\n", ""))
+    assert agt("certify", f"run={trained}", "map_resolution=0", "-q").code == 0

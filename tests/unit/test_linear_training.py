@@ -1,0 +1,219 @@
+"""Plain SGD and the minimiser for linear heads: the gradients, the constants in closed form, rounding, ties."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+
+from agt_cli.certificates.stability import certify_linear, margins_of, predict
+from agt_cli.errors import ConfigError, UnsoundError
+from agt_cli.schema import BatchConfig, RelationConfig, TrainingConfig
+from agt_cli.training.batches import BatchPlan
+from agt_cli.training.erm import erm_sensitivity, iterations, train_erm
+from agt_cli.training.linear import Examples, derivative, gradient_sum, train_linear
+from agt_cli.training.sensitivity import LinearLoss, Schedule, Sensitivity, sgd_sensitivity
+
+ADD_REMOVE = RelationConfig(name="add_remove")
+
+
+def training(**settings: object) -> TrainingConfig:
+    batch = BatchConfig(**{"count": 1, "normalizer": 50.0, "n_max": 70, **settings.pop("batch", {})})  # type: ignore[dict-item]
+    given = {"loss": "binary_cross_entropy", "epochs": 10, "lr": 3.0, "clip": 1.0, **settings}
+    return TrainingConfig(**{**given, "batch": batch})  # type: ignore[arg-type]
+
+
+def examples(n: int = 50, width: int = 5, classes: int = 2, seed: int = 0) -> Examples:
+    rng = np.random.default_rng(seed)
+    phi = rng.normal(size=(n, width))
+    phi /= np.linalg.norm(phi, axis=1, keepdims=True) * (1 + 1e-12)
+    labels = (np.abs(phi[:, 0]) * 2 * classes).astype(int) % classes
+    return Examples(phi, labels, np.array([f"u{i}" for i in range(n)]))
+
+
+def plan_of(config: TrainingConfig) -> BatchPlan:
+    return BatchPlan.of(config.batch, config.epochs, None, 50)
+
+
+@pytest.mark.parametrize(
+    ("loss", "classes"),
+    [("binary_cross_entropy", 2), ("binary_cross_entropy", 3), ("cross_entropy", 2), ("cross_entropy", 4)],
+)
+def test_unclamped_gradients_are_autograd_s(loss: str, classes: int) -> None:
+    kind, data = LinearLoss.of(training(loss=loss), classes), examples(classes=classes)
+    theta = torch.randn(
+        kind.outputs, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True
+    )
+    x, y = torch.from_numpy(data.phi), torch.from_numpy(data.labels)
+    logits = x @ theta.T
+    if loss == "cross_entropy":
+        value = torch.nn.functional.cross_entropy(logits, y, reduction="sum")
+    else:
+        target = y[:, None].double() if classes == 2 else torch.nn.functional.one_hot(y, classes).double()
+        value = torch.nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="sum")
+    value.backward()
+    computed = gradient_sum(kind, theta.detach(), data, np.arange(50))
+    assert theta.grad is not None
+    assert computed.numpy() == pytest.approx(theta.grad.numpy(), abs=1e-12)
+
+
+def test_the_derivative_is_clamped_and_its_norm_within_reach() -> None:
+    logits = torch.linspace(-40, 40, 400, dtype=torch.float64)
+    labels = torch.arange(400) % 2
+    clamped = derivative(LinearLoss.of(training(clip=0.2), 2), logits[:, None], labels)
+    assert float(clamped.abs().max()) == 0.2
+    assert len(torch.unique(clamped)) > 10
+    kind = LinearLoss.of(training(loss="cross_entropy"), 3)
+    norms = torch.linalg.vector_norm(derivative(kind, torch.randn(400, 3).double() * 30, labels), dim=1)
+    assert 1.41 < float(norms.max()) <= kind.reach
+
+
+def test_rho_is_the_formula_rounded_up() -> None:
+    config = training(epochs=3, lr=2.0, decay=0.5, weight_decay=0.1, clip=0.3, batch={"count": 2})
+    plan, kind = plan_of(config), LinearLoss.of(config, 2)
+    found = sgd_sensitivity(kind, 5, config, plan, ADD_REMOVE)
+    steps = [Schedule.at(config, plan, t) for t in range(6)]
+    parts = [
+        Fraction(at.step) * Fraction(0.3) * math.prod((Fraction(later.keep) for later in steps[t + 1 :]), start=Fraction(1))
+        for t, at in enumerate(steps)
+    ]
+    exact = sum(max(parts[t], parts[t + 1]) for t in (0, 2, 4))
+    assert exact <= Fraction(found.rho) <= exact * Fraction(1 + 1e-13)
+    assert 0 < found.rounding < 1e-9 * found.rho
+    assert found.rho_fp >= found.rho + found.rounding
+
+
+def test_rho_of_the_mean_is_the_mean_of_rho() -> None:
+    config = training(weight_decay=0.05)
+    plan, kind = plan_of(config), LinearLoss.of(config, 2)
+    each = [
+        sgd_sensitivity(kind, 5, training(weight_decay=0.05, epochs=t), plan_of(training(epochs=t)), ADD_REMOVE).rho
+        for t in (8, 9, 10)
+    ]
+    assert sgd_sensitivity(kind, 5, config, plan, ADD_REMOVE, average=3).rho == pytest.approx(np.mean(each), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "units"), [("add_remove", 3, 3), ("substitute", 2, 1), ("substitute", 6, 3), ("remove", 1, 1)]
+)
+def test_one_k_moves_every_row_of_its_units(name: str, rows: int, units: int) -> None:
+    relation = RelationConfig(name=name, unit_rows=units)  # type: ignore[arg-type]
+    config = training()
+    found = sgd_sensitivity(LinearLoss.of(config, 2), 5, config, plan_of(config), relation)
+    assert found.per_k == pytest.approx(rows * found.rho)
+
+
+@pytest.mark.parametrize(("shares", "average"), [(1, 1), (3, 1), (1, 4)])
+def test_other_orders_and_shapes_stay_within_the_stated_rounding(shares: int, average: int) -> None:
+    """The same records in another order, and one at a time: sums in another order, other last digits."""
+    config = training(epochs=60, lr=1.9, batch={"count": shares, "normalizer": 50.0 / shares, "n_max": 70})
+    data = examples(width=40)
+    base = train_linear(data, 2, None, config, ADD_REMOVE, average=average)
+    gaps = []
+    for seed in range(10):
+        order = np.random.default_rng(seed).permutation(50)
+        shuffled = Examples(data.phi[order], data.labels[order], data.units[order])
+        again = train_linear(shuffled, 2, None, config, ADD_REMOVE, average=average)
+        gaps.append(float(torch.linalg.vector_norm(again.weight - base.weight)))
+    assert 0 < max(gaps) <= base.sensitivity.rounding
+
+
+def test_the_step_limit_is_exact_and_names_what_to_do() -> None:
+    kind = LinearLoss.of(training(), 2)
+    at_limit = Schedule(1.0, 8.0 / 70)  # 8 / 70 rounds down: s h n_max <= 2
+    assert not at_limit.expands(kind, 70)
+    assert Schedule(1.0, math.nextafter(8.0 / 70, 1)).expands(kind, 70)
+    config = training(lr=6.0)
+    with pytest.raises(
+        ConfigError, match=r"training\.lr: .*n_max = 70, normalizer = 50, weight_decay = 0: use 5\.7142 at most"
+    ):
+        sgd_sensitivity(kind, 5, config, plan_of(config), ADD_REMOVE)
+    allowed = training(lr=5.7142)
+    assert sgd_sensitivity(kind, 5, allowed, plan_of(allowed), ADD_REMOVE).rho > 0
+    floor = training(lr=1.0, lr_min=6.0)
+    with pytest.raises(ConfigError, match=r"training\.lr_min"):
+        sgd_sensitivity(kind, 5, floor, plan_of(floor), ADD_REMOVE)
+
+
+def test_more_records_than_n_max_stop_the_run() -> None:
+    with pytest.raises(ConfigError, match="n_max is 70"):
+        train_linear(examples(71), 2, None, training(), ADD_REMOVE)
+    with pytest.raises(ConfigError, match="n_max is 70"):
+        train_erm(examples(71), 2, None, training(weight_decay=0.1), ADD_REMOVE, 0.0, 1e-6)
+
+
+# -- the minimiser ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("loss", "classes", "clip"), [("binary_cross_entropy", 2, 1.0), ("cross_entropy", 3, 1.0)])
+def test_the_minimiser_is_another_solver_s(loss: str, classes: int, clip: float) -> None:
+    config, data = training(loss=loss, weight_decay=0.02, clip=clip), examples(classes=classes)
+    found = train_erm(data, classes, None, config, ADD_REMOVE, 0.0, 1e-8)
+    x, y, outputs = torch.from_numpy(data.phi), torch.from_numpy(data.labels), found.loss.outputs
+
+    def value(flat: np.ndarray) -> float:
+        theta = torch.from_numpy(flat).reshape(outputs, 5)
+        logits = x @ theta.T
+        if classes == 2:
+            fit = torch.nn.functional.binary_cross_entropy_with_logits(logits[:, 0], y.double(), reduction="sum")
+        else:
+            fit = torch.nn.functional.cross_entropy(logits, y, reduction="sum")
+        return float(fit / 50 + 0.01 * (theta**2).sum())
+
+    other = minimize(value, np.zeros(outputs * 5), method="BFGS", options={"gtol": 1e-6})
+    assert found.weight.numpy().ravel() == pytest.approx(other.x, abs=1e-3)
+    gradient = gradient_sum(found.loss, found.weight, data, np.arange(50)) / 50 + 0.02 * found.weight
+    assert float(torch.linalg.vector_norm(gradient)) <= 1e-8
+
+
+def test_the_minimiser_s_constants() -> None:
+    config = training(weight_decay=0.02, clip=0.5)
+    found = erm_sensitivity(LinearLoss.of(config, 2), 5, config, plan_of(config), ADD_REMOVE, 0.0, 1e-8)
+    assert found.rho == pytest.approx(0.5 / (0.02 * 50))
+    assert found.rounding == pytest.approx(2 * 1e-8 / 0.02)
+    assert iterations(LinearLoss.of(config, 2), config, plan_of(config), 1e-8) < 500
+    several = training(weight_decay=0.02, batch={"count": 2})
+    with pytest.raises(ConfigError, match=r"training\.batch\.count=2"):
+        erm_sensitivity(LinearLoss.of(several, 2), 5, several, plan_of(several), ADD_REMOVE, 0.0, 1e-8)
+
+
+# -- distances -------------------------------------------------------------------------------------------------------------
+
+
+def known(weight: list[list[float]], queries: list[list[float]], rho: float = 0.25, loss: str = "binary_cross_entropy"):  # type: ignore[no-untyped-def]
+    kind = LinearLoss.of(training(loss=loss), 2 if len(weight) == 1 else len(weight))
+    sensitivity = Sensitivity(rho, 0.0, 10.0, None, 1)
+    theta = torch.tensor(weight, dtype=torch.float64)
+    return certify_linear(theta, kind, sensitivity, np.array(queries), "add_remove", (0, 1, 2, 3))
+
+
+def test_distances_count_how_often_rho_fits_strictly_into_the_margin() -> None:
+    found = known([[1.0, 0.0]], [[1.0, 0.0], [-0.6, 0.0], [0.8, 0.6], [0.0, 1.0], [0.1, 0.9]])
+    assert found.prediction.tolist() == [1, 0, 1, 0, 1]
+    assert found.stable_distance.tolist() == [3, 3, 3, 0, 0]  # margins over lengths 1, 1, .8, 0, .11
+    assert found.certified[:, 0].tolist() == [True, True, True, True]
+    assert found.certified[:, 3].tolist() == [False] * 4
+    assert found.certified[:, 4].tolist() == [True, False, False, False]
+
+
+def test_ties_belong_to_the_first_class_and_have_no_distance() -> None:
+    found = known([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]], 0.01, "cross_entropy")
+    assert found.prediction.tolist() == [0, 2]
+    assert found.stable_distance[0] == 0
+    assert not found.certified[:, 0].any()
+    assert found.stable_distance[1] == math.ceil(1 / (math.sqrt(2) * 0.01)) - 1
+    assert predict(np.array([[0.0], [1e-300]])).tolist() == [0, 1]
+    assert margins_of(np.array([[1.0, 3.0, 2.5]]), np.array([1])).tolist() == [0.5]
+
+
+def test_one_against_all_pays_for_both_classifiers() -> None:
+    found = known([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], [[1.0, 0.0]], 0.01)
+    assert found.stable_distance.tolist() == [49]  # (1 - 0) / (2 * .01), rounded down strictly
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_query_that_is_no_number_is_an_error(bad: float) -> None:
+    with pytest.raises(UnsoundError):
+        known([[1.0, 0.0]], [[bad, 0.0]])
