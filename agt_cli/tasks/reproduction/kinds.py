@@ -1,0 +1,65 @@
+"""What artifacts are made of: a kind takes its settings and a context, runs what it needs, draws, and returns values.
+
+A kind is one function and one line in ``KINDS``. It goes through every profile asked for, so that one figure shows both.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from agt_cli.report.record import RunRecord
+from agt_cli.tasks.reproduction.definition import Artifact, Experiment, Profile, ProfileName
+from agt_cli.tasks.reproduction.runs import Finished, Runs
+
+
+@dataclass(frozen=True)
+class Made:
+    """What came of an artifact.
+
+    Attributes:
+        values: what -> profile -> number, to stand beside published ones.
+        table: in the report, below the figure; empty: none.
+        captions: figure file name (without suffix) -> what it shows.
+        notes: sentences for the report.
+    """
+
+    values: dict[str, dict[str, float]]
+    table: pd.DataFrame = field(default_factory=pd.DataFrame)
+    captions: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a kind works with.
+
+    Attributes:
+        profiles: those asked for, by name, in order.
+    """
+
+    experiment: Experiment
+    artifact: Artifact
+    profiles: Mapping[ProfileName, Profile]
+    runs: Runs
+    record: RunRecord
+
+    def overrides(self, profile: Profile, own: Sequence[str]) -> list[str]:
+        """The overrides of a run: of every run of the experiment, of the profile, its own, and what the profile insists on."""
+        return [*self.experiment.base, *profile.overrides, *own, *profile.final]
+
+    def run(self, name: str, own: Sequence[str], what: str = "") -> Finished:
+        """A run of one profile, asked about its test records."""
+        profile = self.profiles[name]  # type: ignore[index]
+        return self.runs.finished(self.overrides(profile, own), f"{self.artifact.source}, {name}{what and ': ' + what}")
+
+
+Kind = Callable[[Context, dict[str, Any]], Made]
+KINDS: dict[str, Kind] = {}
+
+
+def kind(function: Kind) -> Kind:
+    """Enter a function in ``KINDS`` under its own name."""
+    KINDS[function.__name__] = function
+    return function
