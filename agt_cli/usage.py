@@ -31,7 +31,8 @@ class Word:
 
     Attributes:
         key: the configuration key, or the group, that the word chooses.
-        choices: the words there are; empty: the options of the configuration group ``key``.
+        choices: the words there are; empty: the options of the configuration group ``key``, or, for ``experiment``, what
+            experiments/ holds.
     """
 
     key: str
@@ -40,6 +41,8 @@ class Word:
     @property
     def known(self) -> tuple[str, ...]:
         """The words there are."""
+        if self.key == "experiment":
+            return tuple(sorted(path.stem for path in experiments_dir().glob("*.yaml")))
         return self.choices or tuple(options(self.key))
 
 
@@ -94,6 +97,18 @@ COMMANDS: dict[str, Command] = {
             "agt predict run=... inputs=queries.npz mechanism=release_weights total.eps=1 total.delta=1e-5",
         ),
     ),
+    "reproduce": Command(
+        "agt_cli.tasks.reproduce",
+        "reproduce",
+        "NAME: the papers' figures and tables on one data set, ours beside the published numbers; goes on where it stopped",
+        (
+            "agt reproduce blobs                           both profiles side by side",
+            "agt reproduce imdb data_dir=/data profile=ours",
+            "agt reproduce blobs profile=smoke             small, in a minute",
+            "agt reproduce blobs only=[001_fig2,001_fig6]",
+        ),
+        (Word("experiment"),),
+    ),
     "data": Command(
         "agt_cli.tasks.data",
         "data",
@@ -110,9 +125,19 @@ COMMANDS: dict[str, Command] = {
 @cache
 def config_dir() -> Path:
     """The configuration: inside the package if installed from a wheel, beside it in a source tree."""
+    return _folder("conf")
+
+
+@cache
+def experiments_dir() -> Path:
+    """What the papers' figures and tables need, found the same way."""
+    return _folder("experiments")
+
+
+def _folder(name: str) -> Path:
     package = Path(agt_cli.__file__).resolve().parent
-    inside = package / "_conf"
-    return inside if inside.is_dir() else package.parent / "conf"
+    inside = package / f"_{name}"
+    return inside if inside.is_dir() else package.parent / name
 
 
 def settings_from_words(name: str, rest: list[str]) -> list[str]:

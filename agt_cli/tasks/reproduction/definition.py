@@ -6,18 +6,16 @@ of that kind, and the published values to stand beside.
 """
 
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml  # type: ignore[import-untyped]
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-import agt_cli
 from agt_cli.errors import ConfigError, nearest
 from agt_cli.mechanisms.rigour import Accounting
-from agt_cli.schema import STRICT, validate
+from agt_cli.schema import STRICT, RelationName, validate
+from agt_cli.usage import experiments_dir
 
 ProfileName = Literal["paper", "ours", "smoke"]
 
@@ -27,6 +25,7 @@ class Profile:
     """How a profile makes its runs and releases its labels.
 
     Attributes:
+        privacy, unlearning: the relations; a run's ``relation=@unlearning`` is this profile's.
         overrides: of agt train's configuration, before the run's own.
         final: overrides after the run's own: what a profile insists on (smoke's small grids).
         mechanisms: released with, for pure eps; the first is the profile's own choice.
@@ -35,6 +34,8 @@ class Profile:
         vote: how an ensemble's distance is computed.
     """
 
+    privacy: RelationName = "add_remove"
+    unlearning: RelationName = "remove"
     overrides: tuple[str, ...] = ()
     final: tuple[str, ...] = ()
     mechanisms: tuple[str, ...] = ("randomized_response",)
@@ -100,14 +101,6 @@ class Experiment:
     artifacts: Annotated[tuple[Artifact, ...], Field(min_length=1)]
     profiles: dict[ProfileName, Profile]
     base: tuple[str, ...] = ()
-
-
-@cache
-def experiments_dir() -> Path:
-    """The definitions: inside the package if installed from a wheel, beside it in a source tree."""
-    package = Path(agt_cli.__file__).resolve().parent
-    inside = package / "_experiments"
-    return inside if inside.is_dir() else package.parent / "experiments"
 
 
 def experiment_names() -> tuple[str, ...]:

@@ -46,8 +46,11 @@ class Context:
     record: RunRecord
 
     def overrides(self, profile: Profile, own: Sequence[str]) -> list[str]:
-        """The overrides of a run: of every run of the experiment, of the profile, its own, and what the profile insists on."""
-        return [*self.experiment.base, *profile.overrides, *own, *profile.final]
+        """Overrides of a run: the experiment's, the profile's, its own, and what the profile insists on."""
+        relations = {"@privacy": profile.privacy, "@unlearning": profile.unlearning}
+        named = [f"relation={relations[word[9:]]}" if word[9:] in relations else word for word in own]
+        overrides = [*self.experiment.base, f"relation={profile.privacy}", *profile.overrides, *named, *profile.final]
+        return list({word.split("=")[0]: word for word in overrides}.values())  # of two that set one key, the later
 
     def run(self, name: str, own: Sequence[str], what: str = "") -> Finished:
         """A run of one profile, asked about its test records."""

@@ -1,8 +1,8 @@
 """The runs that artifacts need: trained and certified once, kept by signature, found again by whoever asks.
 
-A signature is a hash of everything a certificate depends on: the configuration without what only affects speed or paths, the
-data's digest, and the code of the rooms that compute. A run is kept when it is finished, whole or not at all, so a killed
-reproduction goes on where it stopped.
+A signature is a hash of everything a certificate depends on: the configuration without what only affects speed or paths,
+the data's digest, and the code of the rooms that compute. A run is kept when it is finished, whole or not at all, so a
+killed reproduction goes on where it stopped.
 """
 
 import json
@@ -129,7 +129,11 @@ class Runs:
         trained = time.perf_counter()
         features = prepared.dataset.test.features if queries is None else queries(prepared)
         frame, ks = _ask(model, features, prepared, None if queries else prepared.dataset.test.labels, self.console)
-        facts = {**model.metrics, "seconds_training": trained - started, "seconds_certifying": time.perf_counter() - trained}
+        facts = {
+            **model.metrics,
+            "seconds_training": trained - started,
+            "seconds_certifying": time.perf_counter() - trained,
+        }
         classes = prepared.dataset.classes
         done = Finished(frame, facts, classes, model.conditions, ks, settings.relation.name)
         _write(place, done, config)

@@ -1,0 +1,122 @@
+"""agt reproduce NAME: the papers' figures and tables on one data set, ours beside the published numbers."""
+
+import resource
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+from pydantic.dataclasses import dataclass as validated
+
+from agt_cli.errors import ConfigError
+from agt_cli.report.console import Console, show
+from agt_cli.report.record import RunRecord
+from agt_cli.report.reproduction_md import Section, reproduction_report
+from agt_cli.schema import STRICT, validate
+from agt_cli.tasks.prepare import only_keys
+from agt_cli.tasks.reproduction import budgets, maps  # noqa: F401  (each enters its kinds)
+from agt_cli.tasks.reproduction.definition import Experiment, Profile, ProfileName, load_experiment, settings_for
+from agt_cli.tasks.reproduction.kinds import KINDS, Context, Made
+from agt_cli.tasks.reproduction.runs import Runs
+
+KEYS = ("experiment", "profile", "only", "overrides", "runs_dir")
+BOTH: tuple[ProfileName, ...] = ("paper", "ours")
+
+
+@validated(frozen=True, config=STRICT)
+class Request:
+    """What is asked for.
+
+    Attributes:
+        experiment: its name.
+        profile: paper, ours, both side by side, or smoke.
+        only: ids of artifacts; None: all.
+        overrides: of agt train's configuration, for every run (where data lies, how to compute).
+        runs_dir: where finished runs are kept and found again.
+    """
+
+    experiment: str
+    profile: Literal["both", "paper", "ours", "smoke"] = "both"
+    only: tuple[str, ...] | None = None
+    overrides: tuple[str, ...] = ()
+    runs_dir: str = "outputs/reproduce/runs"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A valid request."""
+
+    request: Request
+    experiment: Experiment
+    profiles: Mapping[ProfileName, Profile]
+    common: tuple[str, ...]
+
+
+def configure(config: Mapping[str, Any]) -> Job:
+    """Validate the request, before any data is read."""
+    only_keys(config, (*KEYS, "compute", "output_dir", "data_dir"))
+    request = validate(Request, {key: config.get(key) for key in KEYS}, "reproduce")
+    experiment = load_experiment(request.experiment)
+    names = BOTH if request.profile == "both" else (request.profile,)
+    profiles = {name: experiment.profiles[name] for name in names}
+    ids = [artifact.id for artifact in experiment.artifacts]
+    for name in request.only or ():
+        if name not in ids:
+            raise ConfigError(f"only: no artifact {name!r} in {request.experiment}; there are {', '.join(ids)}")
+    for artifact in experiment.artifacts:
+        if artifact.kind not in KINDS:
+            raise ConfigError(f"experiments/{request.experiment}.yaml: {artifact.id}: unknown kind {artifact.kind!r}")
+    compute = config.get("compute") or {}
+    common = [f"data_dir={config.get('data_dir')}", *(f"compute.{k}={v}" for k, v in compute.items() if v is not None)]
+    return Job(request, experiment, profiles, (*common, *request.overrides))
+
+
+def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
+    """Make every artifact and write the report."""
+    runs, sections = Runs(Path(job.request.runs_dir), job.common, console), []
+    for artifact in job.experiment.artifacts:
+        settings = settings_for(artifact, job.profiles)
+        if settings is None or (job.request.only and artifact.id not in job.request.only):
+            continue
+        console.note(f"-- {artifact.source}: {artifact.title}")
+        context = Context(job.experiment, artifact, job.profiles, runs, record)
+        started = time.perf_counter()
+        made = KINDS[artifact.kind](context, settings)
+        seconds = time.perf_counter() - started
+        if not made.table.empty:
+            record.table(artifact.id, made.table)
+        compared = _compared(artifact.published, made, list(job.profiles))
+        if not compared.empty:
+            record.table(f"{artifact.id}_published", compared)
+        sections.append(Section(artifact.id, artifact.source, artifact.title, made.table, compared, made.captions,
+                                (*artifact.notes, *made.notes), seconds))  # fmt: skip
+        _say(sections[-1], console)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    record.add_metrics(artifacts=len(sections), peak_memory_gib=round(peak, 3))
+    report = reproduction_report(job.experiment.title, job.experiment.data, list(job.profiles), sections, peak, record)
+    record.write("report.md", report.encode())
+    console.say(f"report: {record.folder / 'report.md'}")
+    return {"metrics": record.metrics, "experiment": job.request.experiment, "artifacts": [s.id for s in sections]}
+
+
+def _compared(published: Any, made: Made, profiles: list[ProfileName]) -> pd.DataFrame:
+    """One row for each published number: theirs, each profile's, and the difference explained."""
+    rows = []
+    for entry in published:
+        ours = made.values.get(entry.what, {})
+        row = {"what": entry.what, "published": entry.value, **{name: ours.get(name, float("nan")) for name in profiles}}
+        rows.append({**row, "difference": entry.note or "unexplained"})
+    return pd.DataFrame(rows)
+
+
+def _say(section: Section, console: Console) -> None:
+    table = section.compared if not section.compared.empty else section.table
+    if table.empty:
+        return
+    console.table(
+        f"{section.source}: {section.title}",
+        tuple(str(column) for column in table.columns),
+        [tuple(show(v) if isinstance(v, float) else str(v) for v in row) for row in table.itertuples(index=False)],
+    )
