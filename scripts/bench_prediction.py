@@ -25,7 +25,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from agt_cli.mechanisms.catalogue import MECHANISMS
@@ -134,16 +133,15 @@ def bench_dpsgd() -> list[Row]:
         for features in dict.fromkeys(("imdb_linear", name)):
             prepared, model, _ = linear(features)
             train, test = prepared.dataset.train, prepared.dataset.test
-            phi, queries = (torch.from_numpy(model.phi(part.features)) for part in (train, test))
+            phi, queries = (model.phi(part.features).astype(np.float32) for part in (train, test))
             accuracies = []
             for seed in range(3):
-                head = nn.Sequential(nn.Linear(phi.shape[1], 1, bias=False, dtype=phi.dtype))
+                head = nn.Sequential(nn.Linear(phi.shape[1], 1, bias=False))
                 nn.init.zeros_(head[0].weight)
                 config = DpSgdConfig(epsilon=eps, delta=DELTA, batch=4000, epochs=epochs, lr=lr, clip=clip, seed=seed)
-                labels = torch.from_numpy(train.labels)
-                weights = train_dpsgd(head, 2, phi, labels, "binary_cross_entropy", 45_000, config).weights
-                logits = queries @ next(iter(weights.values())).to(queries.dtype).T
-                accuracies.append(float(((logits[:, 0] > 0).numpy() == test.labels).mean()))
+                weights = train_dpsgd(head, 2, phi, train.labels, "binary_cross_entropy", 45_000, config).weights
+                logits = queries @ next(iter(weights.values())).numpy().T
+                accuracies.append(float(((logits[:, 0] > 0) == test.labels).mean()))
             value = float(np.mean(accuracies))
             found.append(
                 row("dpsgd", f"DP-SGD, total eps = {eps:g}, features of {features}", value, f"ours ({name}): {ours:.4f}",
