@@ -81,6 +81,7 @@ def train(
     compute: ComputeConfig,
     on_progress: Callable[[Progress], None] = lambda progress: None,
     noise: Noise | None = None,
+    on_epoch: Callable[[int, Trained], None] | None = None,
 ) -> Trained:
     """Train ``head`` on ``records``, with bounds for every k.
 
@@ -94,6 +95,8 @@ def train(
         noise: DP-SGD's noise (000 Algorithm 1): step -> name -> what is added to that step's direction. One draw moves the
             nominal parameters and both ends of every box alike, by one rounded and hence monotone addition: given the
             draw, the box holds. What the noise itself guarantees is another matter (baselines/noise.py).
+        on_epoch: called with 0 and the initial state, then after each epoch with how many are done and the state reached:
+            what a run that had stopped there would return.
 
     Returns:
         Nominal parameters and boxes, on the CPU.
@@ -104,8 +107,12 @@ def train(
     """
     run = Run(head, classes, records, declared_size, training, relation, ks, compute, on_progress, noise)
     with torch.no_grad():
-        for step, rows in enumerate(run.plan.batches(records.units)):
-            run.step(step, rows)
+        if on_epoch:
+            on_epoch(0, run.result(copy=True))
+        for step, rows in enumerate(run.plan.batches(records.units), start=1):
+            run.step(step - 1, rows)
+            if on_epoch and step % run.plan.count == 0:
+                on_epoch(step // run.plan.count, run.result(copy=True))
     return run.result()
 
 
@@ -336,10 +343,11 @@ class Run:
     def _zeros(self, name: str, ks: int) -> Tensor:
         return torch.zeros((ks, *self.point[name].shape), dtype=torch.int64, device=self.device)
 
-    def result(self) -> Trained:
-        """The finished run's parameters and boxes, on the CPU."""
+    def result(self, copy: bool = False) -> Trained:
+        """The parameters and boxes reached, on the CPU; as a copy, where the run goes on (it steps in place)."""
         nominal, lower, upper = (
-            {n: t.cpu().contiguous() for n, t in tensors.items()} for tensors in (self.point, self.lower, self.upper)
+            {n: (t.clone() if copy else t).cpu().contiguous() for n, t in tensors.items()}
+            for tensors in (self.point, self.lower, self.upper)
         )
         return Trained(self.ks, nominal, lower, upper, self.plan)
 
