@@ -24,7 +24,9 @@ STYLES: dict[str, dict[str, Any]] = {
     "propose_test_release": {"color": "#74c476", "linestyle": ":", "marker": "^"},
     "inverse_sensitivity": {"color": "0.45", "linestyle": "--", "marker": "*"},
     "exponential_mechanism": {"color": "0.65", "linestyle": ":", "marker": "+"},
+    "DP-SGD": {"color": "#6a51a3", "linestyle": "-", "marker": "h"},
 }
+DASHES = ("-", "--", ":", "-.")
 LINES: tuple[dict[str, Any], ...] = (
     {"color": "#08306b", "linestyle": "-", "marker": "o"},
     {"color": "#d94801", "linestyle": "--", "marker": "v"},
@@ -66,7 +68,7 @@ class Curves:
 def curves(record: RunRecord, what: Curves, data: pd.DataFrame) -> None:
     """Draw ``data``'s curves, side by side in panels where ``what.panels`` names a column."""
     parts = [("", data)] if what.panels is None else list(data.groupby(what.panels, sort=False))
-    style = {name: STYLES.get(name, LINES[i % len(LINES)]) for i, name in enumerate(dict.fromkeys(data["series"]))}
+    style = _styles([str(name) for name in dict.fromkeys(data["series"])])
     with drawing(record, what.name, data, (1.4 + 3.8 * len(parts), 3.6)) as figure:
         for position, (axes, (panel, part)) in enumerate(
             zip(figure.subplots(1, len(parts), squeeze=False, sharey=True)[0], parts, strict=True)
@@ -79,6 +81,24 @@ def curves(record: RunRecord, what: Curves, data: pd.DataFrame) -> None:
         figure.legend(handles, names, loc="outside right center")
         if what.panels is not None:
             figure.suptitle(what.title, fontsize=9, x=0.01, ha="left")
+
+
+def _styles(names: list[str]) -> dict[str, dict[str, Any]]:
+    """A style for each series: its mechanism's, where the name begins with one; a second series of one in other dashes."""
+    styles: dict[str, dict[str, Any]] = {}
+    used: dict[str, int] = {}
+    for index, name in enumerate(names):
+        known = next((mechanism for mechanism in STYLES if name.startswith(mechanism)), None)
+        if known is None:
+            styles[name] = LINES[index % len(LINES)]
+            continue
+        turn = used.setdefault(known, 0)
+        used[known] += 1
+        base = STYLES[known]
+        dashes = [base["linestyle"], *(dash for dash in DASHES if dash != base["linestyle"])]
+        face = {} if turn == 0 else {"markerfacecolor": "white"}
+        styles[name] = {**base, "linestyle": dashes[turn % len(dashes)], **face}
+    return styles
 
 
 def _panel(axes: Axes, what: Curves, part: pd.DataFrame, style: dict[str, dict[str, Any]]) -> None:

@@ -16,9 +16,9 @@ from agt_cli.errors import nearest
 from agt_cli.mechanisms.catalogue import MECHANISMS
 from agt_cli.mechanisms.exposure import gap_loss
 from agt_cli.mechanisms.guarantee import GaussianDP, PureDP
-from agt_cli.mechanisms.planning import Budget, Evidence, Offer, applicable, kind_of, offers, weight_offers
+from agt_cli.mechanisms.planning import Budget, Evidence, Offer, answerable, applicable, kind_of, offers, weight_offers
 from agt_cli.mechanisms.rigour import Counting
-from agt_cli.mechanisms.weights import expected_accuracy, noise_scale
+from agt_cli.mechanisms.weights import expected_accuracy, noise_scale, weights_budget
 from agt_cli.report.console import Console, show
 from agt_cli.report.curves import Curves, curves
 from agt_cli.report.record import RunRecord
@@ -87,7 +87,7 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     record.conditions(asked.model.conditions)
     record.add_metrics(n_queries=len(asked.queries), accuracy=evidence.accuracy, mechanisms=", ".join(names))
     captions = draw(record, asked.prepared.dataset.name, evidence, names, weights, found, job.request)
-    advice = recommend(evidence, found, job.request)
+    advice = recommend(evidence, weights, names, job.request)
     dataset, words = asked.prepared.dataset.name, job.source.words
     report = plan_report(dataset, words, advice, wide(found), asked.model.conditions, captions, record)
     record.write("report.md", report.encode())
@@ -204,41 +204,36 @@ def draw(
     return captions
 
 
-def recommend(evidence: Evidence, found: Sequence[Offer], request: Request) -> str:
-    """One sentence: what to use, and what it gives."""
-    weights = [offer for offer in found if offer.mechanism == "release_weights"]
-    if weights:
-        enough = [offer for offer in weights if offer.accuracy >= evidence.accuracy - WITHIN]
-        chosen = min(enough, key=lambda o: o.budget.eps) if enough else max(weights, key=lambda o: o.accuracy)
-        rivals = [o for o in found if o.budget == chosen.budget and o.mechanism != "release_weights"]
-        best = max(rivals, key=lambda o: o.accuracy, default=None)
-        most = [o for o in found if o.budget.eps == chosen.budget.eps and o.budget.queries == max(request.queries)]
-        long = max((o.accuracy for o in most if o.mechanism != "release_weights"), default=None)
-        beside = (
-            f"; answering {max(request.queries):,} queries one by one would give {long:.3f}" if long is not None else ""
-        )
-        first = f" ({best.mechanism} would give {best.accuracy:.3f} for {best.budget.queries:,})" if best else ""
-        without = f"{evidence.accuracy:.3f} without noise"
-        return (
-            f"Release the weights once, at total eps = {chosen.budget.eps:g} and delta = {request.delta:g}: any number of "
-            f"queries at an expected accuracy of {chosen.accuracy:.3f} ({without}){first}{beside}."
-        )
-    fit = [offer for offer in found if offer.accuracy >= evidence.accuracy - WITHIN]
-    if not fit:
-        top = max(found, key=lambda o: o.accuracy, default=None)
-        if top is None:
-            return "No mechanism here can meet any of these budgets."
-        return (
-            f"None of these budgets keeps answers within a point of the noise-free {evidence.accuracy:.3f}: the best is "
-            f"{top.mechanism} at total eps = {top.budget.eps:g} over {top.budget.queries:,} queries, {top.accuracy:.3f}; "
-            "longer stable distances (more records, a smaller clip level, fewer steps) would help more than a budget."
-        )
-    chosen = min(fit, key=lambda o: (o.budget.eps, -o.budget.queries, -o.accuracy))
+def recommend(evidence: Evidence, weights: Callable[[float], float] | None, names: Sequence[str], request: Request) -> str:
+    """What to use, and what it gives, in a sentence or two."""
+    singly = _singly(evidence, names, request)
+    if weights is None:
+        return singly
+    each = [(eps, weights(weights_budget(eps, request.delta).mu)) for eps in request.eps] if request.delta else []
+    if not each:
+        return f"Released weights need delta > 0. {singly}"
+    gained = ", ".join(f"{accuracy:.3f} at total eps = {eps:g}" for eps, accuracy in each)
     return (
-        f"Use {chosen.mechanism} ({chosen.each} per query): total eps = {chosen.budget.eps:g} answers "
-        f"{chosen.budget.queries:,} {'query' if chosen.budget.queries == 1 else 'queries'} at an expected accuracy of "
-        f"{chosen.accuracy:.3f} ({evidence.accuracy:.3f} without noise)."
+        f"Release the weights once: any number of queries at an expected accuracy of {gained} "
+        f"(delta = {request.delta:g}; {evidence.accuracy:.3f} without noise). {singly}"
     )
+
+
+def _singly(evidence: Evidence, names: Sequence[str], request: Request) -> str:
+    """How many queries, answered one by one, stay within ``WITHIN`` of noise-free accuracy."""
+    least, counts = evidence.accuracy - WITHIN, {}
+    for eps in request.eps:
+        found = {name: answerable(evidence, MECHANISMS[name], eps, request.delta, least) for name in names}
+        best = max(found, key=lambda name: found[name], default=None)
+        if best is not None and found[best]:
+            counts[eps] = f"{found[best]:,} with {best}"
+    if not counts:
+        return (
+            f"No mechanism answers even one query within a point of the noise-free {evidence.accuracy:.3f} at these budgets: "
+            "longer stable distances are needed (more records, a smaller clip level, fewer steps)."
+        )
+    listed = "; ".join(f"total eps = {eps:g}: {count}" for eps, count in counts.items())
+    return f"Queries that can be answered one by one within a point of the noise-free {evidence.accuracy:.3f}: {listed}."
 
 
 def _say(

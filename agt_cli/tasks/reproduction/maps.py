@@ -179,6 +179,6 @@ def _panel(axes: Axes, map_: Map, values: np.ndarray, colours: Colormap, norm: B
     for c, (marker, face, edge) in zip(np.unique(map_.labels), MARKERS, strict=False):
         here = map_.plane.points[some][map_.labels[some] == c]
         axes.scatter(here[:, 0], here[:, 1], s=4, marker=marker, facecolors=face, edgecolors=edge, linewidths=0.25)
-    axes.set_title(f"{map_.profile}: {map_.title}", fontsize=8)
+    axes.set_title(f"{map_.profile}: {map_.title}", fontsize=6.5)
     axes.set(aspect="equal", xlim=grid.x[[0, -1]], ylim=grid.y[[0, -1]])
     axes.tick_params(labelsize=7)
