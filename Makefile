@@ -1,6 +1,8 @@
 # make run    install into .venv, train and certify the embedded default, say where the figures are
 # make test   the same environment with the test tools: lint, types, tests
 # make smoke  short train + certify runs on the two embedded datasets, from the source tree
+# make reproduce-blobs (-octmnist, -imdb, -amex, -all)   the papers' figures and tables; data: DATA=FOLDER
+# make reproduce-smoke   all of them, small, without any data
 # make triton optional: the GPU kernel's tests under Triton's interpreter, without a GPU
 # make wheel  build the wheel and use it from outside the source tree
 #
@@ -19,7 +21,7 @@ AGT = $(VENV)/bin/agt
 LATEST = $$(ls -dt outputs/train/*/ | head -n 1)
 
 .DEFAULT_GOAL := run
-.PHONY: run test lint types smoke triton wheel clean
+.PHONY: run test lint types smoke reproduce-all reproduce-smoke triton wheel clean
 
 run: $(VENV)/.installed
 	$(AGT) train $(SETTINGS)
@@ -38,6 +40,17 @@ types: $(VENV)/.tools
 smoke: $(VENV)/.installed
 	$(AGT) -q train kgrid.max=5 && $(AGT) -q certify run=$(LATEST) map_resolution=40
 	$(AGT) -q train experiment=digits kgrid.max=5 && $(AGT) -q certify run=$(LATEST)
+
+EXPERIMENTS = $(basename $(notdir $(wildcard experiments/*.yaml)))
+DATA ?= $(or $(AGT_DATA),data)
+
+reproduce-all: $(addprefix reproduce-,$(EXPERIMENTS))
+
+reproduce-smoke: $(VENV)/.installed $(VENV)/.baselines
+	set -e; for name in $(EXPERIMENTS); do $(AGT) -q reproduce $$name profile=smoke; done
+
+reproduce-%: $(VENV)/.installed $(VENV)/.baselines
+	$(AGT) reproduce $* data_dir=$(DATA)
 
 triton: $(VENV)/.tools
 	$(PIP) --no-deps --target .triton triton
@@ -59,6 +72,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) --constraint constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
 	$(PIP) --constraint constraints.txt --editable .
 	$(PIP) --no-deps medmnist
+	touch $@
+
+# The papers' baseline, DP-SGD, needs Opacus.
+$(VENV)/.baselines: $(VENV)/.installed
+	$(PIP) --constraint constraints.txt --editable '.[dpsgd]'
 	touch $@
 
 $(VENV)/.tools: $(VENV)/.installed

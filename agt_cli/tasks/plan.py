@@ -229,7 +229,7 @@ def _singly(evidence: Evidence, names: Sequence[str], request: Request) -> str:
             counts[eps] = f"{found[best]:,} with {best}"
     if not counts:
         return (
-            f"No mechanism answers even one query within a point of the noise-free {evidence.accuracy:.3f} at these budgets: "
+            f"No mechanism answers even one query within a point of the noise-free {evidence.accuracy:.3f} here: "
             "longer stable distances are needed (more records, a smaller clip level, fewer steps)."
         )
     listed = "; ".join(f"total eps = {eps:g}: {count}" for eps, count in counts.items())
