@@ -97,10 +97,15 @@ class Embeddings:
         )
 
     def load_queries(self, path: Path) -> Records:
-        """Vectors under the same names, scaled by the same constants; label and id are optional."""
+        """Vectors under the same names, scaled by the same constants; label and id are optional.
+
+        Raises:
+            DataError: a column is missing or of another shape, or the file brings another center than the dataset's.
+        """
         columns, source = open_columns(path, "inputs"), self._open()
         x = columns.matrix(self.x, "dataset.x")
         same_shape(x, source.matrix(self.x, "dataset.x").shape[1:], path)
+        self._check_center(columns, source)
         classes = self._classes(source.words(self.label, "dataset.label"), source.path)
         labels = query_labels(columns, self.label, classes, len(x))
         return queries(columns, self._scaled(x, source), (_raw(x),), labels, self.id or "id", self.id_as_text)
@@ -128,6 +133,16 @@ class Embeddings:
         if not isinstance(center, np.ndarray) or center.dtype.kind not in "iuf" or not np.isfinite(center).all():
             raise DataError(f"{columns.path}: dataset.center: '{self.center}' must be an npz key with finite numbers")
         return center.astype(np.float64)
+
+    def _check_center(self, columns: Columns, source: Columns) -> None:
+        """A file of queries that brings constants of its own must bring the same ones."""
+        if not isinstance(self.center, str) or self.center not in columns.names:
+            return
+        if not np.array_equal(np.asarray(self._center(columns)), np.asarray(self._center(source))):
+            raise DataError(
+                f"{columns.path}: its '{self.center}' is not {source.path.name}'s: these queries were made for other "
+                "constants; queries are given unscaled, and the dataset's own constants scale them"
+            )
 
     def _scaled(self, x: np.ndarray, columns: Columns) -> np.ndarray:
         """Computed in float64, each record alone, and rounded once to float32."""

@@ -8,12 +8,38 @@ Formal guarantees
 """
 
 from fractions import Fraction
+from typing import Annotated, ClassVar
 
 import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from agt_cli.errors import ConfigError
 from agt_cli.mechanisms.guarantee import PureDP
+from agt_cli.mechanisms.mechanism import Budget, Need
 from agt_cli.mechanisms.source import Source
+from agt_cli.schema import STRICT
+
+
+@dataclass(frozen=True, config=STRICT)
+class CertifiedQuantile:
+    """The configuration of a release of K_q.
+
+    Attributes:
+        eps: of the one number that is released.
+        fraction: q.
+    """
+
+    eps: Budget
+    fraction: Annotated[float, Field(gt=0, le=1)] = 0.5
+
+    name: ClassVar[str] = "certified_quantile"
+    needs: ClassVar[Need] = "distance"
+
+    @property
+    def guarantee(self) -> PureDP:
+        """PureDP, for the whole file of queries."""
+        return PureDP(self.eps)
 
 
 def certified_quantile(distances: np.ndarray, fraction: float) -> int:

@@ -18,13 +18,14 @@ Formal guarantees
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
 from agt_cli.certificates.conditions import Condition
 from agt_cli.errors import ConfigError
-from agt_cli.mechanisms.mechanism import Mechanism, Need
+from agt_cli.mechanisms.guarantee import Guarantee
+from agt_cli.mechanisms.mechanism import Need
 from agt_cli.schema import RelationConfig
 from agt_cli.training.relations import RELATIONS
 
@@ -51,6 +52,15 @@ _PAPER = "or use accounting=paper, which proves nothing"
 _COVERED = "proved although accounting=paper: every condition that the mechanism rests on holds here"
 
 
+class Released(Protocol):
+    """What a claim is about: a mechanism, or an aggregate."""
+
+    @property
+    def needs(self) -> Need: ...
+    @property
+    def guarantee(self) -> Guarantee: ...
+
+
 @dataclass(frozen=True)
 class Claim:
     """What may be said about one released label.
@@ -71,7 +81,7 @@ class Claim:
 def claim(
     conditions: Sequence[Condition],
     relation: RelationConfig,
-    mechanism: Mechanism,
+    mechanism: Released,
     accounting: Accounting = "rigorous",
     counting: Counting = "distance",
     voting: Voting = "none",
@@ -123,7 +133,7 @@ def _neighbours(relation: RelationConfig) -> str:
     return _NEIGHBOUR[relation.name].format(one=one)
 
 
-def _missing(conditions: Sequence[Condition], mechanism: Mechanism, counting: Counting) -> list[Condition]:
+def _missing(conditions: Sequence[Condition], mechanism: Released, counting: Counting) -> list[Condition]:
     """The conditions that the mechanism rests on and that do not hold; one that nobody assessed does not."""
     known = {condition.letter: condition for condition in conditions}
     needed = [
@@ -134,7 +144,7 @@ def _missing(conditions: Sequence[Condition], mechanism: Mechanism, counting: Co
     return [condition for condition in needed if not condition.held]
 
 
-def _shards(relation: RelationConfig, mechanism: Mechanism, voting: Voting) -> str:
+def _shards(relation: RelationConfig, mechanism: Released, voting: Voting) -> str:
     """Why an ensemble's evidence cannot carry a guarantee; empty if it can, or if there is no ensemble."""
     if voting == "published" and mechanism.needs == "distance":
         return (
@@ -154,7 +164,7 @@ def _refusal(condition: Condition) -> str:
     return f"condition {condition.letter} ({condition.name}) does not hold: {condition.why}; {remedy}"
 
 
-def _disclaimer(mechanism: Mechanism, letters: tuple[str, ...], shards: str) -> str:
+def _disclaimer(mechanism: Released, letters: tuple[str, ...], shards: str) -> str:
     why = []
     if letters:
         which = f"conditions {', '.join(letters)} do" if len(letters) > 1 else f"condition {letters[0]} does"

@@ -1,7 +1,7 @@
 """agt predict: a finished training run and a file of queries -> labels that may be published, with their guarantee."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,6 +14,7 @@ from pydantic.dataclasses import dataclass as validated
 from agt_cli.certificates.box import Certificates
 from agt_cli.certificates.stability import predict as labels_of
 from agt_cli.errors import ConfigError
+from agt_cli.mechanisms.aggregate import CertifiedQuantile, release_quantile
 from agt_cli.mechanisms.composition import Total, total
 from agt_cli.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt_cli.mechanisms.mechanism import Mechanism
@@ -72,7 +73,7 @@ class Job:
     """
 
     request: Request
-    kind: type[Mechanism] | type[ReleaseWeights]
+    kind: type[Mechanism] | type[ReleaseWeights] | type[CertifiedQuantile]
     given: Mapping[str, Any]
     queries: Queries
 
@@ -138,6 +139,8 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     most = job.request.total.queries
     if most is not None and count > most:
         raise ConfigError(f"the file holds {count} queries and total.queries is {most}: raise it, or cut the file")
+    if issubclass(job.kind, CertifiedQuantile):
+        return _release_quantile(job, asked, record, source, console)
     if issubclass(job.kind, ReleaseWeights):
         released = _release_weights(job, asked, record, source)
     else:
@@ -155,6 +158,30 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
         console.say(line)
     console.say(f"labels: {record.folder / 'labels.csv'}")
     return {"metrics": record.metrics, "claim": released.claim.text, "words": words, "labels": labels["label"].tolist()}
+
+
+def _release_quantile(job: Job, asked: Asked, record: RunRecord, source: Source, console: Console) -> dict[str, Any]:
+    """One number instead of labels: up to which distance a fraction of the queries is certified."""
+    budget = {"eps": job.request.total.eps} if job.request.total.eps else {}
+    aggregate = validate(CertifiedQuantile, {**budget, **job.given}, "mechanism")
+    relation, counting = job.queries.settings.relation, job.request.counting
+    voting: Literal["none", "certified"] = "certified" if job.queries.settings.ensemble.members > 1 else "none"
+    said = claim(asked.model.conditions, relation, aggregate, job.request.accounting, counting, voting)
+    evidence = evidence_of(asked.model.certify(asked.queries.features, console, "certifying"), counting)
+    end = asked.model.metrics["k_max"]  # of the grid: a public constant
+    value = release_quantile(evidence, aggregate.fraction, int(end), aggregate.guarantee, source)
+    text = said.text.replace("per query", "for this one number") + "; the queries must not depend on the private data"
+    words = _words(Released(evidence, aggregate.guarantee, replace(said, text=text), ()), source)
+    record.conditions(asked.model.conditions)
+    proved = int(said.proved and not source.simulated)
+    record.add_metrics(certified_quantile=value, fraction=aggregate.fraction, proved=proved, eps=aggregate.eps)
+    published = f"{aggregate.fraction:g} of the queries are certified up to a distance of about {value}"
+    dataset = asked.prepared.dataset.name
+    report = predict_report(dataset, job.queries.words, aggregate.name, [published, *words], record)
+    record.write("report.md", report.encode())
+    for line in (published, *words):
+        console.say(line)
+    return {"metrics": record.metrics, "claim": text, "words": words, "certified_quantile": value}
 
 
 def _release_labels(job: Job, kind: type[Mechanism], asked: Asked, source: Source, console: Console) -> Released:
