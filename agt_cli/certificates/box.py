@@ -107,7 +107,7 @@ def certify(
     with torch.no_grad():
         for start in range(0, len(features), size):
             rows = slice(start, start + size)
-            x = torch.from_numpy(np.ascontiguousarray(features[rows])).to(device, dtype)
+            x = torch.from_numpy(np.array(features[rows], order="C")).to(device, dtype)  # a copy: features may be read-only
             labels = network.predict(x, point)
             prediction[rows] = labels.cpu().numpy()
             for low in range(0, len(trained.ks), part):

@@ -122,7 +122,8 @@ class BoxModel:
     def _blocks(self, features: np.ndarray) -> Iterator[Tensor]:
         dtype = getattr(torch, self.settings.training.dtype)
         for start in range(0, len(features), BLOCK):
-            yield torch.from_numpy(np.ascontiguousarray(features[start : start + BLOCK])).to(dtype)
+            block = np.array(features[start : start + BLOCK], order="C")  # a copy: features may be read-only
+            yield torch.from_numpy(block).to(dtype)
 
 
 def signed_margins(logits: np.ndarray) -> np.ndarray:
