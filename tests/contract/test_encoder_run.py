@@ -51,4 +51,4 @@ def test_another_encoder_is_noticed(
     config = Path("t/config.yaml")
     config.write_text(config.read_text().replace("    seed: 0\n", "    seed: 1\n", 1))
     assert main(["certify", "run=t", "-q"]) == 2
-    assert "the encoder's features changed between train and certify" in capsys.readouterr().err
+    assert "the encoder's features changed since it was trained on" in capsys.readouterr().err
