@@ -75,7 +75,7 @@ def certified_by_k(context: Context, settings: dict[str, Any]) -> Made:
             for claim in config.claims:
                 own = (*config.run, *variant.run, f"relation=@{claim}")
                 finished = context.run(name, own, " ".join(filter(None, (claim, variant.label))))
-                asked = _only(finished.frame, config.only, context)
+                asked = finished.frame[_wanted(finished.frame["label"].to_numpy(), config.only, context.artifact.id)]
                 fractions = certified_fractions(asked["distance"].to_numpy(), finished.ks)
                 series = f"{variant.label} ({name})" if variant.label else name
                 frames.append(fractions.assign(series=series, claim=claim, profile=name, variant=variant.label))
@@ -126,11 +126,12 @@ def _at(fractions: pd.DataFrame, k: int) -> float:
     return float(found.iloc[0]) if len(found) else float("nan")
 
 
-def _only(frame: pd.DataFrame, label: int | None, context: Context) -> pd.DataFrame:
-    asked = frame if label is None else frame[frame["label"] == label]
-    if asked.empty:
-        raise ConfigError(f"{context.artifact.id}: only={label}: no test record has this label")
-    return asked
+def _wanted(labels: np.ndarray, only: int | None, where: str) -> np.ndarray:
+    """[n] bool: the records with this label; all of them for None."""
+    rows: np.ndarray = np.ones(len(labels), dtype=bool) if only is None else labels == only
+    if not rows.any():
+        raise ConfigError(f"{where}: only={only}: no test record has this label")
+    return rows
 
 
 def _accuracy_before(context: Context, name: ProfileName, own: Overrides, only: int | None) -> float:
@@ -141,7 +142,7 @@ def _accuracy_before(context: Context, name: ProfileName, own: Overrides, only: 
         return float("nan")
     prepared = context.runs.prepared(overrides)
     test = prepared.dataset.test
-    rows = np.ones(len(test), dtype=bool) if only is None else test.labels == only
+    rows = _wanted(test.labels, only, context.artifact.id)
     return float((_untrained(prepared, settings).predict(test.features[rows]) == test.labels[rows]).mean())
 
 

@@ -30,6 +30,7 @@ from agt_cli.models.heads import build_head
 from agt_cli.report.curves import LINES
 from agt_cli.report.figures import drawing
 from agt_cli.schema import STRICT, BatchConfig, TrainingConfig, validate
+from agt_cli.tasks.boxes import start_from
 from agt_cli.tasks.linear import LinearModel
 from agt_cli.tasks.prepare import Prepared, Settings
 from agt_cli.tasks.reproduction.definition import Profile, ProfileName
@@ -296,9 +297,12 @@ def _taught(
 
 
 def _head(prepared: Prepared, settings: Settings, seed: int) -> nn.Sequential:
-    """The run's head with another initialisation: what a base model brought along stays with the teacher."""
+    """The run's head as anybody may start it: from a public base model's dense layers, or at random."""
     training = validate(TrainingConfig, {**vars(settings.training), "seed": seed, "dtype": "float32"}, "training")
-    return build_head(prepared.dataset.test.features.shape[1:], prepared.classes, settings.model, training)
+    head = build_head(prepared.dataset.test.features.shape[1:], prepared.classes, settings.model, training)
+    if prepared.initial:
+        start_from(head, prepared.initial)
+    return head
 
 
 def _labels(head: nn.Sequential, weights: dict[str, torch.Tensor], features: np.ndarray) -> np.ndarray:

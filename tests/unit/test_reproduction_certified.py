@@ -1,0 +1,162 @@
+"""Kinds about certified fractions: the numbers are those of the runs themselves, and are found again."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from synthetic import make_head, make_records, make_training
+
+from agt_cli.errors import ConfigError
+from agt_cli.report.console import Console
+from agt_cli.report.record import RunRecord
+from agt_cli.schema import ComputeConfig, RelationConfig
+from agt_cli.tasks.reproduction import certified
+from agt_cli.tasks.reproduction.certified import HALF, RATIO, at_half, certified_by_k, half_certified, training_curve
+from agt_cli.tasks.reproduction.definition import Artifact, Experiment, Profile
+from agt_cli.tasks.reproduction.kinds import Context
+from agt_cli.tasks.reproduction.runs import Runs
+from agt_cli.training.agt import Trained, train
+
+BLOBS = ("dataset=blobs_overlapping", "dataset.n_train=120", "model.hidden=[6]", "kgrid=dense", "kgrid.max=9")
+PAPER = Profile(
+    privacy="paper_privacy", unlearning="paper_unlearning", overrides=("training.product=rump",), accounting="paper"
+)
+PROFILES = {"paper": PAPER, "ours": Profile()}
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Iterator[Callable[..., Context]]:
+    """Makes contexts over one folder of kept runs."""
+    with RunRecord(tmp_path / "record", "reproduce", {}) as record:
+
+        def make(base: tuple[str, ...] = BLOBS, **profiles: Profile) -> Context:
+            artifact = Artifact("figure", "a figure", "what it shows", "a kind")
+            experiment = Experiment("title", "synthetic blobs", (artifact,), profiles or PROFILES, base)
+            runs = Runs(tmp_path / "runs", ("compute.threads=1",), Console(quiet=True))
+            return Context(experiment, artifact, experiment.profiles, runs, record)
+
+        yield make
+
+
+def test_each_epoch_hands_over_what_a_shorter_run_returns() -> None:
+    rng = np.random.default_rng(0)
+    records = make_records(rng.normal(size=(30, 4)).astype(np.float32), rng.integers(0, 2, 30))
+    seen: dict[int, Trained] = {}
+
+    def run(epochs: int, keep: bool) -> Trained:
+        training = make_training(epochs=epochs, momentum=0.5, batch={"count": 2})
+        compute, relation = ComputeConfig(threads=1, kernel="reference"), RelationConfig(name="add_remove")
+        on_epoch = seen.__setitem__ if keep else None
+        return train(
+            make_head(training, 4, 2, (5,)), 2, records, 30, training, relation, (0, 2), compute, on_epoch=on_epoch
+        )
+
+    run(3, keep=True)
+    assert list(seen) == [0, 1, 2, 3]
+    for epochs in (1, 2, 3):
+        alone = run(epochs, keep=False)
+        for name in alone.nominal:
+            assert torch.equal(seen[epochs].nominal[name], alone.nominal[name])
+            assert torch.equal(seen[epochs].lower[name], alone.lower[name])
+            assert torch.equal(seen[epochs].upper[name], alone.upper[name])
+    assert all(torch.equal(seen[0].lower[name][1], seen[0].nominal[name]) for name in seen[0].nominal)
+
+
+@pytest.mark.parametrize(
+    ("distance", "ks", "expected"),
+    [
+        ([3, 3, 1, 0], range(5), (3, True)),  # exactly half at 3
+        ([3, 2, 1, 0, 0], range(5), (1, True)),
+        ([0, 0, 0, 4], range(5), (0, True)),
+        ([4, 4, 4, 0], range(5), (4, False)),  # the grid ends there
+        ([5, 5, 5, 0], (1, 5, 9), (5, False)),  # or has a gap
+    ],
+)
+def test_where_half_is_certified(distance: list[int], ks: tuple[int, ...], expected: tuple[int, bool]) -> None:
+    assert at_half(np.array(distance), tuple(ks)) == expected
+
+
+def test_by_k_is_what_each_run_certifies(context: Callable[..., Context]) -> None:
+    here = context()
+    variants = [{"label": "gamma = 0.06"}, {"label": "gamma = 0.2", "run": ["training.clip=0.2"]}]
+    made = certified_by_k(here, {"variants": variants, "claims": ["privacy", "unlearning"], "at": [2, 50], "only": 1})
+    assert len(made.table) == 2 * 2 * 2
+    overrides = [*BLOBS, "relation=paper_unlearning", "training.product=rump", "training.clip=0.2"]
+    run = here.runs.finished(overrides, "the same by hand")
+    positive = run.frame[run.frame["label"] == 1]
+    expected = (positive["distance"] >= 2).mean()
+    assert 0 < expected < 1
+    assert made.values["certified at k=2 (unlearning, gamma = 0.2)"]["paper"] == pytest.approx(expected)
+    assert made.values["accuracy, gamma = 0.2"]["paper"] == (positive["prediction"] == 1).mean()
+    assert np.isnan(made.values["certified at k=50 (privacy, gamma = 0.06)"]["ours"])  # beyond the grid: unknown, not 0
+    balls = dict(zip(made.table["profile"] + made.table["claim"], made.table["k counts"], strict=True))
+    assert "at the same time" in balls["paperprivacy"]
+    assert balls["oursunlearning"] == "up to k records removed"
+    assert (here.record.folder / "figures" / "figure.pdf").is_file()
+
+
+def test_a_label_that_nobody_has_is_refused(context: Callable[..., Context]) -> None:
+    with pytest.raises(ConfigError, match="only=7"):
+        certified_by_k(context(ours=Profile()), {"only": 7})
+
+
+def test_before_training_is_the_base_model(context: Callable[..., Context], medmnist_file: Callable[..., Path]) -> None:
+    path = medmnist_file(train=160, test=40)
+    base = (
+        "experiment=octmnist",
+        f"dataset.path={path}",
+        "dataset.download=false",
+        "dataset.declared_size=null",
+        "model.encoder.epochs=8",
+        "model.encoder.lr=0.003",
+        f"model.encoder.cache_dir={path.parent}/encoders",
+        "kgrid=dense",
+        "kgrid.max=2",
+        "training.lr=1e-12",
+        "training.lr_min=0",
+        "training.epochs=1",
+    )
+    drusen = certified_by_k(context(base, ours=Profile()), {"only": 1, "at": [1]})
+    assert drusen.table["test records"].tolist() == [10]
+    assert drusen.values["accuracy before training"] == drusen.values["accuracy"]  # steps so small move nothing
+    normal = certified_by_k(context(base, ours=Profile()), {"only": 0, "at": [1]})
+    assert normal.values["accuracy before training"]["ours"] >= 0.9  # the base model knows normal records
+
+
+def test_a_curve_ends_where_the_run_does(context: Callable[..., Context], monkeypatch: pytest.MonkeyPatch) -> None:
+    here = context()
+    settings = {"run": ["training.epochs=3", "training.batch.count=2"], "ks": [2, 6], "claims": ["privacy"]}
+    made = training_curve(here, settings)
+    overrides = [*BLOBS, *settings["run"], "relation=paper_privacy", "training.product=rump"]
+    whole = here.runs.finished(overrides, "the same by hand")
+    for k in (2, 6):
+        expected = (whole.distance >= k).mean()
+        assert made.values[f"certified at k={k} (privacy)"]["paper"] == pytest.approx(expected)
+    assert made.values["nominal accuracy"]["paper"] == whole.accuracy
+    csv = (here.record.folder / "figures" / "figure_accuracy.csv").read_text()
+    assert csv.count("nominal") == 2 * 4  # two profiles, the start and three epochs
+
+    monkeypatch.setattr(certified, "train", lambda *arguments, **options: pytest.fail("trained again"))
+    again = training_curve(here, settings)
+    assert again.table.equals(made.table)
+
+
+def test_half_certified_compares_the_same_initialisations(context: Callable[..., Context]) -> None:
+    here = context()
+    made = half_certified(here, {"seeds": 2, "grids": {"paper": ["kgrid.max=8"]}})
+    by_hand = {}
+    for name, own in (("paper", ["relation=paper_privacy", "training.product=rump", "kgrid.max=8"]), ("ours", [])):
+        base = [word for word in BLOBS if not (own and word == "kgrid.max=9")]
+        runs = [here.runs.finished([*base, *own, f"training.seed={seed}"], "by hand") for seed in (0, 1)]
+        by_hand[name] = np.median([at_half(run.distance, run.ks)[0] for run in runs])
+    assert made.values[HALF] == by_hand
+    assert 0 < by_hand["paper"] < by_hand["ours"]
+    assert made.values[RATIO]["ours"] == by_hand["ours"] / by_hand["paper"]
+
+
+def test_a_grid_that_is_too_short_says_at_least(context: Callable[..., Context]) -> None:
+    made = half_certified(context(ours=Profile()), {"seeds": 1, "grids": {"ours": ["kgrid.max=1"]}})
+    assert made.table["known"].tolist() == ["at least"]
+    assert any("at least so large" in note for note in made.notes)

@@ -1,0 +1,76 @@
+"""The definitions of IMDB, OCT-MNIST and its stand-in: every setting is known, every run composes, stand-ins are named."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agt_cli.report.console import Console
+from agt_cli.report.record import RunRecord
+from agt_cli.tasks.reproduction import budgets, certified, students  # noqa: F401  (each enters its kinds)
+from agt_cli.tasks.reproduction.definition import Artifact, ProfileName, load_experiment, settings_for
+from agt_cli.tasks.reproduction.kinds import KINDS, Context
+from agt_cli.tasks.reproduction.runs import Runs
+
+CASES = [
+    (name, artifact.id, profiles)
+    for name in ("imdb", "octmnist", "pneumoniamnist")
+    for artifact in load_experiment(name).artifacts
+    for profiles in (("paper", "ours"), ("smoke",))
+]
+
+
+class StopHere(Exception):
+    """Raised in place of reading data."""
+
+
+def own_overrides(settings: Any, profile: str) -> Iterator[list[str]]:
+    """Every list of overrides that this profile's runs may have, together with the artifact's common one."""
+    common = settings.get("run", [])
+    yield common
+    yield [*common, *settings.get("grids", {}).get(profile, [])]
+    teachers = [teacher for teacher in settings.get("teachers", []) if profile in teacher["mechanisms"]]
+    for part in [*settings.get("variants", []), *teachers]:
+        yield [*common, *part.get("run", [])]
+
+
+def context_of(name: str, artifact: str, profiles: tuple[ProfileName, ...], folder: Path) -> Context:
+    experiment = load_experiment(name)
+    found: Artifact = next(one for one in experiment.artifacts if one.id == artifact)
+    runs = Runs(folder / "runs", (), Console(quiet=True))
+    chosen = {profile: experiment.profiles[profile] for profile in profiles}
+    return Context(experiment, found, chosen, runs, RunRecord(folder / "record", "reproduce", {}))
+
+
+@pytest.mark.parametrize(("name", "artifact", "profiles"), CASES)
+def test_settings_are_known_and_runs_compose(
+    name: str, artifact: str, profiles: tuple[ProfileName, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = context_of(name, artifact, profiles, tmp_path)
+    settings = settings_for(context.artifact, context.profiles)
+    assert settings is not None
+    for label, profile in context.profiles.items():
+        for own in own_overrides(settings, label):
+            _, typed = context.runs.settings(context.overrides(profile, own))
+            if label == "ours" and artifact in ("001_fig2", "001_fig4", "001_fig5", "001_table1"):
+                assert typed.kgrid.dense  # what a private release rests on
+                assert typed.relation.name == "add_remove"
+                assert typed.training.product == "exact"
+            if label == "paper":
+                assert typed.relation.name == "paper_privacy"
+                assert typed.training.product == "rump"
+
+    def no_data(self: Runs, overrides: list[str]) -> None:
+        raise StopHere
+
+    monkeypatch.setattr(Runs, "prepared", no_data)
+    with pytest.raises(StopHere):  # and no ConfigError before
+        KINDS[context.artifact.kind](context, settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("imdb", "synthetic"), ("imdb", "stand in"), ("octmnist", "digits"), ("pneumoniamnist", "NOT")]
+)
+def test_stand_ins_are_named_wherever_data_is(name: str, words: str) -> None:
+    assert words in load_experiment(name).data
