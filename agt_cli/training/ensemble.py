@@ -3,8 +3,12 @@
 Formal guarantees
     A record's shard depends on its unit's id and the public key alone (method.md section 3b), so one unit added or removed
     changes one member's training set and leaves every other member, its box and its certificates exactly as they were.
-    That is the ground on which certified votes stand (mechanisms/votes.py). A shard may be empty: its member then takes
-    empty steps, as any empty batch does; refusing it would depend on private data.
+    That is the ground on which certified votes stand (mechanisms/votes.py), and it must hold bit for bit: members that
+    round otherwise when records arrive in another order could all change at once, each by what its own certificate allows.
+    So ``parts`` orders each shard by id: the same records are the same bytes, from which the same program on the same
+    machine makes the same bits. (Sums of gradients inside boxes are exact in any order; a linear head's are not.)
+    A shard may be empty: its member then takes empty steps, as any empty batch does; refusing it would depend on private
+    data.
 """
 
 import os
@@ -48,6 +52,13 @@ def shards(units: np.ndarray, config: EnsembleConfig) -> np.ndarray:
     return (keyed_hash(units, f"shard/{config.key}") % np.uint64(config.members)).astype(np.int64)
 
 
+def parts(records: Records, config: EnsembleConfig) -> list[Records]:
+    """Each member's records in the order of their ids, whatever order they came in."""
+    home = shards(records.units, config)
+    found = [records.take(home == shard) for shard in range(config.members)]
+    return [part.take(np.argsort(part.ids)) for part in found]
+
+
 def train_members(
     member: Member[T],
     records: Records,
@@ -67,15 +78,14 @@ def train_members(
     Returns:
         What ``member`` returned, in the order of the shards.
     """
-    home = shards(records.units, config)
-    parts = [records.take(home == shard) for shard in range(config.members)]
+    own = parts(records, config)
     share = None if declared_size is None else declared_size / config.members
     workers, threads = _division(config, compute)
     compute = replace(compute, threads=threads)
     if workers == 1:
-        return [_counted(member(part, share, compute), index, on_done) for index, part in enumerate(parts)]
+        return [_counted(member(part, share, compute), index, on_done) for index, part in enumerate(own)]
     with parallel_config("loky", n_jobs=workers, inner_max_num_threads=threads):
-        results = Parallel(return_as="generator")(delayed(member)(part, share, compute) for part in parts)
+        results = Parallel(return_as="generator")(delayed(member)(part, share, compute) for part in own)
         return [_counted(result, index, on_done) for index, result in enumerate(results)]
 
 

@@ -1,0 +1,342 @@
+"""Stable distances are 1-Lipschitz between neighbours, and labels differ only where both are 0: boxes and ensembles.
+
+This is all that a release mechanism assumes of the evidence (method.md section 3). It is looked for where it would break:
+at queries bisected onto the last bit before the distance or the label changes. Single linear heads: test_linear_heads.py.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+import torch
+from checks import CASES, WIDTH, Case, neighbour, run
+
+from agt_cli.certificates.box import Certificates, certify
+from agt_cli.certificates.stability import ClosedForm, certify_linear, logits_of, margins_of, predict, upper_lengths
+from agt_cli.data.dataset import Records
+from agt_cli.kernels.reference import ReferenceExtremes
+from agt_cli.mechanisms.rigour import grid_index
+from agt_cli.mechanisms.votes import published_vote
+from agt_cli.models.features import FeatureMap
+from agt_cli.schema import ComputeConfig, FeaturesConfig, RelationConfig
+from agt_cli.tasks.ensemble import VoteCertificates, vote
+from agt_cli.training import ensemble as ensemble_training
+from agt_cli.training.agt import Run
+from agt_cli.training.batches import BatchPlan
+from agt_cli.training.ensemble import EnsembleConfig, shards
+from agt_cli.training.linear import Examples, LinearTrained, train_linear
+
+Evidence = tuple[np.ndarray, np.ndarray]
+"""(labels [n], distances [n])."""
+Model = Callable[[np.ndarray], Certificates]
+Read = Callable[[Certificates], Evidence]
+Fit = Callable[[Records, np.random.Generator], Model]
+Break = Callable[[pytest.MonkeyPatch], None]
+
+DENSE = tuple(range(9))
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How a model is made of data, and how a label and a distance are read off its certificates."""
+
+    case: Case
+    fit: Fit
+    relation: str = "add_remove"
+
+
+@dataclass
+class Seen:
+    """What a check saw.
+
+    Attributes:
+        looked: (pair of neighbours, query) looked at.
+        far: distances more than 1 apart.
+        turned_early: labels that differ although one side's distance is positive.
+        stepped: distances that differ: a check of nothing shows.
+        turned: labels that differ.
+        longest: the greatest distance.
+    """
+
+    looked: int = 0
+    far: int = 0
+    turned_early: int = 0
+    stepped: int = 0
+    turned: int = 0
+    longest: int = 0
+
+    @property
+    def violations(self) -> int:
+        """Everything that must be 0."""
+        return self.far + self.turned_early
+
+
+def distance(certificates: Certificates) -> Evidence:
+    """The evidence of ``counting=distance``."""
+    return certificates.prediction, certificates.stable_distance
+
+
+def walk(setup: Setup, pairs: int, lines: int = 16, seed: int = 0, read: Read = distance) -> Seen:
+    """Walk from neighbour to neighbour; ask both models queries at random and at the thresholds of either."""
+    rng, seen = np.random.default_rng(seed), Seen()
+    data = setup.case.data(rng)
+    here = setup.fit(data, rng)
+    for pair in range(pairs):
+        data = neighbour(rng, setup.case, data, setup.relation, 1, f"n{pair}-")
+        there = setup.fit(data, rng)
+        queries = np.concatenate([
+            rng.normal(size=(2 * lines, WIDTH)), *(thresholds(rng, model, read, lines) for model in (here, there))
+        ])  # fmt: skip
+        compare(seen, read(here(queries)), read(there(queries)))
+        here = there
+    return seen
+
+
+def compare(seen: Seen, one: Evidence, two: Evidence) -> None:
+    """Count what neighbours disagree about."""
+    (label, near), (other, far) = one, two
+    seen.looked += len(label)
+    seen.far += int((abs(near - far) > 1).sum())
+    seen.turned_early += int(((label != other) & ((near > 0) | (far > 0))).sum())
+    seen.stepped += int((near != far).sum())
+    seen.turned += int((label != other).sum())
+    seen.longest = max(seen.longest, int(near.max()))
+
+
+def thresholds(rng: np.random.Generator, model: Model, read: Read, lines: int) -> np.ndarray:
+    """[2 lines, WIDTH]: pairs of queries a rounding apart, between which the label or the distance changes.
+
+    Bisection along lines between two random queries that differ: half of the lines follow the label alone.
+    """
+    low, high = rng.normal(size=(2, 20 * lines, WIDTH))
+    (label, near), (other, far) = read(model(low)), read(model(high))
+    crossing = np.flatnonzero(label != other)[: lines // 2]
+    moving = np.flatnonzero((label != other) | (near != far))[: lines - len(crossing)]
+    chosen, weight = np.concatenate([crossing, moving]), np.repeat([0, 100], [len(crossing), len(moving)])
+    low, high, start = low[chosen], high[chosen], weight * near[chosen] + label[chosen]
+    for _ in range(52):
+        middle = (low + high) / 2
+        label, near = read(model(middle))
+        same = (weight * near + label == start)[:, None]
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    return np.concatenate([low, high])
+
+
+# -- how models are made ---------------------------------------------------------------------------------------------------
+
+
+def boxes(case: Case, relation: str = "add_remove", ks: tuple[int, ...] = DENSE, dtype: str = "float64") -> Setup:
+    """One head with a box for every k."""
+    head, training = case.head(dtype), case.config(dtype)
+
+    def fit(data: Records, rng: np.random.Generator) -> Model:
+        trained = run(case, data, relation, ks, dtype, rng)
+        return lambda x: certify(head, case.classes, trained, x, relation, training, ComputeConfig())  # type: ignore[arg-type]
+
+    return Setup(case, fit, relation)
+
+
+def linear(
+    case: Case, relation: str = "add_remove", certify: Callable[[LinearTrained, np.ndarray], Certificates] | None = None
+) -> Setup:
+    """One linear head in closed form."""
+    known, config = certify or closed_form, RelationConfig(name=relation)  # type: ignore[arg-type]
+
+    def fit(data: Records, rng: np.random.Generator) -> Model:
+        examples = Examples(PHI(data.features, "float64"), data.labels, data.units)
+        trained = train_linear(examples, case.classes, None, case.config(), config, PHI.slack, 1)
+        return lambda x: known(trained, PHI(x, "float64"))
+
+    return Setup(case, fit, relation)
+
+
+PHI = FeatureMap.blank(FeaturesConfig(), WIDTH)
+
+
+def closed_form(trained: LinearTrained, phi: np.ndarray) -> ClosedForm:
+    """The distances of certificates/stability.py."""
+    return certify_linear(trained.weight, trained.loss, trained.sensitivity, phi, "add_remove", DENSE)
+
+
+def ensemble(member: Setup, members: int) -> Setup:
+    """``members`` of the same kind on hash shards, answering by certified vote as tasks/ensemble.py has it."""
+
+    def fit(data: Records, rng: np.random.Generator) -> Model:
+        parts = ensemble_training.parts(data, EnsembleConfig(members=members))
+        models = [member.fit(part, rng) for part in parts]
+        return lambda x: vote([model(x) for model in models], member.case.classes)
+
+    return Setup(replace(member.case, n=12 * members), fit, member.relation)
+
+
+# -- the rules as they are -------------------------------------------------------------------------------------------------
+
+BINARY = Case("binary", training={"loss": "binary_cross_entropy", "lr": 0.3})
+MLP = Case("mlp", (4,), training={"momentum": 0.3, "lr": 0.1})
+MULTI = Case("four classes", (4,), classes=4, training={"lr": 0.5, "clip": 0.03})
+UNITS = next(case for case in CASES if case.unit_rows > 1)
+SMALL = {"loss": "binary_cross_entropy", "lr": 1.3, "clip": 0.5, "batch": {"count": 2, "normalizer": 5.0, "n_max": 30}}
+HEAD = Case("head", n=30, training=SMALL)
+HEADS = replace(HEAD, name="heads", classes=3)
+
+SETUPS = [
+    *(
+        pytest.param(boxes(case, relation), 6, id=f"{case.name}, {relation}")
+        for case in (BINARY, MLP, MULTI, UNITS)
+        for relation in ("add_remove", "substitute", "paper_privacy")
+    ),
+    pytest.param(boxes(MLP, dtype="float32"), 6, id="mlp, float32"),
+    pytest.param(ensemble(boxes(BINARY), 5), 6, id="ensemble of boxes"),
+    pytest.param(ensemble(boxes(MLP), 4), 5, id="ensemble of mlps, an even number"),
+    pytest.param(ensemble(boxes(MULTI), 3), 5, id="ensemble of boxes, four classes"),
+    pytest.param(ensemble(boxes(UNITS), 3), 6, id="ensemble of boxes, units of three rows"),
+    pytest.param(ensemble(linear(HEAD), 5), 20, id="ensemble of linear heads"),
+    pytest.param(ensemble(linear(HEADS), 6), 14, id="ensemble of linear heads, three classes"),
+]
+
+
+@pytest.mark.parametrize(("setup", "pairs"), SETUPS)
+def test_distances_are_1_lipschitz(setup: Setup, pairs: int) -> None:
+    """About 12,000 queries of neighbours in all, two thirds of them at thresholds."""
+    seen = walk(setup, pairs)
+    assert seen.violations == 0, seen
+    assert seen.looked > 60 * pairs
+    assert seen.stepped > 4 * pairs, seen
+    assert seen.turned > 0, seen
+    assert seen.longest > 2, seen
+
+
+# -- rules broken on purpose -----------------------------------------------------------------------------------------------
+
+
+def published(certificates: Certificates) -> Evidence:
+    """001 Theorem 5.3: the least distances of ALL members, summed."""
+    assert isinstance(certificates, VoteCertificates)
+    known = published_vote(certificates.members, certificates.member_distances)
+    return known.prediction, known.distance
+
+
+def steps(certificates: Certificates) -> Evidence:
+    """The evidence of ``counting=index``."""
+    return certificates.prediction, grid_index(certificates.ks, certificates.certified)
+
+
+def floor_plus_one(trained: LinearTrained, phi: np.ndarray) -> ClosedForm:
+    """How many records the margin withstands, the last one included that it does not."""
+    known = closed_form(trained, phi)
+    logits = logits_of(trained.weight, phi)
+    margin = margins_of(logits, predict(logits))
+    share = margin / (trained.loss.pair * trained.sensitivity.per_k * upper_lengths(phi))
+    return replace(known, distance=np.floor(share).astype(np.int64) + 1)
+
+
+def batches_by_index(patch: pytest.MonkeyPatch) -> None:
+    """A record's batch is its position: one removal moves every later record."""
+
+    def batches(self: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:
+        for _ in range(self.epochs):
+            for index in range(self.count):
+                yield np.flatnonzero(np.arange(len(units)) % self.count == index)
+
+    patch.setattr(BatchPlan, "batches", batches)
+
+
+class WarmExtremes(ReferenceExtremes):
+    """c t - sum max(t - u, 0), with t from the step before instead of this step's c-th least: sound, and not nested."""
+
+    before: dict[object, torch.Tensor]
+    name: str
+
+    @staticmethod
+    def _keep(kept: torch.Tensor, fresh: torch.Tensor, count: int, largest: bool) -> torch.Tensor:
+        return torch.cat([kept, fresh])
+
+    def result(self) -> tuple[torch.Tensor, torch.Tensor]:
+        counts = self.counts.tolist()
+        greatest = [-self._bound(("greatest", k), -self._greatest[k], c) for k, c in enumerate(counts)]
+        least = [self._bound(("least", k), self._least[k], c) for k, c in enumerate(counts)]
+        return torch.stack(greatest), torch.stack(least)
+
+    def _bound(self, side: tuple[str, int], values: torch.Tensor, count: int) -> torch.Tensor:
+        now = values.sort(dim=0).values[max(count - 1, 0)]
+        at = self.before.get((self.name, *side), now)
+        self.before[(self.name, *side)] = now
+        return count * at - (at - values).clamp(min=0).sum(dim=0)
+
+
+def warm_start(patch: pytest.MonkeyPatch) -> None:
+    """The selection's threshold is warm-started."""
+
+    def selectors(self: Run, part: slice, batch: int, eligible: int) -> dict[str, WarmExtremes]:
+        counts, before = self._counts(part, batch, eligible), self.__dict__.setdefault("warm", {})
+        found = {}
+        for name, p in self.network.collapse_point(self.point).items():
+            found[name] = WarmExtremes(counts, tuple(p.shape), self.relation.capped, self.training.product)
+            found[name].before, found[name].name = before, name
+        return found
+
+    patch.setattr(Run, "_selectors", selectors)
+
+
+def shards_in_any_order(patch: pytest.MonkeyPatch) -> None:
+    """Members take their records as they come: a sum in another order has other last digits, in every member at once."""
+
+    def parts(records: Records, config: EnsembleConfig) -> list[Records]:
+        home = shards(records.units, config)
+        return [records.take(home == index) for index in range(config.members)]
+
+    patch.setattr(ensemble_training, "parts", parts)
+
+
+def nothing(patch: pytest.MonkeyPatch) -> None:
+    """The rules as they are."""
+
+
+SPARSE = boxes(BINARY, ks=(0, 2, 5, 8))
+FIRST_BATCH = Case("first batch", training={"loss": "binary_cross_entropy", "lr": 1.0, "decay": 50.0, "epochs": 1})
+FIVE = ensemble(linear(HEAD), 5)
+
+
+def divided_by(normalizer: float | None) -> Setup:
+    """One step of eight records, divided by a constant or by how many records there are."""
+    batch = {"count": 1, "normalizer": normalizer}
+    training = {"loss": "binary_cross_entropy", "lr": 0.05, "epochs": 1, "batch": batch}
+    return boxes(Case("one step", n=8, training=training), ks=tuple(range(60)))
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A rule broken on purpose, beside the one it stands for; ``patch`` breaks what ``setup`` runs."""
+
+    whole: Setup
+    setup: Setup
+    read: Read = distance
+    whole_read: Read = distance
+    patch: Break = nothing
+    walk: dict[str, int] = field(default_factory=lambda: {"pairs": 6})
+
+
+BROKEN = {
+    "sum over all voters": Broken(ensemble(linear(HEAD), 9), ensemble(linear(HEAD), 9), published, walk={"pairs": 16}),
+    "sparse grid read as distances": Broken(SPARSE, SPARSE, whole_read=steps),
+    "batches by index": Broken(boxes(FIRST_BATCH), boxes(FIRST_BATCH), patch=batches_by_index),
+    "warm-started selection": Broken(boxes(BINARY, "paper_privacy"), boxes(BINARY, "paper_privacy"), patch=warm_start),
+    "normaliser from the number of records": Broken(divided_by(8.0), divided_by(None)),
+    "floor + 1 for ceil - 1": Broken(linear(HEAD), linear(HEAD, certify=floor_plus_one)),
+    "ensemble under substitute": Broken(
+        linear(HEAD, "substitute"), ensemble(linear(HEAD, "substitute"), 2), walk={"pairs": 30}
+    ),
+    "members whose rounding follows the order of records": Broken(
+        FIVE, FIVE, patch=shards_in_any_order, walk={"pairs": 20}
+    ),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
+def test_the_check_catches(broken: Broken, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = walk(broken.whole, **broken.walk, read=broken.whole_read)
+    assert whole.violations == 0, whole
+    broken.patch(monkeypatch)
+    caught = walk(broken.setup, **broken.walk, read=broken.read)
+    assert caught.violations > 0, caught
