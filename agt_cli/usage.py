@@ -31,7 +31,7 @@ class Word:
 
     Attributes:
         key: the configuration key, or the group, that the word chooses.
-        choices: the words there are; empty: the options of the configuration group ``key``, or, for ``experiment``, what
+        choices: the words there are; empty: the options of the configuration group ``key``, or, for ``name``, what
             experiments/ holds.
     """
 
@@ -41,7 +41,7 @@ class Word:
     @property
     def known(self) -> tuple[str, ...]:
         """The words there are."""
-        if self.key == "experiment":
+        if self.key == "name":
             return tuple(sorted(path.stem for path in experiments_dir().glob("*.yaml")))
         return self.choices or tuple(options(self.key))
 
@@ -107,7 +107,7 @@ COMMANDS: dict[str, Command] = {
             "agt reproduce blobs profile=smoke             small, in a minute",
             "agt reproduce blobs only=[001_fig2,001_fig6]",
         ),
-        (Word("experiment"),),
+        (Word("name"),),
     ),
     "data": Command(
         "agt_cli.tasks.data",

@@ -16,12 +16,12 @@ from agt_cli.report.record import RunRecord
 from agt_cli.report.reproduction_md import Section, reproduction_report
 from agt_cli.schema import STRICT, validate
 from agt_cli.tasks.prepare import only_keys
-from agt_cli.tasks.reproduction import budgets, maps  # noqa: F401  (each enters its kinds)
+from agt_cli.tasks.reproduction import budgets, certified, maps, search, students  # noqa: F401  (each enters its kinds)
 from agt_cli.tasks.reproduction.definition import Experiment, Profile, ProfileName, load_experiment, settings_for
 from agt_cli.tasks.reproduction.kinds import KINDS, Context, Made
 from agt_cli.tasks.reproduction.runs import Runs
 
-KEYS = ("experiment", "profile", "only", "overrides", "runs_dir")
+KEYS = ("name", "profile", "only", "overrides", "runs_dir")
 BOTH: tuple[ProfileName, ...] = ("paper", "ours")
 
 
@@ -30,14 +30,14 @@ class Request:
     """What is asked for.
 
     Attributes:
-        experiment: its name.
+        name: the experiment's.
         profile: paper, ours, both side by side, or smoke.
         only: ids of artifacts; None: all.
         overrides: of agt train's configuration, for every run (where data lies, how to compute).
         runs_dir: where finished runs are kept and found again.
     """
 
-    experiment: str
+    name: str
     profile: Literal["both", "paper", "ours", "smoke"] = "both"
     only: tuple[str, ...] | None = None
     overrides: tuple[str, ...] = ()
@@ -58,16 +58,16 @@ def configure(config: Mapping[str, Any]) -> Job:
     """Validate the request, before any data is read."""
     only_keys(config, (*KEYS, "compute", "output_dir", "data_dir"))
     request = validate(Request, {key: config.get(key) for key in KEYS}, "reproduce")
-    experiment = load_experiment(request.experiment)
+    experiment = load_experiment(request.name)
     names = BOTH if request.profile == "both" else (request.profile,)
     profiles = {name: experiment.profiles[name] for name in names}
     ids = [artifact.id for artifact in experiment.artifacts]
     for name in request.only or ():
         if name not in ids:
-            raise ConfigError(f"only: no artifact {name!r} in {request.experiment}; there are {', '.join(ids)}")
+            raise ConfigError(f"only: no artifact {name!r} in {request.name}; there are {', '.join(ids)}")
     for artifact in experiment.artifacts:
         if artifact.kind not in KINDS:
-            raise ConfigError(f"experiments/{request.experiment}.yaml: {artifact.id}: unknown kind {artifact.kind!r}")
+            raise ConfigError(f"experiments/{request.name}.yaml: {artifact.id}: unknown kind {artifact.kind!r}")
     compute = config.get("compute") or {}
     common = [f"data_dir={config.get('data_dir')}", *(f"compute.{k}={v}" for k, v in compute.items() if v is not None)]
     return Job(request, experiment, profiles, (*common, *request.overrides))
@@ -98,7 +98,7 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     report = reproduction_report(job.experiment.title, job.experiment.data, list(job.profiles), sections, peak, record)
     record.write("report.md", report.encode())
     console.say(f"report: {record.folder / 'report.md'}")
-    return {"metrics": record.metrics, "experiment": job.request.experiment, "artifacts": [s.id for s in sections]}
+    return {"metrics": record.metrics, "experiment": job.request.name, "artifacts": [s.id for s in sections]}
 
 
 def _compared(published: Any, made: Made, profiles: list[ProfileName]) -> pd.DataFrame:
@@ -106,7 +106,8 @@ def _compared(published: Any, made: Made, profiles: list[ProfileName]) -> pd.Dat
     rows = []
     for entry in published:
         ours = made.values.get(entry.what, {})
-        row = {"what": entry.what, "published": entry.value, **{name: ours.get(name, float("nan")) for name in profiles}}
+        row: dict[str, Any] = {"what": entry.what, "published": entry.value}
+        row |= {str(name): ours.get(name, float("nan")) for name in profiles}
         rows.append({**row, "difference": entry.note or "unexplained"})
     return pd.DataFrame(rows)
 
