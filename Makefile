@@ -64,7 +64,8 @@ wheel: $(VENV)/.tools
 	cd .wheel-check/work && export PYTHONPATH=$(CURDIR)/.wheel-check/lib PYTHONSAFEPATH=1 && \
 	  run="$(abspath $(VENV))/bin/python -m agt_cli -q" && \
 	  $(abspath $(VENV))/bin/python -c 'import agt_cli; assert ".wheel-check" in agt_cli.__file__, agt_cli.__file__' && \
-	  $$run train kgrid.max=2 && $$run certify run=$(LATEST) map_resolution=0
+	  $$run train kgrid.max=2 && $$run certify run=$(LATEST) map_resolution=0 && \
+	  $$run reproduce blobs profile=smoke only='[001_fig2]'
 
 # torch first, so that TORCH_INDEX decides its build and nothing later replaces it. medmnist declares torchvision, of which
 # nothing here is used and whose wheels break on a CPU torch: hence --no-deps.

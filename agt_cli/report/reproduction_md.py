@@ -1,7 +1,9 @@
 """report.md of a reproduction: each figure and table, ours beside the published numbers."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -18,7 +20,8 @@ class Section:
         compared: published numbers beside ours, or empty.
         captions: figure file name -> what it shows.
         notes: sentences.
-        seconds: what it took, runs that were kept from before not counted again.
+        seconds: what it took just now, runs that were kept from before not counted again.
+        needed: seconds of training and certifying that its runs took when they were made.
     """
 
     id: str
@@ -29,26 +32,63 @@ class Section:
     captions: dict[str, str]
     notes: tuple[str, ...]
     seconds: float
+    needed: float
 
 
 def reproduction_report(
-    title: str, data: str, profiles: Sequence[str], sections: Sequence[Section], peak_gib: float, record: RunRecord
+    title: str, data: str, profiles: Mapping[str, str], sections: Sequence[Section], peak_gib: float, record: RunRecord
 ) -> str:
     """The report."""
-    overview = [(s.source, s.title, ", ".join(profiles), f"{s.seconds:.1f}") for s in sections]
+    times = [(s.source, s.title, f"{s.seconds:.1f}", f"{s.needed:.1f}") for s in sections]
     parts = [
         f"# {title}",
         f"Data: {data}.",
-        "Profiles: **paper** uses the published settings, rules and mechanisms (accounting=paper: where the conditions of "
-        "a guarantee fail this is no proof of privacy); **ours** the add/remove relation, exact products, dense grids, "
-        "rigorous accounting; **smoke** is small and says nothing about quality.",
+        "\n".join(f"- **{name}**: {words}" for name, words in profiles.items()),
         "## Overview",
-        markdown_table(("source", "what", "profiles", "seconds"), overview),
-        f"Peak memory of the process: {peak_gib:.2f} GiB. Runs found from before are not run again, nor counted.",
+        markdown_table(("source", "what", "seconds now", "seconds of its runs"), times),
+        f"Peak memory of the process: {peak_gib:.2f} GiB. Runs kept from before are not run again; the last column counts "
+        "them as they took when they ran.",
     ]
     for section in sections:
         parts += _section(section, data)
     return "\n\n".join([*parts, "## Setting", setting_section(record.config)]) + "\n"
+
+
+def summary(title: str, data: str, profiles: Mapping[str, str], sections: Sequence[Section], peak_gib: float) -> str:
+    """What the overview needs of one report, as json."""
+    rows = [
+        {
+            "source": section.source,
+            "title": section.title,
+            "seconds": max(section.seconds, section.needed),
+            "compared": json.loads(section.compared.to_json(orient="records")) if not section.compared.empty else [],
+        }
+        for section in sections
+    ]
+    whole = {"title": title, "data": data, "profiles": dict(profiles), "peak_gib": peak_gib, "artifacts": rows}
+    return json.dumps(whole, indent=2) + "\n"
+
+
+def overview(found: Mapping[str, tuple[str, Mapping[str, Any]]]) -> str:
+    """All experiments: setting, published, ours, time and memory, what k counts, what was substituted.
+
+    Args:
+        found: title -> (record's folder name, its summary).
+    """
+    parts = ["# The papers, reproduced: overview"]
+    for title, (folder, one) in found.items():
+        parts += [f"## {title}", f"Data: {one['data']}. Report: [{folder}]({folder}/report.md)."]
+        parts += ["\n".join(f"- **{name}**: {words}" for name, words in one["profiles"].items())]
+        names = list(one["profiles"])
+        rows = []
+        for artifact in one["artifacts"]:
+            for place, line in enumerate(artifact["compared"] or [{}]):
+                first = (artifact["source"], f"{artifact['seconds']:.0f}") if not place else ("", "")
+                values = (_cell(line.get(key, "-")) for key in ("what", "published", *names, "difference"))
+                rows.append((*first, *values))
+        columns = ("source", "seconds", "what", "published", *names, "difference")
+        parts += [markdown_table(columns, rows), f"Peak memory: {one['peak_gib']:.2f} GiB."]
+    return "\n\n".join(parts) + "\n"
 
 
 def _section(section: Section, data: str) -> list[str]:
@@ -63,6 +103,8 @@ def _section(section: Section, data: str) -> list[str]:
 
 
 def _cell(value: object) -> str:
+    if value is None:
+        return "-"
     if isinstance(value, float):
         return "-" if value != value else f"{value:.4g}"
     return str(value)

@@ -1,5 +1,6 @@
 """agt reproduce NAME: the papers' figures and tables on one data set, ours beside the published numbers."""
 
+import json
 import resource
 import time
 from collections.abc import Mapping
@@ -12,14 +13,15 @@ from pydantic.dataclasses import dataclass as validated
 
 from agt_cli.errors import ConfigError
 from agt_cli.report.console import Console, show
-from agt_cli.report.record import RunRecord
-from agt_cli.report.reproduction_md import Section, reproduction_report
+from agt_cli.report.record import RunRecord, write_atomic
+from agt_cli.report.reproduction_md import Section, overview, reproduction_report, summary
 from agt_cli.schema import STRICT, validate
 from agt_cli.tasks.prepare import only_keys
 from agt_cli.tasks.reproduction import budgets, certified, maps, search, students  # noqa: F401  (each enters its kinds)
 from agt_cli.tasks.reproduction.definition import Experiment, Profile, ProfileName, load_experiment, settings_for
 from agt_cli.tasks.reproduction.kinds import KINDS, Context, Made
 from agt_cli.tasks.reproduction.runs import Runs
+from agt_cli.training.relations import RELATIONS
 
 KEYS = ("name", "profile", "only", "overrides", "runs_dir")
 BOTH: tuple[ProfileName, ...] = ("paper", "ours")
@@ -82,7 +84,7 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
             continue
         console.note(f"-- {artifact.source}: {artifact.title}")
         context = Context(job.experiment, artifact, job.profiles, runs, record)
-        started = time.perf_counter()
+        started, before = time.perf_counter(), len(runs.used)
         made = KINDS[artifact.kind](context, settings)
         seconds = time.perf_counter() - started
         if not made.table.empty:
@@ -90,13 +92,19 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
         compared = _compared(artifact.published, made, list(job.profiles))
         if not compared.empty:
             record.table(f"{artifact.id}_published", compared)
-        sections.append(Section(artifact.id, artifact.source, artifact.title, made.table, compared, made.captions,
-                                (*artifact.notes, *made.notes), seconds))  # fmt: skip
+        notes, needed = (*artifact.notes, *made.notes), sum(runs.used[before:])
+        title = artifact.title
+        sections.append(
+            Section(artifact.id, artifact.source, title, made.table, compared, made.captions, notes, seconds, needed)
+        )
         _say(sections[-1], console)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     record.add_metrics(artifacts=len(sections), peak_memory_gib=round(peak, 3))
-    report = reproduction_report(job.experiment.title, job.experiment.data, list(job.profiles), sections, peak, record)
+    experiment, profiles = job.experiment, {str(name): _words(profile) for name, profile in job.profiles.items()}
+    report = reproduction_report(experiment.title, experiment.data, profiles, sections, peak, record)
     record.write("report.md", report.encode())
+    record.write("summary.json", summary(experiment.title, experiment.data, profiles, sections, peak).encode())
+    _refresh_overview(record.folder.parent, console)
     console.say(f"report: {record.folder / 'report.md'}")
     return {"metrics": record.metrics, "experiment": job.request.name, "artifacts": [s.id for s in sections]}
 
@@ -110,6 +118,23 @@ def _compared(published: Any, made: Made, profiles: list[ProfileName]) -> pd.Dat
         row |= {str(name): ours.get(name, float("nan")) for name in profiles}
         rows.append({**row, "difference": entry.note or "unexplained"})
     return pd.DataFrame(rows)
+
+
+def _words(profile: Profile) -> str:
+    """What one k counts in a profile, and what its guarantee is worth."""
+    privacy, unlearning = RELATIONS[profile.privacy], RELATIONS[profile.unlearning]
+    proof = "rigorous accounting" if profile.accounting == "rigorous" else "accounting=paper: no proof of privacy"
+    return f"{privacy.name}: k counts {privacy.ball}; unlearning with {unlearning.name}: {unlearning.ball}; {proof}"
+
+
+def _refresh_overview(folder: Path, console: Console) -> None:
+    """Write overview.md beside the records: the newest finished one of each experiment."""
+    newest: dict[str, tuple[str, dict[str, Any]]] = {}
+    for path in sorted(folder.glob("*/summary.json")):
+        found = json.loads(path.read_text())
+        newest[found["title"]] = (path.parent.name, found)
+    write_atomic(folder / "overview.md", overview(newest).encode())
+    console.note(f"overview: {folder / 'overview.md'}")
 
 
 def _say(section: Section, console: Console) -> None:

@@ -15,7 +15,7 @@ from agt_cli.tasks.reproduction.runs import Runs, signature
 
 from .conftest import Agt
 
-TINY = ("experiment=blobs_separable", "model=linear", "dataset.n_train=60", "training.epochs=1", "kgrid=dense", "kgrid.max=4")
+TINY = ("model=linear", "dataset.n_train=60", "training.epochs=1", "kgrid=dense", "kgrid.max=4")
 
 
 @pytest.mark.parametrize("name", experiment_names())
@@ -86,6 +86,9 @@ def test_smoke_of_one_artifact(agt: Agt, tmp_path: Path) -> None:
     assert "001 Fig 2" in report
     assert "synthetic" in report
     assert result["artifacts"] == ["001_fig2"]
+    overview = (folder.parent / "overview.md").read_text()
+    assert "Blobs, reproduced" in overview
+    assert "k counts up to k records added or removed in all" in overview
 
 
 @pytest.mark.parametrize(

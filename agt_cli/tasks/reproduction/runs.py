@@ -8,7 +8,7 @@ killed reproduction goes on where it stopped.
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from hashlib import blake2b
 from io import BytesIO
@@ -75,6 +75,11 @@ class Finished:
         return float((self.frame["prediction"] == self.frame["label"]).mean())
 
     @property
+    def seconds(self) -> float:
+        """Of training and certifying."""
+        return float(self.facts["seconds_training"]) + float(self.facts["seconds_certifying"])
+
+    @property
     def proved(self) -> bool:
         """All conditions of a privacy guarantee held."""
         return all(condition.held for condition in self.conditions)
@@ -87,11 +92,13 @@ class Runs:
     Attributes:
         folder: where finished runs are kept.
         common: overrides of every run: where data lies, how to compute.
+        used: the seconds that each run handed out so far took when it was made.
     """
 
     folder: Path
     common: tuple[str, ...]
     console: Console
+    used: list[float] = field(default_factory=list, compare=False)
 
     def settings(self, overrides: Sequence[str]) -> tuple[dict[str, Any], Settings]:
         """The resolved configuration and its typed form."""
@@ -122,6 +129,7 @@ class Runs:
         place = self.folder / signature(config, prepared.loaded.digest, on)
         kept = _read(place)
         if kept:
+            self.used.append(kept.seconds)
             return kept
         self.console.note(f"running: {what}")
         started = time.perf_counter()
@@ -137,6 +145,7 @@ class Runs:
         classes = prepared.dataset.classes
         done = Finished(frame, facts, classes, model.conditions, ks, settings.relation.name)
         _write(place, done, config)
+        self.used.append(done.seconds)
         return done
 
 
