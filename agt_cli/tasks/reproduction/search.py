@@ -272,7 +272,7 @@ def _draw(context: Context, config: SearchConfig, rows: pd.DataFrame, probes: pd
         frame["series"] = frame["claim"] + " (" + frame["profile"] + ")"
     level = Curves(main, "depth", "batch", "hidden layers", wanted, names, log=False, ylog=True, level=size,
                    level_name="all records in one batch")  # fmt: skip
-    curves(context.record, level, rows[rows["batch"].notna()])
+    curves(context.record, level, rows.assign(depth=rows["depth"].astype(str)))  # words: no ticks between whole depths
     probes["panel"] = "depth " + probes["depth"].astype(str)
     fractions = Curves(every, "batch", "certified", "batch", f"certified at k = {config.k}", names, level=config.fraction,
                        level_name=f"{config.fraction:.0%}", panels="panel")  # fmt: skip
