@@ -265,24 +265,21 @@ def kept(
 
 
 def _draw_training(context: Context, frame: pd.DataFrame) -> dict[str, str]:
-    """Two figures: certified fractions, a panel for each claim; accuracies, a panel for each claim and profile."""
-    fractions = frame.assign(series=[f"k = {k} ({p})" for k, p in zip(frame["k"], frame["profile"], strict=True)])
-    name = context.artifact.id
-    data = context.experiment.data
+    """Two figures, certified fractions and accuracies, with a panel for each claim and profile."""
+    frame = frame.assign(panel=frame["claim"] + " (" + frame["profile"] + ")")
+    name, data = context.artifact.id, context.experiment.data
     first = Curves(
-        name, "epoch", "certified_fraction", "epoch", "certified fraction of the test records", data, False, panels="claim"
+        name, "epoch", "certified_fraction", "epoch", "certified fraction of the test records", data, False, panels="panel"
     )
-    curves(context.record, first, fractions)
-    lines = [
-        frame.assign(series="nominal", accuracy=frame["nominal_accuracy"]).drop_duplicates(["profile", "claim", "epoch"])
-    ]
+    fractions = frame.assign(series=[f"k = {k}" for k in frame["k"]])
+    curves(context.record, first, fractions[["panel", "series", "epoch", "k", "certified_fraction"]])
+    nominal = frame.assign(series="nominal", accuracy=frame["nominal_accuracy"])
+    lines = [nominal.drop_duplicates(["panel", "epoch"])]
     for end in ("worst", "best"):
         series = [f"{end} case, k = {k}" for k in frame["k"]]
         lines.append(frame.assign(series=series, accuracy=frame[f"{end}_accuracy"]))
-    accuracies = pd.concat(lines)
-    accuracies["panel"] = accuracies["claim"] + " (" + accuracies["profile"] + ")"
     second = Curves(f"{name}_accuracy", "epoch", "accuracy", "epoch", "test accuracy", data, False, panels="panel")
-    curves(context.record, second, accuracies[["panel", "series", "epoch", "k", "accuracy"]])
+    curves(context.record, second, pd.concat(lines)[["panel", "series", "epoch", "k", "accuracy"]])
     return {
         name: "Certified fraction of the test records after each epoch of one run.",
         f"{name}_accuracy": "Nominal test accuracy, and what any neighbouring data set could make of it, after each epoch.",
