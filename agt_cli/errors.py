@@ -42,6 +42,10 @@ class UnsoundError(AgtError):
     """A number that a guarantee rests on is NaN, infinite, out of order or outside its proven range."""
 
 
+class UnboundedError(UnsoundError):
+    """A bound is NaN or infinite: nothing is known about the value it was to bound."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A suffix naming the nearest known word, or listing them all: ``; did you mean 'blobs'? (known: ...)``."""
     known = sorted(known)

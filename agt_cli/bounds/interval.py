@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agt_cli.errors import UnsoundError
+from agt_cli.errors import UnboundedError, UnsoundError
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,8 @@ class Interval:
     quantity that does not depend on k (a layer's input before any weight was applied) has K = 1.
 
     Raises:
-        UnsoundError: shapes or dtypes differ, lower > upper somewhere, or a bound is NaN or infinite. This is raised,
-            not asserted: a guarantee rests on it.
+        UnsoundError: shapes or dtypes differ, lower > upper somewhere, or (UnboundedError) a bound is NaN or infinite.
+            This is raised, not asserted: a guarantee rests on it.
     """
 
     lower: Tensor
@@ -36,7 +36,7 @@ class Interval:
         # One pass catches everything: a NaN reaches both ends, and an infinite bound makes the width infinite or NaN.
         least, greatest = (end.item() for end in (self.lower if self.is_point else self.upper - self.lower).aminmax())
         if not (-math.inf < least and greatest < math.inf):
-            raise UnsoundError("interval: a bound is NaN or infinite (learning rate or inputs too large?)")
+            raise UnboundedError("interval: a bound is NaN or infinite (learning rate or inputs too large?)")
         if not self.is_point and least < 0:
             raise UnsoundError("interval: a lower bound exceeds its upper bound")
 

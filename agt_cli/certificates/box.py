@@ -7,6 +7,9 @@ Formal guarantees
     L = the number of grid values certified from the least one on, without a gap, read off as the last such k; 0 if
     none. On the dense grid nested boxes make L 1-Lipschitz between neighbours (method.md section 3); on any other
     grid only the index ``stable_index`` is.
+    A finite query whose bounds overflow is not certified at that k, and nothing fails: whether they do depends on the
+    box, so a failure would tell a private fact. Nesting survives: bounds that are finite over D's box for k, rounding
+    included, enclose those over a neighbour's box for k-1, which are finite then.
 """
 
 from collections.abc import Callable
@@ -20,7 +23,7 @@ from agt_cli.bounds.interval import Interval
 from agt_cli.bounds.layers import Box
 from agt_cli.bounds.network import Network
 from agt_cli.bounds.rounding import Rounding
-from agt_cli.errors import ConfigError
+from agt_cli.errors import ConfigError, UnboundedError, UnsoundError
 from agt_cli.kernels.select import pick_device, pick_kernel
 from agt_cli.schema import ComputeConfig, RelationName, TrainingConfig
 from agt_cli.training.agt import Progress, Trained
@@ -91,7 +94,7 @@ def certify(
 
     Raises:
         ConfigError: the queries' width is not the model's.
-        UnsoundError: a bound is NaN or infinite.
+        UnsoundError: a box or a query is NaN or infinite.
     """
     network = Network.of(head, training.loss, classes, pick_kernel(compute).products(training.product))
     width = trained.nominal[f"{network.first.name}.weight"].shape[-1]
@@ -108,15 +111,35 @@ def certify(
         for start in range(0, len(features), size):
             rows = slice(start, start + size)
             x = torch.from_numpy(np.array(features[rows], order="C")).to(device, dtype)  # a copy: features may be read-only
+            if not bool(torch.isfinite(x).all()):
+                raise UnsoundError(f"inputs: a query has a feature that is NaN, or infinite in {training.dtype}")
             labels = network.predict(x, point)
             prediction[rows] = labels.cpu().numpy()
             for low in range(0, len(trained.ks), part):
                 ks = slice(low, low + part)
-                held = certified_labels(network, x, labels, {n: i[ks] for n, i in box.items()}, rounding[ks])
+                held = held_labels(network, x, labels, {n: i[ks] for n, i in box.items()}, rounding[ks])
                 certified[ks, rows] = held.cpu().numpy()
             done = min(start + size, len(features))
             on_progress(Progress(done, len(features), done * len(trained.ks), len(features) * len(trained.ks)))
     return Certificates(trained.ks, relation, prediction, certified)
+
+
+def held_labels(network: Network, x: Tensor, labels: Tensor, box: Box, rounding: Rounding) -> Tensor:
+    """``certified_labels``, False for each query and k whose bounds overflow: found by halving, one by one in the end."""
+    try:
+        return certified_labels(network, x, labels, box, rounding)
+    except UnboundedError:
+        ks = rounding.factor.shape[0]
+        if len(x) > 1:
+            half = len(x) // 2
+            parts = (slice(0, half), slice(half, None))
+            return torch.cat([held_labels(network, x[part], labels[part], box, rounding) for part in parts], dim=1)
+        if ks > 1:
+            parts = (slice(0, ks // 2), slice(ks // 2, None))
+            return torch.cat(
+                [held_labels(network, x, labels, {n: i[p] for n, i in box.items()}, rounding[p]) for p in parts], dim=0
+            )
+        return torch.zeros((1, 1), dtype=torch.bool, device=x.device)
 
 
 def certified_labels(network: Network, x: Tensor, labels: Tensor, box: Box, rounding: Rounding) -> Tensor:

@@ -106,13 +106,38 @@ def test_ties_of_three_classes_are_not_certified() -> None:
     assert result.certified.tolist() == [[False, True]]
 
 
-@pytest.mark.parametrize("scale", [float("nan"), float("inf"), 1e308])
-def test_queries_that_overflow_are_an_error_and_never_certified(scale: float) -> None:
-    training = make_training()
+@pytest.mark.parametrize(("scale", "dtype"), [(float("nan"), "float64"), (float("inf"), "float64"), (1e39, "float32")])
+def test_queries_that_are_not_finite_are_an_error(scale: float, dtype: str) -> None:
+    training = make_training(dtype=dtype)
     head = make_head(training, 3, 2, (4,))
     queries = np.array([[1.0, -1.0, 1.0], [scale, 1.0, -scale]])
-    with pytest.raises(UnsoundError):
+    with pytest.raises(UnsoundError, match="inputs: a query"), np.errstate(over="ignore"):
         certify(head, 2, trained(head, (0.1,)), queries, "add_remove", training, ComputeConfig())
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_finite_query_whose_bounds_overflow_is_not_certified_and_disturbs_no_other(classes: int) -> None:
+    """An error here would tell a private fact: the box decides whether bounds overflow."""
+    training = make_training()
+    head = make_head(training, 3, classes, (4,))
+    model = trained(head, (0.0, 1e-4, 2e-4))
+    plain = 100 * np.random.default_rng(0).normal(size=(5, 3))
+    queries = np.insert(plain, 2, [1.7e308, 1.0, -1.7e308], axis=0)
+    alone = certify(head, classes, model, plain, "add_remove", training, ComputeConfig())
+    among = certify(head, classes, model, queries, "add_remove", training, ComputeConfig())
+    assert alone.certified.any()
+    assert not among.certified[:, 2].any()
+    assert 0 <= among.prediction[2] < classes
+    assert (np.delete(among.certified, 2, axis=1) == alone.certified).all()
+
+
+def test_a_query_whose_bounds_overflow_only_for_large_k_keeps_its_smaller_k() -> None:
+    head, model = linear([[1.0]])
+    ends = torch.tensor([[[0.5]], [[0.5]], [[-2.0]]]).double(), torch.tensor([[[1.5]], [[1.6]], [[2.0]]]).double()
+    model = Trained((0, 1, 2), model.nominal, {"0.weight": ends[0]}, {"0.weight": ends[1]}, PLAN)
+    training = make_training(loss="binary_cross_entropy")
+    result = certify(head, 2, model, np.array([[1.0], [1.15e308]]), "add_remove", training, ComputeConfig())
+    assert result.certified.tolist() == [[True, True], [True, False], [False, False]]
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
