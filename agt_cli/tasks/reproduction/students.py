@@ -326,6 +326,7 @@ def _draw(context: Context, config: StudentsConfig, table: pd.DataFrame) -> None
             _panel(axes, table[table["labels"] == queries], [teacher.label for teacher in config.teachers])
             axes.set_title(f"{queries} labels")
             axes.set_xlabel("student's test accuracy")
+        panels[0].invert_yaxis()  # once: they share it
         handles = {name: handle for axes in panels for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
         figure.legend(handles.values(), handles.keys(), loc="outside right center")
         figure.suptitle(context.experiment.data, fontsize=9, x=0.01, ha="left")
@@ -343,4 +344,3 @@ def _panel(axes: Axes, rows: pd.DataFrame, teachers: list[str]) -> None:
             color=style["color"], marker=style["marker"],
         )  # fmt: skip
     axes.set_yticks(range(len(teachers)), teachers)
-    axes.invert_yaxis()
