@@ -60,7 +60,7 @@ def records(
     )
 
 
-def default_ids(content: np.ndarray, *attributes: np.ndarray | None) -> np.ndarray:
+def default_ids(content: np.ndarray, *attributes: np.ndarray | None, numbered: bool = True) -> np.ndarray:
     """[n] str: a hash of a record's raw content and of everything else about it (label, unit, public flag, split).
 
     Rows that share an id's content are numbered, and numbering is harmless only between rows that are alike in all
@@ -68,7 +68,7 @@ def default_ids(content: np.ndarray, *attributes: np.ndarray | None) -> np.ndarr
     """
     kept = [attribute.tolist() for attribute in attributes if attribute is not None]
     tags = [repr(values) for values in zip(*kept, strict=True)] if kept else [""] * len(content)
-    return content_ids(content, np.array(tags, dtype=object))
+    return content_ids(content, np.array(tags, dtype=object), numbered)
 
 
 def named_ids(columns: Columns, id: str | None, as_text: bool, content: np.ndarray, *rest: np.ndarray | None) -> np.ndarray:
@@ -76,6 +76,19 @@ def named_ids(columns: Columns, id: str | None, as_text: bool, content: np.ndarr
     if id is not None:
         return columns.unique_ids(id, "dataset.id", as_text)
     return default_ids(content, *rest)
+
+
+def split_names(
+    units: np.ndarray | None, ids: np.ndarray | None, content: np.ndarray, *rest: np.ndarray | None
+) -> np.ndarray:
+    """[n] str: what ``hash_split`` hashes: the unit, else the id that the file gives, else the content.
+
+    Copies of one content share a split. Were they told apart, a private training record that goes could take a copy out
+    of the test set instead (the last number is the one that vanishes), and test records count as public.
+    """
+    if units is not None:
+        return units
+    return default_ids(content, *rest, numbered=False) if ids is None else ids
 
 
 def query_labels(columns: Columns, label: str, classes: Sequence[str], n: int) -> np.ndarray:

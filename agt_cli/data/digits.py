@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from agt_cli.data.assemble import default_ids, hash_split, queries, query_labels, records, split_fact
+from agt_cli.data.assemble import default_ids, hash_split, queries, query_labels, records, split_fact, split_names
 from agt_cli.data.dataset import DataError, Dataset, Fact, Records
 from agt_cli.data.files import open_columns, same_shape
 from agt_cli.schema import STRICT
@@ -47,7 +47,8 @@ class Digits:
         kept = np.isin(digits, self._digits)
         labels = np.array([self._digits.index(int(digit)) for digit in digits[kept]])
         everyone = records(_scale(bunch.data[kept]), labels, ids[kept])
-        test = hash_split(everyone.ids, self.test_fraction, self.split_key)
+        names = split_names(None, None, bunch.data, digits)[kept]
+        test = hash_split(names, self.test_fraction, self.split_key)
         split = split_fact(None, self.test_fraction, self.split_key)
         return Dataset(
             name="digits",

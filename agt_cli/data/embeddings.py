@@ -17,6 +17,7 @@ from agt_cli.data.assemble import (
     query_labels,
     records,
     split_fact,
+    split_names,
 )
 from agt_cli.data.dataset import DataError, Dataset, Fact, Records
 from agt_cli.data.files import Columns, open_columns, resolve, same_shape
@@ -83,7 +84,8 @@ class Embeddings:
         test = None if self.is_test is None else columns.flags(self.is_test, "dataset.is_test")
         ids = named_ids(columns, self.id, self.id_as_text, _raw(x), words, unit, public, test)
         if test is None:
-            test = hash_split(ids if unit is None else unit, self.test_fraction, self.split_key)
+            names = split_names(unit, None if self.id is None else ids, _raw(x), words, public)
+            test = hash_split(names, self.test_fraction, self.split_key)
         everyone = records(self._scaled(x, columns), class_indices(words, classes, columns.path), ids, unit, public)
         return Dataset(
             name=self.name or self.path.stem,
@@ -182,5 +184,10 @@ class Embeddings:
 
 
 def _raw(x: np.ndarray) -> np.ndarray:
-    """What ids are hashed from: half precision is widened, which loses nothing."""
+    """What ids are hashed from: half precision is widened, which loses nothing; whole numbers become decimal ones.
+
+    An array is stored as whole numbers if all of them are: one record with a fraction would change every other's bytes.
+    """
+    if x.dtype.kind in "biu":
+        return x.astype(np.float64)
     return x.astype(np.float32) if x.dtype == np.float16 else x

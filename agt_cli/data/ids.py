@@ -9,18 +9,20 @@ import numpy as np
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
-def content_ids(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def content_ids(features: np.ndarray, labels: np.ndarray, numbered: bool = True) -> np.ndarray:
     """Default ids: a hash of the record's raw content and of how many identical records came before it.
 
     Identical records are exchangeable, so numbering them does not make one record's id depend on another's data:
-    removing any copy leaves the same set of ids as removing the last one.
+    removing any copy leaves the same set of ids as removing the last one. That holds among copies that are all private
+    training records; so what is public or for testing is decided by ``numbered=False``, alike for all copies.
 
     Args:
         features: [n, ...] raw features.
         labels: [n] raw labels.
+        numbered: False: every copy has the first one's id.
 
     Returns:
-        [n] str, 32 hexadecimal digits each, unique.
+        [n] str, 32 hexadecimal digits each; unique if numbered.
     """
     seen: Counter[bytes] = Counter()
     ids = np.empty(len(features), dtype="U32")
@@ -29,7 +31,7 @@ def content_ids(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
         content.update(str(labels[row]).encode())
         digest = content.digest()
         ids[row] = blake2b(digest + seen[digest].to_bytes(8, "little"), digest_size=16).hexdigest()
-        seen[digest] += 1
+        seen[digest] += numbered
     return ids
 
 

@@ -18,7 +18,7 @@ from agt_cli.data.assemble import default_ids, queries, records
 from agt_cli.data.dataset import UNLABELLED, DataError, Dataset, Fact, Records
 from agt_cli.data.files import Columns, open_columns, require, resolve, same_shape
 from agt_cli.data.ids import uniform
-from agt_cli.data.medmnist_info import fetch, info_of, official, required_info
+from agt_cli.data.medmnist_info import INSTALL, fetch, info_of, official, required_info
 from agt_cli.errors import DataMissing
 from agt_cli.schema import STRICT, Positive
 
@@ -39,8 +39,9 @@ class MedMnist:
         download: fetch the official file if it is not there.
         positive: original classes that become label 1, all other ones 0; None: several classes.
         held_out: original classes that the pretraining records leave out; if any, pretraining records are formed.
-        finetune_classes: original classes of the training and test sets; None: all.
-        keep: original class -> public rate; a training record is kept if the hash of its id falls below it.
+        finetune_classes: original classes of the training and test sets; None: all that medmnist lists or, without that
+            package, all that the file has, which is not public.
+        keep: original class -> public rate; a training record is kept if the hash of its content falls below it.
         keep_key: public key of that hash.
         with_val: add the validation split to the training split.
         pretrain_public: whoever runs this declares the pretraining records public.
@@ -84,8 +85,10 @@ class MedMnist:
         test = _Raw.read(columns, ("test",))
         present = sorted({*train.labels.tolist(), *test.labels.tolist()})
         self._check_classes(present, path)
-        used = sorted(self.finetune_classes or present)
-        kept = np.isin(train.labels, used) & (uniform(train.ids, self.keep_key) < self._rates(train.labels))
+        used = self._used(present, path)
+        # Copies share their fate: one that is private and goes must not take a public one's number, and so its place.
+        names = default_ids(train.images, train.labels, numbered=False)
+        kept = np.isin(train.labels, used) & (uniform(names, self.keep_key) < self._rates(train.labels))
         return Dataset(
             name=self.name + provenance,
             classes=self._names(used),
@@ -94,7 +97,7 @@ class MedMnist:
             declared_size=self.declared_size,
             scaling={"divisor": _WHITE, "center": self.center, "scale": self.scale},
             selection=self._selection(used),
-            preprocessing=Fact(True, "pixels are scaled by constants written in the configuration"),
+            preprocessing=self._preprocessing(),
             pretrain=self._pretrain(train.where(~kept & ~np.isin(train.labels, self.held_out))),
         )
 
@@ -110,7 +113,7 @@ class MedMnist:
         labels = np.full(len(images), UNLABELLED, dtype=np.int64)
         if "labels" in columns.names:
             present = {*_labels(source, "train_labels").tolist(), *_labels(source, "test_labels").tolist()}
-            labels = self._indices(_labels(columns, "labels"), sorted(self.finetune_classes or present))
+            labels = self._indices(_labels(columns, "labels"), self._used(sorted(present), path))
         return queries(columns, self._scaled(images), (images,), labels)
 
     def _pretrain(self, raw: "_Raw") -> Records | None:
@@ -158,6 +161,27 @@ class MedMnist:
             if absent:
                 known = ", ".join(map(str, present))
                 raise DataError(f"{path}: dataset.{setting} names class {min(absent)}; the file has the classes {known}")
+
+    def _used(self, present: list[int], path: Path) -> list[int]:
+        """The original classes of training and test records: public, unless only the file at hand says them."""
+        info = info_of(self.name)
+        if self.finetune_classes is not None or info is None:
+            return sorted(self.finetune_classes or present)
+        used = sorted(map(int, info["label"]))
+        if not set(present) <= set(used):
+            listed = ", ".join(map(str, used))
+            raise DataError(f"{path}: class {min(set(present) - set(used))} is not one of {self.name}'s: {listed}")
+        return used
+
+    def _preprocessing(self) -> Fact:
+        why = "pixels are scaled by constants written in the configuration"
+        if self.finetune_classes is not None or info_of(self.name) is not None:
+            return Fact(True, why)
+        return Fact(
+            False,
+            f"{why}; the list of classes was found in the data: give it in dataset.finetune_classes, or install medmnist, "
+            f"which has it ({INSTALL})",
+        )
 
     def _rates(self, labels: np.ndarray) -> np.ndarray:
         return np.array([self.keep.get(int(label), 1.0) for label in labels])

@@ -19,6 +19,7 @@ from agt_cli.data.assemble import (
     query_labels,
     records,
     split_fact,
+    split_names,
 )
 from agt_cli.data.dataset import DataError, Dataset, Fact, Records
 from agt_cli.data.files import Columns, open_columns, resolve
@@ -121,8 +122,9 @@ class Table:
             return train, self._read(resolve(self.test, self.data_dir), "dataset.test or data_dir")
         is_test = train.is_test
         if is_test is None:
-            units = train.ids if train.units is None else train.units
-            is_test = hash_split(units, self.test_fraction, self.split_key)
+            ids, raw = None if self.id is None else train.ids, train.raw
+            names = split_names(train.units, ids, raw.numbers, raw.words, train.labels, train.public)
+            is_test = hash_split(names, self.test_fraction, self.split_key)
         for split, mask in (("train", ~is_test), ("test", is_test)):
             if not mask.any():
                 raise DataError(f"{train.path}: the {split} split is empty")

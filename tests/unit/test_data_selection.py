@@ -152,6 +152,6 @@ def test_rows_of_one_unit_share_a_split(tmp_path: Path) -> None:
 def test_the_hash_split_has_its_public_rate(tmp_path: Path) -> None:
     names = [f"record {i}" for i in range(20_000)]
     assert abs((uniform(names, "split") < 0.25).mean() - 0.25) < 0.01
-    dataset = table(tmp_path / "t.parquet", np.arange(60), test_fraction=0.5).load()
-    expected = uniform(np.concatenate([dataset.train.ids, dataset.test.ids]), "split") < 0.5
+    dataset = table(tmp_path / "t.parquet", np.arange(60), test_fraction=0.5, **GROUPED).load()
+    expected = uniform(np.concatenate([dataset.train.units, dataset.test.units]), "split") < 0.5
     assert expected.tolist() == [False] * len(dataset.train) + [True] * len(dataset.test)
