@@ -238,7 +238,7 @@ def validate(cls: type[T], node: object, where: str) -> T:
     Args:
         cls: a (pydantic) dataclass.
         node: a mapping of field names to values.
-        where: the key of the mapping, for messages.
+        where: the key of the mapping, for messages; empty: the mapping of all keys.
     """
     if not isinstance(node, Mapping):
         raise ConfigError(f"{where}: expected a mapping of settings, got {node!r}")
@@ -250,7 +250,7 @@ def validate(cls: type[T], node: object, where: str) -> T:
 
 def _explain(cls: Any, error: ValidationError, where: str) -> str:
     first = error.errors()[0]
-    path = ".".join([where, *(str(part) for part in first["loc"] if _is_key(part))])
+    path = ".".join(filter(None, [where, *(str(part) for part in first["loc"] if _is_key(part))])) or "settings"
     kind, value = first["type"], first.get("input")
     if kind == "missing":
         return f"{path}: a value is required"

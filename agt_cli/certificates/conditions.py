@@ -117,9 +117,10 @@ def _constants(plan: BatchPlan, steps: str) -> Condition:
 
 def _choices(dataset: Dataset, training: TrainingConfig, features: Fact | None = None) -> Condition:
     facts = [dataset.preprocessing, *([features] if features else [])]
-    held = all(fact.held for fact in facts) and training.chosen_on == "public"
-    why = "; ".join([*(fact.why for fact in facts), _CHOSEN[training.chosen_on]])
-    return Condition("e", "public preprocessing and choices", held, why)
+    chosen = Fact(training.chosen_on == "public", _CHOSEN[training.chosen_on])
+    facts = sorted([*facts, chosen], key=lambda fact: fact.held)  # what is missing comes first
+    why = "; ".join(fact.why for fact in facts)
+    return Condition("e", "public preprocessing and choices", all(fact.held for fact in facts), why)
 
 
 def _symmetric(relation: RelationConfig) -> Condition:

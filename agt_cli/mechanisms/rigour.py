@@ -39,7 +39,7 @@ _REMEDY = {
     "b": "let every record's batch, split and shard depend on its own id: hashed splits, unique ids",
     "c": "declare dataset.declared_size, or training.batch.normalizer, and train again",
     "d": "train with relation=add_remove",
-    "e": "scale with public constants and, if it is true, declare training.chosen_on=public",
+    "e": "scale with public constants, choose settings on public data, and then declare training.chosen_on=public",
     "f": "train with training.product=exact",
     "g": "train with relation=add_remove",
 }
@@ -102,14 +102,14 @@ def claim(
             f"relation={relation.name}: condition g (symmetric relation) does not hold: certificates about removals alone "
             f"are for unlearning, and no release mechanism takes them; {_REMEDY['g']}"
         )
-    neighbours = _neighbours(relation)
+    neighbours = neighbours_of(relation)
     missing = _missing(conditions, mechanism, counting)
     shards = _shards(relation, mechanism, voting)
     if not missing and not shards:
         text = f"{mechanism.guarantee} per query for {relation.name} neighbours ({neighbours})"
         return Claim(True, text if accounting == "rigorous" else f"{text}; {_COVERED}", neighbours)
     if accounting == "rigorous":
-        raise ConfigError(f"accounting=rigorous: {_refusal(missing[0]) if missing else shards}; {_PAPER}")
+        raise ConfigError(f"accounting=rigorous: {refusal(missing[0]) if missing else shards}; {_PAPER}")
     letters = tuple(condition.letter for condition in missing)
     return Claim(False, _disclaimer(mechanism, letters, shards), neighbours, letters)
 
@@ -128,7 +128,8 @@ def grid_index(ks: Sequence[int], certified: np.ndarray) -> np.ndarray:
     return np.maximum(steps - (ks[0] == 0), 0)
 
 
-def _neighbours(relation: RelationConfig) -> str:
+def neighbours_of(relation: RelationConfig) -> str:
+    """Which datasets are neighbours, in words."""
     one = "one record" if relation.unit_rows == 1 else f"one unit of up to {relation.unit_rows} records"
     return _NEIGHBOUR[relation.name].format(one=one)
 
@@ -159,7 +160,8 @@ def _shards(relation: RelationConfig, mechanism: Released, voting: Voting) -> st
     return ""
 
 
-def _refusal(condition: Condition) -> str:
+def refusal(condition: Condition) -> str:
+    """Why a condition that does not hold stops a release, and what to do about it."""
     remedy = _REMEDY[condition.letter]
     return f"condition {condition.letter} ({condition.name}) does not hold: {condition.why}; {remedy}"
 

@@ -28,6 +28,7 @@ from agt_cli.errors import ConfigError, UnsoundError
 from agt_cli.mechanisms.composition import per_query
 from agt_cli.mechanisms.guarantee import GaussianDP
 from agt_cli.mechanisms.mechanism import Budget
+from agt_cli.mechanisms.rigour import refusal
 from agt_cli.mechanisms.source import Source
 from agt_cli.schema import STRICT, RelationConfig
 from agt_cli.training.relations import RELATIONS
@@ -95,9 +96,7 @@ def check_claim(conditions: Sequence[Condition], relation: RelationConfig) -> No
         raise ConfigError(f"release_weights: nobody assessed conditions {', '.join(sorted(missing))} of this run")
     for condition in conditions:
         if not condition.held:
-            raise ConfigError(
-                f"release_weights: condition {condition.letter} ({condition.name}) does not hold: {condition.why}"
-            )
+            raise ConfigError(f"release_weights: {refusal(condition)}")
 
 
 def noise_scale(moves: float, guarantee: GaussianDP) -> float:

@@ -9,20 +9,26 @@ from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import conditions_section, markdown_table, setting_section
 
 
-def predict_report(dataset: str, queries: str, mechanism: str, words: Sequence[str], record: RunRecord) -> str:
+def predict_report(
+    dataset: str, queries: str, mechanism: str, words: Sequence[str], publishable: str | None, record: RunRecord
+) -> str:
     """report.md of a release.
 
     Args:
         words: the claim, the totals and the caveats, a line each.
+        publishable: what the guarantee covers; None: nothing, in a simulation or where a condition is missing.
     """
+    rest = "The rest of this folder, the run it was made from, and how long it took are for the data owner."
+    publish = (
+        f"{publishable}, once. {rest}" if publishable else "Nothing: no guarantee holds. All of it is for the data owner."
+    )
     parts = [
         f"# Private labels: {dataset}",
         f"{queries}, answered by `{mechanism}`.",
         "## What is guaranteed",
         "\n".join(f"- {line}" for line in words),
         "## What may be published",
-        "`labels.csv` (and `released_weights.safetensors`, where there is one), once. The rest of this folder, the run it "
-        "was made from, and how long it took are for the data owner.",
+        publish,
         "## Setting",
         setting_section(record.config),
     ]

@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass as validated
 from agt_cli.certificates.box import Certificates
 from agt_cli.certificates.stability import logits_of, upper_lengths
 from agt_cli.data.dataset import DataError
-from agt_cli.errors import nearest
+from agt_cli.errors import ConfigError, nearest
 from agt_cli.mechanisms.catalogue import MECHANISMS
 from agt_cli.mechanisms.exposure import gap_loss
 from agt_cli.mechanisms.guarantee import GaussianDP, PureDP
@@ -51,7 +51,7 @@ class Request:
     def __post_init__(self) -> None:
         for name in self.mechanisms or ():
             if name not in MECHANISMS:
-                raise ValueError(f"unknown mechanism '{name}'{nearest(name, MECHANISMS)}")
+                raise ConfigError(f"mechanisms: unknown mechanism '{name}'{nearest(name, MECHANISMS)}")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def configure(config: Mapping[str, Any]) -> Job:
     asked = {key: config.get(key) for key in KEYS}
     for key in ("run", "inputs"):
         asked[key] = None if asked[key] is None else str(asked[key])
-    request = validate(Request, asked, "plan")
+    request = validate(Request, asked, "")
     return Job(request, Source.of(request.run, request.inputs, config))
 
 

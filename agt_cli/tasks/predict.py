@@ -18,8 +18,8 @@ from agt_cli.mechanisms.aggregate import CertifiedQuantile, release_quantile
 from agt_cli.mechanisms.composition import Total, total
 from agt_cli.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt_cli.mechanisms.mechanism import Mechanism
-from agt_cli.mechanisms.planning import Budget, afford
-from agt_cli.mechanisms.rigour import Accounting, Claim, Counting, claim
+from agt_cli.mechanisms.planning import Budget, afford, kind_of
+from agt_cli.mechanisms.rigour import Accounting, Claim, Counting, claim, neighbours_of
 from agt_cli.mechanisms.source import SeededSource, Source, SystemSource
 from agt_cli.mechanisms.votes import published_vote
 from agt_cli.mechanisms.weights import ReleaseWeights, check_claim, release_weights, weights_budget
@@ -101,7 +101,7 @@ def configure(config: Mapping[str, Any]) -> Job:
     asked = {key: config.get(key) for key in KEYS[:2]}
     asked = {key: None if value is None else str(value) for key, value in asked.items()}
     rest = {key: config.get(key) for key in ("total", "accounting", "counting", "seed")}
-    request = validate(Request, {**asked, **rest}, "predict")
+    request = validate(Request, {**asked, **rest}, "")
     kind, given = _mechanism(config.get("mechanism"))
     _check_budget(request, kind, given)
     return Job(request, kind, given, Queries.of(request.run, request.inputs, config))
@@ -116,19 +116,35 @@ def _mechanism(node: object) -> tuple[type[Any], dict[str, Any]]:
         kind = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"mechanism._target_: cannot import '{node['_target_']}': {error}") from None
+    if not (isinstance(kind, type) and issubclass(kind, Mechanism | ReleaseWeights | CertifiedQuantile)):
+        raise ConfigError(f"mechanism._target_: '{node['_target_']}' is no release mechanism")
     return kind, {key: value for key, value in node.items() if value is not None and key != "_target_"}
 
 
 def _check_budget(request: Request, kind: type[Any], given: Mapping[str, Any]) -> None:
     """A budget must be stated once: per query in mechanism.*, or for the whole call in total.*."""
-    own = [key for key in ("eps", "mu", "delta") if given.get(key)]
-    if own and request.total.eps is not None:
+    own = [key for key in ("eps", "mu") if key in given] + (["delta"] if given.get("delta") else [])
+    total_eps, name = request.total.eps, "mu" if "mu" in kind.__dataclass_fields__ else "eps"
+    stated = [*(f"mechanism.{key}" for key in own), *(["total.eps"] if total_eps is not None else [])]
+    if given.get("weights"):
+        if stated:
+            raise ConfigError(
+                f"mechanism.weights were released at a budget of their own, which they keep: leave out {stated[0]}"
+            )
+        return
+    if not stated:
+        each = "the one release" if kind is ReleaseWeights else "each query"
+        raise ConfigError(f"no budget: give total.eps (and total.delta) for the whole call, or mechanism.{name} for {each}")
+    if own and total_eps is not None:
         raise ConfigError(f"total.eps and mechanism.{own[0]} both state a budget: give one of them")
-    if not own and request.total.eps is None and not given.get("weights"):
-        name = "mu" if "mu" in kind.__dataclass_fields__ else "eps"
-        raise ConfigError(
-            f"no budget: give total.eps (and total.delta) for the whole call, or mechanism.{name} for each query"
-        )
+    if total_eps is None:
+        validate(kind, given, "mechanism")
+    elif not request.total.delta and _needs_delta(kind):
+        raise ConfigError(f"mechanism={kind.name} gives no guarantee without a delta: give total.delta (1e-5, say) as well")
+
+
+def _needs_delta(kind: type[Any]) -> bool:
+    return kind is ReleaseWeights or (issubclass(kind, Mechanism) and kind_of(kind) is not PureDP)
 
 
 def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
@@ -149,15 +165,17 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     labels = pd.DataFrame({"record_id": asked.queries.ids.astype(str), "label": names[released.labels]})
     record.write("labels.csv", labels.to_csv(index=False, lineterminator="\n").encode())
     record.conditions(asked.model.conditions)
-    proved = int(released.claim.proved and not source.simulated)
-    record.add_metrics(n_queries=count, proved=proved, **released.each.parameters)
+    proved = released.claim.proved and not source.simulated
+    record.add_metrics(n_queries=count, proved=int(proved), simulated=int(source.simulated), **released.each.parameters)
     dataset, words = asked.prepared.dataset.name, _words(released, source)
-    report = predict_report(dataset, job.queries.words, job.kind.name, words, record)
+    new = job.kind is ReleaseWeights and not job.given.get("weights")
+    publishable = f"`labels.csv`{' and `released_weights.safetensors`' if new else ''}" if proved else None
+    report = predict_report(dataset, job.queries.words, job.kind.name, words, publishable, record)
     record.write("report.md", report.encode())
     for line in words:
         console.say(line)
     console.say(f"labels: {record.folder / 'labels.csv'}")
-    return {"metrics": record.metrics, "claim": released.claim.text, "words": words, "labels": labels["label"].tolist()}
+    return {"metrics": record.metrics, "claim": words[0], "words": words, "labels": labels["label"].tolist()}
 
 
 def _release_quantile(job: Job, asked: Asked, record: RunRecord, source: Source, console: Console) -> dict[str, Any]:
@@ -173,15 +191,18 @@ def _release_quantile(job: Job, asked: Asked, record: RunRecord, source: Source,
     text = said.text.replace("per query", "for this one number") + "; the queries must not depend on the private data"
     words = _words(Released(evidence, aggregate.guarantee, replace(said, text=text), ()), source)
     record.conditions(asked.model.conditions)
-    proved = int(said.proved and not source.simulated)
-    record.add_metrics(certified_quantile=value, fraction=aggregate.fraction, proved=proved, eps=aggregate.eps)
+    proved = said.proved and not source.simulated
+    known = {"proved": int(proved), "simulated": int(source.simulated)}
+    record.add_metrics(certified_quantile=value, fraction=aggregate.fraction, **known, eps=aggregate.eps)
     published = f"{aggregate.fraction:g} of the queries are certified up to a distance of about {value}"
     dataset = asked.prepared.dataset.name
-    report = predict_report(dataset, job.queries.words, aggregate.name, [published, *words], record)
+    report = predict_report(
+        dataset, job.queries.words, aggregate.name, [published, *words], "That number" if proved else None, record
+    )
     record.write("report.md", report.encode())
     for line in (published, *words):
         console.say(line)
-    return {"metrics": record.metrics, "claim": text, "words": words, "certified_quantile": value}
+    return {"metrics": record.metrics, "claim": words[0], "words": words, "certified_quantile": value}
 
 
 def _release_labels(job: Job, kind: type[Mechanism], asked: Asked, source: Source, console: Console) -> Released:
@@ -192,20 +213,26 @@ def _release_labels(job: Job, kind: type[Mechanism], asked: Asked, source: Sourc
     else:
         queries = budget.queries or count
         mechanism = afford(kind, Budget(budget.eps, budget.delta, queries), classes)
-    if mechanism.classes != classes:
-        raise ConfigError(f"mechanism.classes={mechanism.classes} and the model has {classes}: leave it null")
+    if job.given.get("classes", classes) != classes:
+        raise ConfigError(f"mechanism.classes={job.given['classes']} and the model has {classes}: leave it null")
     paper = job.request.accounting == "paper"
     ensemble = job.queries.settings.ensemble.members > 1
     voting: Literal["none", "certified", "published"] = "none"
     if ensemble:
         voting = "published" if paper and mechanism.needs == "distance" else "certified"
+    if voting == "published" and classes > 2:
+        raise ConfigError(
+            f"accounting=paper: the published vote of an ensemble (001 Theorem 5.3) is of two classes and the model has "
+            f"{classes}: use accounting=rigorous, whose certified vote takes any number"
+        )
+    totals = _totals(mechanism.guarantee, count, budget.delta)
     # The claim comes first: where it is refused, no distance is computed.
     relation, counting = job.queries.settings.relation, job.request.counting
     said = claim(asked.model.conditions, relation, mechanism, job.request.accounting, counting, voting)
     certificates = asked.model.certify(asked.queries.features, console, "certifying")
     prediction, evidence = _evidence(certificates, mechanism, counting, voting)
     labels = mechanism.release(prediction, evidence, source)
-    return Released(labels, mechanism.guarantee, said, _totals(mechanism.guarantee, count, budget.delta or SHOWN_DELTA))
+    return Released(labels, mechanism.guarantee, said, totals)
 
 
 def _evidence(
@@ -225,7 +252,9 @@ def _evidence(
 def _release_weights(job: Job, asked: Asked, record: RunRecord, source: Source) -> Released:
     model, relation = asked.model, job.queries.settings.relation
     if not isinstance(model, LinearModel):
-        raise ConfigError("mechanism=release_weights is for one linear head: train with certificate=stability, members: 1")
+        raise ConfigError(
+            "mechanism=release_weights is for one linear head: train with model=linear certificate=stability, no ensemble"
+        )
     check_claim(model.conditions, relation)
     settings = validate(ReleaseWeights, job.given, "mechanism")
     if settings.weights:
@@ -238,11 +267,15 @@ def _release_weights(job: Job, asked: Asked, record: RunRecord, source: Source) 
         weight, noise = released.weight, {"sigma": released.sigma, "step": released.step}
         record.released_weights(weight, {"mu": guarantee.mu, **noise, "simulated": source.simulated})
     labels = labels_of(model.phi(asked.queries.features).astype(np.float64) @ weight.T)
-    text = f"the released weights are {guarantee} for {relation.name} neighbours, and so is every label computed from them"
+    neighbours = neighbours_of(relation)
+    text = (
+        f"the released weights are {guarantee} for {relation.name} neighbours ({neighbours}), and so is every label that "
+        "is computed from them"
+    )
     totals: tuple[str, ...] = (f"for any number of queries: {total(guarantee, 1, job.request.total.delta or SHOWN_DELTA)}",)
     if settings.weights:
         totals = (*totals, f"weights released earlier ({settings.weights}): these labels spend nothing more")
-    return Released(labels, guarantee, Claim(True, text, relation.name), totals)
+    return Released(labels, guarantee, Claim(True, text, neighbours), totals)
 
 
 def _earlier(folder: Path, trained: Path) -> tuple[np.ndarray, GaussianDP]:
@@ -253,28 +286,42 @@ def _earlier(folder: Path, trained: Path) -> tuple[np.ndarray, GaussianDP]:
     """
     release = open_run(folder, "predict")
     run = release.environment.get("trained_run")
-    if run != str(trained):
-        raise ConfigError(f"mechanism.weights={folder}: released from {run}, not from {trained}")
+    if run != str(trained.resolve()):
+        raise ConfigError(f"mechanism.weights={folder}: released from the run {run}, not from {trained}")
     weight, constants = release.released_weights()
     if constants.get("simulated"):
-        raise ConfigError(f"mechanism.weights={folder}: a simulation (seed), which guarantees nothing")
+        raise ConfigError(
+            f"mechanism.weights={folder}: a simulation (drawn with a seed), which guarantees nothing: release without seed"
+        )
     return weight, GaussianDP(float(constants["mu"]))
 
 
 def _totals(guarantee: Guarantee, queries: int, delta: float) -> tuple[str, ...]:
-    """What the queries of this call cost together."""
-    found: list[Total] = []
-    if isinstance(guarantee, PureDP):
-        found.append(total(guarantee, queries, 0.0))
-    if isinstance(guarantee, ApproximateDP):
-        delta = max(delta, min(0.5, 2 * queries * guarantee.delta))
-    found.append(total(guarantee, queries, delta))
-    return tuple(f"all {queries} together: {each}" for each in found)
+    """What the queries of this call cost together, at the delta asked for.
+
+    Args:
+        delta: 0: none was asked for; one is chosen to show a total at.
+
+    Raises:
+        ConfigError: the queries' own deltas exceed the one asked for.
+    """
+    spent = queries * guarantee.delta if isinstance(guarantee, ApproximateDP) else 0.0
+    if delta and spent >= delta:
+        raise ConfigError(
+            f"total.delta={delta:g} and {queries} queries spend a delta of {spent:g} alone: lower mechanism.delta, or "
+            "raise total.delta"
+        )
+    shown = total(guarantee, queries, delta or max(SHOWN_DELTA, min(0.5, 2 * spent)))
+    found: list[Total] = [total(guarantee, queries, 0.0)] if isinstance(guarantee, PureDP) else []
+    if not found or shown.eps < found[0].eps:
+        found.append(shown)
+    return tuple(f"all {queries} together: {each}" if queries > 1 else f"in all: {each}" for each in found)
 
 
 def _words(released: Released, source: Source) -> list[str]:
     """What may be said, in lines."""
     said = [released.claim.text, *(released.totals if released.claim.proved else ())]
     if source.simulated:
-        return ["SIMULATION: the draws come from a seed and can be predicted; this is not a private release", *said]
-    return [*said, "this call keeps no account of earlier ones about the same data: their losses add up"]
+        simulation = "SIMULATION: the draws come from a seed and can be predicted; this is not a private release"
+        return [simulation, *(f"drawn without a seed it would be: {line}" for line in said)]
+    return [*said, "this call keeps no account of other releases about the same data: their losses add up"]

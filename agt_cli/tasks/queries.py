@@ -72,7 +72,7 @@ def ask(source: Source, record: RunRecord, console: Console) -> Asked:
     queries = _queries(source, prepared)
     dataset = prepared.dataset
     record.environment(data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name)
-    record.environment(trained_run=str(source.finished.folder), inputs=source.inputs and str(source.inputs))
+    record.environment(trained_run=str(source.finished.folder.resolve()), inputs=source.inputs and str(source.inputs))
     return Asked(prepared, model, queries)
 
 

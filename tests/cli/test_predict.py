@@ -1,0 +1,350 @@
+"""agt predict: labels with their guarantee, and every case in which it must refuse to give one."""
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.numpy import load_file
+
+from agt_cli.cli import main
+
+from .conftest import Agt, Said
+
+BLOBS = ("dataset.n_train=200", "model=linear", "training.epochs=20", "training.decay=0", "compute.kernel=reference")
+DIGITS = ("dataset=digits", "model=linear", "training=generic", "training.loss=binary_cross_entropy")
+HEAD = (*DIGITS, "certificate=stability", "training.clip=0.5", "training.epochs=40", "training.lr=5", "training.decay=0")
+TEN = (*HEAD, "dataset.classes=null", "dataset.declared_size=1350", "training.chosen_on=public")
+FIVE = ("ensemble.members=5", "compute.threads=1", "kgrid.max=6")
+RUNS = {
+    "box": (*BLOBS, "kgrid.max=20"),
+    "sparse": (*BLOBS, "kgrid=sparse", "kgrid.values=[0,2,5,10]"),
+    "remove": (*BLOBS, "kgrid.max=3", "relation=remove"),
+    "chosen": (*BLOBS, "kgrid.max=3", "training.chosen_on=data"),
+    "ensemble": (*BLOBS, *FIVE),
+    "head": (*HEAD, "training.chosen_on=public"),
+    "another head": (*HEAD, "training.chosen_on=public"),
+    "head by results": (*HEAD, "training.chosen_on=data"),
+    "undeclared head": (*HEAD, "training.chosen_on=public", "dataset.declared_size=null"),
+    "ten": TEN,
+    "ensemble of ten": (*TEN, "ensemble.members=2", "compute.threads=1"),
+}
+POINTS = {"x1": [1.25, -1.25, 1.0], "x2": [1.25, -1.25, 1.2]}
+WEIGHTS = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
+
+Run = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The folder of a finished training run by its name in RUNS, trained when first asked for."""
+    home = tmp_path_factory.mktemp("trained")
+
+    def folder(name: str) -> Path:
+        path = home / name.replace(" ", "_")
+        if not path.exists():
+            assert main(["train", *RUNS[name], f"hydra.run.dir={path}", "-q", "--json"]) == 0
+        return path
+
+    return folder
+
+
+@pytest.fixture
+def predict(agt: Agt, run: Run) -> Callable[..., Said]:
+    """``agt predict`` on the run of that name; ``inputs=points`` is a file of three points."""
+
+    def ask(name: str, *arguments: str) -> Said:
+        folder = run(name)
+        pd.DataFrame(POINTS).to_csv("points.csv", index=False)
+        return agt("predict", f"run={folder}", *arguments)
+
+    return ask
+
+
+Predict = Callable[..., Said]
+
+
+def folder_of(said: Said) -> Path:
+    """Where the labels went, from what was printed."""
+    assert said.code == 0, said.err
+    return Path(re.search(r"^labels: (.+)/labels\.csv$", said.out, re.M)[1])  # type: ignore[index]
+
+
+# -- what it says and writes -----------------------------------------------------------------------------------------------
+
+
+def test_labels_with_their_claim_and_total(predict: Predict) -> None:
+    said = predict("box", "inputs=points.csv", "mechanism.eps=20")  # flips the label once in 5 10^8
+    folder = folder_of(said)
+    labels = pd.read_csv(folder / "labels.csv")
+    assert labels["label"].tolist() == ["right", "left", "right"]
+    assert labels["record_id"].is_unique
+    claim = "20-differentially private per query for add_remove neighbours (one record added or removed)"
+    total = "all 3 together: (60, 0)-differentially private in all, by the basic composition"
+    report = (folder / "report.md").read_text()
+    for text in (said.out, report):
+        assert claim in text
+        assert total in text
+        assert "keeps no account of other releases about the same data" in text
+        assert "SIMULATION" not in text
+        assert "NO PROOF" not in text
+    assert "`labels.csv`, once." in report
+    assert "queries of points.csv, answered by `randomized_response`" in report
+
+
+def test_a_total_budget_is_divided_over_the_queries_that_may_come(predict: Predict) -> None:
+    few = predict("box", "inputs=points.csv", "total.eps=1", "--json", "-q").json
+    many = predict("box", "inputs=points.csv", "total.eps=1", "total.queries=1000", "--json", "-q").json
+    assert few["metrics"]["eps"] == pytest.approx(1 / 3, rel=1e-6)
+    assert many["metrics"]["eps"] == pytest.approx(1e-3, rel=1e-6)
+    loose = predict(
+        "box", "inputs=points.csv", "total.eps=1", "total.queries=1000", "total.delta=1e-5", "--json", "-q"
+    ).json
+    assert loose["metrics"]["eps"] > 5 * many["metrics"]["eps"], "delta lets the optimal composition help"
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian_margin", "smooth_laplace", "propose_test_release"])
+def test_what_the_total_says_is_what_was_asked_for(predict: Predict, mechanism: str) -> None:
+    said = predict("box", "inputs=points.csv", f"mechanism={mechanism}", "total.eps=1", "total.delta=1e-5")
+    assert "all 3 together: (1, 1e-05)-differentially private in all" in said.out
+
+
+def test_json_is_one_object_without_accuracy_or_distances(predict: Predict) -> None:
+    value = predict("box", "mechanism.eps=20", "--json").json
+    assert set(value) == {"command", "run", "metrics", "claim", "words", "labels", "exit_code"}
+    assert set(value["metrics"]) == {"n_queries", "proved", "simulated", "eps", "conditions", "conditions_held"}
+    assert (value["metrics"]["proved"], value["metrics"]["simulated"]) == (1, 0)
+    assert len(value["labels"]) == value["metrics"]["n_queries"] == 50
+    assert value["words"][0] == value["claim"]
+    assert value["claim"].startswith("20-differentially private per query")
+
+
+def test_a_delta_of_its_own_is_never_forgotten(predict: Predict) -> None:
+    """Randomized response with a delta, which the accountant of pure eps would drop."""
+    said = predict("box", "mechanism.eps=0.1", "mechanism.delta=1e-6")
+    assert "(0.1, 1e-06)-differentially private per query" in said.out
+    totals = re.findall(r"all 50 together: \(([\d.e-]+), ([\d.e-]+)\)", said.out)
+    assert len(totals) == 1, "no pure total"
+    assert float(totals[0][1]) >= 50 * 1e-6
+    exceeded = predict("box", "mechanism.eps=0.1", "mechanism.delta=1e-6", "total.delta=1e-6")
+    assert exceeded.code == 2
+    assert "total.delta=1e-06 and 50 queries spend a delta of 5e-05 alone" in exceeded.err
+
+
+def test_draws_come_from_the_operating_system(predict: Predict) -> None:
+    """Fifty fair coins agree twice with probability 2^-50."""
+    one, two = (predict("box", "mechanism.eps=1e-9", "--json", "-q").json["labels"] for _ in range(2))
+    assert one != two
+
+
+def test_flips_are_as_many_as_the_mechanism_says(predict: Predict) -> None:
+    """eps so small that distances do not matter; 500 binomial draws within five standard deviations."""
+    pd.DataFrame({"x1": np.full(500, 1.25), "x2": np.full(500, 1.25)}).to_csv("many.csv", index=False)
+    said = predict("box", "inputs=many.csv", "mechanism=global_sensitivity", "mechanism.eps=1", "seed=5", "--json", "-q")
+    wrong = said.json["labels"].count("left")
+    p = np.exp(-1 / 2) / 2
+    assert abs(wrong - 500 * p) < 5 * np.sqrt(500 * p * (1 - p))
+
+
+# -- simulations and published accounting ----------------------------------------------------------------------------------
+
+
+def test_a_seed_marks_everything_as_a_simulation(predict: Predict) -> None:
+    said = predict("box", "inputs=points.csv", "mechanism.eps=1", "seed=7")
+    folder = folder_of(said)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert (metrics["proved"], metrics["simulated"]) == (0, 1)
+    report = (folder / "report.md").read_text()
+    for text in (said.out, report):
+        assert "SIMULATION: the draws come from a seed and can be predicted; this is not a private release" in text
+    assert "may be published\n\nNothing: no guarantee holds." in report
+    for line in said.out.splitlines():
+        if "differentially private" in line:
+            assert line.startswith("drawn without a seed it would be: ")
+    again = predict("box", "mechanism.eps=0.001", "seed=7", "--json", "-q").json
+    assert "SIMULATION" in again["claim"]
+    assert again["labels"] == predict("box", "mechanism.eps=0.001", "seed=7", "--json", "-q").json["labels"]
+    assert again["labels"] != predict("box", "mechanism.eps=0.001", "seed=8", "--json", "-q").json["labels"]
+
+
+def test_paper_accounting_says_everywhere_that_it_proves_nothing(predict: Predict) -> None:
+    said = predict("sparse", "mechanism=smooth_cauchy", "mechanism.eps=1", "accounting=paper")
+    folder = folder_of(said)
+    report = (folder / "report.md").read_text()
+    for text in (said.out, report):
+        assert "NO PROOF OF PRIVACY: condition a does not hold. Published as 1-differentially private per query" in text
+        assert "together" not in text, "a total of what is not proved"
+    assert "may be published\n\nNothing: no guarantee holds." in report
+    assert json.loads((folder / "metrics.json").read_text())["proved"] == 0
+
+
+def test_published_vote_of_an_ensemble_proves_nothing_and_the_certified_one_does(predict: Predict) -> None:
+    published = predict("ensemble", "mechanism.eps=1", "accounting=paper")
+    assert "NO PROOF OF PRIVACY: the published ensemble distance (001 Theorem 5.3)" in published.out
+    certified = predict("ensemble", "mechanism.eps=20", "inputs=points.csv")
+    assert pd.read_csv(folder_of(certified) / "labels.csv")["label"].tolist() == ["right", "left", "right"]
+    votes = predict("ensemble", "mechanism=noisy_argmax", "mechanism.eps=1")
+    assert "1-differentially private per query for add_remove neighbours" in votes.out
+
+
+def test_counting_steps_of_a_sparse_grid_is_proved(predict: Predict) -> None:
+    said = predict("sparse", "mechanism.eps=20", "inputs=points.csv", "counting=index")
+    assert "20-differentially private per query" in said.out
+    assert pd.read_csv(folder_of(said) / "labels.csv")["label"].tolist() == ["right", "left", "right"]
+
+
+def test_ten_classes(predict: Predict) -> None:
+    said = predict("ten", "mechanism.eps=20", "--json", "-q").json
+    assert set(said["labels"]) == set("0123456789")
+
+
+def test_one_number_about_all_certificates(predict: Predict) -> None:
+    said = predict("box", "mechanism=certified_quantile", "mechanism.eps=1")
+    assert said.code == 0, said.err
+    assert re.search(r"^0\.5 of the queries are certified up to a distance of about \d+$", said.out, re.M)
+    assert "1-differentially private for this one number" in said.out
+    assert not list(Path("outputs").rglob("labels.csv"))
+    assert "That number, once." in next(Path("outputs").rglob("report.md")).read_text()
+
+
+# -- the weights of a linear head ------------------------------------------------------------------------------------------
+
+
+def test_released_weights_answer_any_number_of_queries(predict: Predict, run: Run) -> None:
+    first = predict("head", *WEIGHTS, "hydra.run.dir=release")
+    assert "the released weights are 0.268051-Gaussian differentially private for add_remove neighbours" in first.out
+    assert "for any number of queries: (1, 1e-05)-differentially private in all" in first.out
+    assert "`labels.csv` and `released_weights.safetensors`, once." in Path("release/report.md").read_text()
+    weight = load_file("release/released_weights.safetensors")["weight"]
+    noise = json.loads(Path("release/released_weights.json").read_text())
+    assert not noise["simulated"]
+    assert (weight / noise["step"] == np.rint(weight / noise["step"])).all(), "multiples of the public step"
+    moved = weight - load_file(run("head") / "model.safetensors")["weight"]
+    assert noise["sigma"] == pytest.approx(
+        json.loads((run("head") / "stability.json").read_text())["sensitivity"] / 0.268051
+    )
+    assert 0.6 < np.std(moved) / noise["sigma"] < 1.5, "65 draws"
+
+    later = predict("head", "mechanism=release_weights", "mechanism.weights=release")
+    assert "these labels spend nothing more" in later.out
+    folder = folder_of(later)
+    assert (folder / "labels.csv").read_bytes() == Path("release/labels.csv").read_bytes()
+    assert not list(folder.glob("released_weights*"))
+    relative = Path(os.path.relpath(run("head")))
+    assert predict("head", f"run={relative}", "mechanism=release_weights", "mechanism.weights=release").code == 0
+
+
+def test_weights_are_answered_from_only_if_they_are_a_release_of_this_run(predict: Predict, run: Run) -> None:
+    assert predict("head", *WEIGHTS, "hydra.run.dir=release", "-q").code == 0
+    assert predict("head", *WEIGHTS, "seed=1", "hydra.run.dir=simulated", "-q").code == 0
+    again = ("mechanism=release_weights", "mechanism.weights=release")
+    assert json.loads(Path("simulated/released_weights.json").read_text())["simulated"]
+    refused = [
+        (("head", *again[:1], "mechanism.weights=simulated"), "a simulation (drawn with a seed), which guarantees nothing"),
+        (("another head", *again), f"released from the run {run('head').resolve()}, not from"),
+        (("head", *again[:1], "mechanism.weights=gone"), "gone: no such folder"),
+        (("head", *again[:1], f"mechanism.weights={run('head')}"), "a run of 'train', not 'predict'"),
+        (("head", *again, "total.eps=1"), "leave out total.eps"),
+        (("head", *again, "mechanism.mu=1"), "leave out mechanism.mu"),
+    ]
+    for arguments, words in refused:
+        said = predict(*arguments)
+        assert said.code == 2, said.out
+        assert words in said.err
+
+
+def test_labels_of_another_mechanism_are_no_weights(predict: Predict) -> None:
+    assert predict("head", "mechanism.eps=1", "hydra.run.dir=labels", "-q").code == 0
+    said = predict("head", "mechanism=release_weights", "mechanism.weights=labels")
+    assert said.code == 2
+    assert "was it a run with mechanism=release_weights?" in said.err
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------------
+
+PAPER = "or use accounting=paper, which proves nothing"
+REFUSED = [
+    ("remove", ("mechanism.eps=1",), ("relation=remove: condition g", "train with relation=add_remove")),
+    ("remove", ("mechanism.eps=1", "accounting=paper"), ("condition g", "no release mechanism takes them")),
+    ("sparse", ("mechanism.eps=1",), ("condition a (dense grid) does not hold", "counting=index", "kgrid=dense", PAPER)),
+    ("chosen", ("mechanism.eps=1",), ("condition e", "chosen by looking at results", "training.chosen_on=public", PAPER)),
+    ("box", (), ("no budget: give total.eps", "mechanism.eps for each query")),
+    ("head", ("mechanism=release_weights",), ("no budget", "mechanism.mu for the one release")),
+    ("box", ("total.eps=1", "mechanism.eps=1"), ("total.eps and mechanism.eps both state a budget",)),
+    ("box", ("total.eps=1", "mechanism=gaussian_margin", "mechanism.mu=1"), ("total.eps and mechanism.mu both",)),
+    ("box", ("total.eps=1", "total.queries=10"), ("the file holds 50 queries and total.queries is 10",)),
+    ("box", ("total.eps=1e-14", "total.queries=1000"), ("leaves less than 1e-15 each: ask fewer queries",)),
+    ("box", ("total.eps=1", "total.queries=10000000000000"), ("queries = 10000000000000",)),
+    ("box", ("total.eps=1", "mechanism=gaussian_margin"), ("mechanism=gaussian_margin", "give total.delta")),
+    ("box", ("total.eps=1", "mechanism=smooth_laplace"), ("mechanism=smooth_laplace", "give total.delta")),
+    ("head", ("total.eps=1", "mechanism=release_weights"), ("mechanism=release_weights", "give total.delta")),
+    ("box", ("mechanism=smooth_laplace", "mechanism.eps=1"), ("mechanism.delta: a value is required",)),
+    ("box", ("mechanism=smooth_laplace", "mechanism.eps=60", "mechanism.delta=1e-5"), ("proved for eps <=",)),
+    ("box", ("mechanism.eps=1", "mechanism.classes=3"), ("mechanism.classes=3 and the model has 2",)),
+    ("box", ("total.eps=1", "mechanism.classes=3"), ("mechanism.classes=3 and the model has 2",)),
+    ("box", ("mechanism=randomised_response",), ("did you mean 'randomized_response'",)),
+    ("box", ("mechanism._target_=os.path.join",), ("mechanism._target_: 'os.path.join' is no release mechanism",)),
+    ("box", ("mechanism._target_=nowhere.X",), ("mechanism._target_: cannot import",)),
+    ("box", ("mechanism=noisy_argmax", "mechanism.eps=1"), ("train with ensemble.members=T",)),
+    ("box", WEIGHTS, ("for one linear head", "certificate=stability")),
+    ("ensemble", WEIGHTS, ("for one linear head", "no ensemble")),
+    ("head by results", WEIGHTS, ("condition e", "chosen by looking at results", "choose settings on public data")),
+    ("undeclared head", WEIGHTS, ("condition c (public constants)", "declare dataset.declared_size")),
+    ("ten", ("mechanism=gaussian_margin", "mechanism.mu=1"), ("has 10 classes: use mechanism=randomized_response",)),
+    ("ensemble of ten", ("mechanism.eps=1", "accounting=paper"), ("of two classes", "use accounting=rigorous")),
+    ("box", ("mechanism.eps=1", "accounting=strict"), ("accounting: unknown value 'strict'",)),
+    ("box", ("mechanism.eps=1", "counting=steps"), ("counting: unknown value 'steps'",)),
+    ("box", ("mechanism.eps=1", "seed=-1"), ("seed: Input should be greater than or equal to 0",)),
+    *(
+        ("box", (f"{key}={value}",), (f"{key}: Input should be ",))
+        for key in ("mechanism.eps", "total.eps")
+        for value in ("0", "-1", "nan", "inf", "much")
+    ),
+    ("box", ("mechanism.eps=1e9",), ("mechanism.eps: Input should be less than or equal to 100",)),
+    ("box", ("mechanism.eps=1", "mechanism.delta=-1e-5"), ("mechanism.delta: Input should be greater than",)),
+    ("box", ("mechanism.eps=1", "mechanism.delta=0.5"), ("mechanism.delta: Input should be less than 0.5",)),
+    ("box", ("total.eps=1", "total.delta=1"), ("total.delta: Input should be less than 1",)),
+    ("box", ("mechanism=gaussian_margin", "mechanism.mu=nan"), ("mechanism.mu: Input should be a finite number",)),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "words"), REFUSED, ids=[" ".join([n, *a]) for n, a, _ in REFUSED])
+def test_refused(predict: Predict, name: str, arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
+    said = predict(name, *arguments)
+    assert said.code == 2, said.out
+    assert len(said.err.splitlines()) == 1, said.err
+    for word in words:
+        assert word in said.err
+    assert not said.out
+    assert not list(Path("outputs").rglob("labels.csv")), "nothing is released"
+
+
+FILES = [
+    ("x1,x2\n1.0,nan\n", "has NaN or inf in row 0"),
+    ("x1,x2\n1.0,1.0\n-inf,1.0\n", "has NaN or inf in row 1"),
+    ("x1\n1.0\n", "each record has 1 features, the model was trained on 2"),
+    ("x1,x2,x3\n1.0,1.0,1.0\n", "each record has 3 features, the model was trained on 2"),
+    ("x1,x2\n", "no rows: at least one query is needed"),
+    ("", "Empty CSV file"),
+    ("x1,x2\na,b\n", "queries.csv"),
+]
+
+
+@pytest.mark.parametrize(("content", "words"), FILES, ids=[repr(content) for content, _ in FILES])
+def test_queries_that_do_not_fit(predict: Predict, content: str, words: str) -> None:
+    Path("queries.csv").write_text(content)
+    said = predict("box", "mechanism.eps=1", "inputs=queries.csv")
+    assert said.code == 2, said.out
+    assert "queries.csv" in said.err
+    assert words in said.err
+    assert not list(Path("outputs").rglob("labels.csv"))
+
+
+def test_queries_that_are_not_there(predict: Predict) -> None:
+    said = predict("box", "mechanism.eps=1", "inputs=gone.csv")
+    assert said.code == 4
+    assert "gone.csv is not there" in said.err
