@@ -6,6 +6,7 @@ context, even the unary minus: no arithmetic here uses them (``copy_negate`` and
 """
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from functools import lru_cache
 from typing import NamedTuple
 
 DOWN = Context(prec=100, rounding=ROUND_FLOOR)
@@ -32,6 +33,7 @@ def exp_lower(x: Decimal) -> Decimal:
     return DOWN.next_minus(DOWN.exp(x))
 
 
+@lru_cache(maxsize=8)  # a long table asks for FARTHEST again and again
 def normal(x: Decimal) -> Normal:
     """Bounds on Phi(x) within 10^-60, and a lower bound of its density, for x in [FARTHEST, 0].
 
