@@ -4,11 +4,11 @@ Formal guarantees
     Let theta be the computed weights, a finite set of floats, and ``moves`` a bound on |theta - theta'| between neighbours,
     l2 (stability.json's ``whole``). With N standard normal in every coordinate, theta + sigma N for sigma >= moves / mu is
     mu-GDP (Dong, Roth, Su 2022, theorem 2). What is released is that vector rounded to the nearest multiple of a public
-    power of two: post-processing. Nothing else is approximate. ``standard_normal`` draws N exactly, digit by digit, by
-    Karney's rejection algorithm; a coordinate is rounded in integer arithmetic once enough digits are known to say which
-    multiple is nearest. So the released floats have exactly the distribution of a rounded real Gaussian, and the attack on
-    the low bits of floating-point noise (Mironov 2012) finds nothing: they are multiples of one constant. Answers computed
-    from released weights, to however many queries, are post-processing too.
+    power of two, and then to the nearest float: post-processing, twice. Nothing else is approximate. ``standard_normal``
+    draws N exactly, digit by digit, by Karney's rejection algorithm; a coordinate is rounded in integer arithmetic once
+    enough digits are known to say which multiple is nearest. So the released floats have exactly the distribution of a
+    rounded real Gaussian, and the attack on the low bits of floating-point noise (Mironov 2012) finds nothing: they are
+    multiples of one constant. Answers computed from released weights, to however many queries, are post-processing too.
     Only the time it takes depends on the draws; it does not depend on theta beyond the digits of its rounding.
 
 Source: Karney, Sampling exactly from the normal distribution, ACM TOMS 42 (2016), algorithm N.
@@ -17,6 +17,7 @@ Source: Karney, Sampling exactly from the normal distribution, ACM TOMS 42 (2016
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
@@ -35,6 +36,7 @@ from agt_cli.training.relations import RELATIONS
 
 FINE = 24  # the lattice's step is at most 2^-24 sigma
 CHUNK = 32  # digits drawn at once
+LARGEST = 2.0**900
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(120)
 
 
@@ -121,15 +123,16 @@ def release_weights(theta: np.ndarray, moves: float, guarantee: GaussianDP, sour
 
     Raises:
         ConfigError: ``moves`` is not positive.
-        UnsoundError: a weight is NaN, infinite, or so large beside the noise that the lattice is too fine for it.
+        UnsoundError: a weight is NaN, infinite, or beyond ``LARGEST``, which no proved training reaches. No size beside
+            the noise is refused: a refusal that depends on the weights would tell something about them.
     """
     sigma = noise_scale(moves, guarantee)
     exponent = math.frexp(sigma)[1] - 1 - FINE
     values = np.asarray(theta, dtype=np.float64)
-    if not bool((np.abs(values) < 2.0 ** min(exponent + 52, 1000)).all()):  # NaN compares false
-        raise UnsoundError("a weight is not finite, or too large for the noise: nothing is released")
+    if not bool((np.abs(values) < LARGEST).all()):  # NaN compares false
+        raise UnsoundError("a weight is not finite, or beyond all numbers in use: nothing is released")
     places = [_noisy_place(float(value), sigma, exponent, source) for value in values.ravel()]
-    released = np.ldexp(np.array(places, dtype=np.float64), exponent).reshape(values.shape)
+    released = np.array([float(place * Fraction(2) ** exponent) for place in places]).reshape(values.shape)
     return ReleasedWeights(released, guarantee, sigma, math.ldexp(1.0, exponent), source.simulated)
 
 

@@ -109,7 +109,7 @@ def weights_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> 
         return None
     phi = model.phi(features)
     logits, lengths = logits_of(model.trained.weight, phi), upper_lengths(phi)
-    moves = model.trained.loss.whole * model.trained.sensitivity.per_k
+    moves = model.moves
     return lambda mu: expected_accuracy(logits, lengths, labels, noise_scale(moves, GaussianDP(mu)))
 
 

@@ -35,6 +35,11 @@ from agt_cli.tasks.queries import Source as Queries
 
 KEYS = ("run", "inputs", "mechanism", "total", "accounting", "counting", "seed", "compute", "output_dir")
 SHOWN_DELTA = 1e-5  # where a total is shown for budgets given per query
+SCOPE = (
+    "it is about the training records, among data that training takes without an error (no batch above n_max, no unit "
+    "above relation.unit_rows, every class there); the queries, their number and ids are taken to be public, and not to "
+    "depend on the training records"
+)
 
 
 @validated(frozen=True, config=STRICT)
@@ -188,7 +193,7 @@ def _release_quantile(job: Job, asked: Asked, record: RunRecord, source: Source,
     evidence = evidence_of(asked.model.certify(asked.queries.features, console, "certifying"), counting)
     end = asked.model.metrics["k_max"]  # of the grid: a public constant
     value = release_quantile(evidence, aggregate.fraction, int(end), aggregate.guarantee, source)
-    text = said.text.replace("per query", "for this one number") + "; the queries must not depend on the private data"
+    text = said.text.replace("per query", "for this one number")
     words = _words(Released(evidence, aggregate.guarantee, replace(said, text=text), ()), source)
     record.conditions(asked.model.conditions)
     proved = said.proved and not source.simulated
@@ -262,8 +267,7 @@ def _release_weights(job: Job, asked: Asked, record: RunRecord, source: Source) 
     else:
         budget = job.request.total
         guarantee = GaussianDP(settings.mu) if settings.mu else weights_budget(float(budget.eps or 0), budget.delta)
-        moves = model.trained.loss.whole * model.trained.sensitivity.per_k
-        released = release_weights(model.trained.weight.numpy(), moves, guarantee, source)
+        released = release_weights(model.trained.weight.numpy(), model.moves, guarantee, source)
         weight, noise = released.weight, {"sigma": released.sigma, "step": released.step}
         record.released_weights(weight, {"mu": guarantee.mu, **noise, "simulated": source.simulated})
     labels = labels_of(model.phi(asked.queries.features).astype(np.float64) @ weight.T)
@@ -320,7 +324,7 @@ def _totals(guarantee: Guarantee, queries: int, delta: float) -> tuple[str, ...]
 
 def _words(released: Released, source: Source) -> list[str]:
     """What may be said, in lines."""
-    said = [released.claim.text, *(released.totals if released.claim.proved else ())]
+    said = [released.claim.text, *((*released.totals, SCOPE) if released.claim.proved else ())]
     if source.simulated:
         simulation = "SIMULATION: the draws come from a seed and can be predicted; this is not a private release"
         return [simulation, *(f"drawn without a seed it would be: {line}" for line in said)]

@@ -99,10 +99,18 @@ def test_a_bound_that_is_no_positive_number_is_refused(moves: float) -> None:
         noise_scale(moves, GaussianDP(1.0))
 
 
-@pytest.mark.parametrize("weight", [math.nan, math.inf, 1e30])
+@pytest.mark.parametrize("weight", [math.nan, math.inf, 1e300])
 def test_weights_that_are_no_numbers_are_refused(weight: float) -> None:
     with pytest.raises(UnsoundError):
         release_weights(np.array([0.0, weight]), 1.0, GaussianDP(1.0), SeededSource(0))
+
+
+@pytest.mark.parametrize("weight", [1.9, 2.1, 1e30])
+def test_large_weights_are_released_as_small_ones_are(weight: float) -> None:
+    """Refusing them would depend on private weights: a limit relative to the noise was crossed at 2 here."""
+    released = release_weights(np.array([weight, 0.0]), 1e-6, GaussianDP(100.0), SeededSource(0))
+    assert released.weight[0] == pytest.approx(weight, rel=1e-7)
+    assert abs(released.weight[1]) < 1e-6
 
 
 def test_conditions_that_do_not_hold_are_named() -> None:

@@ -16,8 +16,12 @@ from agt_cli.data.dataset import DataError, Dataset
 from agt_cli.data.embeddings import Embeddings
 from agt_cli.data.medmnist import MedMnist
 from agt_cli.data.table import Table
+from agt_cli.mechanisms.guarantee import PureDP
+from agt_cli.mechanisms.rigour import Claim
+from agt_cli.mechanisms.source import SystemSource
 from agt_cli.models.features import FeatureMap
 from agt_cli.schema import FeaturesConfig
+from agt_cli.tasks.predict import Released, _words
 
 N, COPIES = 150, 30
 
@@ -116,3 +120,13 @@ def test_a_record_with_a_fraction_does_not_rename_whole_numbers(tmp_path: Path) 
 
     before, after = ids(rows, labels), ids([*rows, [0.5, 1]], [*labels, 0])
     assert set(before) < set(after)
+
+
+def test_a_release_says_what_it_is_about() -> None:
+    """A claim about "one record" must not be read as covering queries, or data that training refuses."""
+    claim = Claim(True, "0.1-differentially private per query", "one record added or removed")
+    labels, each = np.array([0]), PureDP(0.1)
+    said = _words(Released(labels, each, claim, ()), SystemSource())
+    assert any("about the training records" in line and "queries" in line and "n_max" in line for line in said)
+    unproved = _words(Released(labels, each, Claim(False, "NO PROOF OF PRIVACY", ""), ()), SystemSource())
+    assert not any("training records" in line for line in unproved)
