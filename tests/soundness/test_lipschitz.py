@@ -335,7 +335,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
 def test_the_check_catches(broken: Broken, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = walk(broken.whole, **broken.walk, read=broken.whole_read)
+    whole = walk(broken.whole, pairs=5, read=broken.whole_read)
     assert whole.violations == 0, whole
     broken.patch(monkeypatch)
     caught = walk(broken.setup, **broken.walk, read=broken.read)

@@ -1,0 +1,192 @@
+"""agt plan: what private answers would cost, for boxes, an ensemble and a linear head."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from agt_cli.cli import main
+from agt_cli.mechanisms.catalogue import MECHANISMS
+from agt_cli.tasks import plan as task
+
+from .conftest import Agt, Said
+from .test_predict import RUNS
+
+ASKED = ("eps=[1,10]", "queries=[1,100]")
+ONE = ("eps=[1]", "queries=[1]", "mechanisms=[smooth_cauchy]")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a finished training run by its name, trained when first asked for."""
+    home = tmp_path_factory.mktemp("plans")
+
+    def folder(name: str) -> Path:
+        if not (home / name).exists():
+            assert main(["train", *RUNS[name], f"hydra.run.dir={home / name}", "-q", "--json"]) == 0
+        return home / name
+
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plans(run: Callable[[str], Path]) -> Callable[[str], Path]:
+    """The folder of a finished plan of that run, made when first asked for."""
+
+    def folder(name: str) -> Path:
+        path = run(name).with_name(f"{name} plan")
+        if not path.exists():
+            assert main(["plan", f"run={run(name)}", *ASKED, f"hydra.run.dir={path}", "-q", "--json"]) == 0
+        return path
+
+    return folder
+
+
+@pytest.fixture
+def plan(agt: Agt, run: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+    """``agt plan`` on the run of that name, without its figures, which take most of its time."""
+    monkeypatch.setattr(task, "draw", lambda *_: {})
+    return lambda name, *arguments: agt("plan", f"run={run(name)}", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "without", "more"),
+    [
+        ("box", {"noisy_argmax"}, set()),
+        ("ensemble", set(), set()),
+        ("head", {"noisy_argmax"}, {"release_weights"}),
+    ],
+)
+def test_table_of_every_mechanism_that_the_model_can_use(
+    plans: Callable[[str], Path], name: str, without: set[str], more: set[str]
+) -> None:
+    table = pd.read_csv(plans(name) / "tables" / "plan.csv")
+    assert set(table["mechanism"]) == set(MECHANISMS) - without | more
+    assert set(zip(table["total_eps"], table["queries"], strict=True)) == {(1, 1), (1, 100), (10, 1), (10, 100)}
+    assert table["expected_accuracy"].between(0, 1).all()
+    assert (table["total_delta"] == 1e-5).all()
+    one = table.set_index(["mechanism", "total_eps", "queries"])["expected_accuracy"]
+    assert one["randomized_response", 10, 1] >= one["randomized_response", 1, 1] > one["randomized_response", 1, 100]
+    assert (one.loc[["randomized_response"]] >= one.loc[["smooth_cauchy"]].to_numpy() - 1e-12).all()
+
+
+def test_expected_accuracy_is_that_of_the_certified_distances(
+    plans: Callable[[str], Path], run: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Recomputed from certify's record: p = exp(-eps L) / (1 + exp(eps))."""
+    assert (
+        main(["certify", f"run={run('box')}", "map_resolution=0", f"hydra.run.dir={tmp_path / 'c'}", "-q", "--json"]) == 0
+    )
+    each = pd.read_parquet(tmp_path / "c" / "certificates.parquet")
+    rows = pd.read_csv(plans("box") / "tables" / "plan.csv").query("mechanism == 'randomized_response'")
+    assert len(rows) == 4
+    for row in rows.itertuples():
+        eps = float(re.match(r"([\d.e-]+)-differentially private", str(row.each))[1])  # type: ignore[index]
+        flip = np.exp(-eps * each["stable_distance"]) / (1 + np.exp(eps))
+        right = np.where(each["label"] == each["prediction"], 1 - flip, flip)
+        assert row.expected_accuracy == pytest.approx(right.mean(), rel=1e-5)
+
+
+FIGURES = ("accuracy_by_eps", "accuracy_by_queries", "flips_by_distance", "paper_accounting_loss")
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+@pytest.mark.parametrize("name", ["box", "ensemble", "head"])
+def test_figures_with_their_data(plans: Callable[[str], Path], name: str, figure: str) -> None:
+    folder = plans(name) / "figures"
+    assert (folder / f"{figure}.pdf").read_bytes().startswith(b"%PDF")
+    pixels = np.asarray(Image.open(folder / f"{figure}.png").convert("L"))
+    assert pixels.min() < 120, "something was drawn"
+    assert len(pd.read_csv(folder / f"{figure}.csv")) > 5
+    assert f"figures/{figure}.png" in (plans(name) / "report.md").read_text()
+
+
+def test_the_figure_of_paper_accounting_knows_the_published_violation(plans: Callable[[str], Path]) -> None:
+    data = pd.read_csv(plans("box") / "figures" / "paper_accounting_loss.csv")
+    at = data[(data["gap"] == 50) & (data["series"] == "true, at eps = 1")]
+    assert at["loss"].item() == pytest.approx(6.25, abs=0.01)
+
+
+def test_a_linear_head_is_advised_to_release_its_weights(plans: Callable[[str], Path]) -> None:
+    report = (plans("head") / "report.md").read_text()
+    advice = report.split("\n\n")[1]
+    table = pd.read_csv(plans("head") / "tables" / "plan.csv").query("mechanism == 'release_weights'")
+    assert advice.startswith("Release the weights once")
+    for eps, accuracy in zip(table["total_eps"], table["expected_accuracy"], strict=True):
+        assert f"{accuracy:.3f} at total eps = {eps:g}" in advice
+    assert table.groupby("total_eps")["expected_accuracy"].nunique().max() == 1, "whatever the number of queries"
+
+
+def test_what_is_advised_for_boxes_is_as_many_queries_as_stay_within_a_point(
+    plan: Callable[..., Said], plans: Callable[[str], Path]
+) -> None:
+    advice = (plans("box") / "report.md").read_text().split("\n\n")[1]
+    found = re.search(r"total eps = 10: ([\d,]+) with (\w+)", advice)
+    assert found, advice
+    count, name = int(found[1].replace(",", "")), found[2]
+    said = plan("box", "eps=[10]", f"queries=[{count},{count + 1}]", "--json", "-q")
+    metrics, table = said.json["metrics"], pd.DataFrame(said.json["table"])
+    within = table[table["expected_accuracy"] >= metrics["accuracy"] - 0.01]
+    assert set(within["queries"]) == {count}, "one more query is beyond every mechanism"
+    assert name in set(within["mechanism"])
+
+
+def test_nobody_is_told_that_a_plan_may_be_published(plans: Callable[[str], Path]) -> None:
+    report = (plans("box") / "report.md").read_text()
+    assert "The plan itself looks at private distances: it is for the data owner" in report
+    assert "Nothing was released and nothing was drawn." in report
+    assert "(synthetic)" in report.splitlines()[0]
+
+
+def test_it_says_which_condition_would_stop_a_release(plan: Callable[..., Said]) -> None:
+    said = plan("remove", *ONE, "-q")
+    assert said.code == 0, said.err
+    assert "condition g of a guarantee: not held here, so accounting=rigorous will refuse to release from it" in said.out
+    whole = plan("box", *ONE, "-q")
+    assert "will refuse" not in whole.out
+
+
+def test_json_is_one_object(plan: Callable[..., Said]) -> None:
+    value = plan("box", *ONE, "--json", "-q").json
+    assert set(value) == {"command", "run", "metrics", "recommendation", "table", "exit_code"}
+    assert {row["mechanism"] for row in value["table"]} == {"smooth_cauchy"}
+    assert json.loads((Path(value["run"]) / "metrics.json").read_text())["mechanisms"] == "smooth_cauchy"
+
+
+def test_labelled_queries_of_a_file(plan: Callable[..., Said]) -> None:
+    points = pd.DataFrame({"x1": [1.25, -1.25], "x2": [1.25, -1.25], "label": ["right", "right"]})
+    points.to_csv("labelled.csv", index=False)
+    said = plan("box", "inputs=labelled.csv", *ONE, "--json", "-q")
+    assert said.json["metrics"]["n_queries"] == 2
+    assert said.json["metrics"]["accuracy"] == 0.5
+
+
+REFUSED = [
+    (("inputs=unlabelled.csv",), "inputs=unlabelled.csv: a plan needs queries whose labels are known"),
+    (("inputs=half.csv",), "a plan needs queries whose labels are known"),
+    (("eps=[0]",), "eps.0: Input should be greater than 0"),
+    (("eps=[nan]",), "eps.0: Input should be a finite number"),
+    (("eps=[]",), "eps: Tuple should have at least 1 item"),
+    (("queries=[0]",), "queries.0: Input should be greater than or equal to 1"),
+    (("queries=[1.5]",), "queries.0: Input should be a valid integer"),
+    (("delta=1",), "delta: Input should be less than 1"),
+    (("mechanisms=[smooth_couchy]",), "mechanisms: unknown mechanism 'smooth_couchy'; did you mean 'smooth_cauchy'?"),
+    (("mechanisms=[noisy_argmax]",), "train with ensemble.members=T"),
+    (("counting=steps",), "counting: unknown value 'steps'"),
+    (("run=nowhere",), "run=nowhere: no such folder"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), REFUSED, ids=[" ".join(a) for a, _ in REFUSED])
+def test_refused(plan: Callable[..., Said], arguments: tuple[str, ...], words: str) -> None:
+    Path("unlabelled.csv").write_text("x1,x2\n1.0,1.0\n")
+    Path("half.csv").write_text("x1,x2,label\n1.0,1.0,right\n1.0,1.0,\n")
+    said = plan("box", *arguments)
+    assert said.code == 2, said.out
+    assert len(said.err.splitlines()) == 1
+    assert words in said.err
