@@ -207,6 +207,21 @@ def test_distances_are_1_lipschitz(setup: Setup, pairs: int) -> None:
     assert seen.longest > 2, seen
 
 
+def test_members_are_handed_the_same_records_in_one_order() -> None:
+    """What the ensembles above stand on, in the function that trains them."""
+
+    def ids(records: Records, declared_size: float | None, compute: ComputeConfig) -> list[str]:
+        return records.ids.tolist()
+
+    data = HEAD.data(np.random.default_rng(0))
+    config, one = EnsembleConfig(members=3), ComputeConfig(threads=1)
+    given = ensemble_training.train_members(ids, data, None, config, one)
+    for seed in range(5):
+        mixed = data.take(np.random.default_rng(seed).permutation(len(data)))
+        assert ensemble_training.train_members(ids, mixed, None, config, one) == given
+    assert sorted(sum(given, [])) == sorted(data.ids)
+
+
 # -- rules broken on purpose -----------------------------------------------------------------------------------------------
 
 
