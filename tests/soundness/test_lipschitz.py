@@ -219,7 +219,7 @@ def test_members_are_handed_the_same_records_in_one_order() -> None:
     for seed in range(5):
         mixed = data.take(np.random.default_rng(seed).permutation(len(data)))
         assert ensemble_training.train_members(ids, mixed, None, config, one) == given
-    assert sorted(sum(given, [])) == sorted(data.ids)
+    assert sorted(name for part in given for name in part) == sorted(data.ids)
 
 
 # -- rules broken on purpose -----------------------------------------------------------------------------------------------
