@@ -1,5 +1,6 @@
 """agt predict: a finished training run and a file of queries -> labels that may be published, with their guarantee."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -34,6 +35,7 @@ from agt_cli.tasks.queries import Asked, ask, evidence_of
 from agt_cli.tasks.queries import Source as Queries
 
 KEYS = ("run", "inputs", "mechanism", "total", "accounting", "counting", "seed", "compute", "output_dir")
+CONTENT = re.compile("[0-9a-f]{32}")  # what data/ids.py makes
 SHOWN_DELTA = 1e-5  # where a total is shown for budgets given per query
 SCOPE = (
     "it is about the training records, among data that training takes without an error (no batch above n_max, no unit "
@@ -167,7 +169,7 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     else:
         released = _release_labels(job, job.kind, asked, source, console)
     names = np.array(asked.prepared.dataset.classes, dtype=object)
-    labels = pd.DataFrame({"record_id": asked.queries.ids.astype(str), "label": names[released.labels]})
+    labels = pd.DataFrame({"record_id": _names(asked.queries.ids), "label": names[released.labels]})
     record.write("labels.csv", labels.to_csv(index=False, lineterminator="\n").encode())
     record.conditions(asked.model.conditions)
     proved = released.claim.proved and not source.simulated
@@ -181,6 +183,16 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
         console.say(line)
     console.say(f"labels: {record.folder / 'labels.csv'}")
     return {"metrics": record.metrics, "claim": words[0], "words": words, "labels": labels["label"].tolist()}
+
+
+def _names(ids: np.ndarray) -> np.ndarray:
+    """[n] str: the names that labels are published under: the ids that were given, or row numbers.
+
+    Ids made from content also hash a test record's true label, so that whoever knows the record could test a guess of it.
+    """
+    names = ids.astype(str)
+    made = all(CONTENT.fullmatch(name) for name in names.tolist())
+    return np.arange(len(names)).astype(str) if made else names
 
 
 def _release_quantile(job: Job, asked: Asked, record: RunRecord, source: Source, console: Console) -> dict[str, Any]:

@@ -130,3 +130,24 @@ def test_a_release_says_what_it_is_about() -> None:
     assert any("about the training records" in line and "queries" in line and "n_max" in line for line in said)
     unproved = _words(Released(labels, each, Claim(False, "NO PROOF OF PRIVACY", ""), ()), SystemSource())
     assert not any("training records" in line for line in unproved)
+
+
+def test_reviews_named_by_content_share_their_copies_split() -> None:
+    from agt_cli.data.prepare.reviews import Reviews, _ids_of
+
+    texts, labels = ["good", "bad", "good", "good"], np.array([1, 0, 1, 1])
+    reviews = Reviews(texts, labels, _ids_of(texts, labels), "here", by_content=True)
+    names = reviews.split_names
+    assert names[0] == names[2] == names[3] != names[1]
+    assert len(set(reviews.ids.tolist())) == 4
+    given = Reviews(texts, labels, np.array(["a", "b", "c", "d"]), "here")
+    assert given.split_names.tolist() == ["a", "b", "c", "d"]
+
+
+def test_labels_are_never_published_under_hashes_of_content() -> None:
+    from agt_cli.data.ids import content_ids
+    from agt_cli.tasks.predict import _names
+
+    made = content_ids(np.eye(3), np.array([0, 1, 1]))
+    assert _names(made).tolist() == ["0", "1", "2"]
+    assert _names(np.array(["x1", "x2"])).tolist() == ["x1", "x2"]

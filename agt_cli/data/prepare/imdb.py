@@ -72,7 +72,7 @@ class Imdb:
         reviews = self._read(note).first(self.limit)
         embedder = self._embedder(note)
         with open_folder(resolve(self.out, self.data_dir), self._settings(reviews, embedder)) as folder:
-            test = hash_split(reviews.ids, self.test_fraction, self.split_key)
+            test = hash_split(reviews.split_names, self.test_fraction, self.split_key)
             if not test.any() or test.all():
                 raise DataError(
                     f"{len(reviews.ids)} reviews leave a split empty: take more, or change prepare.test_fraction"
