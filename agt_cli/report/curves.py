@@ -4,6 +4,7 @@ Each curve has its own dash and marker beside its colour, so that grey print kee
 """
 
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any
 
 import pandas as pd
@@ -26,6 +27,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "exponential_mechanism": {"color": "0.65", "linestyle": ":", "marker": "+"},
     "DP-SGD": {"color": "#6a51a3", "linestyle": "-", "marker": "h"},
 }
+LETTER = 0.072  # inches of a letter in the legend
 DASHES = ("-", "--", ":", "-.")
 LINES: tuple[dict[str, Any], ...] = (
     {"color": "#08306b", "linestyle": "-", "marker": "o"},
@@ -69,18 +71,20 @@ def curves(record: RunRecord, what: Curves, data: pd.DataFrame) -> None:
     """Draw ``data``'s curves, side by side in panels where ``what.panels`` names a column."""
     parts = [("", data)] if what.panels is None else list(data.groupby(what.panels, sort=False))
     style = _styles([str(name) for name in dict.fromkeys(data["series"])])
-    with drawing(record, what.name, data, (1.4 + 3.8 * len(parts), 3.6)) as figure:
+    legend = 0.6 + LETTER * max(len(name) for name in (*style, what.level_name))
+    width = legend + 3.6 * len(parts)
+    with drawing(record, what.name, data, (width, 3.6)) as figure:
         for position, (axes, (panel, part)) in enumerate(
             zip(figure.subplots(1, len(parts), squeeze=False, sharey=True)[0], parts, strict=True)
         ):
             _panel(axes, what, part, style)
-            axes.set_title(str(panel) if panel else what.title)
+            axes.set_title(str(panel) if panel else fill(what.title, int(12 * width)))
             if position:
                 axes.set_ylabel("")
         handles, names = axes.get_legend_handles_labels()
         figure.legend(handles, names, loc="outside right center")
         if what.panels is not None:
-            figure.suptitle(what.title, fontsize=9, x=0.01, ha="left")
+            figure.suptitle(fill(what.title, int(14 * width)), fontsize=9, x=0.01, ha="left")
 
 
 def _styles(names: list[str]) -> dict[str, dict[str, Any]]:

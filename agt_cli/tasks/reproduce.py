@@ -4,7 +4,7 @@ import json
 import resource
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,6 +63,8 @@ def configure(config: Mapping[str, Any]) -> Job:
     experiment = load_experiment(request.name)
     names = BOTH if request.profile == "both" else (request.profile,)
     profiles = {name: experiment.profiles[name] for name in names}
+    if "smoke" in profiles and experiment.smoke_data:
+        experiment = replace(experiment, data=experiment.smoke_data)
     ids = [artifact.id for artifact in experiment.artifacts]
     for name in request.only or ():
         if name not in ids:

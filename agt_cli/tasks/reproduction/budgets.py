@@ -19,6 +19,7 @@ from agt_cli.mechanisms.planning import Budget, afford
 from agt_cli.models.heads import build_head
 from agt_cli.report.curves import Curves, curves
 from agt_cli.schema import STRICT, validate
+from agt_cli.tasks.boxes import start_from
 from agt_cli.tasks.reproduction.definition import Profile
 from agt_cli.tasks.reproduction.kinds import Context, Made, kind
 from agt_cli.training.relations import RELATIONS
@@ -209,7 +210,10 @@ def _dpsgd(context: Context, profile: Profile, config: QueriesConfig, sgd: Sgd) 
     size = prepared.dataset.declared_size or len(train)
     queries = torch.from_numpy(np.ascontiguousarray(test.features, dtype=np.float32))
     for seed in range(sgd.seeds):
-        head = build_head(train.features.shape[1:], prepared.classes, settings.model, settings.training).float()
+        head = build_head(train.features.shape[1:], prepared.classes, settings.model, settings.training)
+        if prepared.initial:
+            start_from(head, prepared.initial)  # as the runs it is compared with
+        head = head.float()
         plan = DpSgdConfig(
             epsilon=config.eps,
             delta=config.delta,

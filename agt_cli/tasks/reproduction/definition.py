@@ -91,6 +91,7 @@ class Experiment:
     Attributes:
         title: of the report.
         data: which data it runs on, and what that stands in for; in every table.
+        smoke_data: the same for the smoke profile; empty: as ``data``.
         base: overrides of every run.
         profiles: by name.
         artifacts: in the order of the report.
@@ -101,6 +102,7 @@ class Experiment:
     artifacts: Annotated[tuple[Artifact, ...], Field(min_length=1)]
     profiles: dict[ProfileName, Profile]
     base: tuple[str, ...] = ()
+    smoke_data: str = ""
 
 
 def experiment_names() -> tuple[str, ...]:
