@@ -14,10 +14,16 @@ from .conftest import Agt
 LONG = ("model.hidden=[512,512]", "training.epochs=200", "kgrid.max=100", "compute.kernel=reference")
 
 
+def listen_to_interrupts() -> None:
+    """Whoever starts the tests in the background may have told them, and so their children, to ignore interrupts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(folder: Path) -> tuple[subprocess.Popen[str], Path]:
     """A long run, and its record once it has one."""
     command = [sys.executable, "-m", "agt_cli", "train", *LONG]
-    run = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    run = subprocess.Popen(command, cwd=folder, text=True, preexec_fn=listen_to_interrupts, **pipes)  # type: ignore[call-overload]
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and run.poll() is None:
         found = list(folder.glob("outputs/train/*/env.json"))

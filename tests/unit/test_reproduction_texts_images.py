@@ -73,4 +73,5 @@ def test_settings_are_known_and_runs_compose(
     ("name", "words"), [("imdb", "synthetic"), ("imdb", "stand in"), ("octmnist", "digits"), ("pneumoniamnist", "NOT")]
 )
 def test_stand_ins_are_named_wherever_data_is(name: str, words: str) -> None:
-    assert words in load_experiment(name).data
+    experiment = load_experiment(name)
+    assert words in experiment.data + experiment.smoke_data
