@@ -111,3 +111,9 @@ def test_the_task_refuses_a_definition_with_an_unknown_kind(monkeypatch: pytest.
     monkeypatch.delitem(KINDS, "plane_maps")
     with pytest.raises(ConfigError, match="unknown kind 'plane_maps'"):
         reproduce.configure({"name": "blobs", "profile": "smoke", "only": None, "overrides": [], "runs_dir": "x"})
+
+
+def test_the_users_overrides_win_over_an_experiments(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, ("training.lr=0.125",), Console(quiet=True))
+    config, settings = runs.settings([*TINY, "training.lr=2"])
+    assert config["training"]["lr"] == settings.training.lr == 0.125

@@ -102,7 +102,8 @@ class Runs:
 
     def settings(self, overrides: Sequence[str]) -> tuple[dict[str, Any], Settings]:
         """The resolved configuration and its typed form."""
-        config = composed("train", [*self.common, *overrides])
+        words = {word.split("=")[0]: word for word in (*overrides, *self.common)}  # the user's own come last, and count
+        config = _composed(tuple(words.values()))
         return config, settings_of(config)
 
     def prepared(self, overrides: Sequence[str]) -> Prepared:
@@ -155,6 +156,12 @@ def signature(config: dict[str, Any], digest: str, on: str) -> str:
     dataset = {key: value for key, value in what["dataset"].items() if key not in ("data_dir", "path", "download")}
     text = json.dumps([{**what, "dataset": dataset}, digest, on, _code()], sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+@cache
+def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
+    """As ``composed``, once for each run; nobody changes it."""
+    return composed("train", overrides)
 
 
 @cache
