@@ -199,15 +199,16 @@ def _run_task(name: str, config: "DictConfig", folder: Path, console: "Console",
     A single run that never started leaves no folder; a sweep's job always leaves a record, which says why it failed.
     """
     from agt_cli.report.record import RunRecord
+    from agt_cli.tasks.compose import plain
 
     task = import_module(usage.COMMANDS[name].module)
     with ExitStack() as stack:
         try:
-            plain = _plain(config)
-            record = RunRecord(folder, name, plain)
+            settled = plain(config)
+            record = RunRecord(folder, name, settled)
             if sweep:
                 stack.enter_context(record)
-            settings = task.configure(plain)
+            settings = task.configure(settled)
             if not sweep:
                 stack.enter_context(record)
         except AgtError:
@@ -216,18 +217,3 @@ def _run_task(name: str, config: "DictConfig", folder: Path, console: "Console",
             raise
         result: dict[str, Any] = task.run(settings, record, console)
     return {"command": name, "run": str(folder), **result}
-
-
-def _plain(config: "DictConfig") -> dict[str, Any]:
-    """The configuration as plain containers, interpolations resolved.
-
-    Raises:
-        ConfigError: a required value (???) was not given.
-    """
-    from omegaconf import OmegaConf
-
-    missing = sorted(OmegaConf.missing_keys(config))
-    if missing:
-        raise ConfigError(f"{missing[0]}: a value is required; give {missing[0]}=VALUE")
-    plain = OmegaConf.to_container(config, resolve=True)
-    return {str(key): value for key, value in plain.items()} if isinstance(plain, dict) else {}

@@ -5,7 +5,7 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from agt_cli import usage
 from agt_cli.errors import ConfigError
@@ -28,8 +28,17 @@ def composed(command: str, overrides: Sequence[str]) -> dict[str, Any]:
         from agt_cli.mistakes import explain
 
         raise explain(error, config_name, list(overrides)) or error from None
+    return plain(config)
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """A configuration as plain containers, interpolations resolved.
+
+    Raises:
+        ConfigError: a required value (???) was not given.
+    """
     missing = sorted(OmegaConf.missing_keys(config))
     if missing:
         raise ConfigError(f"{missing[0]}: a value is required; give {missing[0]}=VALUE")
-    plain = OmegaConf.to_container(config, resolve=True)
-    return {str(key): value for key, value in plain.items()} if isinstance(plain, dict) else {}
+    found = OmegaConf.to_container(config, resolve=True)
+    return {str(key): value for key, value in found.items()} if isinstance(found, dict) else {}

@@ -142,6 +142,7 @@ class Sgd:
     clip: Positive
     epochs: Positive
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    decay: Annotated[float, Field(ge=0)] = 0.0
     seeds: Annotated[int, Field(ge=1)] = 3
 
 
@@ -222,6 +223,7 @@ def _dpsgd(context: Context, profile: Profile, config: QueriesConfig, sgd: Sgd) 
             lr=sgd.lr,
             clip=sgd.clip,
             momentum=sgd.momentum,
+            decay=sgd.decay,
             seed=seed,
         )
         loss = settings.training.loss

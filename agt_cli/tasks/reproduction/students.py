@@ -33,6 +33,7 @@ from agt_cli.schema import STRICT, BatchConfig, TrainingConfig, validate
 from agt_cli.tasks.boxes import start_from
 from agt_cli.tasks.linear import LinearModel
 from agt_cli.tasks.prepare import Prepared, Settings
+from agt_cli.tasks.reproduction.budgets import Sgd
 from agt_cli.tasks.reproduction.definition import Profile, ProfileName
 from agt_cli.tasks.reproduction.kinds import Context, Made, kind
 
@@ -75,18 +76,6 @@ class Student:
     lr: Positive = 0.1
     momentum: Momentum = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
-
-
-@validated(frozen=True, config=STRICT)
-class Sgd:
-    """DP-SGD's settings (DpSgdConfig's, without the budget)."""
-
-    batch: Positive
-    lr: Positive
-    clip: Positive
-    epochs: Positive
-    momentum: Momentum = 0.0
-    decay: Annotated[float, Field(ge=0)] = 0.0
 
 
 @validated(frozen=True, config=STRICT)
@@ -230,7 +219,8 @@ def _dpsgd(context: Context, profile: Profile, config: StudentsConfig, own: Over
     prepared = context.runs.prepared(overrides)
     train, test = prepared.dataset.train, prepared.dataset.test
     size = int(prepared.dataset.declared_size or len(train))
-    common = vars(config.dpsgd) | {"batch": min(config.dpsgd.batch, size), "epsilon": config.eps, "delta": config.delta}
+    own = {key: value for key, value in vars(config.dpsgd).items() if key != "seeds"}  # each teacher has its own
+    common = {**own, "batch": min(config.dpsgd.batch, size), "epsilon": config.eps, "delta": config.delta}
     answers = []
     for seed in range(config.trained):
         head = _head(prepared, settings, seed)
