@@ -219,8 +219,8 @@ def _dpsgd(context: Context, profile: Profile, config: StudentsConfig, own: Over
     prepared = context.runs.prepared(overrides)
     train, test = prepared.dataset.train, prepared.dataset.test
     size = int(prepared.dataset.declared_size or len(train))
-    own = {key: value for key, value in vars(config.dpsgd).items() if key != "seeds"}  # each teacher has its own
-    common = {**own, "batch": min(config.dpsgd.batch, size), "epsilon": config.eps, "delta": config.delta}
+    kept = {key: value for key, value in vars(config.dpsgd).items() if key != "seeds"}  # each teacher has its own
+    common = {**kept, "batch": min(config.dpsgd.batch, size), "epsilon": config.eps, "delta": config.delta}
     answers = []
     for seed in range(config.trained):
         head = _head(prepared, settings, seed)
