@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from agt_cli.cli import main
 
-from .conftest import Agt, Said
+from .conftest import TINY, Agt, Said
 
 BLOBS = ("dataset.n_train=200", "model=linear", "training.epochs=20", "training.decay=0", "compute.kernel=reference")
 DIGITS = ("dataset=digits", "model=linear", "training=generic", "training.loss=binary_cross_entropy")
@@ -348,3 +348,17 @@ def test_queries_that_are_not_there(predict: Predict) -> None:
     said = predict("box", "mechanism.eps=1", "inputs=gone.csv")
     assert said.code == 4
     assert "gone.csv is not there" in said.err
+
+
+def test_one_number_about_all_queries(agt: Agt, trained: Path) -> None:
+    said = agt("predict", f"run={trained}", "mechanism=certified_quantile", "mechanism.eps=1", "--json", "-q")
+    assert said.code == 0, said.err
+    assert 0 <= said.json["certified_quantile"] <= 3  # the public end of the grid
+    assert "1-differentially private for this one number" in said.json["claim"]
+    folder = Path(said.json["run"])
+    assert not (folder / "labels.csv").exists()
+    assert not (folder / "certificates.parquet").exists()
+    sparse = agt("train", *TINY[:3], "kgrid=sparse", "kgrid.values=[0,3]", "--json", "-q")
+    refused = agt("predict", f"run={sparse.json['run']}", "mechanism=certified_quantile", "mechanism.eps=1")
+    assert refused.code == 2
+    assert "condition a" in refused.err

@@ -173,3 +173,13 @@ def test_a_folder_of_npy_files_stays_memory_mapped(tmp_path: Path) -> None:
     empty.mkdir()
     with pytest.raises(DataMissing, match=r"holds no \.npy file"):
         Embeddings(path=empty, data_dir=tmp_path, x="x", label="y").load()
+
+
+def test_queries_made_for_other_constants_are_refused(tmp_path: Path) -> None:
+    source = Embeddings(path=npz(tmp_path, mean=np.ones(6)), is_test="is_test", center="mean", scale=2.0)
+    path = tmp_path / "queries.npz"
+    np.savez(path, x=X[:3], mean=np.ones(6))
+    assert len(source.load_queries(path)) == 3
+    np.savez(path, x=X[:3], mean=np.full(6, 1.5))
+    with pytest.raises(DataError, match="made for other constants"):
+        source.load_queries(path)
