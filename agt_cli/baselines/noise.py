@@ -19,7 +19,7 @@ Formal guarantees
 import math
 import secrets
 from collections.abc import Mapping
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from torch import Tensor
 
 from agt_cli.baselines.gaussian import gaussian_delta, gaussian_mu
 from agt_cli.errors import ConfigError
-from agt_cli.schema import STRICT, Positive, RelationName
+from agt_cli.schema import STRICT, Positive, RelationName, validate
 
 _CHANGES = {"add_remove": 1, "remove": 1, "substitute": 2}
 
@@ -40,12 +40,25 @@ class NoiseConfig:
 
     Attributes:
         epsilon, delta: of the released weights.
+        release: when the weights are released; ``inside_box``, only if they lie in the box, is refused. Whether they do is
+            decided by private data: the box moves with it. Conditioning on that event divides the density of the weights by
+            its probability, which differs between neighbours without bound, and an abstention is itself an answer; the
+            noise's (epsilon, delta) covers neither.
         seed: for simulation; None: the operating system's.
     """
 
     epsilon: Positive
-    delta: Annotated[float, Field(gt=0, lt=1)]
-    seed: Annotated[int, Field(ge=0)] | None = None
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    release: Literal["always", "inside_box"] = "always"
+    seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.release == "inside_box":
+            raise ValueError(
+                "releasing the weights only when they lie in the box is not private: whether they do depends on the private"
+                " data, and both the release and the refusal tell about it (method.md section 3). Release them always, "
+                "with the noise's own (epsilon, delta), or not at all"
+            )
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -99,6 +112,17 @@ def plan_noise(config: NoiseConfig, sensitivity: float, epochs: int) -> NoisePla
     return NoisePlan(sensitivity=sensitivity, sigma=math.sqrt(epochs) * sensitivity / mu, epochs=epochs)
 
 
+def noise_config(node: object) -> NoiseConfig | None:
+    """The settings under the key ``noise``; None where its epsilon is null, or in records older than the key.
+
+    Raises:
+        ConfigError: an unknown or wrong setting.
+    """
+    if node is None or (isinstance(node, Mapping) and node.get("epsilon", 0) is None):
+        return None
+    return validate(NoiseConfig, node, "noise")
+
+
 def noise_seed(config: NoiseConfig) -> int:
     """The seed of a run's draws. Whoever learns it can subtract the noise: it is kept with the private data or nowhere."""
     return secrets.randbits(64) if config.seed is None else config.seed
@@ -114,20 +138,3 @@ def draw_noise(parameters: Mapping[str, Tensor], plan: NoisePlan, seed: int, ste
         name: torch.from_numpy(generator.normal(0, plan.sigma, tuple(p.shape))).to(p.dtype)
         for name, p in parameters.items()
     }
-
-
-def refuse_release_inside_box() -> NoReturn:
-    """Why weights are never released on the condition that they lie in the box.
-
-    Whether theta lies in the box is decided by private data: the box moves with it. Conditioning on that event divides the
-    density of theta by the event's probability, which differs between neighbours without bound, and an abstention is itself
-    an answer; neither is covered by the noise's (epsilon, delta).
-
-    Raises:
-        ConfigError: always.
-    """
-    raise ConfigError(
-        "releasing the weights only when they lie in the box is not private: whether they do depends on the private data, "
-        "and both the release and the refusal tell about it (method.md section 3). Release them always, with the "
-        "noise's own (epsilon, delta), or not at all"
-    )

@@ -80,14 +80,20 @@ def train_report(
     relation: RelationConfig,
     certificate: CertificateConfig,
     conditions: tuple[Condition, ...],
+    noise: Sequence[str] = (),
 ) -> str:
-    """report.md of a training run."""
+    """report.md of a training run.
+
+    Args:
+        noise: what may be said of weights that were trained with noise, a line each.
+    """
     metrics = [(name, show(value) if isinstance(value, float) else str(value)) for name, value in record.metrics.items()]
     parts = [
         *_trained(record, dataset, certificate),
         *_counts(relation),
         "## Results",
         markdown_table(("metric", "value"), metrics),
+        *(("## The noisy weights", "\n".join(f"- {line}" for line in noise)) if noise else ()),
         *conditions_section(conditions),
         "## Setting",
         setting_section(record.config),

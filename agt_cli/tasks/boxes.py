@@ -1,12 +1,13 @@
 """A head trained with parameter boxes: any layers, any relation."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from agt_cli.baselines.noise import NoisePlan
 from agt_cli.bounds.network import Network
 from agt_cli.certificates.box import Certificates, certify
 from agt_cli.certificates.conditions import Condition, assess
@@ -14,6 +15,7 @@ from agt_cli.models.heads import build_head
 from agt_cli.report.console import Console
 from agt_cli.report.figures import map_levels
 from agt_cli.report.record import FinishedRun, RunRecord
+from agt_cli.tasks.noise import GIVEN_THE_DRAW, noise_draws, noise_plan
 from agt_cli.tasks.prepare import Prepared, Settings
 from agt_cli.training.agt import Progress, Trained, train
 from agt_cli.training.batches import BatchPlan
@@ -33,7 +35,7 @@ class BoxModel:
     @classmethod
     def fit(cls, prepared: Prepared, settings: Settings, console: Console) -> "BoxModel":
         """Train with bounds."""
-        dataset, ks = prepared.dataset, settings.kgrid.ks
+        dataset, ks, plan = prepared.dataset, settings.kgrid.ks, _plan(prepared, settings)
         head = _head(prepared, settings)
         if prepared.initial and not start_from(head, prepared.initial):
             console.note("the head differs in shape from the encoder's base model: it starts from random parameters")
@@ -52,17 +54,18 @@ class BoxModel:
                 ks,
                 settings.compute,
                 on_progress,
+                noise_draws(settings, plan, head),
             )
         return cls(prepared, settings, head, trained)
 
     @classmethod
     def load(cls, prepared: Prepared, settings: Settings, finished: FinishedRun) -> "BoxModel":
         """Read the boxes back."""
-        head, dataset, training = _head(prepared, settings), prepared.dataset, settings.training
+        head = _head(prepared, settings)
         like = {name: tensor.detach() for name, tensor in head.state_dict().items()}
         nominal, lower, upper = finished.boxes(settings.kgrid.ks, like)
-        plan = BatchPlan.of(training.batch, training.epochs, dataset.declared_size, len(dataset.train))
-        return cls(prepared, settings, head, Trained(settings.kgrid.ks, nominal, lower, upper, plan))
+        trained = Trained(settings.kgrid.ks, nominal, lower, upper, _plan(prepared, settings))
+        return cls(prepared, settings, head, trained)
 
     def save(self, record: RunRecord) -> None:
         """model.safetensors and bounds/."""
@@ -75,15 +78,28 @@ class BoxModel:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Conditions a-g."""
+        """Conditions a-g; under noise, given the draw."""
         settings = self.settings
-        return assess(self.prepared.dataset, settings.kgrid, settings.relation, settings.training, self.plan)
+        found = assess(self.prepared.dataset, settings.kgrid, settings.relation, settings.training, self.plan)
+        if settings.noise is None:
+            return found
+        return tuple(replace(c, why=f"{c.why}; {GIVEN_THE_DRAW}") if c.letter == "d" else c for c in found)
+
+    @property
+    def noise(self) -> NoisePlan | None:
+        """The noise of each step; None without any."""
+        return noise_plan(self.settings, self.plan, self._parameters)
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """Sizes."""
-        parameters = sum(tensor.numel() for tensor in self.trained.nominal.values())
-        return {"parameters": parameters, "k_count": len(self.trained.ks), "k_max": self.trained.ks[-1]}
+        """Sizes, and the noise."""
+        sizes = {"parameters": self._parameters, "k_count": len(self.trained.ks), "k_max": self.trained.ks[-1]}
+        noise = {"noise_sigma": self.noise.sigma, "noise_mu": self.noise.mu} if self.noise else {}
+        return {**sizes, **noise}
+
+    @property
+    def _parameters(self) -> int:
+        return sum(tensor.numel() for tensor in self.trained.nominal.values())
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """[n] int64 labels."""
@@ -150,6 +166,11 @@ def start_from(head: nn.Sequential, initial: Mapping[str, Tensor]) -> bool:
 def _head(prepared: Prepared, settings: Settings) -> nn.Sequential:
     shape = prepared.dataset.train.features.shape[1:]
     return build_head(shape, prepared.classes, settings.model, settings.training)
+
+
+def _plan(prepared: Prepared, settings: Settings) -> BatchPlan:
+    dataset, training = prepared.dataset, settings.training
+    return BatchPlan.of(training.batch, training.epochs, dataset.declared_size, len(dataset.train))
 
 
 def _at(trained: Trained, ks: tuple[int, ...]) -> Trained:

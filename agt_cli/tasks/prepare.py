@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from agt_cli.baselines.noise import NoiseConfig, noise_config, step_sensitivity
 from agt_cli.data.dataset import Dataset, Source
 from agt_cli.errors import ConfigError, nearest
 from agt_cli.kernels.select import pick_device
@@ -52,6 +53,7 @@ class Settings:
     compute: ComputeConfig
     certificate: CertificateConfig
     ensemble: EnsembleConfig
+    noise: NoiseConfig | None
 
 
 def settings_of(config: Mapping[str, Any]) -> Settings:
@@ -60,14 +62,16 @@ def settings_of(config: Mapping[str, Any]) -> Settings:
     Raises:
         ConfigError: the first thing that is wrong, by key.
     """
-    only_keys(config, ("dataset", "model", "certificate", *PARTS, *PATHS))
+    only_keys(config, ("dataset", "model", "certificate", "noise", *PARTS, *PATHS))
     config = {"ensemble": {}, **config}  # records older than ensembles do not name one
     parts: dict[str, Any] = {name: validate(cls, config.get(name), name) for name, cls in PARTS.items()}
     parts["certificate"] = certificate_config(config.get("certificate"))
+    parts["noise"] = noise_config(config.get("noise"))
     pick_device(parts["compute"])
     settings = Settings(build(config.get("dataset"), "dataset"), build(config.get("model"), "model"), **parts)
     if not isinstance(settings.certificate, BoxConfig):
         _check_linear(settings)
+    _check_noise(settings)
     return settings
 
 
@@ -93,6 +97,27 @@ def _check_linear(settings: Settings) -> None:
         check_erm(settings.training)
     if not isinstance(settings.certificate, BoxConfig):
         check_dtype(settings.certificate.features, settings.training.dtype)
+
+
+def _check_noise(settings: Settings) -> None:
+    """Refuse noise where nothing is proved about it.
+
+    Raises:
+        ConfigError: a linear certificate, an ensemble, or a relation whose steps are means over the actual batch.
+    """
+    if settings.noise is None:
+        return
+    if not isinstance(settings.certificate, BoxConfig):
+        raise ConfigError(
+            f"noise.epsilon: certificate={settings.certificate.name} trains without noise in its steps; agt predict "
+            "mechanism=release_weights adds it once, at the end, and needs less"
+        )
+    if settings.ensemble.members > 1:
+        raise ConfigError(
+            f"noise.epsilon: ensemble.members={settings.ensemble.members}: an ensemble answers by vote and its weights are "
+            "not released: leave the noise out, or train one model"
+        )
+    step_sensitivity(settings.relation.name, settings.training.clip, 1, 1.0)
 
 
 def only_keys(config: Mapping[str, Any], known: tuple[str, ...]) -> None:

@@ -7,7 +7,9 @@ from typing import Any
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import train_report
+from agt_cli.tasks.boxes import BoxModel
 from agt_cli.tasks.model import accuracy, fit
+from agt_cli.tasks.noise import noise_words
 from agt_cli.tasks.prepare import Settings, prepare, settings_of
 
 
@@ -39,12 +41,15 @@ def run(settings: Settings, record: RunRecord, console: Console) -> dict[str, An
     )
     conditions = model.conditions
     record.conditions(conditions)
-    record.write("report.md", train_report(record, dataset, settings.relation, settings.certificate, conditions).encode())
-    _say(record, dataset.name, console)
-    return {"metrics": record.metrics, "data_digest": prepared.loaded.digest}
+    noise = model.noise if isinstance(model, BoxModel) else None
+    words = noise_words(settings, noise, conditions) if noise else []
+    report = train_report(record, dataset, settings.relation, settings.certificate, conditions, words)
+    record.write("report.md", report.encode())
+    _say(record, dataset.name, words, console)
+    return {"metrics": record.metrics, "data_digest": prepared.loaded.digest, **({"words": words} if words else {})}
 
 
-def _say(record: RunRecord, name: str, console: Console) -> None:
+def _say(record: RunRecord, name: str, words: list[str], console: Console) -> None:
     m = record.metrics
     reach = (
         ("moved by one k", show(float(m["moved_by_one_k"]), 5)) if "moved_by_one_k" in m else ("k up to", str(m["k_max"]))
@@ -64,5 +69,7 @@ def _say(record: RunRecord, name: str, console: Console) -> None:
             )
         ],
     )
+    for line in words:
+        console.say(line)
     console.say(f"run folder: {record.folder}")
     console.note(f"next: agt certify run={record.folder}")

@@ -9,9 +9,9 @@ from agt_cli.baselines.noise import (
     NoiseConfig,
     NoisePlan,
     draw_noise,
+    noise_config,
     noise_seed,
     plan_noise,
-    refuse_release_inside_box,
     step_sensitivity,
 )
 from agt_cli.errors import ConfigError
@@ -110,5 +110,14 @@ def test_seeds() -> None:
 
 
 def test_releasing_only_inside_the_box_is_refused() -> None:
-    with pytest.raises(ConfigError, match="whether they do depends on the private data"):
-        refuse_release_inside_box()
+    with pytest.raises(ConfigError, match=r"noise: .* whether they do depends on the private data"):
+        noise_config({"epsilon": 1, "release": "inside_box"})
+
+
+def test_settings_without_an_epsilon_are_no_noise() -> None:
+    assert noise_config(None) is None
+    assert noise_config({"epsilon": None, "delta": 1e-5}) is None
+    assert noise_config({"epsilon": 2}) == NoiseConfig(epsilon=2, delta=1e-5)
+    for wrong in ({"epsilon": 0}, {"epsilon": 1, "delta": 1}, {"epsilom": 1}, 3):
+        with pytest.raises(ConfigError, match="noise"):
+            noise_config(wrong)

@@ -1,0 +1,74 @@
+"""DP-SGD's noise in a training run with boxes (000, Algorithm 1): from settings to draws, and what the weights may claim.
+
+Two statements, never mixed. The certificates compare with what the same run, *meeting the same draws*, would have given:
+for every draw they are those of a deterministic training with a public constant, and so is every label released from them.
+The (epsilon, delta) of the weights averages over the draws. Both at once are covered by neither: whoever holds the weights
+and labels from the certificates sees two functions of one draw.
+"""
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from agt_cli.baselines.noise import NoisePlan, draw_noise, noise_seed, plan_noise, step_sensitivity
+from agt_cli.baselines.released import caveat_of
+from agt_cli.certificates.conditions import Condition
+from agt_cli.mechanisms.rigour import neighbours_of, refusal
+from agt_cli.tasks.prepare import Settings
+from agt_cli.training.agt import Noise
+from agt_cli.training.batches import BatchPlan
+
+RESTS_ON = "bceg"  # a and f speak of boxes alone; d of their nesting
+GIVEN_THE_DRAW = "the noise is one draw, the same for every dataset compared with"
+APART = (
+    "labels released from this run's certificates take the noise that training drew as a public constant: publish such "
+    "labels or the noisy weights, never both, as their losses do not add up"
+)
+
+
+def noise_plan(settings: Settings, plan: BatchPlan, parameters: int) -> NoisePlan | None:
+    """How much noise each step takes; None without any.
+
+    Args:
+        parameters: P, the number of scalar parameters trained.
+    """
+    if settings.noise is None:
+        return None
+    relation, clip = settings.relation, settings.training.clip
+    sensitivity = step_sensitivity(relation.name, clip, parameters, plan.normalizer, relation.unit_rows)
+    return plan_noise(settings.noise, sensitivity, plan.epochs)
+
+
+def noise_draws(settings: Settings, plan: BatchPlan, head: nn.Module) -> Noise | None:
+    """step -> name -> noise, for ``train``; None without any. The seed is kept nowhere."""
+    parameters = {name: p.detach() for name, p in head.named_parameters()}
+    noise = noise_plan(settings, plan, sum(p.numel() for p in parameters.values()))
+    if settings.noise is None or noise is None:
+        return None
+    seed = noise_seed(settings.noise)
+    return lambda step: draw_noise(parameters, noise, seed, step)
+
+
+def noise_words(settings: Settings, noise: NoisePlan, conditions: Sequence[Condition]) -> list[str]:
+    """What may be said of the noisy weights, in lines; the first says whether anything is guaranteed."""
+    if settings.noise is None:
+        return []
+    config, relation = settings.noise, settings.relation
+    missing = [c for c in conditions if c.letter in RESTS_ON and not c.held]
+    guarantee = f"({config.epsilon:g}, {config.delta:g})-DP"
+    if missing:
+        words = [f"NO PROOF OF PRIVACY for the noisy weights, meant to be {guarantee}: {refusal(c)}" for c in missing]
+    else:
+        neighbours = f"{relation.name} neighbours ({neighbours_of(relation)})"
+        words = [f"the weights in model.safetensors are {guarantee} for {neighbours}, in exact arithmetic"]
+    steps = f"{noise.epochs} of the {settings.training.epochs * settings.training.batch.count} steps"
+    words += [
+        f"each step's direction takes Gaussian noise of standard deviation {noise.sigma:.4g} in every element; its l2 "
+        f"sensitivity is {noise.sensitivity:.4g} (elementwise clip), and {steps} see any one unit: mu = {noise.mu:.4g} "
+        "in all",
+        caveat_of(config.seed),
+        APART,
+    ]
+    if config.seed is not None:
+        return ["SIMULATION: the noise comes from a seed and can be subtracted; nothing here is private", *words]
+    return words

@@ -1,0 +1,93 @@
+"""agt train with DP-SGD's noise in its steps: what it claims of the weights, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from .conftest import TINY, Agt
+
+PUBLIC = ("training.chosen_on=public",)
+NOISE = (*TINY, "noise.epsilon=1", "training.epochs=3", "training.batch.count=2", "training.clip=0.05")
+
+
+def weights(folder: Path) -> np.ndarray:
+    return np.concatenate([w.ravel() for w in load_file(folder / "model.safetensors").values()])
+
+
+def test_the_weights_claim_what_the_noise_gives(agt: Agt) -> None:
+    said = agt("train", *NOISE, *PUBLIC, "--json", "-q")
+    assert said.code == 0, said.err
+    folder, metrics, words = Path(said.json["run"]), said.json["metrics"], said.json["words"]
+    assert words[0].startswith("the weights in model.safetensors are (1, 1e-05)-DP for add_remove neighbours")
+    assert "3 of the 6 steps" in words[1]
+    # mu of (1, 1e-5) by an independent table: Gaussian noise of 3.7306 sensitivities, and three steps see a record.
+    assert metrics["noise_mu"] == pytest.approx(1 / 3.7306, rel=1e-3)
+    moves = 0.05 * np.sqrt(metrics["parameters"]) / metrics["normalizer"]
+    assert metrics["noise_sigma"] == pytest.approx(np.sqrt(3) * moves * 3.7306, rel=1e-3)
+    report = (folder / "report.md").read_text()
+    assert all(line in report for line in words)
+    assert "publish such labels or the noisy weights, never both" in report
+
+
+def test_every_run_draws_anew_and_a_seed_is_a_simulation(agt: Agt) -> None:
+    folders = [Path(agt("train", *NOISE, *PUBLIC, "--json", "-q").json["run"]) for _ in range(2)]
+    assert not np.array_equal(*map(weights, folders))
+    said = [agt("train", *NOISE, *PUBLIC, "noise.seed=3", "--json", "-q").json for _ in range(2)]
+    assert np.array_equal(*(weights(Path(one["run"])) for one in said))
+    assert all(one["words"][0].startswith("SIMULATION") for one in said)
+    plain = Path(agt("train", *TINY, *PUBLIC, "training.epochs=3", "training.batch.count=2", "--json", "-q").json["run"])
+    assert not (plain / "report.md").read_text().count("noisy weights")
+    spread = np.std(weights(folders[0]) - weights(plain))
+    assert spread > 0  # noise did enter
+
+
+def test_boxes_hold_the_noisy_weights_and_can_be_certified(agt: Agt) -> None:
+    folder = Path(agt("train", *NOISE, *PUBLIC, "--json", "-q").json["run"])
+    nominal = load_file(folder / "model.safetensors")
+    box = load_file(folder / "bounds/k=00003.safetensors")
+    assert all((box[f"lower.{n}"] <= w).all() and (w <= box[f"upper.{n}"]).all() for n, w in nominal.items())
+    said = agt("certify", f"run={folder}", "--json", "-q")
+    assert said.code == 0, said.err
+    conditions = json.loads((Path(said.json["run"]) / "conditions.json").read_text())
+    assert [c["letter"] for c in conditions if "the noise is one draw" in c["why"]] == ["d"]
+    said = agt("predict", f"run={folder}", "mechanism=randomized_response", "total.eps=1", "--json", "-q")
+    assert said.code == 0, said.err
+    assert "never both" in said.json["words"][-2]
+
+
+@pytest.mark.parametrize(
+    ("more", "letter"),
+    [
+        (("training.chosen_on=data",), "e"),
+        ((*PUBLIC, "relation=remove"), "g"),
+        (("dataset=digits", *PUBLIC, "dataset.declared_size=null"), "c"),
+    ],
+)
+def test_a_missing_condition_leaves_no_claim(agt: Agt, more: tuple[str, ...], letter: str) -> None:
+    base = [word for word in NOISE if not (letter == "c" and word.startswith("dataset."))]
+    said = agt("train", *base, *more, "--json", "-q")
+    assert said.code == 0, said.err
+    words = said.json["words"]
+    assert words[0].startswith("NO PROOF OF PRIVACY")
+    assert f"condition {letter} " in words[0]
+    assert not any(line.startswith("the weights") for line in words)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (("noise.release=inside_box",), "whether they do depends on the private data"),
+        (("ensemble.members=2",), "answers by vote"),
+        (("certificate=stability",), "mechanism=release_weights"),
+        (("relation=paper_privacy",), "divides by the actual batch"),
+        (("noise.delta=0",), "noise.delta"),
+        (("noise.sigma=1",), "sigma"),
+    ],
+)
+def test_refusals(agt: Agt, more: tuple[str, ...], why: str) -> None:
+    said = agt("train", *NOISE, *more)
+    assert said.code == 2
+    assert why in said.err
