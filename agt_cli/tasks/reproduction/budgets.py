@@ -173,7 +173,8 @@ def accuracy_by_queries(context: Context, settings: dict[str, Any]) -> Made:
                     continue
                 series = f"{mechanism}, T = {members} ({name})"
                 for queries in config.queries:
-                    each = afford(MECHANISMS[mechanism], Budget(config.eps, config.delta, queries), evidence.classes)
+                    budget = Budget(config.eps, config.delta, queries)
+                    each = afford(MECHANISMS[mechanism], budget, evidence.classes, profile.bounds)
                     rows.append({"queries": queries, "series": series, "accuracy": evidence.expected(each)})
                 last = f"{mechanism}, T = {members}, {config.queries[-1]} queries"
                 values.setdefault(last, {})[name] = rows[-1]["accuracy"]
@@ -196,7 +197,8 @@ def accuracy_by_queries(context: Context, settings: dict[str, Any]) -> Made:
     curves(context.record, what, frame)
     table = frame.pivot_table(index="series", columns="queries", values="accuracy", sort=False).reset_index()
     table.columns = [str(column) for column in table.columns]
-    caption = "Expected accuracy against the number of queries under one total budget."
+    divided = "; ".join(f"{name}: {', '.join(profile.bounds)}" for name, profile in context.profiles.items())
+    caption = f"Expected accuracy against the number of queries under one total budget (best composition of {divided})."
     return Made(
         values, table, {context.artifact.id: caption + (" DP-SGD: mean and range of seeds." if config.dpsgd else "")}
     )

@@ -13,6 +13,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from agt_cli.errors import ConfigError, nearest
+from agt_cli.mechanisms.composition import BOUNDS, PUBLISHED
 from agt_cli.mechanisms.rigour import Accounting
 from agt_cli.schema import STRICT, RelationName, validate
 from agt_cli.usage import experiments_dir
@@ -42,6 +43,11 @@ class Profile:
     many: str = "gaussian_margin"
     accounting: Accounting = "rigorous"
     vote: Literal["certified", "published"] = "certified"
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """The composition bounds that a total budget is divided by: under accounting=paper, the papers' own."""
+        return PUBLISHED if self.accounting == "paper" else BOUNDS
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -21,7 +21,6 @@ from agt_cli.baselines.dpsgd import DpSgdConfig, train_dpsgd
 from agt_cli.baselines.student import train_student
 from agt_cli.errors import ConfigError, nearest
 from agt_cli.mechanisms.catalogue import MECHANISMS
-from agt_cli.mechanisms.composition import BOUNDS, PUBLISHED
 from agt_cli.mechanisms.mechanism import Mechanism
 from agt_cli.mechanisms.planning import Budget, Evidence, afford
 from agt_cli.mechanisms.source import SeededSource
@@ -181,7 +180,7 @@ def _open(context: Context, name: ProfileName, teacher: Teacher, config: Student
     wanted = profile.many if wanted == "many" else wanted
     finished = context.run(name, (*own, f"ensemble.members={teacher.members}"), f"{teacher.members} members")
     evidence = finished.evidence(profile.vote)
-    return _per_query(evidence, wanted, config, PUBLISHED if profile.accounting == "paper" else BOUNDS)
+    return _per_query(evidence, wanted, config, profile.bounds)
 
 
 def _per_query(evidence: Evidence, name: str, config: StudentsConfig, bounds: tuple[str, ...]) -> Desk:
