@@ -3,7 +3,7 @@
 import json
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,11 +11,13 @@ from typing import Any, Literal
 import pandas as pd
 from pydantic.dataclasses import dataclass as validated
 
+from agt_cli.data.files import resolve
 from agt_cli.errors import ConfigError
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord, write_atomic
 from agt_cli.report.reproduction_md import Section, overview, reproduction_report, summary
 from agt_cli.schema import STRICT, validate
+from agt_cli.tasks.compose import composed
 from agt_cli.tasks.prepare import only_keys
 from agt_cli.tasks.reproduction import budgets, certified, maps, search, students  # noqa: F401  (each enters its kinds)
 from agt_cli.tasks.reproduction.definition import Experiment, Profile, ProfileName, load_experiment, settings_for
@@ -23,7 +25,7 @@ from agt_cli.tasks.reproduction.kinds import KINDS, Context, Made
 from agt_cli.tasks.reproduction.runs import Runs
 from agt_cli.training.relations import RELATIONS
 
-KEYS = ("name", "profile", "only", "overrides", "runs_dir")
+KEYS = ("name", "profile", "data", "only", "overrides", "runs_dir")
 BOTH: tuple[ProfileName, ...] = ("paper", "ours")
 
 
@@ -34,6 +36,7 @@ class Request:
     Attributes:
         name: the experiment's.
         profile: paper, ours, both side by side, or smoke.
+        data: the papers' own (``original``), the definition's ``stand_in``, or ``either``: the first that is there.
         only: ids of artifacts; None: all.
         overrides: of agt train's configuration, for every run (where data lies, how to compute).
         runs_dir: where finished runs are kept and found again.
@@ -41,6 +44,7 @@ class Request:
 
     name: str
     profile: Literal["both", "paper", "ours", "smoke"] = "both"
+    data: Literal["either", "original", "stand_in"] = "either"
     only: tuple[str, ...] | None = None
     overrides: tuple[str, ...] = ()
     runs_dir: str = "outputs/reproduce/runs"
@@ -60,11 +64,11 @@ def configure(config: Mapping[str, Any]) -> Job:
     """Validate the request, before any data is read."""
     only_keys(config, (*KEYS, "compute", "output_dir", "data_dir"))
     request = validate(Request, {key: config.get(key) for key in KEYS}, "reproduce")
-    experiment = load_experiment(request.name)
+    compute = config.get("compute") or {}
+    common = [f"data_dir={config.get('data_dir')}", *(f"compute.{k}={v}" for k, v in compute.items() if v is not None)]
+    experiment = _on_data(load_experiment(request.name), request, common)
     names = BOTH if request.profile == "both" else (request.profile,)
     profiles = {name: experiment.profiles[name] for name in names}
-    if "smoke" in profiles and experiment.smoke_data:
-        experiment = replace(experiment, data=experiment.smoke_data)
     ids = [artifact.id for artifact in experiment.artifacts]
     for name in request.only or ():
         if name not in ids:
@@ -72,9 +76,29 @@ def configure(config: Mapping[str, Any]) -> Job:
     for artifact in experiment.artifacts:
         if artifact.kind not in KINDS:
             raise ConfigError(f"experiments/{request.name}.yaml: {artifact.id}: unknown kind {artifact.kind!r}")
-    compute = config.get("compute") or {}
-    common = [f"data_dir={config.get('data_dir')}", *(f"compute.{k}={v}" for k, v in compute.items() if v is not None)]
     return Job(request, experiment, profiles, (*common, *request.overrides))
+
+
+def _on_data(experiment: Experiment, request: Request, common: Sequence[str]) -> Experiment:
+    """The experiment on the data that it will run on, and by that name.
+
+    With ``data=either``, where neither is there, it is the papers' own: its error says how to get it.
+    """
+    if request.profile == "smoke":
+        return replace(experiment, data=experiment.smoke_data or experiment.data)
+    chosen = [word for word in request.overrides if word.split("=")[0].split(".")[0] in ("dataset", "experiment")]
+    if chosen:
+        name = composed("train", [*experiment.base, *common, *request.overrides])["dataset"].get("name")
+        return replace(experiment, data=f"{name or chosen[0]}, chosen by override: settings and notes are for other data")
+    if request.data == "original" or (request.data == "either" and experiment.original):
+        there = [_is_there([*base, *common]) for base in (experiment.on_original().base, experiment.base)]
+        return experiment if request.data == "either" and there == [False, True] else experiment.on_original()
+    return experiment
+
+
+def _is_there(overrides: Sequence[str]) -> bool:
+    dataset = composed("train", overrides)["dataset"]
+    return resolve(Path(dataset["path"]), Path(dataset["data_dir"])).exists()
 
 
 def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:

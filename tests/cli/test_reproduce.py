@@ -110,10 +110,36 @@ def test_mistakes(agt: Agt, words: tuple[str, ...], code: int, message: str) -> 
 def test_the_task_refuses_a_definition_with_an_unknown_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(KINDS, "plane_maps")
     with pytest.raises(ConfigError, match="unknown kind 'plane_maps'"):
-        reproduce.configure({"name": "blobs", "profile": "smoke", "only": None, "overrides": [], "runs_dir": "x"})
+        reproduce.configure(
+            {"name": "blobs", "profile": "smoke", "data": "either", "only": None, "overrides": [], "runs_dir": "x"}
+        )
 
 
 def test_the_users_overrides_win_over_an_experiments(tmp_path: Path) -> None:
     runs = Runs(tmp_path, ("training.lr=0.125",), Console(quiet=True))
     config, settings = runs.settings([*TINY, "training.lr=2"])
     assert config["training"]["lr"] == settings.training.lr == 0.125
+
+
+def test_the_papers_own_data_comes_first_and_absent_data_says_how_to_get_it(agt: Agt, tmp_path: Path) -> None:
+    said = agt("reproduce", "imdb", "-q")
+    assert said.code == 4
+    assert "agt data prepare imdb" in said.err
+    data = tmp_path / "data"
+    data.mkdir()
+    request = {"name": "imdb", "profile": "both", "data": "either", "data_dir": str(data), "overrides": [], "runs_dir": "r"}
+
+    def runs_on(**more: object) -> str:
+        return reproduce.configure({**request, **more}).experiment.data
+
+    assert "GPT-2 embeddings (768)" in runs_on()  # whose absence the run then reports
+    (data / "imdb_minilm.npz").touch()
+    assert "stand in" in runs_on()
+    assert "GPT-2 embeddings (768)" in runs_on(data="original")
+    (data / "imdb_gpt2").mkdir()
+    assert "GPT-2 embeddings (768)" in runs_on()
+    assert "stand in" in runs_on(data="stand_in")
+    assert "NOT IMDB" in runs_on(profile="smoke")
+    other = runs_on(overrides=["dataset=digits"])
+    assert "by override" in other
+    assert "IMDB" not in other

@@ -6,18 +6,26 @@ from typing import Any
 
 import pytest
 
+from agt_cli.errors import ConfigError
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.tasks.reproduction import budgets, certified, students  # noqa: F401  (each enters its kinds)
-from agt_cli.tasks.reproduction.definition import Artifact, ProfileName, load_experiment, settings_for
+from agt_cli.tasks.reproduction.definition import Artifact, Experiment, ProfileName, load_experiment, settings_for
 from agt_cli.tasks.reproduction.kinds import KINDS, Context
 from agt_cli.tasks.reproduction.runs import Runs
 
+
+def load(name: str) -> Experiment:
+    """The definition, or its form on the papers' own data."""
+    return load_experiment("imdb").on_original() if name == "imdb, original" else load_experiment(name)
+
+
 CASES = [
     (name, artifact.id, profiles)
-    for name in ("imdb", "octmnist", "pneumoniamnist")
-    for artifact in load_experiment(name).artifacts
+    for name in ("imdb", "imdb, original", "octmnist", "pneumoniamnist")
+    for artifact in load(name).artifacts
     for profiles in (("paper", "ours"), ("smoke",))
+    if profiles != ("smoke",) or "original" not in name
 ]
 
 
@@ -36,7 +44,7 @@ def own_overrides(settings: Any, profile: str) -> Iterator[list[str]]:
 
 
 def context_of(name: str, artifact: str, profiles: tuple[ProfileName, ...], folder: Path) -> Context:
-    experiment = load_experiment(name)
+    experiment = load(name)
     found: Artifact = next(one for one in experiment.artifacts if one.id == artifact)
     runs = Runs(folder / "runs", (), Console(quiet=True))
     chosen = {profile: experiment.profiles[profile] for profile in profiles}
@@ -75,3 +83,17 @@ def test_settings_are_known_and_runs_compose(
 def test_stand_ins_are_named_wherever_data_is(name: str, words: str) -> None:
     experiment = load_experiment(name)
     assert words in experiment.data + experiment.smoke_data
+
+
+def test_on_the_papers_own_data_settings_are_the_published_ones_and_nothing_is_explained_away(tmp_path: Path) -> None:
+    context = context_of("imdb, original", "000_fig4", ("paper",), tmp_path)
+    assert "GPT-2" in context.experiment.data
+    assert "stand" not in context.experiment.data
+    _, typed = context.runs.settings(context.overrides(context.profiles["paper"], context.artifact.settings["run"]))
+    training = typed.training
+    assert (training.lr, training.decay, training.epochs, training.batch.count) == (0.1, 20, 125, 2)
+    assert {note for one in context.experiment.artifacts for note in (p.note for p in one.published)} == {""}
+    text = " ".join(note for one in context.experiment.artifacts for note in one.notes)
+    assert "stand-in" not in text
+    with pytest.raises(ConfigError, match="one data set"):
+        load_experiment("blobs").on_original()

@@ -6,6 +6,7 @@ of that kind, and the published values to stand beside.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import yaml  # type: ignore[import-untyped]
@@ -66,6 +67,19 @@ class Published:
 
 
 @dataclass(frozen=True, config=STRICT)
+class Variation:
+    """What differs about an artifact on the papers' own data.
+
+    Attributes:
+        settings: of the kind, in place of those for the stand-in.
+        notes: in place of the artifact's.
+    """
+
+    settings: dict[str, Any] = Field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, config=STRICT)
 class Artifact:
     """One figure or table.
 
@@ -76,6 +90,7 @@ class Artifact:
         kind: a name in kinds.KINDS.
         settings: of the kind.
         smoke: settings that differ in the smoke profile; null: left out of it.
+        original: what differs on the papers' own data, where the experiment can run on either.
         published: numbers from the paper.
         notes: what a reader must know: substitutions, what is not the same.
     """
@@ -86,8 +101,24 @@ class Artifact:
     kind: str
     settings: dict[str, Any] = Field(default_factory=dict)
     smoke: dict[str, Any] | None = Field(default_factory=dict)
+    original: Variation = Field(default_factory=Variation)
     published: tuple[Published, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, config=STRICT)
+class Original:
+    """The papers' own data, for an experiment that also runs on a stand-in.
+
+    Attributes:
+        data: which it is; in every table.
+        base: overrides of every run.
+        profiles: those that differ, such as in their grids.
+    """
+
+    data: str
+    base: tuple[str, ...]
+    profiles: dict[ProfileName, Profile] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -99,6 +130,7 @@ class Experiment:
         data: which data it runs on, and what that stands in for; in every table.
         smoke_data: the same for the smoke profile; empty: as ``data``.
         base: overrides of every run.
+        original: the papers' own data, where ``data`` is a stand-in for it.
         profiles: by name.
         artifacts: in the order of the report.
     """
@@ -109,6 +141,27 @@ class Experiment:
     profiles: dict[ProfileName, Profile]
     base: tuple[str, ...] = ()
     smoke_data: str = ""
+    original: Original | None = None
+
+    def on_original(self) -> "Experiment":
+        """The same on the papers' own data; what explained differences of the stand-in explains nothing there.
+
+        Raises:
+            ConfigError: it has no stand-in.
+        """
+        if self.original is None:
+            raise ConfigError(f"{self.title}: there is one data set, {self.data}: leave out data=original")
+        artifacts = tuple(
+            replace(
+                artifact,
+                settings={**artifact.settings, **artifact.original.settings},
+                notes=artifact.original.notes,
+                published=tuple(replace(published, note="") for published in artifact.published),
+            )
+            for artifact in self.artifacts
+        )
+        own = self.original
+        return replace(self, data=own.data, base=own.base, profiles={**self.profiles, **own.profiles}, artifacts=artifacts)
 
 
 def experiment_names() -> tuple[str, ...]:
