@@ -240,3 +240,18 @@ def test_read_only_features_train_predict_and_certify() -> None:
         torch.set_warn_always(False)
     assert (certificates.prediction == predicted).all()
     assert ((margins[0] > 0) == (predicted == 1)).all()
+
+
+def test_several_initialisations_give_a_median_and_a_range_and_none_is_left_out(folder: Path, tmp_path: Path) -> None:
+    result = made(folder, tmp_path, claims=["privacy"], seeds={"smoke": 3})
+    assert result.table["seed"].tolist() == [0, 1, 2]
+    answers = search.over_seeds(pd.DataFrame(result.table).assign(batch=[100.0, np.nan, 300.0]), 900)
+    assert answers.drop(columns="data").to_dict("records") == [
+        {"profile": "smoke", "claim": "privacy", "depth": 1, "batch": 300.0, "low": 100.0, "high": 900.0}
+    ]
+    too_few = search.over_seeds(pd.DataFrame(result.table).assign(batch=[100.0, np.nan, np.nan]), 900)
+    assert np.isnan(too_few["batch"]).all()  # the median initialisation needs more than all records
+    drawn = pd.read_csv(tmp_path / "record" / "figures" / "001_fig9_runs.csv")
+    assert set(drawn["series"]) == {f"privacy (smoke), seed {seed}" for seed in range(3)}
+    one = search.over_seeds(pd.DataFrame(result.table).assign(batch=[1.0, 2.0, 3.0])[:1], 900)
+    assert one[["low", "high"]].isna().all(axis=None)  # no range of one

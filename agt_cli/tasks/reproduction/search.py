@@ -26,7 +26,7 @@ from agt_cli.report.curves import Curves, curves
 from agt_cli.report.report_md import ball
 from agt_cli.schema import STRICT, build, validate
 from agt_cli.tasks.compose import composed
-from agt_cli.tasks.reproduction.definition import Profile
+from agt_cli.tasks.reproduction.definition import Profile, ProfileName
 from agt_cli.tasks.reproduction.kinds import Context, Made, kind
 
 Count = Annotated[int, Field(ge=1)]
@@ -42,6 +42,7 @@ class SearchConfig:
         run: overrides of every run.
         claims: which of the profile's relations.
         depths, width: how many hidden layers, and how wide.
+        seeds: profile -> how many initialisations, with seeds 0, 1, ...; one where nothing is said.
         k: the distance that must be certified.
         fraction: of the test records, at which a batch size is large enough.
         least: the smallest batch tried.
@@ -54,6 +55,7 @@ class SearchConfig:
     claims: Annotated[tuple[Claim, ...], Field(min_length=1)] = ("privacy", "unlearning")
     depths: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 2, 3, 4)
     width: Count = 128
+    seeds: dict[ProfileName, Count] = Field(default_factory=dict)
     k: Count = 50
     fraction: Annotated[float, Field(gt=0, le=1)] = 0.95
     least: Count = 64
@@ -122,26 +124,38 @@ class Task:
 
 @kind
 def smallest_batch(context: Context, settings: dict[str, Any]) -> Made:
-    """The smallest batch at which ``fraction`` of the test records are certified at ``k``, for each claim and depth."""
+    """The smallest batch that certifies ``fraction`` of the test records at ``k``, by claim, depth and initialisation."""
     config = validate(SearchConfig, settings, context.artifact.id)
     rows, probes, sizes = [], [], []
-    values: dict[str, dict[str, float]] = {}
     for name, profile in context.profiles.items():
-        data = _data(context, profile, config)
-        for claim, depth in product(config.claims, config.depths):
-            own = (*config.run, *data, f"relation=@{claim}", f"model.hidden={[config.width] * depth}")
+        data, seeds = _data(context, profile, config), range(config.seeds.get(name, 1))
+        for claim, depth, seed in product(config.claims, config.depths, seeds):
+            hidden = f"model.hidden={[config.width] * depth}"
+            own = (*config.run, *data, f"relation=@{claim}", hidden, *((f"training.seed={seed}",) if seed else ()))
             overrides = context.overrides(profile, (*own, "kgrid=sparse", f"kgrid.values=[{config.k}]"))
-            task = _task(context, overrides, f"{name}, {claim}, depth {depth}")
+            task = _task(context, overrides, f"{name}, {claim}, depth {depth}, seed {seed}")
             found = _search(context, task, config)
             setting = {"profile": name, "claim": claim, "data": task.data, "k counts": task.counts, "depth": depth}
-            rows.append({**setting, **_row(found, config)})
-            probes += [{**setting, "batch": p.batch, "certified": p.certified} for p in found.probes]
+            rows.append({**setting, "seed": seed, **_row(found, config)})
+            probes += [{**setting, "seed": seed, "batch": p.batch, "certified": p.certified} for p in found.probes]
             sizes.append(task.size)
-            batch = math.nan if found.enough is None else found.enough.batch
-            values.setdefault(f"smallest batch, {claim}, depth {depth}", {})[name] = batch
-    captions = _draw(context, config, pd.DataFrame(rows), pd.DataFrame(probes), max(sizes))
+    answers = over_seeds(pd.DataFrame(rows), max(sizes))
+    values: dict[str, dict[str, float]] = {}
+    for row in answers.to_dict("records"):
+        values.setdefault(f"smallest batch, {row['claim']}, depth {row['depth']}", {})[row["profile"]] = row["batch"]
+    captions = _draw(context, config, answers, pd.DataFrame(probes), max(sizes))
     table = pd.DataFrame(rows).drop(columns="batch")
     return Made(values, table, captions, _notes(config, table))
+
+
+def over_seeds(rows: pd.DataFrame, size: float) -> pd.DataFrame:
+    """One row for each profile, claim and depth: the median ``batch``, NaN where that is more than all records, and the
+    range ``low``, ``high`` of several seeds, cut off at ``size``."""
+    setting = ["profile", "claim", "data", "depth"]
+    groups = rows.assign(batch=rows["batch"].fillna(math.inf)).groupby(setting, sort=False)["batch"]
+    found = groups.agg(batch="median", low="min", high="max", seeds="size").reset_index()
+    found[["low", "high"]] = found[["low", "high"]].clip(upper=size).where(found["seeds"] > 1)
+    return found.assign(batch=found["batch"].where(np.isfinite(found["batch"]))).drop(columns="seeds")
 
 
 # -- the search --------------------------------------------------------------------------------------------------------
@@ -273,12 +287,19 @@ def _draw(context: Context, config: SearchConfig, rows: pd.DataFrame, probes: pd
     level = Curves(main, "depth", "batch", "hidden layers", wanted, names, log=False, ylog=True, level=size,
                    level_name="all records in one batch")  # fmt: skip
     curves(context.record, level, rows.assign(depth=rows["depth"].astype(str)))  # words: no ticks between whole depths
+    if probes["seed"].nunique() > 1:
+        probes["series"] += ", seed " + probes["seed"].astype(str)
     probes["panel"] = "depth " + probes["depth"].astype(str)
     fractions = Curves(every, "batch", "certified", "batch", f"certified at k = {config.k}", names, level=config.fraction,
                        level_name=f"{config.fraction:.0%}", panels="panel")  # fmt: skip
     curves(context.record, fractions, probes)
     return {
-        main: f"The smallest batch at which {config.fraction:.0%} of the test records are certified at k = {config.k}.",
+        main: f"The smallest batch at which {config.fraction:.0%} of the test records are certified at k = {config.k}."
+        + (
+            " Median and range of initialisations; a range that reaches the line: some need more than all records."
+            if max(config.seeds.values(), default=1) > 1
+            else ""
+        ),
         every: "The certified fraction in every run that the searches made.",
     }
 
