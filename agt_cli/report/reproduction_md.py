@@ -84,9 +84,9 @@ def overview(found: Mapping[str, tuple[str, Mapping[str, Any]]]) -> str:
         for artifact in one["artifacts"]:
             for place, line in enumerate(artifact["compared"] or [{}]):
                 first = (artifact["source"], f"{artifact['seconds']:.0f}") if not place else ("", "")
-                values = (_cell(line.get(key, "-")) for key in ("what", "published", *names, "difference"))
+                values = (_cell(line.get(key, "-")) for key in ("what", "published", *names, "measured on", "difference"))
                 rows.append((*first, *values))
-        columns = ("source", "seconds", "what", "published", *names, "difference")
+        columns = ("source", "seconds", "what", "published", *names, "measured on", "difference")
         parts += [markdown_table(columns, rows), f"Peak memory: {one['peak_gib']:.2f} GiB."]
     return "\n\n".join(parts) + "\n"
 

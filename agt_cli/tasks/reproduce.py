@@ -113,15 +113,17 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
         started, before = time.perf_counter(), len(runs.used)
         made = KINDS[artifact.kind](context, settings)
         seconds = time.perf_counter() - started
-        if not made.table.empty:
-            record.table(artifact.id, made.table)
-        compared = _compared(artifact.published, made, list(job.profiles))
+        data = " / ".join(made.table["data"].unique()) if "data" in made.table else job.experiment.data
+        table = made.table.assign(data=data) if "data" not in made.table else made.table
+        if not table.empty:
+            record.table(artifact.id, table)
+        compared = _compared(artifact.published, made, list(job.profiles), data)
         if not compared.empty:
             record.table(f"{artifact.id}_published", compared)
         notes, needed = (*artifact.notes, *made.notes), sum(runs.used[before:])
         title = artifact.title
         sections.append(
-            Section(artifact.id, artifact.source, title, made.table, compared, made.captions, notes, seconds, needed)
+            Section(artifact.id, artifact.source, title, table, compared, made.captions, notes, seconds, needed)
         )
         _say(sections[-1], console)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -135,14 +137,14 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     return {"metrics": record.metrics, "experiment": job.request.name, "artifacts": [s.id for s in sections]}
 
 
-def _compared(published: Any, made: Made, profiles: list[ProfileName]) -> pd.DataFrame:
-    """One row for each published number: theirs, each profile's, and the difference explained."""
+def _compared(published: Any, made: Made, profiles: list[ProfileName], data: str) -> pd.DataFrame:
+    """One row for each published number: theirs, each profile's, what it was measured on, and the difference explained."""
     rows = []
     for entry in published:
         ours = made.values.get(entry.what, {})
         row: dict[str, Any] = {"what": entry.what, "published": entry.value}
         row |= {str(name): ours.get(name, float("nan")) for name in profiles}
-        rows.append({**row, "difference": entry.note or "unexplained"})
+        rows.append({**row, "measured on": data, "difference": entry.note or "unexplained"})
     return pd.DataFrame(rows)
 
 
@@ -164,11 +166,13 @@ def _refresh_overview(folder: Path, console: Console) -> None:
 
 
 def _say(section: Section, console: Console) -> None:
-    table = section.compared if not section.compared.empty else section.table
+    """The table, on a terminal: the data, which every row names, once."""
+    table, column = (section.table, "data") if section.compared.empty else (section.compared, "measured on")
     if table.empty:
         return
+    data, table = " / ".join(table[column].unique()), table.drop(columns=column)
     console.table(
-        f"{section.source}: {section.title}",
+        f"{section.source}: {section.title} ({data})",
         tuple(str(column) for column in table.columns),
         [tuple(show(v) if isinstance(v, float) else str(v) for v in row) for row in table.itertuples(index=False)],
     )
