@@ -86,14 +86,17 @@ def _on_data(experiment: Experiment, request: Request, common: Sequence[str]) ->
     """
     if request.profile == "smoke":
         return replace(experiment, data=experiment.smoke_data or experiment.data)
-    chosen = [word for word in request.overrides if word.split("=")[0].split(".")[0] in ("dataset", "experiment")]
-    if chosen:
+    keys = [word.split("=")[0] for word in request.overrides]
+    if "dataset" in keys or "experiment" in keys:
         name = composed("train", [*experiment.base, *common, *request.overrides])["dataset"].get("name")
-        return replace(experiment, data=f"{name or chosen[0]}, chosen by override: settings and notes are for other data")
+        return replace(experiment, data=f"{name or 'data'}, chosen by override: settings and notes are for other data")
     if request.data == "original" or (request.data == "either" and experiment.original):
-        there = [_is_there([*base, *common]) for base in (experiment.on_original().base, experiment.base)]
-        return experiment if request.data == "either" and there == [False, True] else experiment.on_original()
-    return experiment
+        bases = (experiment.on_original().base, experiment.base)
+        there = [_is_there([*base, *common, *request.overrides]) for base in bases]
+        if request.data == "original" or there != [False, True]:
+            experiment = experiment.on_original()
+    changed = [key for key in keys if key.startswith("dataset.")]
+    return replace(experiment, data=f"{experiment.data} (overridden: {', '.join(changed)})") if changed else experiment
 
 
 def _is_there(overrides: Sequence[str]) -> bool:

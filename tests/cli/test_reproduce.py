@@ -143,3 +143,13 @@ def test_the_papers_own_data_comes_first_and_absent_data_says_how_to_get_it(agt:
     other = runs_on(overrides=["dataset=digits"])
     assert "by override" in other
     assert "IMDB" not in other
+    assert runs_on(overrides=["dataset.scale=3"], data="stand_in").endswith("(overridden: dataset.scale)")
+
+
+def test_an_ensembles_runs_take_its_own_grid() -> None:
+    experiment = load_experiment("imdb")
+    context = Context(experiment, experiment.artifacts[0], {}, None, None)  # type: ignore[arg-type]
+    ours = experiment.profiles["ours"]
+    assert "kgrid.max=30" in context.overrides(ours, ["ensemble.members=5"])
+    for own in (["ensemble.members=1"], []):
+        assert "kgrid.max=60" in context.overrides(ours, own)

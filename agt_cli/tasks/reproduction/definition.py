@@ -30,6 +30,7 @@ class Profile:
         privacy, unlearning: the relations; a run's ``relation=@unlearning`` is this profile's.
         overrides: of agt train's configuration, before the run's own.
         final: overrides after the run's own: what a profile insists on (smoke's small grids).
+        ensembles: overrides after those, of runs with more than one member: members have fewer records and smaller grids.
         mechanisms: released with, for pure eps; the first is the profile's own choice.
         many: the mechanism for many queries under one total budget.
         accounting: what the mechanisms' guarantee is taken to be.
@@ -40,6 +41,7 @@ class Profile:
     unlearning: RelationName = "remove"
     overrides: tuple[str, ...] = ()
     final: tuple[str, ...] = ()
+    ensembles: tuple[str, ...] = ()
     mechanisms: tuple[str, ...] = ("randomized_response",)
     many: str = "gaussian_margin"
     accounting: Accounting = "rigorous"

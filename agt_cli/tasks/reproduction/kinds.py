@@ -50,6 +50,8 @@ class Context:
         relations = {"@privacy": profile.privacy, "@unlearning": profile.unlearning}
         named = [f"relation={relations[word[9:]]}" if word[9:] in relations else word for word in own]
         overrides = [*self.experiment.base, f"relation={profile.privacy}", *profile.overrides, *named, *profile.final]
+        if any(word.startswith("ensemble.members=") and word != "ensemble.members=1" for word in named):
+            overrides += profile.ensembles
         return list({word.split("=")[0]: word for word in overrides}.values())  # of two that set one key, the later
 
     def run(self, name: str, own: Sequence[str], what: str = "") -> Finished:
