@@ -22,7 +22,7 @@ from agt_cli.tasks.prepare import only_keys
 from agt_cli.tasks.reproduction import budgets, certified, maps, search, students  # noqa: F401  (each enters its kinds)
 from agt_cli.tasks.reproduction.definition import Experiment, Profile, ProfileName, load_experiment, settings_for
 from agt_cli.tasks.reproduction.kinds import KINDS, Context, Made
-from agt_cli.tasks.reproduction.runs import Runs
+from agt_cli.tasks.reproduction.runs import Runs, without_proof
 from agt_cli.training.relations import RELATIONS
 
 KEYS = ("name", "profile", "data", "only", "overrides", "runs_dir")
@@ -113,7 +113,7 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
             continue
         console.note(f"-- {artifact.source}: {artifact.title}")
         context = Context(job.experiment, artifact, job.profiles, runs, record)
-        started, before = time.perf_counter(), len(runs.used)
+        started, before, seen = time.perf_counter(), len(runs.used), len(runs.conditions)
         made = KINDS[artifact.kind](context, settings)
         seconds = time.perf_counter() - started
         data = " / ".join(made.table["data"].unique()) if "data" in made.table else job.experiment.data
@@ -123,7 +123,8 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
         compared = _compared(artifact.published, made, list(job.profiles), data)
         if not compared.empty:
             record.table(f"{artifact.id}_published", compared)
-        notes, needed = (*artifact.notes, *made.notes), sum(runs.used[before:])
+        notes = (*artifact.notes, *made.notes, *without_proof(runs.conditions[seen:]))
+        needed = sum(runs.used[before:])
         title = artifact.title
         sections.append(
             Section(artifact.id, artifact.source, title, table, compared, made.captions, notes, seconds, needed)
@@ -154,7 +155,11 @@ def _compared(published: Any, made: Made, profiles: list[ProfileName], data: str
 def _words(profile: Profile) -> str:
     """What one k counts in a profile, and what its guarantee is worth."""
     privacy, unlearning = RELATIONS[profile.privacy], RELATIONS[profile.unlearning]
-    proof = "rigorous accounting" if profile.accounting == "rigorous" else "accounting=paper: no proof of privacy"
+    proof = (
+        "rigorous accounting, where its conditions hold (each figure says where not)"
+        if profile.accounting == "rigorous"
+        else "accounting=paper: no proof of privacy"
+    )
     return f"{privacy.name}: k counts {privacy.ball}; unlearning with {unlearning.name}: {unlearning.ball}; {proof}"
 
 

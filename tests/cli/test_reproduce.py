@@ -91,6 +91,21 @@ def test_smoke_of_one_artifact(agt: Agt, tmp_path: Path) -> None:
     assert "k counts up to k records added or removed in all" in overview
 
 
+def test_where_a_condition_fails_no_table_claims_privacy(agt: Agt) -> None:
+    done = agt("reproduce", "blobs", "profile=smoke", "only=[001_fig2]", "overrides=['training.chosen_on=data']", "--json")
+    assert done.code == 0, done.err
+    folder = Path(json.loads(done.out)["run"])
+    assert "no proof of privacy: not held: e" in (folder / "tables" / "001_fig2.csv").read_text()
+    assert (
+        "No proof of privacy rests on the runs with add_remove: condition e does not hold"
+        in (folder / "report.md").read_text()
+    )
+    done = agt("reproduce", "blobs", "profile=smoke", "only=[001_fig2]", "--json")
+    folder = Path(json.loads(done.out)["run"])
+    assert "roof of privacy" not in (folder / "tables" / "001_fig2.csv").read_text()
+    assert "No proof" not in (folder / "report.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

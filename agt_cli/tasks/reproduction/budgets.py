@@ -16,12 +16,15 @@ from agt_cli.errors import ConfigError
 from agt_cli.mechanisms.catalogue import MECHANISMS
 from agt_cli.mechanisms.guarantee import PureDP
 from agt_cli.mechanisms.planning import Budget, afford
+from agt_cli.mechanisms.weights import weights_budget
 from agt_cli.models.heads import build_head
 from agt_cli.report.curves import Curves, curves
 from agt_cli.schema import STRICT, validate
 from agt_cli.tasks.boxes import start_from
+from agt_cli.tasks.plan import weights_accuracy
 from agt_cli.tasks.reproduction.definition import Profile
 from agt_cli.tasks.reproduction.kinds import Context, Made, kind
+from agt_cli.tasks.reproduction.runs import Finished
 from agt_cli.training.relations import RELATIONS
 
 Positive = Annotated[float, Field(gt=0)]
@@ -64,7 +67,7 @@ def accuracy_by_eps(context: Context, settings: dict[str, Any]) -> Made:
         table.append(
             {
                 "profile": name,
-                "accounting": _accounting(profile),
+                "accounting": _accounting(profile, finished),
                 "k counts": RELATIONS[finished.relation].ball,
                 "median stable distance": float(np.median(finished.distance)),
                 "noise-free": level,
@@ -113,7 +116,7 @@ def accuracy_by_members(context: Context, settings: dict[str, Any]) -> Made:
                 {
                     "profile": name,
                     "members": members,
-                    "accounting": _accounting(profile),
+                    "accounting": _accounting(profile, finished),
                     "vote": finished.accuracy,
                     "median distance of the vote": float(np.median(evidence.distance)),
                     "seconds": round(float(finished.facts["seconds_training"]), 1),
@@ -148,7 +151,9 @@ class Sgd:
 
 @validated(frozen=True, config=STRICT)
 class QueriesConfig:
-    """accuracy_by_queries: the run, ensemble sizes, one total budget, and how many queries share it."""
+    """accuracy_by_queries: the run, ensemble sizes, one total budget, and how many queries share it; DP-SGD's settings, and
+    the overrides of a linear head whose weights a profile with rigorous accounting releases for the whole budget.
+    """
 
     run: Overrides = ()
     members: tuple[Annotated[int, Field(ge=1)], ...] = (1, 25)
@@ -156,6 +161,7 @@ class QueriesConfig:
     eps: Positive = 10.0
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     dpsgd: Sgd | None = None
+    weights: Overrides = ()
 
 
 @kind
@@ -178,6 +184,10 @@ def accuracy_by_queries(context: Context, settings: dict[str, Any]) -> Made:
                     rows.append({"queries": queries, "series": series, "accuracy": evidence.expected(each)})
                 last = f"{mechanism}, T = {members}, {config.queries[-1]} queries"
                 values.setdefault(last, {})[name] = rows[-1]["accuracy"]
+        if config.weights and profile.accounting == "rigorous":
+            accuracy = _weights(context, profile, config)
+            rows += [{"queries": q, "series": f"release_weights ({name})", "accuracy": accuracy} for q in config.queries]
+            values.setdefault("release_weights", {})[name] = accuracy
     first = next(iter(context.profiles))
     if config.dpsgd is not None:
         accuracies = list(_dpsgd(context, context.profiles[first], config, config.dpsgd))
@@ -202,6 +212,17 @@ def accuracy_by_queries(context: Context, settings: dict[str, Any]) -> Made:
     return Made(
         values, table, {context.artifact.id: caption + (" DP-SGD: mean and range of seeds." if config.dpsgd else "")}
     )
+
+
+def _weights(context: Context, profile: Profile, config: QueriesConfig) -> float:
+    """The exact expected accuracy of a linear head's weights, released once for the total budget."""
+    overrides = context.overrides(profile, config.weights)
+    test = context.runs.prepared(overrides).dataset.test
+    model = context.runs.model(overrides, "a linear head to release")
+    accuracy = weights_accuracy(model, test.features, test.labels)
+    if accuracy is None:
+        raise ConfigError(f"{context.artifact.id}: weights: these need certificate=stability and model=linear")
+    return accuracy(weights_budget(config.eps, config.delta).mu)
 
 
 def _dpsgd(context: Context, profile: Profile, config: QueriesConfig, sgd: Sgd) -> Iterator[float]:
@@ -290,5 +311,9 @@ def sensitivity_by_grid(context: Context, settings: dict[str, Any]) -> Made:
     ))  # fmt: skip
 
 
-def _accounting(profile: Profile) -> str:
-    return "rigorous" if profile.accounting == "rigorous" else "paper: no proof of privacy"
+def _accounting(profile: Profile, finished: Finished) -> str:
+    """What the guarantee of labels released from this run would be worth."""
+    if profile.accounting == "paper":
+        return "paper: no proof of privacy"
+    missing = [condition.letter for condition in finished.conditions if not condition.held]
+    return f"rigorous, but no proof of privacy: not held: {', '.join(missing)}" if missing else "rigorous"

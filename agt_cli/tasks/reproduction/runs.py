@@ -79,11 +79,6 @@ class Finished:
         """Of training and certifying."""
         return float(self.facts["seconds_training"]) + float(self.facts["seconds_certifying"])
 
-    @property
-    def proved(self) -> bool:
-        """All conditions of a privacy guarantee held."""
-        return all(condition.held for condition in self.conditions)
-
 
 @dataclass(frozen=True)
 class Runs:
@@ -93,12 +88,14 @@ class Runs:
         folder: where finished runs are kept.
         common: overrides of every run: where data lies, how to compute.
         used: the seconds that each run handed out so far took when it was made.
+        conditions: (relation, conditions a-g) of each run and model handed out so far.
     """
 
     folder: Path
     common: tuple[str, ...]
     console: Console
     used: list[float] = field(default_factory=list, compare=False)
+    conditions: list[tuple[str, tuple[Condition, ...]]] = field(default_factory=list, compare=False)
 
     def settings(self, overrides: Sequence[str]) -> tuple[dict[str, Any], Settings]:
         """The resolved configuration and its typed form."""
@@ -115,7 +112,9 @@ class Runs:
         """Train, whether or not it was done before: for what the kept tables do not hold."""
         _, settings = self.settings(overrides)
         self.console.note(f"training: {what}")
-        return fit(self.prepared(overrides), settings, self.console)
+        model = fit(self.prepared(overrides), settings, self.console)
+        self.conditions.append((settings.relation.name, model.conditions))
+        return model
 
     def finished(self, overrides: Sequence[str], what: str, on: str = "test", queries: Queries | None = None) -> Finished:
         """The run of these overrides, asked about its test records or about ``queries``.
@@ -130,8 +129,7 @@ class Runs:
         place = self.folder / signature(config, prepared.loaded.digest, on)
         kept = _read(place)
         if kept:
-            self.used.append(kept.seconds)
-            return kept
+            return self._handed(kept)
         self.console.note(f"running: {what}")
         started = time.perf_counter()
         model = fit(prepared, settings, self.console)
@@ -146,8 +144,29 @@ class Runs:
         classes = prepared.dataset.classes
         done = Finished(frame, facts, classes, model.conditions, ks, settings.relation.name)
         _write(place, done, config)
+        return self._handed(done)
+
+    def _handed(self, done: Finished) -> Finished:
         self.used.append(done.seconds)
+        self.conditions.append((done.relation, done.conditions))
         return done
+
+
+def without_proof(handed: Sequence[tuple[str, tuple[Condition, ...]]]) -> tuple[str, ...]:
+    """A sentence for each relation under which no privacy guarantee rests on these runs: which conditions fail, and why."""
+    failed: dict[str, dict[str, str]] = {}
+    for relation, conditions in handed:
+        reasons = failed.setdefault(relation, {})
+        for condition in conditions:
+            if not condition.held:
+                reasons.setdefault(condition.letter, condition.why)
+    return tuple(
+        f"No proof of privacy rests on the runs with {relation}: "
+        + "; ".join(f"condition {letter} does not hold ({reasons[letter]})" for letter in sorted(reasons))
+        + "."
+        for relation, reasons in failed.items()
+        if reasons
+    )
 
 
 def signature(config: dict[str, Any], digest: str, on: str) -> str:
