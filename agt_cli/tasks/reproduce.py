@@ -19,7 +19,7 @@ from agt_cli.report.reproduction_md import Section, overview, reproduction_repor
 from agt_cli.schema import STRICT, validate
 from agt_cli.tasks.compose import composed
 from agt_cli.tasks.prepare import only_keys
-from agt_cli.tasks.reproduction import budgets, certified, maps, search, students  # noqa: F401  (each enters its kinds)
+from agt_cli.tasks.reproduction import budgets, certified, maps, search, students, trainings  # noqa: F401  (each enters its kinds)
 from agt_cli.tasks.reproduction.definition import Experiment, Profile, ProfileName, load_experiment, settings_for
 from agt_cli.tasks.reproduction.kinds import KINDS, Context, Made
 from agt_cli.tasks.reproduction.runs import Runs, without_proof

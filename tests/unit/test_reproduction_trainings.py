@@ -1,0 +1,66 @@
+"""Privately trained heads side by side: with a huge budget they all learn, with hardly any none does; claims stay apart."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from agt_cli.errors import ConfigError
+from agt_cli.report.console import Console
+from agt_cli.report.record import RunRecord
+from agt_cli.tasks.reproduction.definition import load_experiment
+from agt_cli.tasks.reproduction.kinds import Context, Made
+from agt_cli.tasks.reproduction.runs import Runs
+from agt_cli.tasks.reproduction.trainings import private_trainings
+
+HEAD = ["model.hidden=[]", "training=imdb_linear", "training.lr=5.0", "training.epochs=20", "certificate=stability"]
+SETTINGS: dict[str, Any] = {
+    "run": HEAD,
+    "eps": [0.002, 200.0],
+    "seeds": 3,
+    "dpsgd": {"batch": 300, "lr": 4.0, "clip": 0.5, "epochs": 5},
+    "perturbed": {"output": 10.0, "objective": 10000.0},
+    "noisy": {"epochs": 10, "lr": 4.0, "clip": 0.1},
+}
+SAMPLED = ("DP-SGD", "objective perturbation", "output perturbation", "noise inside AGT", "randomised labels")
+
+
+def made(folder: Path, profile: str = "smoke", **settings: Any) -> tuple[Made, Runs]:
+    experiment = load_experiment("imdb")
+    runs = Runs(folder / "runs", ("dataset.n_train=300",), Console(quiet=True))
+    profiles = {profile: experiment.profiles[profile]}  # type: ignore[index]
+    with RunRecord(folder / "record", "reproduce", {}) as record:
+        context = Context(experiment, experiment.artifacts[-1], profiles, runs, record)  # type: ignore[arg-type]
+        return private_trainings(context, {**SETTINGS, **settings}), runs
+
+
+def test_budgets_decide_what_is_learnt(tmp_path: Path) -> None:
+    found, runs = made(tmp_path)
+    drawn = pd.read_csv(tmp_path / "record" / "figures" / "baselines.csv").set_index(["series", "eps"])
+    plain = float(found.table.set_index("series").loc["plain SGD", "eps = 200"])
+    assert plain > 0.9
+    for name in (*SAMPLED, "release_weights"):
+        assert drawn.loc[(name, 200.0), "accuracy"] > plain - 0.1, name
+        assert drawn.loc[(name, 0.002), "accuracy"] < plain - 0.1, name
+        assert found.values[f"{name}, eps = 200"]["smoke"] == drawn.loc[(name, 200.0), "accuracy"]
+    for name in SAMPLED:
+        low = drawn.loc[(name, 0.002)]
+        assert low["low"] < low["accuracy"] < low["high"]  # seeds differ, so noise was drawn
+    assert drawn.loc[("release_weights", 200.0), ["low", "high"]].isna().all()  # nothing was sampled
+    protects = found.table.set_index("series")["protects"]
+    assert protects["plain SGD"] == "nothing"
+    assert "label" in protects["randomised labels"]
+    assert set(protects[["DP-SGD", "release_weights", "noise inside AGT"]]) == {"one record added or removed"}
+    assert len(runs.conditions) == 1  # so that the report can say which conditions fail
+
+
+def test_without_rigorous_accounting_it_is_left_out_and_says_so(tmp_path: Path) -> None:
+    found, _ = made(tmp_path, "paper")
+    assert found.table.empty
+    assert "profile=ours" in found.notes[0]
+
+
+def test_another_kind_of_head_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="certificate=stability"):
+        made(tmp_path, run=["model=linear"])
