@@ -148,6 +148,11 @@ class Sgd:
     decay: Annotated[float, Field(ge=0)] = 0.0
     seeds: Annotated[int, Field(ge=1)] = 3
 
+    def at(self, eps: float, delta: float, size: int, seed: int) -> DpSgdConfig:
+        """The settings of one training on ``size`` records (a public constant), no batch larger than all of them."""
+        kept = {key: value for key, value in vars(self).items() if key != "seeds"}
+        return DpSgdConfig(**{**kept, "batch": min(self.batch, size)}, epsilon=eps, delta=delta, seed=seed)
+
 
 @validated(frozen=True, config=STRICT)
 class QueriesConfig:
@@ -231,26 +236,16 @@ def _dpsgd(context: Context, profile: Profile, config: QueriesConfig, sgd: Sgd) 
     _, settings = context.runs.settings(overrides)
     prepared = context.runs.prepared(overrides)
     train, test = prepared.dataset.train, prepared.dataset.test
-    size = prepared.dataset.declared_size or len(train)
+    size = int(prepared.dataset.declared_size or len(train))
     queries = torch.from_numpy(np.ascontiguousarray(test.features, dtype=np.float32))
     for seed in range(sgd.seeds):
         head = build_head(train.features.shape[1:], prepared.classes, settings.model, settings.training)
         if prepared.initial:
             start_from(head, prepared.initial)  # as the runs it is compared with
         head = head.float()
-        plan = DpSgdConfig(
-            epsilon=config.eps,
-            delta=config.delta,
-            batch=min(sgd.batch, size),
-            epochs=sgd.epochs,
-            lr=sgd.lr,
-            clip=sgd.clip,
-            momentum=sgd.momentum,
-            decay=sgd.decay,
-            seed=seed,
-        )
+        plan = sgd.at(config.eps, config.delta, size, seed)
         loss = settings.training.loss
-        released = train_dpsgd(head, prepared.classes, train.features, train.labels, loss, int(size), plan)
+        released = train_dpsgd(head, prepared.classes, train.features, train.labels, loss, size, plan)
         yield _accuracy(head, released.weights, queries, test.labels)
 
 

@@ -17,7 +17,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 from torch import nn
 
-from agt_cli.baselines.dpsgd import DpSgdConfig, train_dpsgd
+from agt_cli.baselines.dpsgd import train_dpsgd
 from agt_cli.baselines.student import train_student
 from agt_cli.errors import ConfigError, nearest
 from agt_cli.mechanisms.catalogue import MECHANISMS
@@ -218,12 +218,10 @@ def _dpsgd(context: Context, profile: Profile, config: StudentsConfig, own: Over
     prepared = context.runs.prepared(overrides)
     train, test = prepared.dataset.train, prepared.dataset.test
     size = int(prepared.dataset.declared_size or len(train))
-    kept = {key: value for key, value in vars(config.dpsgd).items() if key != "seeds"}  # each teacher has its own
-    common = {**kept, "batch": min(config.dpsgd.batch, size), "epsilon": config.eps, "delta": config.delta}
     answers = []
     for seed in range(config.trained):
         head = _head(prepared, settings, seed)
-        plan = validate(DpSgdConfig, {**common, "seed": seed}, f"{context.artifact.id}.dpsgd")
+        plan = config.dpsgd.at(config.eps, config.delta, size, seed)
         context.runs.console.note(f"DP-SGD teacher {seed + 1} of {config.trained}")
         loss = settings.training.loss
         released = train_dpsgd(head, prepared.classes, train.features, train.labels, loss, size, plan)

@@ -16,7 +16,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 from torch import nn
 
-from agt_cli.baselines.dpsgd import DpSgdConfig, train_dpsgd
+from agt_cli.baselines.dpsgd import train_dpsgd
 from agt_cli.baselines.local_rr import LocalRRConfig, train_local_rr
 from agt_cli.baselines.noise import NoiseConfig, draw_noise, plan_noise, step_sensitivity
 from agt_cli.baselines.perturbation import PerturbationConfig, train_perturbed
@@ -140,9 +140,7 @@ class Bench:
         return rows
 
     def _dpsgd(self, eps: float, seed: int) -> Weights:
-        kept = {key: value for key, value in vars(self.config.dpsgd).items() if key != "seeds"}
-        common = {**kept, "batch": min(self.config.dpsgd.batch, self.size), "epsilon": eps, "delta": self.config.delta}
-        config = validate(DpSgdConfig, {**common, "seed": seed}, f"{self.context.artifact.id}.dpsgd")
+        config = self.config.dpsgd.at(eps, self.config.delta, self.size, seed)
         x, y = self.records.features, self.records.labels
         return train_dpsgd(self._head(), self.classes, x, y, self.loss, self.size, config).weights
 
