@@ -60,7 +60,7 @@ class MedMnist:
     keep: Mapping[Class, Rate] = Field(default_factory=dict)
     keep_key: str = "keep"
     with_val: bool = False
-    pretrain_public: bool = True
+    pretrain_public: bool = False
     center: float = 0.5
     scale: Positive = 1.0
     declared_size: Annotated[int, Field(ge=1)] | None = None

@@ -189,7 +189,8 @@ def test_several_classes_and_validation_split(medmnist_file: Write, monkeypatch:
 def test_held_out_classes_as_in_octmnist(medmnist_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch)
     path = medmnist_file(train=400)
-    source = MedMnist(name="octmnist", path=path, positive=(0, 1, 2), held_out=(2,), finetune_classes=(2, 3), keep={3: 0.4})
+    source = MedMnist(name="octmnist", path=path, positive=(0, 1, 2), held_out=(2,), finetune_classes=(2, 3), keep={3: 0.4},
+                      pretrain_public=True)  # fmt: skip
     dataset = source.load()
     everyone = MedMnist(name="octmnist", path=path).load().train
     assert dataset.classes == ("normal", "drusen")
@@ -209,9 +210,7 @@ def test_held_out_classes_as_in_octmnist(medmnist_file: Write, monkeypatch: pyte
 
 
 def test_pretraining_records_that_nobody_declared_public(medmnist_file: Write) -> None:
-    dataset = MedMnist(
-        name="octmnist", path=medmnist_file(), held_out=(2,), finetune_classes=(2, 3), keep={3: 0.4}, pretrain_public=False
-    ).load()
+    dataset = MedMnist(name="octmnist", path=medmnist_file(), held_out=(2,), finetune_classes=(2, 3), keep={3: 0.4}).load()
     assert dataset.pretrain is not None
     assert not dataset.pretrain.public.any()
 

@@ -31,7 +31,8 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         images = rng.integers(0, 120, size=(n, 28, 28)) + 40 * (3 - labels)[:, None, None]
         arrays |= {f"{split}_images": images.astype(np.uint8), f"{split}_labels": labels.astype(np.uint8)[:, None]}
     np.savez(path, **arrays)
-    source = MedMnist(name="octmnist", path=path, positive=(0, 1, 2), held_out=(2,), finetune_classes=(2, 3), keep={3: 0.5})
+    source = MedMnist(name="octmnist", path=path, positive=(0, 1, 2), held_out=(2,), finetune_classes=(2, 3), keep={3: 0.5},
+                      pretrain_public=True)  # fmt: skip
     return source.load()
 
 
