@@ -20,7 +20,14 @@ from agt_cli.schema import STRICT, validate
 from agt_cli.tasks.compose import composed
 from agt_cli.tasks.prepare import only_keys
 from agt_cli.tasks.reproduction import budgets, certified, maps, search, students, trainings  # noqa: F401  (each enters its kinds)
-from agt_cli.tasks.reproduction.definition import Experiment, Profile, ProfileName, load_experiment, settings_for
+from agt_cli.tasks.reproduction.definition import (
+    Experiment,
+    Profile,
+    ProfileName,
+    Published,
+    load_experiment,
+    settings_for,
+)
 from agt_cli.tasks.reproduction.kinds import KINDS, Context, Made
 from agt_cli.tasks.reproduction.runs import Runs, without_proof
 from agt_cli.training.relations import RELATIONS
@@ -141,14 +148,17 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     return {"metrics": record.metrics, "experiment": job.request.name, "artifacts": [s.id for s in sections]}
 
 
-def _compared(published: Any, made: Made, profiles: list[ProfileName], data: str) -> pd.DataFrame:
-    """One row for each published number: theirs, each profile's, what it was measured on, and the difference explained."""
+def _compared(published: Sequence[Published], made: Made, profiles: list[ProfileName], data: str) -> pd.DataFrame:
+    """One row for each published number: theirs, each profile's, what it was measured on, and the difference explained;
+    then one for each number of ours that the papers' text does not give."""
+    theirs = {entry.what: (entry.value, entry.note or "unexplained") for entry in published}
     rows = []
-    for entry in published:
-        ours = made.values.get(entry.what, {})
-        row: dict[str, Any] = {"what": entry.what, "published": entry.value}
+    for what in (*theirs, *(what for what in made.values if what not in theirs)):
+        value, difference = theirs.get(what, ("-", "no such number in the papers' text"))
+        ours = made.values.get(what, {})
+        row: dict[str, Any] = {"what": what, "published": value}
         row |= {str(name): ours.get(name, float("nan")) for name in profiles}
-        rows.append({**row, "measured on": data, "difference": entry.note or "unexplained"})
+        rows.append({**row, "measured on": data, "difference": difference})
     return pd.DataFrame(rows)
 
 
@@ -182,5 +192,12 @@ def _say(section: Section, console: Console) -> None:
     console.table(
         f"{section.source}: {section.title} ({data})",
         tuple(str(column) for column in table.columns),
-        [tuple(show(v) if isinstance(v, float) else str(v) for v in row) for row in table.itertuples(index=False)],
+        [tuple(_cell(v) for v in row) for row in table.itertuples(index=False)],
     )
+
+
+def _cell(value: object) -> str:
+    """A cell on a terminal: three digits behind the point, or an exponent where those would be zeros."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.1e}" if 0 < abs(value) < 0.0005 else show(value)
