@@ -31,7 +31,7 @@ from agt_cli.schema import STRICT, NonNegative, Positive, validate
 from agt_cli.tasks.ensemble import VoteCertificates
 from agt_cli.tasks.linear import LinearModel
 from agt_cli.tasks.noise import APART
-from agt_cli.tasks.prepare import Settings, only_keys
+from agt_cli.tasks.prepare import only_keys
 from agt_cli.tasks.queries import Asked, ask, evidence_of
 from agt_cli.tasks.queries import Source as Queries
 
@@ -175,7 +175,7 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     record.conditions(asked.model.conditions)
     proved = released.claim.proved and not source.simulated
     record.add_metrics(n_queries=count, proved=int(proved), simulated=int(source.simulated), **released.each.parameters)
-    dataset, words = asked.prepared.dataset.name, _words(released, source, job.queries.settings)
+    dataset, words = asked.prepared.dataset.name, _words(released, source, _noisy(job))
     new = job.kind is ReleaseWeights and not job.given.get("weights")
     publishable = f"`labels.csv`{' and `released_weights.safetensors`' if new else ''}" if proved else None
     report = predict_report(dataset, job.queries.words, job.kind.name, words, publishable, record)
@@ -207,7 +207,7 @@ def _release_quantile(job: Job, asked: Asked, record: RunRecord, source: Source,
     end = asked.model.metrics["k_max"]  # of the grid: a public constant
     value = release_quantile(evidence, aggregate.fraction, int(end), aggregate.guarantee, source)
     text = said.text.replace("per query", "for this one number")
-    words = _words(Released(evidence, aggregate.guarantee, replace(said, text=text), ()), source, job.queries.settings)
+    words = _words(Released(evidence, aggregate.guarantee, replace(said, text=text), ()), source, _noisy(job))
     record.conditions(asked.model.conditions)
     proved = said.proved and not source.simulated
     known = {"proved": int(proved), "simulated": int(source.simulated)}
@@ -335,10 +335,14 @@ def _totals(guarantee: Guarantee, queries: int, delta: float) -> tuple[str, ...]
     return tuple(f"all {queries} together: {each}" if queries > 1 else f"in all: {each}" for each in found)
 
 
-def _words(released: Released, source: Source, settings: Settings) -> list[str]:
-    """What may be said, in lines."""
+def _noisy(job: Job) -> bool:
+    return job.queries.settings.noise is not None
+
+
+def _words(released: Released, source: Source, noisy: bool = False) -> list[str]:
+    """What may be said, in lines; ``noisy``: of a run that trained with noise."""
     said = [released.claim.text, *((*released.totals, SCOPE) if released.claim.proved else ())]
-    said += [APART] if settings.noise else []
+    said += [APART] if noisy else []
     if source.simulated:
         simulation = "SIMULATION: the draws come from a seed and can be predicted; this is not a private release"
         return [simulation, *(f"drawn without a seed it would be: {line}" for line in said)]

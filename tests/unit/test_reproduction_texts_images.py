@@ -59,6 +59,8 @@ def test_settings_are_known_and_runs_compose(
     settings = settings_for(context.artifact, context.profiles)
     assert settings is not None
     for label, profile in context.profiles.items():
+        if context.artifact.kind == "private_trainings" and profile.accounting == "paper":
+            continue  # which it leaves out
         for own in own_overrides(settings, label):
             _, typed = context.runs.settings(context.overrides(profile, own))
             if label == "ours" and artifact in ("001_fig2", "001_fig4", "001_fig5", "001_table1"):
