@@ -20,6 +20,10 @@ from agt_cli.training.batches import BatchPlan
 
 RESTS_ON = "bceg"  # a and f speak of boxes alone; d of their nesting
 GIVEN_THE_DRAW = "the noise is one draw, the same for every dataset compared with"
+SCOPE = (
+    "model.safetensors alone: boxes, metrics and the rest of the folder depend on the private data; and among data that "
+    "training takes without an error (no batch above n_max, no unit above relation.unit_rows, every class there)"
+)
 APART = (
     "labels released from this run's certificates take the noise that training drew as a public constant: publish such "
     "labels or the noisy weights, never both, as their losses do not add up"
@@ -60,7 +64,7 @@ def noise_words(settings: Settings, noise: NoisePlan, conditions: Sequence[Condi
         words = [f"NO PROOF OF PRIVACY for the noisy weights, meant to be {guarantee}: {refusal(c)}" for c in missing]
     else:
         neighbours = f"{relation.name} neighbours ({neighbours_of(relation)})"
-        words = [f"the weights in model.safetensors are {guarantee} for {neighbours}, in exact arithmetic"]
+        words = [f"the weights in model.safetensors are {guarantee} for {neighbours}, in exact arithmetic", SCOPE]
     steps = f"{noise.epochs} of the {settings.training.epochs * settings.training.batch.count} steps"
     words += [
         f"each step's direction takes Gaussian noise of standard deviation {noise.sigma:.4g} in every element; its l2 "
@@ -68,6 +72,7 @@ def noise_words(settings: Settings, noise: NoisePlan, conditions: Sequence[Condi
         "in all",
         caveat_of(config.seed),
         APART,
+        "this run keeps no account of other releases about the same data: their losses add up",
     ]
     if config.seed is not None:
         return ["SIMULATION: the noise comes from a seed and can be subtracted; nothing here is private", *words]

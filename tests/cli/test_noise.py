@@ -22,7 +22,8 @@ def test_the_weights_claim_what_the_noise_gives(agt: Agt) -> None:
     assert said.code == 0, said.err
     folder, metrics, words = Path(said.json["run"]), said.json["metrics"], said.json["words"]
     assert words[0].startswith("the weights in model.safetensors are (1, 1e-05)-DP for add_remove neighbours")
-    assert "3 of the 6 steps" in words[1]
+    assert words[1].startswith("model.safetensors alone")
+    assert "3 of the 6 steps" in words[2]
     # mu of (1, 1e-5) by an independent table: Gaussian noise of 3.7306 sensitivities, and three steps see a record.
     assert metrics["noise_mu"] == pytest.approx(1 / 3.7306, rel=1e-3)
     moves = 0.05 * np.sqrt(metrics["parameters"]) / metrics["normalizer"]
