@@ -1,6 +1,7 @@
 """Prepared folders: written in chunks, resumed, refused when anything about them is not as it should be."""
 
 import json
+import resource
 import shutil
 from collections import namedtuple
 from pathlib import Path
@@ -76,6 +77,24 @@ def test_a_small_disk_is_noticed_before_anything_is_written(tmp_path: Path, monk
         write(tmp_path / "d", columns=large)
     assert not list(tmp_path.glob("d.part/*.npy"))
     assert write(tmp_path / "d") == [0, 1, 2, 3, 4], "a small one still fits"
+
+
+@pytest.mark.parametrize("limit", [100, 200], ids=["making the file", "filling it"])
+def test_a_disk_that_fills_up_on_the_way_names_the_file_and_loses_nothing(tmp_path: Path, limit: int) -> None:
+    """A limit on the size of files stands in for the full disk: both fail in the same calls."""
+    assert write(tmp_path / "d", until=0 if limit == 100 else 2) == list(range(0 if limit == 100 else 2))
+    if limit == 100:
+        shutil.rmtree(tmp_path / "d.part")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            write(tmp_path / "d")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert str(tmp_path / "d") in str(caught.value.filename)
+    write(tmp_path / "d")
+    assert np.array_equal(np.load(tmp_path / "d" / "x.npy"), X)
 
 
 def test_room_counts_what_is_on_the_disk_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

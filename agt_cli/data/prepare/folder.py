@@ -160,7 +160,7 @@ class NpyFile:
     def prepare(self) -> None:
         """Open the file, made if it is absent. Raises DataError if it is another array's."""
         if not self.path.exists():
-            with self.path.open("wb") as new:
+            with _named(self.path), self.path.open("wb") as new:
                 header = {"descr": self.dtype.str, "fortran_order": False, "shape": self.shape}
                 np.lib.format.write_array_header_1_0(new, header)
                 new.truncate(new.tell() + self.row_bytes * self.shape[0])
@@ -171,28 +171,42 @@ class NpyFile:
         if array.shape != self.shape or array.dtype != self.dtype:
             raise self._foreign(f"{array.dtype} {array.shape}, expected {self.dtype} {self.shape}")
         self._offset = self.path.stat().st_size - self.row_bytes * self.shape[0]
-        self._file = self.path.open("r+b")
+        self._file = self.path.open("r+b", buffering=0)  # nothing is left to write when it is closed
 
     def write(self, start: int, rows: np.ndarray) -> None:
         """Write rows at ``start``; raises AgtError where they do not fit the array."""
         if rows.shape[1:] != self.shape[1:] or start < 0 or start + len(rows) > self.shape[0]:
             raise AgtError(f"{self.path}: {rows.shape} at row {start} does not fit {self.shape}")
-        self._file.seek(self._offset + start * self.row_bytes)
-        self._file.write(np.ascontiguousarray(rows, dtype=self.dtype).tobytes())
+        with _named(self.path):
+            self._file.seek(self._offset + start * self.row_bytes)
+            left = memoryview(np.ascontiguousarray(rows, dtype=self.dtype).tobytes())
+            while left:  # a raw write may stop short, and fails at the next try if the disk is full
+                left = left[self._file.write(left) :]
 
     def flush(self) -> None:
         """Return once what was written is on the disk."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with _named(self.path):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Flush and close, if it is open."""
         if self._file is not None and not self._file.closed:
-            self.flush()
-            self._file.close()
+            try:
+                self.flush()
+            finally:
+                self._file.close()
 
     def _foreign(self, why: str) -> DataError:
         return DataError(f"{self.path}: not the array that this preparation was writing ({why}): delete {self.path.parent}")
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """A full disk names no file: name it."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
 def _compare(then: Mapping[str, Any], now: Mapping[str, Any], where: Path, remedy: str) -> None:
@@ -242,7 +256,7 @@ def _read_progress(path: Path) -> dict[str, Any] | None:
 def _write_json(path: Path, value: object) -> None:
     """Write the whole file or none."""
     part = path.with_name(f"{path.name}.new")
-    with part.open("w") as file:
+    with _named(path), part.open("w") as file:
         json.dump(value, file, indent=2)
         file.flush()
         os.fsync(file.fileno())
