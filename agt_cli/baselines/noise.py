@@ -125,16 +125,14 @@ def noise_config(node: object) -> NoiseConfig | None:
 
 def noise_seed(config: NoiseConfig) -> int:
     """The seed of a run's draws. Whoever learns it can subtract the noise: it is kept with the private data or nowhere."""
-    return secrets.randbits(64) if config.seed is None else config.seed
+    return secrets.randbits(128) if config.seed is None else config.seed
 
 
 def draw_noise(parameters: Mapping[str, Tensor], plan: NoisePlan, seed: int, step: int) -> dict[str, Tensor]:
-    """The noise of one step: name -> a tensor of each parameter's shape and dtype, on the CPU.
+    """The noise of one step: name -> a float64 tensor of each parameter's shape, on the CPU.
 
-    Determined by (seed, step) and the names' order alone, so that a resumed run meets the same draws.
+    Determined by (seed, step) and the names' order alone. The seed, of 128 bits, is the whole key; the step is public, and
+    the counter's highest word, which no draw reaches.
     """
-    generator = np.random.Generator(np.random.Philox(key=np.array([seed, step], dtype=np.uint64)))
-    return {
-        name: torch.from_numpy(generator.normal(0, plan.sigma, tuple(p.shape))).to(p.dtype)
-        for name, p in parameters.items()
-    }
+    generator = np.random.Generator(np.random.Philox(key=seed, counter=np.array([0, 0, 0, step], dtype=np.uint64)))
+    return {name: torch.from_numpy(generator.normal(0, plan.sigma, tuple(p.shape))) for name, p in parameters.items()}

@@ -32,6 +32,7 @@ class Subject:
         certificates: of the queries.
         labelled: every query has a label, so accuracies are known.
         conditions: a-g, held or not.
+        caveat: what else certificates of this run compare with; empty: nothing.
     """
 
     dataset: str
@@ -41,6 +42,7 @@ class Subject:
     certificates: Certificates
     labelled: bool
     conditions: tuple[Condition, ...]
+    caveat: str = ""
 
     @property
     def ball(self) -> str:
@@ -139,6 +141,7 @@ def certify_report(
         "A query is certified at k if every dataset that k counts trains a model that gives it the same label. Its "
         "stable distance is the largest k up to which it is certified throughout. Worst-case accuracy: certified and "
         "right; best-case accuracy: all but certified and wrong. Every k: `tables/certified.csv`.",
+        *([f"**With noise in training, {subject.caveat}.**"] if subject.caveat else []),
         *_figures(record, subject),
         *conditions_section(subject.conditions),
         "## Least stable records",

@@ -18,6 +18,7 @@ from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import Subject, certify_report
 from agt_cli.schema import STRICT, validate
+from agt_cli.tasks.noise import REDRAWN
 from agt_cli.tasks.prepare import only_keys
 from agt_cli.tasks.queries import Asked, Source, ask
 
@@ -62,7 +63,8 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     table = pd.DataFrame(certificates.table(labels))
     conditions, labelled = model.conditions, labels is not None
     where, relation = job.source.words, settings.relation
-    subject = Subject(dataset.name, dataset.classes, where, relation, certificates, labelled, conditions)
+    caveat = REDRAWN if settings.noise else ""
+    subject = Subject(dataset.name, dataset.classes, where, relation, certificates, labelled, conditions, caveat)
 
     least = _write_tables(record, dataset, queries, certificates, table)
     record.conditions(conditions)
@@ -140,6 +142,8 @@ def _say(record: RunRecord, subject: Subject, table: pd.DataFrame, console: Cons
     censored = median == subject.certificates.ks[-1] and not isinstance(subject.certificates, ClosedForm)
     end = " or more: the grid ends there" if censored else ""
     console.say(f"median stable distance: {median:g}{end}")
+    if subject.caveat:
+        console.say(subject.caveat)
     console.say(f"run folder: {record.folder}")
     for name in sorted((record.folder / "figures").glob("*.png")):
         console.note(f"figure: {name}")

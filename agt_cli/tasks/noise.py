@@ -20,6 +20,10 @@ from agt_cli.training.batches import BatchPlan
 
 RESTS_ON = "bceg"  # a and f speak of boxes alone; d of their nesting
 GIVEN_THE_DRAW = "the noise is one draw, the same for every dataset compared with"
+REDRAWN = (
+    "certificates compare with runs that meet the noise this run drew; training again draws anew and may give a query "
+    "another label, so they certify nothing about retraining or unlearning"
+)
 SCOPE = (
     "model.safetensors alone: boxes, metrics and the rest of the folder depend on the private data; and among data that "
     "training takes without an error (no batch above n_max, no unit above relation.unit_rows, every class there)"
@@ -72,8 +76,16 @@ def noise_words(settings: Settings, noise: NoisePlan, conditions: Sequence[Condi
         "in all",
         caveat_of(config.seed),
         APART,
+        REDRAWN,
         "this run keeps no account of other releases about the same data: their losses add up",
     ]
     if config.seed is not None:
-        return ["SIMULATION: the noise comes from a seed and can be subtracted; nothing here is private", *words]
+        simulation = "SIMULATION: the noise comes from a seed and can be subtracted; nothing here is private"
+        return [simulation, *(f"drawn without a seed it would be: {line}" for line in words)]
     return words
+
+
+def proved(settings: Settings, conditions: Sequence[Condition]) -> bool:
+    """Whether the noisy weights carry their guarantee: every condition holds, and nobody knows the seed."""
+    simulated = settings.noise is not None and settings.noise.seed is not None
+    return not simulated and all(c.held for c in conditions if c.letter in RESTS_ON)

@@ -27,6 +27,7 @@ from agt_cli.schema import STRICT, NonNegative, Positive, validate
 from agt_cli.tasks.ensemble import VoteCertificates
 from agt_cli.tasks.linear import LinearModel
 from agt_cli.tasks.model import Model
+from agt_cli.tasks.noise import APART
 from agt_cli.tasks.prepare import only_keys
 from agt_cli.tasks.queries import Asked, Source, ask, evidence_of
 
@@ -88,6 +89,8 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     record.add_metrics(n_queries=len(asked.queries), accuracy=evidence.accuracy, mechanisms=", ".join(names))
     captions = draw(record, asked.prepared.dataset.name, evidence, names, weights, found, job.request)
     advice = recommend(evidence, weights, names, job.request)
+    if job.source.settings.noise:
+        advice = f"{advice} Note: {APART}."
     dataset, words = asked.prepared.dataset.name, job.source.words
     report = plan_report(dataset, words, advice, wide(found), asked.model.conditions, captions, record)
     record.write("report.md", report.encode())

@@ -117,6 +117,12 @@ def _check_noise(settings: Settings) -> None:
             f"noise.epsilon: ensemble.members={settings.ensemble.members}: an ensemble answers by vote and its weights are "
             "not released: leave the noise out, or train one model"
         )
+    if settings.relation.name == "remove":
+        raise ConfigError(
+            "noise.epsilon: relation=remove is for unlearning, and training again draws other noise than this run met, so "
+            "its certificates would say nothing about it; nor do removals alone make a privacy guarantee: use "
+            "relation=add_remove"
+        )
     step_sensitivity(settings.relation.name, settings.training.clip, 1, 1.0)
 
 

@@ -71,6 +71,9 @@ def configure(config: Mapping[str, Any]) -> Job:
     """Validate the request, before any data is read."""
     only_keys(config, (*KEYS, "compute", "output_dir", "data_dir"))
     request = validate(Request, {key: config.get(key) for key in KEYS}, "reproduce")
+    for word in request.overrides:
+        if word.lstrip("+~").split("=")[0].split(".")[0] in ("relation", "noise"):
+            raise ConfigError(f"overrides: {word}: what k counts and what is claimed are the profile's, whose words stay")
     compute = config.get("compute") or {}
     common = [f"data_dir={config.get('data_dir')}", *(f"compute.{k}={v}" for k, v in compute.items() if v is not None)]
     experiment = _on_data(load_experiment(request.name), request, common)
@@ -91,13 +94,13 @@ def _on_data(experiment: Experiment, request: Request, common: Sequence[str]) ->
 
     With ``data=either``, where neither is there, it is the papers' own: its error says how to get it.
     """
-    if request.profile == "smoke":
-        return replace(experiment, data=experiment.smoke_data or experiment.data)
-    keys = [word.split("=")[0] for word in request.overrides]
+    keys = [word.split("=")[0].lstrip("+~") for word in request.overrides]
     if "dataset" in keys or "experiment" in keys:
         name = composed("train", [*experiment.base, *common, *request.overrides])["dataset"].get("name")
         return replace(experiment, data=f"{name or 'data'}, chosen by override: settings and notes are for other data")
-    if request.data == "original" or (request.data == "either" and experiment.original):
+    if request.profile == "smoke":
+        experiment = replace(experiment, data=experiment.smoke_data or experiment.data)
+    elif request.data == "original" or (request.data == "either" and experiment.original):
         bases = (experiment.on_original().base, experiment.base)
         there = [_is_there([*base, *common, *request.overrides]) for base in bases]
         if request.data == "original" or there != [False, True]:

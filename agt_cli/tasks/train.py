@@ -9,7 +9,7 @@ from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import train_report
 from agt_cli.tasks.boxes import BoxModel
 from agt_cli.tasks.model import accuracy, fit
-from agt_cli.tasks.noise import noise_words
+from agt_cli.tasks.noise import noise_words, proved
 from agt_cli.tasks.prepare import Settings, prepare, settings_of
 
 
@@ -43,6 +43,8 @@ def run(settings: Settings, record: RunRecord, console: Console) -> dict[str, An
     record.conditions(conditions)
     noise = model.noise if isinstance(model, BoxModel) else None
     words = noise_words(settings, noise, conditions) if noise else []
+    if noise:
+        record.add_metrics(noise_proved=int(proved(settings, conditions)))
     report = train_report(record, dataset, settings.relation, settings.certificate, conditions, words)
     record.write("report.md", report.encode())
     _say(record, dataset.name, words, console)

@@ -264,8 +264,9 @@ class Run:
             self.point[name] = descend(self.training, lr, self.point[name], update)
 
     def _noisy(self, name: str, direction: Tensor, drawn: Tensors) -> Tensor:
-        direction = direction.to(self.dtype)
-        return direction + drawn[name].to(direction) if drawn else direction
+        """The direction, and the noise on it, in the parameters' precision: rounded after the noise, never before."""
+        noisy = direction + drawn[name].to(direction) if drawn else direction
+        return noisy.to(self.dtype)
 
     # -- sizes -----------------------------------------------------------------------------------------------------
 

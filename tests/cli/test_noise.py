@@ -29,6 +29,7 @@ def test_the_weights_claim_what_the_noise_gives(agt: Agt) -> None:
     moves = 0.05 * np.sqrt(metrics["parameters"]) / metrics["normalizer"]
     assert metrics["noise_sigma"] == pytest.approx(np.sqrt(3) * moves * 3.7306, rel=1e-3)
     report = (folder / "report.md").read_text()
+    assert metrics["noise_proved"] == 1
     assert all(line in report for line in words)
     assert "publish such labels or the noisy weights, never both" in report
 
@@ -38,7 +39,10 @@ def test_every_run_draws_anew_and_a_seed_is_a_simulation(agt: Agt) -> None:
     assert not np.array_equal(*map(weights, folders))
     said = [agt("train", *NOISE, *PUBLIC, "noise.seed=3", "--json", "-q").json for _ in range(2)]
     assert np.array_equal(*(weights(Path(one["run"])) for one in said))
-    assert all(one["words"][0].startswith("SIMULATION") for one in said)
+    for one in said:
+        assert one["words"][0].startswith("SIMULATION")
+        assert all(line.startswith("drawn without a seed it would be: ") for line in one["words"][1:])
+        assert one["metrics"]["noise_proved"] == 0
     plain = Path(agt("train", *TINY, *PUBLIC, "training.epochs=3", "training.batch.count=2", "--json", "-q").json["run"])
     assert not (plain / "report.md").read_text().count("noisy weights")
     spread = np.std(weights(folders[0]) - weights(plain))
@@ -54,6 +58,9 @@ def test_boxes_hold_the_noisy_weights_and_can_be_certified(agt: Agt) -> None:
     assert said.code == 0, said.err
     conditions = json.loads((Path(said.json["run"]) / "conditions.json").read_text())
     assert [c["letter"] for c in conditions if "the noise is one draw" in c["why"]] == ["d"]
+    assert "certify nothing about retraining or unlearning" in (Path(said.json["run"]) / "report.md").read_text()
+    assert "certify nothing about retraining" in agt("certify", f"run={folder}", "-q").out
+    assert "never both" in agt("plan", f"run={folder}", "--json", "-q").json["recommendation"]
     said = agt("predict", f"run={folder}", "mechanism=randomized_response", "total.eps=1", "--json", "-q")
     assert said.code == 0, said.err
     assert "never both" in said.json["words"][-2]
@@ -63,7 +70,6 @@ def test_boxes_hold_the_noisy_weights_and_can_be_certified(agt: Agt) -> None:
     ("more", "letter"),
     [
         (("training.chosen_on=data",), "e"),
-        ((*PUBLIC, "relation=remove"), "g"),
         (("dataset=digits", *PUBLIC, "dataset.declared_size=null"), "c"),
     ],
 )
@@ -75,6 +81,7 @@ def test_a_missing_condition_leaves_no_claim(agt: Agt, more: tuple[str, ...], le
     assert words[0].startswith("NO PROOF OF PRIVACY")
     assert f"condition {letter} " in words[0]
     assert not any(line.startswith("the weights") for line in words)
+    assert said.json["metrics"]["noise_proved"] == 0
 
 
 @pytest.mark.parametrize(
@@ -84,6 +91,7 @@ def test_a_missing_condition_leaves_no_claim(agt: Agt, more: tuple[str, ...], le
         (("ensemble.members=2",), "answers by vote"),
         (("certificate=stability",), "mechanism=release_weights"),
         (("relation=paper_privacy",), "divides by the actual batch"),
+        (("relation=remove",), "training again draws other noise"),
         (("noise.delta=0",), "noise.delta"),
         (("noise.sigma=1",), "sigma"),
     ],

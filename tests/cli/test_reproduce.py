@@ -114,6 +114,8 @@ def test_where_a_condition_fails_no_table_claims_privacy(agt: Agt) -> None:
         (("reproduce", "blobs", "only=[fig9]"), 2, "no artifact 'fig9'"),
         (("reproduce", "blobs", "profile=papers"), 2, "unknown value 'papers'"),
         (("reproduce", "imdb", "data_dir=nowhere"), 4, "imdb"),
+        (("reproduce", "blobs", "overrides=['relation=substitute']"), 2, "are the profile's"),
+        (("reproduce", "blobs", "overrides=['++noise.epsilon=1']"), 2, "are the profile's"),
     ],
 )
 def test_mistakes(agt: Agt, words: tuple[str, ...], code: int, message: str) -> None:
@@ -158,6 +160,8 @@ def test_the_papers_own_data_comes_first_and_absent_data_says_how_to_get_it(agt:
     other = runs_on(overrides=["dataset=digits"])
     assert "by override" in other
     assert "IMDB" not in other
+    assert "by override" in runs_on(overrides=["dataset=digits"], profile="smoke")
+    assert runs_on(overrides=["++dataset.scale=3"], profile="smoke").endswith("(overridden: dataset.scale)")
     assert runs_on(overrides=["dataset.scale=3"], data="stand_in").endswith("(overridden: dataset.scale)")
 
 

@@ -95,7 +95,7 @@ def test_draws_have_the_shape_the_spread_and_a_memory() -> None:
     plan = NoisePlan(sensitivity=1.0, sigma=0.3, epochs=1)
     parameters = {"w": torch.zeros(100, 300, dtype=torch.float32), "b": torch.zeros(7, dtype=torch.float64)}
     noise = draw_noise(parameters, plan, 5, 2)
-    assert {n: (z.shape, z.dtype) for n, z in noise.items()} == {n: (p.shape, p.dtype) for n, p in parameters.items()}
+    assert {n: (z.shape, z.dtype) for n, z in noise.items()} == {n: (p.shape, torch.float64) for n, p in parameters.items()}
     assert float(noise["w"].std()) == pytest.approx(0.3, rel=0.02)
     again = draw_noise(parameters, plan, 5, 2)
     assert all(torch.equal(noise[n], again[n]) for n in noise)
@@ -107,6 +107,11 @@ def test_draws_have_the_shape_the_spread_and_a_memory() -> None:
 def test_seeds() -> None:
     assert noise_seed(NoiseConfig(epsilon=1, delta=1e-5, seed=3)) == 3
     assert noise_seed(NoiseConfig(epsilon=1, delta=1e-5)) != noise_seed(NoiseConfig(epsilon=1, delta=1e-5))
+    seeds = [noise_seed(NoiseConfig(epsilon=1, delta=1e-5)) for _ in range(40)]
+    assert 2**120 < max(seeds) < 2**128  # every bit of the key is secret
+    plan, parameters = NoisePlan(sensitivity=1.0, sigma=1.0, epochs=1), {"w": torch.zeros(4)}
+    low, high = (draw_noise(parameters, plan, seed, 0)["w"] for seed in (5, 5 + 2**100))
+    assert not torch.equal(low, high)
 
 
 def test_releasing_only_inside_the_box_is_refused() -> None:

@@ -99,7 +99,8 @@ class Runs:
 
     def settings(self, overrides: Sequence[str]) -> tuple[dict[str, Any], Settings]:
         """The resolved configuration and its typed form."""
-        words = {word.split("=")[0]: word for word in (*overrides, *self.common)}  # the user's own come last, and count
+        given = (*overrides, *self.common)  # the user's own come last, and count
+        words = {word.split("=")[0].lstrip("+~"): word for word in given}
         config = _composed(tuple(words.values()))
         return config, settings_of(config)
 

@@ -110,7 +110,9 @@ class Bench:
         self.context, self.config, self.model = context, config, model
         self.dataset, self.training = model.prepared.dataset, model.settings.training
         self.classes, self.loss = model.prepared.classes, model.settings.training.loss
-        self.size = int(self.dataset.declared_size or len(self.dataset.train))
+        if self.dataset.declared_size is None:
+            raise ConfigError(f"{context.artifact.id}: every method needs a public size: give dataset.declared_size")
+        self.size = int(self.dataset.declared_size)
         self.phi, self.queries = (
             model.features(part.features, "float64") for part in (self.dataset.train, self.dataset.test)
         )
@@ -197,6 +199,7 @@ def _notes(config: TrainingsConfig) -> tuple[str, ...]:
         f"One linear head on the same public features for everybody; mean of {config.seeds} seeds, and their range as a "
         "band; release_weights is an exact expectation. Drawn from seeds: a simulation, not a release.",
         "Randomised labels protect labels alone, from the trainer too; the others protect whole records.",
-        "Settings of DP-SGD, of both perturbations and of noise inside AGT were set on the test records, which flatters "
-        "them; those of release_weights say in conf/training what they were chosen on.",
+        "Settings of DP-SGD, of both perturbations and of noise inside AGT were set on the test records: that flatters "
+        "them, and no proof of privacy rests on their rows; those of release_weights say in conf/training what they were "
+        "chosen on.",
     )
