@@ -47,7 +47,7 @@ class NoiseConfig:
         seed: for simulation; None: the operating system's.
     """
 
-    epsilon: Positive
+    epsilon: Annotated[float, Field(ge=1e-6, le=1e6)]
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     release: Literal["always", "inside_box"] = "always"
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
@@ -116,9 +116,16 @@ def noise_config(node: object) -> NoiseConfig | None:
     """The settings under the key ``noise``; None where its epsilon is null, or in records older than the key.
 
     Raises:
-        ConfigError: an unknown or wrong setting.
+        ConfigError: an unknown or wrong setting, or one that was set without an epsilon, and would be ignored.
     """
-    if node is None or (isinstance(node, Mapping) and node.get("epsilon", 0) is None):
+    if node is None:
+        return None
+    if isinstance(node, Mapping) and node.get("epsilon", 0) is None:
+        unused = validate(NoiseConfig, {**node, "epsilon": 1.0}, "noise")
+        if unused != NoiseConfig(epsilon=1.0):
+            raise ConfigError(
+                "noise: epsilon is null, so that there is no noise, and other settings are given: give epsilon"
+            )
         return None
     return validate(NoiseConfig, node, "noise")
 

@@ -123,6 +123,7 @@ def test_settings_without_an_epsilon_are_no_noise() -> None:
     assert noise_config(None) is None
     assert noise_config({"epsilon": None, "delta": 1e-5}) is None
     assert noise_config({"epsilon": 2}) == NoiseConfig(epsilon=2, delta=1e-5)
-    for wrong in ({"epsilon": 0}, {"epsilon": 1, "delta": 1}, {"epsilom": 1}, 3):
+    ignored = ({"epsilon": None, "delta": 1e-6}, {"epsilon": None, "seed": 3}, {"epsilon": None, "release": "inside_box"})
+    for wrong in ({"epsilon": 0}, {"epsilon": 1e300}, {"epsilon": 1, "delta": 1}, {"epsilom": 1}, 3, *ignored):
         with pytest.raises(ConfigError, match="noise"):
             noise_config(wrong)
