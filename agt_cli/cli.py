@@ -180,7 +180,7 @@ def _job(name: str, config: "DictConfig", console: "Console", jobs: Jobs) -> Any
     if jobs.sweep:
         console.note(f"-- {label}")
     try:
-        result = _run_task(name, config, folder, console, jobs.sweep)
+        result = _run_task(name, config, folder, console, jobs.sweep, list(hydra.overrides.task))
     except Exception as error:
         if not jobs.sweep:
             jobs.error = error  # raised once Hydra has returned, so that Hydra adds no line of its own
@@ -193,18 +193,21 @@ def _job(name: str, config: "DictConfig", console: "Console", jobs: Jobs) -> Any
     return None
 
 
-def _run_task(name: str, config: "DictConfig", folder: Path, console: "Console", sweep: bool) -> dict[str, Any]:
+def _run_task(
+    name: str, config: "DictConfig", folder: Path, console: "Console", sweep: bool, overrides: Sequence[str]
+) -> dict[str, Any]:
     """Validate everything, then run the task in its record.
 
     A single run that never started leaves no folder; a sweep's job always leaves a record, which says why it failed.
     """
     from agt_cli.report.record import RunRecord
+    from agt_cli.tasks.choices import typed
     from agt_cli.tasks.compose import plain
 
     task = import_module(usage.COMMANDS[name].module)
     with ExitStack() as stack:
         try:
-            settled = plain(config)
+            settled = typed(plain(config), overrides) if name == "train" else plain(config)
             record = RunRecord(folder, name, settled)
             if sweep:
                 stack.enter_context(record)

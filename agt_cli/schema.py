@@ -87,6 +87,7 @@ class TrainingConfig:
         decay_mode: where weight decay acts; ``coupled`` (inside the gradient) is refused with momentum.
         chosen_on: what these settings were chosen on, declared by whoever chose them: "public" data or constants, or the
             training or test "data" itself; None: nobody said, and then condition e does not hold.
+        chosen_for: which settings ``chosen_on`` is about (tasks/choices.py); about any others it says nothing.
     """
 
     loss: Literal["binary_cross_entropy", "cross_entropy"]
@@ -105,6 +106,7 @@ class TrainingConfig:
     dtype: Literal["float64", "float32"] = "float64"
     seed: Annotated[int, Field(ge=0)] = 0
     chosen_on: Literal["public", "data"] | None = None
+    chosen_for: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         if self.nesterov and (self.dampening or not self.momentum):

@@ -1,64 +1,106 @@
-"""The conditions a-g of method.md section 3: which held in this run, and why."""
+"""The conditions a-g of method.md section 3: how each stands in this run, and why."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from agt_cli.data.dataset import Dataset, Fact
+from agt_cli.data.dataset import Dataset
+from agt_cli.data.declarations import size_fact
+from agt_cli.facts import Fact, Grounds, Standing, grounds, grounds_of, proved, void
 from agt_cli.schema import KGridConfig, RelationConfig, TrainingConfig
 from agt_cli.training.batches import BatchPlan
 from agt_cli.training.relations import RELATIONS
 from agt_cli.training.sensitivity import Sensitivity
 
-_CHOSEN = {
-    "public": "the training settings are declared to come from public data or constants",
-    "data": "the training settings were chosen by looking at results on this data",
-    None: "nobody declared what the training settings were chosen on: training.chosen_on=public if on public data",
-}
-
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition: its letter in method.md, what it asks, whether it held, and why, for a stranger to read."""
+    """One condition: its letter in method.md, what it asks, and what it rests on here.
+
+    It holds unless something is missing; what was only declared is told apart from what was proved (facts.py).
+    """
 
     letter: str
     name: str
-    held: bool
-    why: str
+    grounds: Grounds
+
+    @property
+    def standing(self) -> Standing:
+        """Proved here, declared, or not held."""
+        return self.grounds.standing
+
+    @property
+    def held(self) -> bool:
+        """Whether a guarantee may rest on it."""
+        return self.grounds.held
+
+    @property
+    def why(self) -> str:
+        """For a stranger to read, the weakest reason first."""
+        return self.grounds.why
+
+    def and_(self, *facts: Fact) -> "Condition":
+        """The same condition, resting on more."""
+        return Condition(self.letter, self.name, self.grounds.and_(*facts))
+
+    def as_json(self) -> dict[str, Any]:
+        """For records: what it is, how it stands, and every fact."""
+        told = {"standing": str(self.standing), "held": self.held, "why": self.why}
+        return {"letter": self.letter, "name": self.name, **told, **asdict(self.grounds)}
+
+    @classmethod
+    def of(cls, node: Mapping[str, Any]) -> "Condition":
+        """Read back what ``as_json`` made.
+
+        Raises:
+            ValueError, TypeError, KeyError: it is no such thing.
+        """
+        return cls(node["letter"], node["name"], grounds_of(node))
+
+
+def declarations(conditions: Sequence[Condition]) -> tuple[str, ...]:
+    """Everything that was declared and not proved, one sentence each, for whoever reads a claim that rests on it."""
+    return tuple(
+        f"declared, not proved (condition {condition.letter}): {words}"
+        for condition in conditions
+        for words in condition.grounds.declarations
+    )
 
 
 def assess(
-    dataset: Dataset, kgrid: KGridConfig, relation: RelationConfig, training: TrainingConfig, plan: BatchPlan
+    dataset: Dataset,
+    kgrid: KGridConfig,
+    relation: RelationConfig,
+    training: TrainingConfig,
+    plan: BatchPlan,
+    choices: Fact,
 ) -> tuple[Condition, ...]:
-    """Conditions a-g for one run with boxes. A privacy guarantee can rest on its certificates only if all are held."""
-    exact = training.product == "exact"
-    nests = relation.name != "paper_unlearning"
+    """Conditions a-g for one run with boxes. A privacy guarantee can rest on its certificates only if all are held.
+
+    Args:
+        choices: what the settings were chosen on, for condition e.
+    """
     return (
-        Condition(
-            "a",
-            "dense grid",
-            kgrid.dense,
-            f"the grid is every integer 0..{kgrid.ks[-1]}"
-            if kgrid.dense
-            else "the grid skips integers: only a query's index in the grid changes by at most 1 between neighbours",
-        ),
+        _condition("a", "dense grid", _dense(kgrid)),
         _alone(dataset),
-        _constants(plan, f"{plan.steps} steps"),
-        Condition(
+        _constants(dataset, training, plan, f"{plan.steps} steps"),
+        _condition(
             "d",
             "inclusion-monotone rules",
-            nests,
-            "interval products, clamps, ReLU, sigmoid, integer sums; gradients clipped elementwise"
-            if nests
-            else "the mean over what is left does not nest under removals from other datasets",
+            void("the mean over what is left does not nest under removals from other datasets")
+            if relation.name == "paper_unlearning"
+            else proved("interval products, clamps, ReLU, sigmoid, integer sums; gradients clipped elementwise"),
         ),
-        _choices(dataset, training),
-        Condition(
+        _choices(dataset, choices),
+        _condition(
             "f",
             "floating point",
-            exact,
-            f"{training.dtype}: bounds widened by 2(k+1) tau, gradients summed as integers"
-            if exact
-            else "Rump's product of scalars is widened for containment, not proved to nest in its last digits: "
-            "use training.product=exact",
+            proved(f"{training.dtype}: bounds widened by 2(k+1) tau, gradients summed as integers")
+            if training.product == "exact"
+            else void(
+                "Rump's product of scalars is widened for containment, not proved to nest in its last digits: "
+                "use training.product=exact"
+            ),
         ),
         _symmetric(relation),
     )
@@ -72,7 +114,8 @@ def assess_linear(
     sensitivity: Sensitivity,
     constants: str,
     moves: str,
-    features: Fact,
+    features: Sequence[Fact],
+    choices: Fact,
 ) -> tuple[Condition, ...]:
     """Conditions a-g for one linear head whose distances are in closed form.
 
@@ -80,50 +123,57 @@ def assess_linear(
         constants: in words, the public constants beside the batch plan's (condition c).
         moves: in words, why one record moves the head by so little (condition d).
         features: the public feature map, for condition e.
+        choices: what the settings were chosen on, for condition e.
     """
+    rounding = f"float64 sums: rounding adds {sensitivity.rounding / sensitivity.rho:.1e} of what one record moves"
     return (
-        Condition("a", "dense grid", True, "in closed form: every integer k at once, whatever grid is shown"),
+        _condition("a", "dense grid", proved("in closed form: every integer k at once, whatever grid is shown")),
         _alone(dataset),
-        _constants(plan, constants),
-        Condition("d", "every step non-expansive", True, moves),
-        _choices(dataset, training, features),
-        Condition(
-            "f",
-            "floating point",
-            True,
-            f"float64 sums: rounding adds {sensitivity.rounding / sensitivity.rho:.1e} of what one record moves; margins "
-            "and distances carry their own",
-        ),
+        _constants(dataset, training, plan, constants),
+        _condition("d", "every step non-expansive", proved(moves)),
+        _choices(dataset, choices, features),
+        _condition("f", "floating point", proved(f"{rounding}; margins and distances carry their own")),
         _symmetric(relation),
     )
 
 
+def _condition(letter: str, name: str, *facts: Fact) -> Condition:
+    return Condition(letter, name, grounds(*facts))
+
+
+def _dense(kgrid: KGridConfig) -> Fact:
+    if kgrid.dense:
+        return proved(f"the grid is every integer 0..{kgrid.ks[-1]}")
+    return void("the grid skips integers: only a query's index in the grid changes by at most 1 between neighbours")
+
+
 def _alone(dataset: Dataset) -> Condition:
-    held, why = dataset.selection.held, f"batches by keyed hash of the unit's id; {dataset.selection.why}"
-    return Condition("b", "each record stands alone", held, why)
+    hashed = proved("batches by keyed hash of the unit's id")
+    return Condition("b", "each record stands alone", dataset.selection.and_(hashed))
 
 
-def _constants(plan: BatchPlan, steps: str) -> Condition:
-    return Condition(
-        "c",
-        "public constants",
-        plan.declared,
-        f"normaliser {plan.normalizer:g}, n_max {plan.n_max}, {steps}: stated in the configuration"
-        if plan.declared
-        else f"the normaliser {plan.normalizer:g} was derived from the number of records, so certificates speak only "
-        "of retraining with that same number: declare dataset.declared_size or training.batch.normalizer",
-    )
+def _constants(dataset: Dataset, training: TrainingConfig, plan: BatchPlan, steps: str) -> Condition:
+    """Condition c. A size that the configuration states is declared: code cannot see where the number came from."""
+    if not plan.declared:
+        size = void(
+            f"the normaliser {plan.normalizer:g} was derived from the number of records, so certificates speak only "
+            "of retraining with that same number: declare dataset.declared_size or training.batch.normalizer"
+        )
+    else:
+        given = training.batch.normalizer is not None
+        source = "training.batch.normalizer" if given else "dataset.declared_size"
+        own = None if given else dataset.size
+        size = own or size_fact(f"the normaliser {plan.normalizer:g} ({source})")
+    stated = proved(f"normaliser {plan.normalizer:g}, n_max {plan.n_max}, {steps}: stated in the configuration")
+    return _condition("c", "public constants", size, *([stated] if plan.declared else []))
 
 
-def _choices(dataset: Dataset, training: TrainingConfig, features: Fact | None = None) -> Condition:
-    facts = [dataset.preprocessing, *([features] if features else [])]
-    chosen = Fact(training.chosen_on == "public", _CHOSEN[training.chosen_on])
-    facts = sorted([*facts, chosen], key=lambda fact: fact.held)  # what is missing comes first
-    why = "; ".join(fact.why for fact in facts)
-    return Condition("e", "public preprocessing and choices", all(fact.held for fact in facts), why)
+def _choices(dataset: Dataset, choices: Fact, features: Sequence[Fact] = ()) -> Condition:
+    return Condition("e", "public preprocessing and choices", dataset.preprocessing.and_(*features, choices))
 
 
 def _symmetric(relation: RelationConfig) -> Condition:
     rule = RELATIONS[relation.name]
-    why = f"{relation.name}: {rule.ball}" + ("" if rule.symmetric else "; certificates about removals alone")
-    return Condition("g", "symmetric relation", rule.symmetric, why)
+    why = f"{relation.name}: {rule.ball}"
+    fact = proved(why) if rule.symmetric else void(f"{why}; certificates about removals alone")
+    return _condition("g", "symmetric relation", fact)

@@ -1,11 +1,11 @@
-"""From columns to records: labels to classes, hash splits, default ids, and the sentences that say what held."""
+"""From columns to records: labels to classes, hash splits, default ids."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from agt_cli.data.dataset import UNLABELLED, DataError, Fact, Records
+from agt_cli.data.dataset import UNLABELLED, DataError, Records
 from agt_cli.data.files import Columns
 from agt_cli.data.ids import content_ids, uniform
 from agt_cli.errors import nearest
@@ -120,19 +120,3 @@ def queries(
 def hash_split(units: np.ndarray, test_fraction: float, key: str) -> np.ndarray:
     """[n] bool, True for test: a keyed hash of each unit's id alone, so all rows of a unit share a split."""
     return uniform(units, key) < test_fraction
-
-
-def found_classes_fact(why: str) -> Fact:
-    """Condition e where nobody gave the classes: one record with a new label would change the model's very shape."""
-    return Fact(False, f"{why}; the list of classes was found in the data: give the public list in dataset.classes")
-
-
-def split_fact(given: str | None, test_fraction: float, key: str) -> Fact:
-    """Condition b for a split that is given with each record, or drawn by hash."""
-    if given is not None:
-        return Fact(True, f"train or test is given with each record ({given}), not drawn from the whole set")
-    return Fact(
-        True,
-        f"a record is in the test set if a hash of its unit's id, under the public key '{key}', falls below "
-        f"{test_fraction:g}: adding or removing another record moves nobody",
-    )

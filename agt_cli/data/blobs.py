@@ -9,8 +9,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from agt_cli.data.assemble import default_ids, queries, query_labels, records
-from agt_cli.data.dataset import Dataset, Fact, Plane, Records
+from agt_cli.data.dataset import Dataset, Plane, Records
 from agt_cli.data.files import open_columns, same_shape
+from agt_cli.facts import grounds, proved
 from agt_cli.schema import STRICT, Positive
 
 CLASSES = ("left", "right")
@@ -52,8 +53,9 @@ class Blobs:
             test=_records(test_points, test_labels),
             declared_size=self.n_train,
             scaling=self._scaling(),
-            selection=Fact(True, "each record is generated as a training or a test record; none is left out"),
-            preprocessing=Fact(True, "the six polynomial features are a fixed formula of one record"),
+            selection=grounds(proved("each record is generated as a training or a test record; none is left out")),
+            preprocessing=grounds(proved("the six polynomial features are a fixed formula of one record")),
+            size=proved("the generator's own constant"),
             plane=Plane(train_points, lift),
         )
 

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from agt_cli.errors import AgtError
+from agt_cli.facts import Fact, Grounds
 
 UNLABELLED = -1
 _CHUNK = 65_536
@@ -91,14 +92,6 @@ class Plane:
 
 
 @dataclass(frozen=True)
-class Fact:
-    """Whether a condition of method.md section 3 held when the data was prepared, and why."""
-
-    held: bool
-    why: str
-
-
-@dataclass(frozen=True)
 class Dataset:
     """A training set, a test set, and what was public about them.
 
@@ -110,8 +103,9 @@ class Dataset:
         shard: ``train`` is one member's part of an ensemble's data: it may be empty or hold one class only, because to
             refuse it would depend on private data.
         scaling: the public constants that scaled the features, for the record and for later queries.
-        selection: condition b: split and selection depend on each record alone.
+        selection: condition b: ids, split and selection depend on each record alone.
         preprocessing: condition e: scaling and vocabularies come from public data or constants only.
+        size: condition c: what makes ``declared_size`` a public constant; None where nobody but the user says so.
         pretrain: public records a frozen encoder may be trained on.
         plane: set for two-dimensional data only.
     """
@@ -122,8 +116,9 @@ class Dataset:
     test: Records
     declared_size: float | None
     scaling: Mapping[str, object]
-    selection: Fact
-    preprocessing: Fact
+    selection: Grounds
+    preprocessing: Grounds
+    size: Fact | None = None
     pretrain: Records | None = None
     plane: Plane | None = field(default=None, compare=False)
     shard: bool = False

@@ -7,9 +7,11 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from agt_cli.data.assemble import default_ids, hash_split, queries, query_labels, records, split_fact, split_names
-from agt_cli.data.dataset import DataError, Dataset, Fact, Records
+from agt_cli.data.assemble import default_ids, hash_split, queries, query_labels, records, split_names
+from agt_cli.data.dataset import DataError, Dataset, Records
+from agt_cli.data.declarations import split_fact
 from agt_cli.data.files import open_columns, same_shape
+from agt_cli.facts import grounds, proved
 from agt_cli.schema import STRICT
 
 LEVELS = 16.0
@@ -57,8 +59,8 @@ class Digits:
             test=everyone.take(test),
             declared_size=self.declared_size,
             scaling={"divisor": LEVELS, "center": CENTER},
-            selection=Fact(True, f"a record is used if its digit is one of {', '.join(self._names)}; {split.why}"),
-            preprocessing=Fact(True, "pixels are divided by 16 and shifted by 0.5, constants of the image format"),
+            selection=grounds(proved(f"a record is used if its digit is one of {', '.join(self._names)}"), split),
+            preprocessing=grounds(proved("pixels are divided by 16 and shifted by 0.5, constants of the image format")),
         )
 
     def load_queries(self, path: Path) -> Records:

@@ -10,18 +10,18 @@ from pydantic.dataclasses import dataclass
 from agt_cli.data.assemble import (
     class_indices,
     class_names,
-    found_classes_fact,
     hash_split,
     named_ids,
     queries,
     query_labels,
     records,
-    split_fact,
     split_names,
 )
-from agt_cli.data.dataset import DataError, Dataset, Fact, Records
+from agt_cli.data.dataset import DataError, Dataset, Records
+from agt_cli.data.declarations import classes_fact, id_facts, split_fact
 from agt_cli.data.files import Columns, open_columns, resolve, same_shape
 from agt_cli.data.prepared import alone_fact, require_finished
+from agt_cli.facts import Fact, Grounds, declared, grounds, proved, void
 from agt_cli.schema import STRICT, Positive
 
 _CHUNK = 8192
@@ -39,6 +39,7 @@ class Embeddings:
             own unit, all records private.
         unit_rows: public cap on the rows of one unit: what ``relation.unit_rows`` is unless it is given (conf/relation).
         id_as_text: take ids that mix numbers and text as text.
+        id_permanent: you declare that a record keeps its id, whatever becomes of others: ids that count rows need it.
         classes: public list of label values in the order of the classes; None: the sorted values found.
         test_fraction, split_key: the hash split's public rate and key, where ``is_test`` is None.
         center: what is subtracted: an npz key, or the numbers themselves.
@@ -60,6 +61,7 @@ class Embeddings:
     unit_rows: Annotated[int, Field(ge=1)] = 1
     public: str | None = None
     id_as_text: bool = False
+    id_permanent: bool = False
     classes: Annotated[tuple[str | int, ...], Field(min_length=2)] | None = None
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
     split_key: str = "split"
@@ -83,6 +85,7 @@ class Embeddings:
         public = None if self.public is None else columns.flags(self.public, "dataset.public")
         test = None if self.is_test is None else columns.flags(self.is_test, "dataset.is_test")
         ids = named_ids(columns, self.id, self.id_as_text, _raw(x), words, unit, public, test)
+        facts = id_facts(self.id, ids, self.unit, unit, self.public, self.id_permanent)
         if test is None:
             names = split_names(unit, None if self.id is None else ids, _raw(x), words, public)
             test = hash_split(names, self.test_fraction, self.split_key)
@@ -94,7 +97,7 @@ class Embeddings:
             test=everyone.take(test),
             declared_size=self.declared_size,
             scaling={"center": self._center_source(), "scale": self.scale, "unit_norm": self.unit_norm},
-            selection=self._selection(columns.path),
+            selection=self._selection(columns.path).and_(*facts),
             preprocessing=self._preprocessing(),
         )
 
@@ -117,11 +120,11 @@ class Embeddings:
         require_finished(path, self.obtain)
         return open_columns(path, "dataset.path or data_dir")
 
-    def _selection(self, path: Path) -> Fact:
+    def _selection(self, path: Path) -> Grounds:
         """Condition b: the split, and where the data was prepared, whether each record was prepared on its own."""
-        split = split_fact(None if self.is_test is None else f"column '{self.is_test}'", self.test_fraction, self.split_key)
+        given = None if self.is_test is None else f"column '{self.is_test}' (dataset.is_test)"
         alone = alone_fact(path, units=self.unit is not None)
-        return split if alone is None else Fact(split.held and alone.held, f"{split.why}; {alone.why}")
+        return grounds(split_fact(given, self.test_fraction, self.split_key), *([alone] if alone else []))
 
     def _classes(self, words: np.ndarray, path: Path) -> tuple[str, ...]:
         return class_names(words, path) if self.classes is None else tuple(str(name) for name in self.classes)
@@ -167,17 +170,18 @@ class Embeddings:
             return "none"
         return f"key '{self.center}' of {self.path.name}" if isinstance(self.center, str) else "given in the configuration"
 
-    def _preprocessing(self) -> Fact:
-        if self.center is None or self.public_scaling:
-            why = (
-                "nothing is subtracted"
-                if self.center is None
-                else f"the center ({self._center_source()}) is declared public"
+    def _preprocessing(self) -> Grounds:
+        return grounds(self._center_fact(), classes_fact(None if self.classes is None else "dataset.classes"))
+
+    def _center_fact(self) -> Fact:
+        if self.center is None:
+            return proved("nothing is subtracted from a vector, and the scale is a constant of the configuration")
+        if self.public_scaling:
+            return declared(
+                f"the center ({self._center_source()}) is public (dataset.public_scaling=true)",
+                "private records took part in it, as in their mean",
             )
-            why += ", and the scale is a constant of the configuration"
-            return Fact(True, why) if self.classes is not None else found_classes_fact(why)
-        return Fact(
-            False,
+        return void(
             f"the center ({self._center_source()}) has not been declared public: a mean of private records would leak "
             "them; if it comes from public data, set dataset.public_scaling=true",
         )

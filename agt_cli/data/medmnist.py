@@ -15,11 +15,13 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from agt_cli.data.assemble import default_ids, queries, records
-from agt_cli.data.dataset import UNLABELLED, DataError, Dataset, Fact, Records
+from agt_cli.data.dataset import UNLABELLED, DataError, Dataset, Records
+from agt_cli.data.declarations import classes_fact, split_fact
 from agt_cli.data.files import Columns, open_columns, require, resolve, same_shape
 from agt_cli.data.ids import uniform
 from agt_cli.data.medmnist_info import INSTALL, fetch, info_of, official, required_info
 from agt_cli.errors import DataMissing
+from agt_cli.facts import Fact, Grounds, grounds, proved, void
 from agt_cli.schema import STRICT, Positive
 
 Class = Annotated[int, Field(ge=0)]
@@ -173,13 +175,16 @@ class MedMnist:
             raise DataError(f"{path}: class {min(set(present) - set(used))} is not one of {self.name}'s: {listed}")
         return used
 
-    def _preprocessing(self) -> Fact:
-        why = "pixels are scaled by constants written in the configuration"
-        if self.finetune_classes is not None or info_of(self.name) is not None:
-            return Fact(True, why)
-        return Fact(
-            False,
-            f"{why}; the list of classes was found in the data: give it in dataset.finetune_classes, or install medmnist, "
+    def _preprocessing(self) -> Grounds:
+        return grounds(proved("pixels are scaled by constants written in the configuration"), self._classes_fact())
+
+    def _classes_fact(self) -> Fact:
+        if self.finetune_classes is not None:
+            return classes_fact("dataset.finetune_classes")
+        if info_of(self.name) is not None:
+            return proved("the list of classes is MedMNIST's own, as published")
+        return void(
+            f"the list of classes was found in the data: give it in dataset.finetune_classes, or install medmnist, "
             f"which has it ({INSTALL})",
         )
 
@@ -210,14 +215,14 @@ class MedMnist:
         sides = ([c for c in used if (c in self.positive) == side] for side in (False, True))
         return tuple(" or ".join(names[c] for c in side) or "none" for side in sides)
 
-    def _selection(self, used: list[int]) -> Fact:
-        why = "the split is MedMNIST's own, fixed for each record"
+    def _selection(self, used: list[int]) -> Grounds:
+        why = "each record's id is a hash of its own content"
         if self.finetune_classes is not None:
             why += f"; a record is used if its class is one of {', '.join(map(str, used))}"
         if self.keep:
             rates = ", ".join(f"{rate:g} of class {c}" for c, rate in sorted(self.keep.items()))
             why += f"; thinned at public rates ({rates}) by a hash of its own id under the public key '{self.keep_key}'"
-        return Fact(True, why + ": no record's part depends on another record")
+        return grounds(proved(why), split_fact("MedMNIST's own split", 0, ""))
 
 
 @plain_dataclass(frozen=True)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from agt_cli.data.dataset import DataError, Fact
+from agt_cli.data.dataset import DataError
 from agt_cli.errors import DataMissing
+from agt_cli.facts import Fact, proved, void
 
 PREPARED = "prepared.json"
 PROGRESS = "progress.json"
@@ -89,5 +90,5 @@ def alone_fact(path: Path, units: bool) -> Fact | None:
     prepared = read_prepared(path)
     said = prepared.get("alone", {}).get("units" if units else "rows")
     if not isinstance(said, Mapping):
-        return Fact(False, f"{PREPARED} does not say whether records were prepared each on its own")
-    return Fact(bool(said["held"]), str(said["why"]))
+        return void(f"{PREPARED} does not say whether records were prepared each on its own")
+    return proved(str(said["why"])) if said.get("held") is True else void(str(said["why"]))

@@ -12,17 +12,17 @@ from pydantic.dataclasses import dataclass
 from agt_cli.data.assemble import (
     class_indices,
     class_names,
-    found_classes_fact,
     hash_split,
     named_ids,
     queries,
     query_labels,
     records,
-    split_fact,
     split_names,
 )
-from agt_cli.data.dataset import DataError, Dataset, Fact, Records
+from agt_cli.data.dataset import DataError, Dataset, Records
+from agt_cli.data.declarations import classes_fact, id_facts, split_fact
 from agt_cli.data.files import Columns, open_columns, resolve
+from agt_cli.facts import Fact, Grounds, declared, grounds, void
 from agt_cli.schema import STRICT
 
 Range = tuple[float, float]
@@ -42,6 +42,7 @@ class Table:
         test: a second file with the test records.
         missing: refuse a missing value, or turn it into 0 and add a 0/1 feature to each column.
         id_as_text: take ids that mix numbers and text as text.
+        id_permanent: you declare that a record keeps its id, whatever becomes of others: ids that count rows need it.
         classes: public list of label values in the order of the classes; None: the sorted values found.
         test_fraction, split_key: the hash split's public rate and key.
         declared_size: public constant: about how many training records there are.
@@ -60,6 +61,7 @@ class Table:
     test: Path | None = None
     missing: Literal["error", "indicator"] = "error"
     id_as_text: bool = False
+    id_permanent: bool = False
     classes: Annotated[tuple[str | int, ...], Field(min_length=2)] | None = None
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
     split_key: str = "split"
@@ -101,7 +103,7 @@ class Table:
                 "missing": self.missing,
                 "classes": "given" if self.classes is not None else "found in the data",
             },
-            selection=self._selection(),
+            selection=self._selection(train),
             preprocessing=self._preprocessing(),
         )
 
@@ -140,7 +142,8 @@ class Table:
         public = None if self.public is None else columns.flags(self.public, "dataset.public")
         is_test = None if self.split is None else columns.flags(self.split, "dataset.split")
         ids = named_ids(columns, self.id, self.id_as_text, raw.numbers, raw.words, labels, units, public, is_test)
-        return _Part(path, raw, labels, ids, units, public, is_test)
+        facts = id_facts(self.id, ids, self.unit, units, self.public, self.id_permanent)
+        return _Part(path, raw, labels, ids, units, public, is_test, facts)
 
     def _raw(self, columns: Columns) -> "_Raw":
         """The feature columns as the file has them. Raises DataError for inf, and for a missing value if refused."""
@@ -181,20 +184,25 @@ class Table:
             return tuple(str(name) for name in self.classes)
         return class_names(np.concatenate([part.labels for part in parts]), parts[0].path)
 
-    def _selection(self) -> Fact:
-        given = f"file {self.test.name}" if self.test else f"column '{self.split}'" if self.split else None
-        return split_fact(given, self.test_fraction, self.split_key)
+    def _selection(self, train: "_Part") -> Grounds:
+        given = f"column '{self.split}' (dataset.split)" if self.split else None
+        given = f"file {self.test.name} (dataset.test)" if self.test else given
+        return grounds(split_fact(given, self.test_fraction, self.split_key), *train.facts)
 
-    def _preprocessing(self) -> Fact:
+    def _preprocessing(self) -> Grounds:
+        return grounds(self._ranges_fact(), classes_fact(None if self.classes is None else "dataset.classes"))
+
+    def _ranges_fact(self) -> Fact:
         derived = [name for name, limits in self.numeric.items() if limits is None]
         if derived:
-            return Fact(
-                False,
+            return void(
                 f"the range of column '{derived[0]}' is its smallest and largest training value: one record can move "
                 f"it, and so every feature; give a public range in dataset.numeric.{derived[0]}",
             )
-        why = "ranges and lists of values are constants of the configuration"
-        return Fact(True, why) if self.classes is not None else found_classes_fact(why)
+        return declared(
+            "ranges and lists of values are public constants (dataset.numeric, dataset.categorical)",
+            "one was read off the records, such as a range that ends at the largest value among them",
+        )
 
 
 @plain_dataclass(frozen=True)
@@ -207,7 +215,7 @@ class _Raw:
 
 @plain_dataclass(frozen=True)
 class _Part:
-    """Some rows of a file, unscaled."""
+    """Some rows of a file, unscaled; ``facts``: what the columns that name them are taken to mean."""
 
     path: Path
     raw: _Raw
@@ -216,11 +224,13 @@ class _Part:
     units: np.ndarray | None
     public: np.ndarray | None
     is_test: np.ndarray | None
+    facts: tuple[Fact, ...]
 
     def where(self, mask: np.ndarray) -> "_Part":
         rest = (None if array is None else array[mask] for array in (self.units, self.public, self.is_test))
         raw = _Raw(self.raw.numbers[mask], self.raw.words[mask])
-        return _Part(self.path, raw, self.labels[mask], self.ids[mask], *rest)
+        units, public, is_test = rest
+        return _Part(self.path, raw, self.labels[mask], self.ids[mask], units, public, is_test, self.facts)
 
 
 def _side_by_side(columns: list[np.ndarray], n: int, dtype: type) -> np.ndarray:

@@ -22,8 +22,9 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from agt_cli.certificates.conditions import Condition
+from agt_cli.certificates.conditions import Condition, declarations
 from agt_cli.errors import ConfigError
+from agt_cli.facts import grounds, void
 from agt_cli.mechanisms.guarantee import Guarantee
 from agt_cli.mechanisms.mechanism import Need
 from agt_cli.schema import RelationConfig
@@ -39,7 +40,7 @@ _REMEDY = {
     "b": "let every record's batch, split and shard depend on its own id: hashed splits, unique ids",
     "c": "declare dataset.declared_size, or training.batch.normalizer, and train again",
     "d": "train with relation=add_remove",
-    "e": "scale with public constants, choose settings on public data, and then declare training.chosen_on=public",
+    "e": "scale with public constants, and choose settings on public data",
     "f": "train with training.product=exact",
     "g": "train with relation=add_remove",
 }
@@ -70,12 +71,14 @@ class Claim:
         text: a sentence for reports.
         neighbours: which datasets are neighbours, in words.
         missing: letters of the conditions that the mechanism rests on and that do not hold.
+        declared: what it rests on that was declared and not proved, a sentence each.
     """
 
     proved: bool
     text: str
     neighbours: str
     missing: tuple[str, ...] = ()
+    declared: tuple[str, ...] = ()
 
 
 def claim(
@@ -103,15 +106,16 @@ def claim(
             f"are for unlearning, and no release mechanism takes them; {_REMEDY['g']}"
         )
     neighbours = neighbours_of(relation)
-    missing = _missing(conditions, mechanism, counting)
+    needed = _needed(conditions, mechanism, counting)
+    missing, said = [c for c in needed if not c.held], declarations(needed)
     shards = _shards(relation, mechanism, voting)
     if not missing and not shards:
         text = f"{mechanism.guarantee} per query for {relation.name} neighbours ({neighbours})"
-        return Claim(True, text if accounting == "rigorous" else f"{text}; {_COVERED}", neighbours)
+        return Claim(True, text if accounting == "rigorous" else f"{text}; {_COVERED}", neighbours, (), said)
     if accounting == "rigorous":
         raise ConfigError(f"accounting=rigorous: {refusal(missing[0]) if missing else shards}; {_PAPER}")
     letters = tuple(condition.letter for condition in missing)
-    return Claim(False, _disclaimer(mechanism, letters, shards), neighbours, letters)
+    return Claim(False, _disclaimer(mechanism, letters, shards), neighbours, letters, said)
 
 
 def grid_index(ks: Sequence[int], certified: np.ndarray) -> np.ndarray:
@@ -134,15 +138,15 @@ def neighbours_of(relation: RelationConfig) -> str:
     return _NEIGHBOUR[relation.name].format(one=one)
 
 
-def _missing(conditions: Sequence[Condition], mechanism: Released, counting: Counting) -> list[Condition]:
-    """The conditions that the mechanism rests on and that do not hold; one that nobody assessed does not."""
+def _needed(conditions: Sequence[Condition], mechanism: Released, counting: Counting) -> list[Condition]:
+    """The conditions that the mechanism rests on; one that nobody assessed does not hold."""
     known = {condition.letter: condition for condition in conditions}
-    needed = [
-        known.get(letter, Condition(letter, "not assessed", False, "the run does not say whether it holds"))
+    unknown = grounds(void("the run does not say whether it holds"))
+    return [
+        known.get(letter, Condition(letter, "not assessed", unknown))
         for letter in RESTS_ON[mechanism.needs]
         if not (letter == "a" and counting == "index")
     ]
-    return [condition for condition in needed if not condition.held]
 
 
 def _shards(relation: RelationConfig, mechanism: Released, voting: Voting) -> str:
@@ -163,7 +167,7 @@ def _shards(relation: RelationConfig, mechanism: Released, voting: Voting) -> st
 def refusal(condition: Condition) -> str:
     """Why a condition that does not hold stops a release, and what to do about it."""
     remedy = _REMEDY[condition.letter]
-    return f"condition {condition.letter} ({condition.name}) does not hold: {condition.why}; {remedy}"
+    return f"condition {condition.letter} ({condition.name}) does not hold: {condition.grounds.missing}; {remedy}"
 
 
 def _disclaimer(mechanism: Released, letters: tuple[str, ...], shards: str) -> str:

@@ -29,8 +29,9 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from agt_cli.data.dataset import DataError, Dataset, Fact, Records
+from agt_cli.data.dataset import DataError, Dataset, Records
 from agt_cli.errors import AgtError, DataMissing
+from agt_cli.facts import Fact, Grounds, Standing, declared, void
 from agt_cli.schema import STRICT, Positive
 
 OnProgress = Callable[[int, int], None]
@@ -210,13 +211,19 @@ def _from_weights(config: EncoderConfig, path: Path, shape: tuple[int, ...]) -> 
     widths = (*config.hidden, len(tensors[last]) if last in tensors else 1) if dense else ()
     model = _fresh(config, shape, widths)
     _restore(model, path, remedy)
-    why = f"the encoder's weights ({path.name}) are "
-    undeclared = (
-        "not declared public: features would leak private records that took part in their training; "
-        "if none did, set model.encoder.weights_public=true"
+    return Encoder(model, shape, _digest(model), _weights_fact(config, path))
+
+
+def _weights_fact(config: EncoderConfig, path: Path) -> Fact:
+    if config.weights_public:
+        return declared(
+            f"the encoder's weights ({path.name}) are public (model.encoder.weights_public=true)",
+            "a private record took part in their training",
+        )
+    return void(
+        f"the encoder's weights ({path.name}) are not declared public: features would leak private records that took part "
+        "in their training; if none did, set model.encoder.weights_public=true"
     )
-    fact = Fact(config.weights_public, why + ("declared public" if config.weights_public else undeclared))
-    return Encoder(model, shape, _digest(model), fact)
 
 
 def _train(
@@ -276,22 +283,26 @@ def _image_shape(dataset: Dataset) -> tuple[int, ...]:
 
 def _pretrain_fact(public: Records) -> Fact:
     if public.public.all():
-        return Fact(True, "the encoder was trained on records declared public")
-    return Fact(
-        False,
+        return declared(
+            "the records that the encoder was trained on are public (dataset.pretrain_public=true)",
+            "a private record took part in its training",
+        )
+    return void(
         "the encoder was trained on records that are not declared public, so features leak them; "
         "if they are public, set dataset.pretrain_public=true",
     )
 
 
-def _preprocessing(encoder: Encoder, dataset: Dataset) -> Fact:
+def _preprocessing(encoder: Encoder, dataset: Dataset) -> Grounds:
     """Condition e for scaling and encoder together."""
-    seen = dataset.pretrain.ids if dataset.pretrain is not None and encoder.public.held else np.array([], dtype=str)
+    known = dataset.pretrain is not None and encoder.public.standing is not Standing.VOID
+    seen = dataset.pretrain.ids if dataset.pretrain is not None and known else np.array([], dtype=str)
     shared = np.intersect1d(seen, dataset.train.ids[~dataset.train.public])
     if len(shared):
-        return Fact(False, f"private records such as {str(shared[0])!r} also took part in training the encoder")
-    why = f"{dataset.preprocessing.why}; {encoder.public.why}"
-    return Fact(dataset.preprocessing.held and encoder.public.held, why)
+        return dataset.preprocessing.and_(
+            void(f"private records such as {str(shared[0])!r} also took part in training the encoder")
+        )
+    return dataset.preprocessing.and_(encoder.public)
 
 
 def _signature(config: EncoderConfig, public: Records, outputs: int) -> str:

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from agt_cli.data.dataset import Dataset
 from agt_cli.errors import ConfigError, UnsoundError
+from agt_cli.facts import Fact, declared, proved
 from agt_cli.schema import FeaturesConfig
 
 UNIT = 2.0**-53
@@ -107,19 +108,22 @@ class FeatureMap:
         return 16 * UNIT if self.config.map == "fourier" else 0.0
 
     @property
-    def public(self) -> str:
-        """In words: what the map was made from."""
+    def public(self) -> tuple[Fact, ...]:
+        """What the map was made from, for condition e."""
         config = self.config
-        words = ["each record is brought to norm 1 on its own"]
+        facts = [proved("each record is brought to norm 1 on its own")]
         if config.whiten:
             rows = {"test": "the test records", "train": "the training records marked public"}[str(config.public)]
-            words.append(
-                f"features are whitened by the covariance of {rows}, which whoever runs this declares public "
-                "(certificate.features.public); their labels are not used"
+            facts.append(
+                declared(
+                    f"{rows}, whose covariance whitens the features, are public without their labels "
+                    f"(certificate.features.public={config.public})",
+                    "one of them is private, or is among them because of private ones",
+                )
             )
         if config.map != "none":
-            words.append(f"{config.count} random {config.map} features from the public seed {config.seed}")
-        return "; ".join(words)
+            facts.append(proved(f"{config.count} random {config.map} features from the public seed {config.seed}"))
+        return tuple(facts)
 
     def __call__(self, x: np.ndarray, dtype: str = "float64") -> np.ndarray:
         """phi of each record.

@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from io import BytesIO
@@ -43,6 +43,7 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 import agt_cli
 from agt_cli.certificates.conditions import Condition
 from agt_cli.errors import AgtError, ConfigError, UnsoundError
+from agt_cli.facts import Standing
 
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "pyarrow", "scikit-learn", "numba", "safetensors")
 Tensors = dict[str, Tensor]
@@ -154,9 +155,11 @@ class RunRecord:
         self._write_json("metrics.json", self._metrics)
 
     def conditions(self, conditions: Sequence[Condition]) -> None:
-        """Write conditions.json, and to the metrics whether all of them held."""
-        self._write_json("conditions.json", [asdict(condition) for condition in conditions])
-        self.add_metrics(conditions_held=sum(condition.held for condition in conditions), conditions=len(conditions))
+        """Write conditions.json, and to the metrics how many hold, and how many of those rest on declarations."""
+        self._write_json("conditions.json", [condition.as_json() for condition in conditions])
+        held = sum(condition.held for condition in conditions)
+        declared = sum(condition.standing is Standing.DECLARED for condition in conditions)
+        self.add_metrics(conditions_held=held, conditions_declared=declared, conditions=len(conditions))
 
     def table(self, name: str, table: pd.DataFrame) -> None:
         """Write tables/NAME.csv."""

@@ -9,6 +9,7 @@ import pandas as pd
 from agt_cli.certificates.box import Certificates
 from agt_cli.certificates.conditions import Condition
 from agt_cli.data.dataset import Dataset
+from agt_cli.facts import Standing
 from agt_cli.report.console import show
 from agt_cli.report.record import FinishedRun, RunRecord, to_yaml
 from agt_cli.schema import BoxConfig, CertificateConfig, RelationConfig
@@ -67,13 +68,21 @@ def guarantee(conditions: Sequence[Condition]) -> str:
     """One sentence: can these certificates carry a privacy guarantee?"""
     failed = [condition.letter for condition in conditions if not condition.held]
     if not failed:
-        return (
-            "All conditions held: these certificates can carry a privacy guarantee, "
-            "through a release mechanism calibrated to the stable distance."
-        )
+        return f"{_standing(conditions)} through a release mechanism calibrated to the stable distance."
     verb = "does" if len(failed) == 1 else "do"
     which = f"condition{'' if len(failed) == 1 else 's'} {', '.join(failed)}"
     return f"These certificates cannot carry a privacy guarantee: {which} {verb} not hold."
+
+
+def _standing(conditions: Sequence[Condition]) -> str:
+    declared = [c.letter for c in conditions if c.standing is Standing.DECLARED]
+    if not declared:
+        return "All conditions are proved here: these certificates can carry a privacy guarantee,"
+    some = f"condition {declared[0]} rests" if len(declared) == 1 else f"conditions {', '.join(declared)} rest"
+    return (
+        f"No condition fails, and {some} on what was declared, which nothing here can check: as far as that is true, these "
+        "certificates can carry a privacy guarantee,"
+    )
 
 
 def train_report(
@@ -180,11 +189,11 @@ def _figures(record: RunRecord, subject: Subject) -> list[str]:
 
 def conditions_section(conditions: Sequence[Condition]) -> list[str]:
     """Whether a guarantee may rest on a run, and each condition."""
-    rows = [(c.letter, c.name, "yes" if c.held else "**no**", c.why) for c in conditions]
+    rows = [(c.letter, c.name, str(c.standing) if c.held else f"**{c.standing}**", c.why) for c in conditions]
     return [
         "## Can a privacy guarantee rest on this?",
         guarantee(conditions),
-        markdown_table(("", "asks", "held", "why"), rows),
+        markdown_table(("", "asks", "stands", "why"), rows),
     ]
 
 

@@ -1,7 +1,7 @@
 """A head trained with parameter boxes: any layers, any relation."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from agt_cli.baselines.noise import NoisePlan
 from agt_cli.bounds.network import Network
 from agt_cli.certificates.box import Certificates, certify
 from agt_cli.certificates.conditions import Condition, assess
+from agt_cli.facts import proved
 from agt_cli.models.heads import build_head
 from agt_cli.report.console import Console
 from agt_cli.report.figures import map_levels
@@ -80,10 +81,12 @@ class BoxModel:
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g; under noise, given the draw."""
         settings = self.settings
-        found = assess(self.prepared.dataset, settings.kgrid, settings.relation, settings.training, self.plan)
+        found = assess(
+            self.prepared.dataset, settings.kgrid, settings.relation, settings.training, self.plan, settings.choices
+        )
         if settings.noise is None:
             return found
-        return tuple(replace(c, why=f"{c.why}; {GIVEN_THE_DRAW}") if c.letter == "d" else c for c in found)
+        return tuple(c.and_(proved(GIVEN_THE_DRAW)) if c.letter == "d" else c for c in found)
 
     @property
     def noise(self) -> NoisePlan | None:

@@ -10,6 +10,7 @@ from agt_cli.certificates.box import Certificates
 from agt_cli.certificates.conditions import Condition
 from agt_cli.certificates.stability import ClosedForm
 from agt_cli.data.dataset import Records
+from agt_cli.facts import proved
 from agt_cli.mechanisms.rigour import grid_index
 from agt_cli.mechanisms.votes import certified_vote, vote_gap
 from agt_cli.report.console import Console
@@ -91,9 +92,9 @@ class EnsembleModel:
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g: those of each member; which member a record trains depends on its own id too."""
-        dealt = f"; members' shards by keyed hash of the unit's id, {len(self.members)} of them"
+        dealt = proved(f"members' shards by keyed hash of the unit's id, {len(self.members)} of them")
         conditions: tuple[Condition, ...] = self.members[0].conditions
-        return tuple(replace(c, why=c.why + dealt) if c.letter == "b" else c for c in conditions)
+        return tuple(c.and_(dealt) if c.letter == "b" else c for c in conditions)
 
     @property
     def metrics(self) -> dict[str, float | int | str]:

@@ -8,7 +8,6 @@ import torch
 from agt_cli.certificates.box import Certificates
 from agt_cli.certificates.conditions import Condition, assess_linear
 from agt_cli.certificates.stability import certify_linear, logits_of, predict
-from agt_cli.data.dataset import Fact
 from agt_cli.errors import UnsoundError
 from agt_cli.models.features import FeatureMap
 from agt_cli.report.console import Console
@@ -106,9 +105,17 @@ class LinearModel:
         """Conditions a-g."""
         settings, dataset = self.settings, self.prepared.dataset
         steps, moves = _words(settings, self.trained)
-        map_fact = Fact(True, self.features.public)
-        sensitivity = self.trained.sensitivity
-        return assess_linear(dataset, settings.relation, settings.training, self.plan, sensitivity, steps, moves, map_fact)
+        return assess_linear(
+            dataset,
+            settings.relation,
+            settings.training,
+            self.plan,
+            self.trained.sensitivity,
+            steps,
+            moves,
+            self.features.public,
+            settings.choices,
+        )
 
     @property
     def metrics(self) -> dict[str, float | int | str]:

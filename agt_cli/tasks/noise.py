@@ -12,7 +12,7 @@ from torch import nn
 
 from agt_cli.baselines.noise import NoisePlan, draw_noise, noise_seed, plan_noise, step_sensitivity
 from agt_cli.baselines.released import caveat_of
-from agt_cli.certificates.conditions import Condition
+from agt_cli.certificates.conditions import Condition, declarations
 from agt_cli.mechanisms.rigour import neighbours_of, refusal
 from agt_cli.tasks.prepare import Settings
 from agt_cli.training.agt import Noise
@@ -75,6 +75,7 @@ def noise_words(settings: Settings, noise: NoisePlan, conditions: Sequence[Condi
         f"sensitivity is {noise.sensitivity:.4g} (elementwise clip), and {steps} see any one unit: mu = {noise.mu:.4g} "
         "in all",
         caveat_of(config.seed),
+        *declarations([c for c in conditions if c.letter in RESTS_ON]),
         APART,
         REDRAWN,
         "this run keeps no account of other releases about the same data: their losses add up",

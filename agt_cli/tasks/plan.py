@@ -10,6 +10,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
 from agt_cli.certificates.box import Certificates
+from agt_cli.certificates.conditions import declarations
 from agt_cli.certificates.stability import logits_of, upper_lengths
 from agt_cli.data.dataset import DataError
 from agt_cli.errors import ConfigError, nearest
@@ -256,4 +257,6 @@ def _say(
             f"{'condition' if len(failed) == 1 else 'conditions'} {', '.join(failed)} of a guarantee: not held here, so "
             "accounting=rigorous will refuse to release from it; report.md says why"
         )
+    for line in declarations(asked.model.conditions):
+        console.say(line)
     console.say(f"run folder: {record.folder}")

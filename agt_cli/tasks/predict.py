@@ -13,6 +13,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
 from agt_cli.certificates.box import Certificates
+from agt_cli.certificates.conditions import declarations
 from agt_cli.certificates.stability import predict as labels_of
 from agt_cli.errors import ConfigError
 from agt_cli.mechanisms.aggregate import CertifiedQuantile, release_quantile
@@ -292,7 +293,7 @@ def _release_weights(job: Job, asked: Asked, record: RunRecord, source: Source) 
     totals: tuple[str, ...] = (f"for any number of queries: {total(guarantee, 1, job.request.total.delta or SHOWN_DELTA)}",)
     if settings.weights:
         totals = (*totals, f"weights released earlier ({settings.weights}): these labels spend nothing more")
-    return Released(labels, guarantee, Claim(True, text, neighbours), totals)
+    return Released(labels, guarantee, Claim(True, text, neighbours, (), declarations(model.conditions)), totals)
 
 
 def _earlier(folder: Path, trained: Path) -> tuple[np.ndarray, GaussianDP]:
@@ -341,7 +342,8 @@ def _noisy(job: Job) -> bool:
 
 def _words(released: Released, source: Source, noisy: bool = False) -> list[str]:
     """What may be said, in lines; ``noisy``: of a run that trained with noise."""
-    said = [released.claim.text, *((*released.totals, SCOPE) if released.claim.proved else ())]
+    claim = released.claim
+    said = [claim.text, *((*released.totals, SCOPE, *claim.declared) if claim.proved else claim.declared)]
     said += [APART] if noisy else []
     if source.simulated:
         simulation = "SIMULATION: the draws come from a seed and can be predicted; this is not a private release"

@@ -10,6 +10,7 @@ from torch import Tensor
 from agt_cli.baselines.noise import NoiseConfig, noise_config, step_sensitivity
 from agt_cli.data.dataset import Dataset, Source
 from agt_cli.errors import ConfigError, nearest
+from agt_cli.facts import Fact
 from agt_cli.kernels.select import pick_device
 from agt_cli.models.encoder import encode
 from agt_cli.models.features import check_dtype
@@ -27,6 +28,7 @@ from agt_cli.schema import (
     certificate_config,
     validate,
 )
+from agt_cli.tasks.choices import choices_fact
 from agt_cli.training.ensemble import EnsembleConfig
 from agt_cli.training.erm import check_erm
 from agt_cli.training.sensitivity import check_optimizer, rows_at_stake
@@ -43,7 +45,7 @@ PATHS = ("output_dir", "data_dir")
 
 @dataclass(frozen=True)
 class Settings:
-    """A training run's configuration, every part of it typed and valid."""
+    """A training run's configuration, every part of it typed and valid; ``choices``: what its settings were chosen on."""
 
     source: Source
     model: HeadConfig
@@ -54,6 +56,7 @@ class Settings:
     certificate: CertificateConfig
     ensemble: EnsembleConfig
     noise: NoiseConfig | None
+    choices: Fact
 
 
 def settings_of(config: Mapping[str, Any]) -> Settings:
@@ -67,6 +70,7 @@ def settings_of(config: Mapping[str, Any]) -> Settings:
     parts: dict[str, Any] = {name: validate(cls, config.get(name), name) for name, cls in PARTS.items()}
     parts["certificate"] = certificate_config(config.get("certificate"))
     parts["noise"] = noise_config(config.get("noise"))
+    parts["choices"] = choices_fact(config)
     pick_device(parts["compute"])
     settings = Settings(build(config.get("dataset"), "dataset"), build(config.get("model"), "model"), **parts)
     if not isinstance(settings.certificate, BoxConfig):

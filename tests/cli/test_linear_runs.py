@@ -105,7 +105,7 @@ def test_whitening_says_which_rows_were_declared_public(agt: Agt) -> None:
     assert said.code == 0, said.err
     conditions = json.loads((Path(said.json["run"]) / "conditions.json").read_text())
     (e,) = (c for c in conditions if c["letter"] == "e")
-    assert "whitened by the covariance of the test records, which whoever runs this declares public" in e["why"]
+    assert "the test records, whose covariance whitens the features, are public without their labels" in e["why"]
 
 
 @pytest.mark.parametrize(

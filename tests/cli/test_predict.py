@@ -16,16 +16,18 @@ from agt_cli.cli import main
 from .conftest import TINY, Agt, Said
 
 BLOBS = ("dataset.n_train=200", "model=linear", "training.epochs=20", "training.decay=0", "compute.kernel=reference")
+PUBLIC = "training.chosen_on=public"
 DIGITS = ("dataset=digits", "model=linear", "training=generic", "training.loss=binary_cross_entropy")
 HEAD = (*DIGITS, "certificate=stability", "training.clip=0.5", "training.epochs=40", "training.lr=5", "training.decay=0")
 TEN = (*HEAD, "dataset.classes=null", "dataset.declared_size=1350", "training.chosen_on=public")
 FIVE = ("ensemble.members=5", "compute.threads=1", "kgrid.max=6")
 RUNS = {
-    "box": (*BLOBS, "kgrid.max=20"),
-    "sparse": (*BLOBS, "kgrid=sparse", "kgrid.values=[0,2,5,10]"),
-    "remove": (*BLOBS, "kgrid.max=3", "relation=remove"),
+    "box": (*BLOBS, PUBLIC, "kgrid.max=20"),
+    "sparse": (*BLOBS, PUBLIC, "kgrid=sparse", "kgrid.values=[0,2,5,10]"),
+    "remove": (*BLOBS, PUBLIC, "kgrid.max=3", "relation=remove"),
     "chosen": (*BLOBS, "kgrid.max=3", "training.chosen_on=data"),
-    "ensemble": (*BLOBS, *FIVE),
+    "ensemble": (*BLOBS, PUBLIC, *FIVE),
+    "profile": (*BLOBS, "kgrid.max=3"),
     "head": (*HEAD, "training.chosen_on=public"),
     "another head": (*HEAD, "training.chosen_on=public"),
     "head by results": (*HEAD, "training.chosen_on=data"),
@@ -116,7 +118,15 @@ def test_what_the_total_says_is_what_was_asked_for(predict: Predict, mechanism: 
 def test_json_is_one_object_without_accuracy_or_distances(predict: Predict) -> None:
     value = predict("box", "mechanism.eps=20", "--json").json
     assert set(value) == {"command", "run", "metrics", "claim", "words", "labels", "exit_code"}
-    assert set(value["metrics"]) == {"n_queries", "proved", "simulated", "eps", "conditions", "conditions_held"}
+    assert set(value["metrics"]) == {
+        "n_queries",
+        "proved",
+        "simulated",
+        "eps",
+        "conditions",
+        "conditions_held",
+        "conditions_declared",
+    }
     assert (value["metrics"]["proved"], value["metrics"]["simulated"]) == (1, 0)
     assert len(value["labels"]) == value["metrics"]["n_queries"] == 50
     assert value["words"][0] == value["claim"]
@@ -271,7 +281,12 @@ REFUSED = [
     ("remove", ("mechanism.eps=1",), ("relation=remove: condition g", "train with relation=add_remove")),
     ("remove", ("mechanism.eps=1", "accounting=paper"), ("condition g", "no release mechanism takes them")),
     ("sparse", ("mechanism.eps=1",), ("condition a (dense grid) does not hold", "counting=index", "kgrid=dense", PAPER)),
-    ("chosen", ("mechanism.eps=1",), ("condition e", "chosen by looking at results", "training.chosen_on=public", PAPER)),
+    ("chosen", ("mechanism.eps=1",), ("condition e", "chosen by looking at results", PAPER)),
+    (
+        "profile",
+        ("mechanism.eps=1",),
+        ("condition e", "for other settings (dataset, model, training, kgrid differ)", PAPER),
+    ),
     ("box", (), ("no budget: give total.eps", "mechanism.eps for each query")),
     ("head", ("mechanism=release_weights",), ("no budget", "mechanism.mu for the one release")),
     ("box", ("total.eps=1", "mechanism.eps=1"), ("total.eps and mechanism.eps both state a budget",)),
@@ -350,7 +365,8 @@ def test_queries_that_are_not_there(predict: Predict) -> None:
     assert "gone.csv is not there" in said.err
 
 
-def test_one_number_about_all_queries(agt: Agt, trained: Path) -> None:
+def test_one_number_about_all_queries(agt: Agt) -> None:
+    trained = Path(agt("train", *TINY, PUBLIC, "--json", "-q").json["run"])
     said = agt("predict", f"run={trained}", "mechanism=certified_quantile", "mechanism.eps=1", "--json", "-q")
     assert said.code == 0, said.err
     assert 0 <= said.json["certified_quantile"] <= 3  # the public end of the grid
@@ -358,7 +374,7 @@ def test_one_number_about_all_queries(agt: Agt, trained: Path) -> None:
     folder = Path(said.json["run"])
     assert not (folder / "labels.csv").exists()
     assert not (folder / "certificates.parquet").exists()
-    sparse = agt("train", *TINY[:3], "kgrid=sparse", "kgrid.values=[0,3]", "--json", "-q")
+    sparse = agt("train", *TINY[:3], PUBLIC, "kgrid=sparse", "kgrid.values=[0,3]", "--json", "-q")
     refused = agt("predict", f"run={sparse.json['run']}", "mechanism=certified_quantile", "mechanism.eps=1")
     assert refused.code == 2
     assert "condition a" in refused.err

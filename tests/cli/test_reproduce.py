@@ -43,7 +43,7 @@ def test_of_two_overrides_of_one_key_the_later_counts_and_relations_are_the_prof
     context = Context(experiment, experiment.artifacts[0], {}, None, None)  # type: ignore[arg-type]
     profile = Profile(unlearning="paper_unlearning", overrides=("kgrid.max=5",), final=("kgrid.max=2",))
     found = context.overrides(profile, ["relation=@unlearning", "training.lr=1"])
-    assert found == ["relation=paper_unlearning", "kgrid.max=2", "training.lr=1"]
+    assert found == ["training.chosen_on=public", "relation=paper_unlearning", "kgrid.max=2", "training.lr=1"]
 
 
 def test_a_run_is_kept_and_found_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

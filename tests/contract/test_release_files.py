@@ -9,9 +9,10 @@ import pytest
 
 from agt_cli.cli import main
 
-BLOBS = ("dataset.n_train=200", "model=linear", "training.epochs=20", "training.decay=0", "kgrid.max=20")
+PUBLIC = "training.chosen_on=public"
+BLOBS = ("dataset.n_train=200", "model=linear", "training.epochs=20", "training.decay=0", "kgrid.max=20", PUBLIC)
 ENSEMBLE = ("ensemble.members=3", "compute.threads=1")
-HEAD = (*BLOBS[:2], "certificate=stability", "training.loss=binary_cross_entropy", "training.clip=0.5")
+HEAD = (*BLOBS[:2], PUBLIC, "certificate=stability", "training.loss=binary_cross_entropy", "training.clip=0.5")
 WEIGHTS = ("mechanism=release_weights", "total.eps=10", "total.delta=1e-5")
 RUNS = {
     "box": (BLOBS, ("mechanism.eps=1",)),
@@ -64,7 +65,15 @@ def test_labels_are_two_columns_in_the_order_of_the_file(releases: dict[str, Pat
 def test_metrics_are_the_guarantee_and_nothing_measured(releases: dict[str, Path], name: str) -> None:
     metrics = json.loads((releases[name] / "metrics.json").read_text())
     spent = "mu" if name == "weights" else "eps"
-    assert set(metrics) == {"n_queries", "proved", "simulated", spent, "conditions", "conditions_held"}
+    assert set(metrics) == {
+        "n_queries",
+        "proved",
+        "simulated",
+        spent,
+        "conditions",
+        "conditions_held",
+        "conditions_declared",
+    }
     assert metrics["n_queries"] == 40
     assert (metrics["proved"], metrics["simulated"]) == ((0, 1) if name == "simulation" else (1, 0))
     assert metrics["conditions"] == metrics["conditions_held"] == 7

@@ -11,7 +11,13 @@ from safetensors.numpy import load_file
 
 from agt_cli.cli import main
 
-DATA = ("dataset=blobs_overlapping", "dataset.n_train=200", "model.hidden=[8]", "compute.kernel=reference")
+DATA = (
+    "dataset=blobs_overlapping",
+    "dataset.n_train=200",
+    "model.hidden=[8]",
+    "compute.kernel=reference",
+    "training.chosen_on=public",
+)
 
 
 @pytest.fixture(scope="module")

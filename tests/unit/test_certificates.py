@@ -11,8 +11,9 @@ from agt_cli.bounds.network import Network
 from agt_cli.bounds.rounding import Rounding
 from agt_cli.certificates.box import Certificates, certified_labels, certify
 from agt_cli.certificates.conditions import assess
-from agt_cli.data.dataset import Dataset, Fact
+from agt_cli.data.dataset import Dataset
 from agt_cli.errors import ConfigError, UnsoundError
+from agt_cli.facts import declared, grounds, proved, void
 from agt_cli.schema import BatchConfig, ComputeConfig, KGridConfig, RelationConfig
 from agt_cli.training.agt import Trained
 from agt_cli.training.batches import BatchPlan
@@ -204,14 +205,15 @@ def test_a_box_of_ones_own_widening_certifies_at_k_0() -> None:
 
 def held(**change) -> str:  # type: ignore[no-untyped-def]
     """The letters of the conditions that hold, after one change to a setting where all do."""
-    training = make_training(**{"chosen_on": "public", **change.get("training", {})})
+    training = make_training(**change.get("training", {}))
     relation = RelationConfig(name=change.get("relation", "add_remove"))
     records = make_records(np.eye(4), [0, 1, 0, 1])
-    fact = Fact(True, "public")
+    fact = grounds(proved("public"))
     facts = {"selection": fact, "preprocessing": fact, **change.get("dataset", {})}
+    choices = change.get("choices", declared("chosen on public data", "it was not"))
     data = Dataset("toy", ("a", "b"), records, records, None, {}, **facts)
     plan = BatchPlan.of(change.get("batch", training.batch), training.epochs, change.get("declared_size"), 4)
-    conditions = assess(data, change.get("kgrid", KGridConfig(max=3)), relation, training, plan)
+    conditions = assess(data, change.get("kgrid", KGridConfig(max=3)), relation, training, plan, choices)
     assert [c.letter for c in conditions] == list("abcdefg")
     assert all(c.why and c.name for c in conditions)
     return "".join(c.letter for c in conditions if c.held)
@@ -224,12 +226,11 @@ def held(**change) -> str:  # type: ignore[no-untyped-def]
         ({"kgrid": KGridConfig(values=(0, 5))}, "a"),
         ({"kgrid": KGridConfig(values=(1, 2))}, "a"),
         ({"kgrid": KGridConfig(values=(1, 0, 2))}, ""),
-        ({"dataset": {"selection": Fact(False, "the first rows")}}, "b"),
+        ({"dataset": {"selection": grounds(void("the first rows"))}}, "b"),
         ({"batch": BatchConfig()}, "c"),
         ({"batch": BatchConfig(), "declared_size": 4}, ""),
-        ({"dataset": {"preprocessing": Fact(False, "means of the data")}}, "e"),
-        ({"training": {"chosen_on": "data"}}, "e"),
-        ({"training": {"chosen_on": None}}, "e"),
+        ({"dataset": {"preprocessing": grounds(void("means of the data"))}}, "e"),
+        ({"choices": void("nobody said")}, "e"),
         ({"training": {"product": "rump"}}, "f"),
         ({"relation": "remove"}, "g"),
         ({"relation": "paper_unlearning"}, "dg"),

@@ -13,6 +13,7 @@ import pytest
 from agt_cli.data.dataset import UNLABELLED, DataError
 from agt_cli.data.embeddings import Embeddings
 from agt_cli.errors import ConfigError, DataMissing
+from agt_cli.facts import Standing
 from agt_cli.schema import validate
 
 X = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float16)
@@ -61,10 +62,12 @@ def test_a_center_must_be_declared_public(tmp_path: Path, settings: dict[str, An
     path = npz(tmp_path, mean=np.ones(6))
     fact = Embeddings(path=path, classes=("0", "1"), **settings).load().preprocessing
     assert fact.held is held
-    assert ("dataset.public_scaling=true" in fact.why) is not held
+    center = fact.facts[0]
+    assert ("dataset.public_scaling=true" in center.why) == (center.standing is not Standing.PROVED)
+    assert bool(center.broken_by) == ("public_scaling" in settings)
     found = Embeddings(path=path, **settings).load().preprocessing
     assert not found.held
-    assert ("the list of classes was found in the data" in found.why) is held
+    assert "the list of classes was found in the data" in found.why
 
 
 def test_parquet_with_ids_units_and_public_flags(tmp_path: Path) -> None:

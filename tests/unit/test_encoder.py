@@ -12,9 +12,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from agt_cli.data.blobs import Blobs
-from agt_cli.data.dataset import DataError, Dataset, Fact, Records
+from agt_cli.data.dataset import DataError, Dataset, Records
 from agt_cli.data.medmnist import MedMnist
 from agt_cli.errors import ConfigError, DataMissing
+from agt_cli.facts import grounds, void
 from agt_cli.models import encoder as module
 from agt_cli.models.encoder import EncoderConfig, encode, encode_queries, load_encoder
 from agt_cli.schema import validate
@@ -102,7 +103,7 @@ def test_names_stay_and_pretraining_records_go(dataset: Dataset, config: Encoder
     assert encoded.scaling["center"] == 0.5
     assert encoded.scaling["encoder"] == load_encoder(config, dataset).digest
     assert encoded.preprocessing.held
-    assert "trained on records declared public" in encoded.preprocessing.why
+    assert "records that the encoder was trained on are public (dataset.pretrain_public=true)" in encoded.preprocessing.why
     assert encoded.selection == dataset.selection
 
 
@@ -264,7 +265,7 @@ def test_condition_e_fails_where_the_encoder_is_not_public(dataset: Dataset, con
     fact = encode(config, both)[0].preprocessing
     assert not fact.held
     assert f"private records such as '{dataset.pretrain.ids[0]}' also took part" in fact.why
-    already = replace(dataset, preprocessing=Fact(False, "means of private records"))
+    already = replace(dataset, preprocessing=grounds(void("means of private records")))
     fact = encode(config, already)[0].preprocessing
     assert not fact.held
     assert fact.why.startswith("means of private records")

@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import make_records
 
-from agt_cli.data.dataset import Dataset, Fact
+from agt_cli.data.dataset import Dataset
 from agt_cli.errors import ConfigError, UnsoundError
+from agt_cli.facts import Standing, grounds, proved
 from agt_cli.models.features import FeatureMap, check_dtype, check_norms
 from agt_cli.schema import FeaturesConfig, validate
 
-HELD = Fact(True, "for a test")
+HELD = grounds(proved("for a test"))
 
 
 def dataset(width: int = 6, public: int = 0, seed: int = 0) -> Dataset:
@@ -92,7 +93,8 @@ def test_whitening_makes_the_public_rows_round() -> None:
         unit = rows.features / np.linalg.norm(rows.features, axis=1, keepdims=True)
         spread = np.cov((unit @ fm.whitening).T, bias=True)
         assert spread / spread[0, 0] == pytest.approx(np.eye(6), abs=1e-5)
-        assert "declares public" in fm.public
+        assert [fact.standing for fact in fm.public] == [Standing.PROVED, Standing.DECLARED]
+        assert "are public without their labels" in fm.public[1].why
 
 
 def test_whitening_reads_no_private_row() -> None:

@@ -7,19 +7,20 @@ import pytest
 
 from agt_cli.certificates.conditions import Condition
 from agt_cli.errors import ConfigError
+from agt_cli.facts import grounds, proved, void
 from agt_cli.mechanisms.comparisons import ExponentialMechanism
 from agt_cli.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt_cli.mechanisms.published import GlobalSensitivity, NoisyArgmax, SmoothCauchy
 from agt_cli.mechanisms.rigour import claim, grid_index
 from agt_cli.schema import RelationConfig
 
-HELD = tuple(Condition(letter, f"name of {letter}", True, "it holds") for letter in "abcdefg")
+HELD = tuple(Condition(letter, f"name of {letter}", grounds(proved("it holds"))) for letter in "abcdefg")
 ADD_REMOVE = RelationConfig("add_remove")
 MECHANISM = RandomizedResponse(eps=0.1)
 
 
 def without(*letters: str) -> tuple[Condition, ...]:
-    return tuple(replace(c, held=False, why=f"why not {c.letter}") if c.letter in letters else c for c in HELD)
+    return tuple(replace(c, grounds=grounds(void(f"why not {c.letter}"))) if c.letter in letters else c for c in HELD)
 
 
 def test_claims() -> None:

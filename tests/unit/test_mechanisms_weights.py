@@ -8,6 +8,7 @@ from scipy.stats import kstest, norm
 
 from agt_cli.certificates.conditions import Condition
 from agt_cli.errors import ConfigError, UnsoundError
+from agt_cli.facts import grounds, proved, void
 from agt_cli.mechanisms.guarantee import GaussianDP
 from agt_cli.mechanisms.source import SeededSource, SystemSource
 from agt_cli.mechanisms.weights import (
@@ -20,7 +21,7 @@ from agt_cli.mechanisms.weights import (
 )
 from agt_cli.schema import RelationConfig
 
-HELD = tuple(Condition(letter, "x", True, "y") for letter in "abcdefg")
+HELD = tuple(Condition(letter, "x", grounds(proved("y"))) for letter in "abcdefg")
 
 
 def draws(n: int, seed: int = 0) -> np.ndarray:
@@ -117,7 +118,7 @@ def test_conditions_that_do_not_hold_are_named() -> None:
     check_claim(HELD, RelationConfig(name="add_remove"))
     with pytest.raises(ConfigError, match="condition g"):
         check_claim(HELD, RelationConfig(name="remove"))
-    broken = (*HELD[:4], Condition("e", "public choices", False, "settings came from the data"), *HELD[5:])
+    broken = (*HELD[:4], Condition("e", "public choices", grounds(void("settings came from the data"))), *HELD[5:])
     with pytest.raises(ConfigError, match=r"condition e \(public choices\)"):
         check_claim(broken, RelationConfig(name="add_remove"))
     with pytest.raises(ConfigError, match="nobody assessed"):

@@ -150,7 +150,7 @@ def test_a_damaged_folder_is_not_trained_on(tmp_path: Path, damage: Any, message
     write(tmp_path / "d")
     damage(tmp_path / "d")
     with pytest.raises(DataError, match=message):
-        Embeddings(path=tmp_path / "d", is_test="is_test", id="id").load()
+        Embeddings(path=tmp_path / "d", is_test="is_test", id="id", id_permanent=True).load()
 
 
 def test_unfinished_and_absent_folders_say_what_to_run(tmp_path: Path) -> None:
@@ -166,12 +166,12 @@ def test_unfinished_and_absent_folders_say_what_to_run(tmp_path: Path) -> None:
 
 def test_conditions_come_with_the_folder(tmp_path: Path) -> None:
     write(tmp_path / "d")
-    rows = Embeddings(path=tmp_path / "d", is_test="is_test", id="id").load()
+    rows = Embeddings(path=tmp_path / "d", is_test="is_test", id="id", id_permanent=True).load()
     assert rows.selection.held
     assert "each on its own" in rows.selection.why
     assert rows.train.ids.tolist() == [f"r{i}" for i in range(7)]
     assert isinstance(rows.train.features.base, np.memmap)
-    units = Embeddings(path=tmp_path / "d", is_test="is_test", id="id", unit="id").load()
+    units = Embeddings(path=tmp_path / "d", is_test="is_test", id="id", unit="id", id_permanent=True).load()
     assert not units.selection.held
     assert "units were mixed" in units.selection.why
     prepared = json.loads((tmp_path / "d" / "prepared.json").read_text())

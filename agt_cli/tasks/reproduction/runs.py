@@ -24,6 +24,7 @@ from agt_cli.mechanisms.planning import Evidence
 from agt_cli.mechanisms.votes import published_vote
 from agt_cli.report.console import Console
 from agt_cli.report.record import write_atomic
+from agt_cli.tasks.choices import bound, declares, hashes
 from agt_cli.tasks.compose import composed
 from agt_cli.tasks.ensemble import VoteCertificates
 from agt_cli.tasks.model import Model, fit
@@ -100,9 +101,17 @@ class Runs:
     def settings(self, overrides: Sequence[str]) -> tuple[dict[str, Any], Settings]:
         """The resolved configuration and its typed form."""
         given = (*overrides, *self.common)  # the user's own come last, and count
-        words = {word.split("=")[0].lstrip("+~"): word for word in given}
-        config = _composed(tuple(words.values()))
+        config = self._declared(_settled(given), overrides)
         return config, settings_of(config)
+
+    def _declared(self, config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+        """The configuration with what its definition declares of its own settings, or the user of the ones at hand.
+
+        A definition's declaration is about its settings as they stand in the file: what the user overrides voids it.
+        """
+        if declares(self.common):
+            return bound(config)
+        return bound(config, hashes(_settled(overrides))) if declares(overrides) else config
 
     def prepared(self, overrides: Sequence[str]) -> Prepared:
         """The data of a run, loaded once for each dataset and encoder."""
@@ -178,6 +187,11 @@ def signature(config: dict[str, Any], digest: str, on: str) -> str:
     return blake2b(text.encode(), digest_size=12).hexdigest()
 
 
+def _settled(overrides: Sequence[str]) -> dict[str, Any]:
+    """The configuration of these overrides; of two that set one key, the later counts."""
+    return _composed(tuple({word.split("=")[0].lstrip("+~"): word for word in overrides}.values()))
+
+
 @cache
 def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
     """As ``composed``, once for each run; nobody changes it."""
@@ -223,7 +237,8 @@ def _write(place: Path, done: Finished, config: dict[str, Any]) -> None:
     buffer = BytesIO()
     done.frame.to_parquet(buffer, index=False)
     write_atomic(place.with_suffix(".parquet"), buffer.getvalue())
-    rest = {key: value for key, value in asdict(done).items() if key != "frame"}
+    rest = {key: value for key, value in asdict(done).items() if key not in ("frame", "conditions")}
+    rest["conditions"] = [condition.as_json() for condition in done.conditions]
     write_atomic(place.with_suffix(".json"), json.dumps({**rest, "config": config}, default=str).encode())  # last: finished
 
 
@@ -233,5 +248,5 @@ def _read(place: Path) -> Finished | None:
         frame = pd.read_parquet(place.with_suffix(".parquet"))
     except (OSError, ValueError):
         return None
-    conditions = tuple(Condition(**condition) for condition in rest["conditions"])
+    conditions = tuple(Condition.of(condition) for condition in rest["conditions"])
     return Finished(frame, rest["facts"], tuple(rest["classes"]), conditions, tuple(rest["ks"]), rest["relation"])

@@ -1,0 +1,99 @@
+"""What a run's settings were chosen on: a declaration that is tied to exactly those settings and that data (condition e).
+
+``training.chosen_on: public`` in a file says that somebody chose *these* settings, for *this* data, by public data or
+constants alone. Copied to other settings it would say nothing, so the file names what it was said about: ``chosen_for``, a
+short hash of each part of the configuration. A part that differs voids the declaration. Typed on the command line it is
+about the run that this very line starts, whatever else the line changes, and the run's record keeps the hashes.
+
+The data enters by its configuration (which file, columns, constants), never by its content: a hash of private records would
+make the claim itself depend on them, and a neighbour's data would lose it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from pathlib import PurePath
+from typing import Any
+
+from agt_cli.facts import Fact, declared, void
+
+PARTS = ("dataset", "model", "training", "relation", "kgrid", "certificate", "ensemble", "noise")
+KEY = "training.chosen_on"
+_SAYS = ("chosen_on", "chosen_for")
+_BROKEN_BY = "one of them was picked by results on the private records, or on other data that is not public"
+
+
+def hashes(config: Mapping[str, Any]) -> dict[str, str]:
+    """Part of the configuration -> a short hash of it; where files lie, and speed, do not enter.
+
+    Args:
+        config: a resolved training configuration, as plain containers.
+    """
+    return {part: _hash(_said_about(part, config.get(part))) for part in PARTS}
+
+
+def typed(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The configuration of a command line: if that line itself declares what its settings were chosen on, bound to them.
+
+    Args:
+        config: resolved, as plain containers.
+        overrides: the command line's own.
+    """
+    return bound(config) if declares(overrides) else config
+
+
+def declares(overrides: Sequence[str]) -> bool:
+    """Whether the last of the overrides that say what settings were chosen on says: on public data."""
+    said = [word.partition("=")[2].strip("'\"") for word in overrides if word.partition("=")[0].lstrip("+") == KEY]
+    return bool(said) and said[-1] == "public"
+
+
+def bound(config: dict[str, Any], about: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The same configuration, its declaration bound to the settings with these hashes; None: to its own as they stand."""
+    return {**config, "training": {**config["training"], "chosen_for": dict(about or hashes(config))}}
+
+
+def choices_fact(config: Mapping[str, Any]) -> Fact:
+    """Condition e, as far as the settings go.
+
+    Args:
+        config: a resolved training configuration, as plain containers.
+    """
+    training = config.get("training") or {}
+    chosen_on, chosen_for = training.get("chosen_on"), training.get("chosen_for")
+    if chosen_on is None:
+        return void(f"nobody declared what the training settings were chosen on: {KEY}=public if on public data")
+    if chosen_on != "public":
+        return void("the training settings were chosen by looking at results on this data")
+    now = hashes(config)
+    if chosen_for == now:
+        return declared(f"these settings were chosen on public data or constants ({KEY}=public)", _BROKEN_BY)
+    changed = [part for part in PARTS if (chosen_for or {}).get(part) != now[part]] if chosen_for else []
+    about = f"for other settings ({', '.join(changed)} differ)" if changed else "without saying for which settings"
+    return void(
+        f"{KEY}=public was declared {about}: if these, too, were chosen on public data alone, declare that on this run's "
+        f"own command line, {KEY}=public (the record's config.yaml then has the chosen_for that a file needs)"
+    )
+
+
+def _said_about(part: str, node: Any) -> Any:
+    """What of a part a declaration is about."""
+    if not isinstance(node, Mapping):
+        return node
+    kept = {str(key): value for key, value in node.items()}
+    if part == "training":
+        return {key: value for key, value in kept.items() if key not in _SAYS}
+    if part == "dataset":
+        kept.pop("data_dir", None)  # where it lies, not what it is
+        for key in ("path", "test"):
+            if kept.get(key) is not None:
+                kept[key] = PurePath(str(kept[key])).name
+    if part == "model" and isinstance(kept.get("encoder"), Mapping):
+        kept["encoder"] = {key: value for key, value in kept["encoder"].items() if key != "cache_dir"}
+    return kept
+
+
+def _hash(node: Any) -> str:
+    """Hexadecimal digits behind a letter, so that no yaml reader takes them for a number."""
+    text = json.dumps(node, sort_keys=True, default=str)
+    return "h" + blake2b(text.encode(), digest_size=6).hexdigest()[:11]

@@ -1,0 +1,107 @@
+"""What settings were chosen on: a declaration is about exactly the settings and the data that it names."""
+
+from typing import Any
+
+import pytest
+
+from agt_cli.facts import Standing
+from agt_cli.tasks.choices import PARTS, bound, choices_fact, declares, hashes, typed
+from agt_cli.tasks.compose import composed
+from agt_cli.usage import config_dir
+
+MADE_FOR = (
+    [],
+    ["dataset=blobs_overlapping"],
+    *[[f"experiment={p.stem}"] for p in (config_dir() / "experiment").glob("*.yaml")],
+)
+
+
+def standing(overrides: list[str]) -> Standing:
+    return choices_fact(composed("train", overrides)).standing
+
+
+@pytest.mark.parametrize("overrides", MADE_FOR, ids=lambda o: " ".join(o) or "default")
+def test_every_declaration_in_a_file_is_about_the_settings_it_comes_with(overrides: list[str]) -> None:
+    config = composed("train", overrides)
+    public = config["training"]["chosen_on"] == "public"
+    fact = choices_fact(config)
+    assert fact.standing is (Standing.DECLARED if public else Standing.VOID), f"{fact.why}: {hashes(config)}"
+
+
+@pytest.mark.parametrize(
+    ("override", "part"),
+    [
+        ("training.lr=6.9", "training"),
+        ("training.seed=3", "training"),
+        ("training.batch.normalizer=40000", "training"),
+        ("relation=substitute", "relation"),
+        ("relation.unit_rows=2", "relation"),
+        ("kgrid.max=7", "kgrid"),
+        ("certificate.average=3", "certificate"),
+        ("ensemble.members=3", "ensemble"),
+        ("dataset.scale=2.0", "dataset"),
+        ("dataset.path=another.npz", "dataset"),
+        ("dataset=digits", "dataset"),
+        ("model.hidden=[4]", "model"),
+        ("noise.epsilon=1", "noise"),
+    ],
+)
+def test_any_override_voids_a_files_declaration(override: str, part: str) -> None:
+    fact = choices_fact(composed("train", ["experiment=imdb_linear", override]))
+    assert fact.standing is Standing.VOID
+    assert f"for other settings ({part} differ" in fact.why
+    assert "training.chosen_on=public" in fact.why
+
+
+@pytest.mark.parametrize(
+    "override", ["compute.threads=1", "data_dir=elsewhere", "output_dir=there", "dataset.path=/mnt/imdb_minilm.npz"]
+)
+def test_speed_and_where_files_lie_void_nothing(override: str) -> None:
+    assert standing(["experiment=imdb_linear", override]) is Standing.DECLARED
+
+
+def test_a_profile_put_on_other_data_declares_nothing() -> None:
+    assert standing(["dataset=table", "training=imdb_linear", "dataset.path=p.csv", "dataset.label=y"]) is Standing.VOID
+
+
+def test_nobody_and_by_results() -> None:
+    assert "nobody declared" in choices_fact({}).why
+    assert "by looking at results" in choices_fact({"training": {"chosen_on": "data"}}).why
+    fact = choices_fact({"training": {"chosen_on": "public"}})
+    assert fact.standing is Standing.VOID
+    assert "without saying for which settings" in fact.why
+
+
+def test_a_command_line_declares_for_its_own_run_and_the_record_keeps_what_for() -> None:
+    line = ["experiment=imdb_linear", "training.lr=6.5", "training.chosen_on=public"]
+    config = typed(composed("train", line), line)
+    assert choices_fact(config).standing is Standing.DECLARED
+    for part in PARTS:  # the record edited afterwards
+        other = {**config, part: {**(config[part] or {}), "edited": 1}}
+        assert choices_fact(other).standing is Standing.VOID
+    assert typed(composed("train", line[:2]), line[:2])["training"]["chosen_for"] != hashes(composed("train", line[:2]))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["training.chosen_on=public"], True),
+        (["+training.chosen_on='public'"], True),
+        (["training.chosen_on=public", "training.chosen_on=data"], False),
+        (["training.chosen_on=null"], False),
+        (["training.lr=1"], False),
+        ([], False),
+    ],
+)
+def test_who_declares(overrides: list[str], says: bool) -> None:
+    assert declares(overrides) is says
+
+
+def test_hashes_are_text_in_any_yaml_and_change_with_each_part() -> None:
+    config: dict[str, Any] = composed("train", [])
+    found = hashes(config)
+    assert list(found) == list(PARTS)
+    assert all(value[0] == "h" and len(value) == 12 for value in found.values())
+    again = bound(config)
+    assert hashes(again) == found, "what is declared about settings is none of them"
+    assert choices_fact(again).standing is Standing.DECLARED

@@ -1,0 +1,108 @@
+"""Proved, declared, not held: facts, what columns are taken to mean, and conditions as weak as their weakest fact."""
+
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from agt_cli.certificates.conditions import Condition, declarations
+from agt_cli.data.declarations import classes_fact, id_facts, ordinal, size_fact, split_fact
+from agt_cli.facts import Fact, Grounds, Standing, declared, grounds, proved, void
+
+SAID = declared("the list is public (dataset.classes)", "it was read off the records")
+
+
+def test_a_declaration_says_what_would_break_it_and_nothing_else_does() -> None:
+    with pytest.raises(ValueError, match="what would break it"):
+        Fact(Standing.DECLARED, "the list is public")
+    with pytest.raises(ValueError, match="what would break it"):
+        Fact(Standing.PROVED, "by construction", "nothing")
+    with pytest.raises(ValueError, match="what would break it"):
+        proved("")
+    with pytest.raises(ValueError, match="held"):
+        Fact("held", "as before")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("facts", "standing"),
+    [
+        ((proved("x"),), Standing.PROVED),
+        ((proved("x"), SAID), Standing.DECLARED),
+        ((void("z"), proved("x"), SAID), Standing.VOID),
+    ],
+)
+def test_grounds_stand_as_their_weakest_fact(facts: tuple[Fact, ...], standing: Standing) -> None:
+    assert grounds(*facts).standing is standing
+    assert grounds(*facts).held == (standing is not Standing.VOID)
+    assert grounds(*reversed(facts)).standing is standing
+
+
+def test_what_is_missing_comes_first_and_what_was_declared_is_told_apart() -> None:
+    found = grounds(proved("by construction"), SAID, void("nobody said"))
+    assert found.why == (
+        "nobody said; declared: the list is public (dataset.classes); broken if it was read off the records; "
+        "by construction"
+    )
+    assert found.missing == "nobody said"
+    assert found.declarations == ("the list is public (dataset.classes); broken if it was read off the records",)
+    with pytest.raises(ValueError, match="at least one fact"):
+        Grounds(())
+
+
+def test_conditions_survive_a_record_and_list_what_was_declared() -> None:
+    condition = Condition("e", "public choices", grounds(proved("a formula"), SAID))
+    assert Condition.of(condition.as_json()) == condition
+    told = condition.as_json()
+    assert (told["standing"], told["held"]) == ("declared", True)
+    (line,) = declarations([condition, Condition("a", "dense grid", grounds(proved("dense")))])
+    assert line.startswith("declared, not proved (condition e): the list is public")
+    assert "broken if" in line
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        Condition.of({"letter": "e", "name": "x", "held": True, "why": "y"})  # of an older record: it says less
+    assert asdict(condition.grounds)["facts"][1]["standing"] == "declared"
+
+
+@pytest.mark.parametrize(
+    ("names", "counts"),
+    [
+        (["0", "1", "2", "3"], True),
+        (["17", "18", "19"], True),
+        (["p00007", "p00008", "p00009", "p00010"], True),
+        (["row-9", "row-10", "row-11"], True),
+        (["3", "2", "1"], False),
+        (["1", "2", "4"], False),
+        (["1", "2"], False),
+        (["a", "b", "c"], False),
+        (["p1", "q2", "q3"], False),
+        ([], False),
+    ],
+)
+def test_names_that_count_rows(names: list[str], counts: bool) -> None:
+    assert ordinal(np.array(names, dtype=str)) is counts
+
+
+def test_ids_are_proved_declared_or_void() -> None:
+    rows, own = np.array(["1", "2", "3"]), np.array(["x7", "b2", "k9"])
+    assert [f.standing for f in id_facts(None, own, None, None, None, False)] == [Standing.PROVED]
+    (fact,) = id_facts("id", own, None, None, None, False)
+    assert fact.standing is Standing.DECLARED
+    assert "row number" in fact.broken_by
+    (fact,) = id_facts("id", rows, None, None, None, False)
+    assert fact.standing is Standing.VOID
+    assert "dataset.id_permanent=true" in fact.why
+    (fact,) = id_facts("id", rows, None, None, None, True)
+    assert fact.standing is Standing.DECLARED
+    facts = id_facts(None, own, "person", rows, "public", False)
+    assert [f.standing for f in facts] == [Standing.PROVED, Standing.VOID, Standing.DECLARED]
+    assert "dataset.unit" in facts[1].why
+    assert "somebody's private one" in facts[2].broken_by
+
+
+def test_splits_classes_and_sizes_that_people_state_are_declared() -> None:
+    assert split_fact(None, 0.25, "split").standing is Standing.PROVED
+    given = split_fact("column 'fold' (dataset.split)", 0.25, "split")
+    assert given.standing is Standing.DECLARED
+    assert "drawn from the whole set" in given.broken_by
+    assert classes_fact(None).standing is Standing.VOID
+    assert classes_fact("dataset.classes").standing is Standing.DECLARED
+    assert "just their number" in size_fact("the normaliser 448").broken_by
