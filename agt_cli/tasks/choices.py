@@ -69,7 +69,7 @@ def choices_fact(config: Mapping[str, Any]) -> Fact:
     if chosen_for == now:
         return declared(f"these settings were chosen on public data or constants ({KEY}=public)", _BROKEN_BY)
     changed = [part for part in PARTS if (chosen_for or {}).get(part) != now[part]] if chosen_for else []
-    about = f"for other settings ({', '.join(changed)} differ)" if changed else "without saying for which settings"
+    about = f"for other settings (what differs: {', '.join(changed)})" if changed else "without saying for which settings"
     return void(
         f"{KEY}=public was declared {about}: if these, too, were chosen on public data alone, declare that on this run's "
         f"own command line, {KEY}=public (the record's config.yaml then has the chosen_for that a file needs)"

@@ -285,7 +285,7 @@ REFUSED = [
     (
         "profile",
         ("mechanism.eps=1",),
-        ("condition e", "for other settings (dataset, model, training, kgrid differ)", PAPER),
+        ("condition e", "for other settings (what differs: dataset, model, training, kgrid)", PAPER),
     ),
     ("box", (), ("no budget: give total.eps", "mechanism.eps for each query")),
     ("head", ("mechanism=release_weights",), ("no budget", "mechanism.mu for the one release")),

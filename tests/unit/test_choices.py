@@ -49,7 +49,7 @@ def test_every_declaration_in_a_file_is_about_the_settings_it_comes_with(overrid
 def test_any_override_voids_a_files_declaration(override: str, part: str) -> None:
     fact = choices_fact(composed("train", ["experiment=imdb_linear", override]))
     assert fact.standing is Standing.VOID
-    assert f"for other settings ({part} differ" in fact.why
+    assert f"for other settings (what differs: {part})" in fact.why
     assert "training.chosen_on=public" in fact.why
 
 
