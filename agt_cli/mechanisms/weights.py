@@ -66,10 +66,12 @@ class ReleaseWeights:
     Attributes:
         mu: its guarantee; None: what the call's total affords.
         weights: the folder of an earlier release, to answer more queries from it; None: release now.
+        weights_digest: the digest of that release, which it must have; None: any.
     """
 
     mu: Budget | None = None
     weights: str | None = None
+    weights_digest: str | None = None
 
     name: ClassVar[str] = "release_weights"
 

@@ -25,7 +25,8 @@ from agt_cli.mechanisms.source import SeededSource, Source, SystemSource
 from agt_cli.mechanisms.votes import published_vote
 from agt_cli.mechanisms.weights import ReleaseWeights, check_claim, release_weights, weights_budget
 from agt_cli.report.console import Console
-from agt_cli.report.record import RunRecord, open_run
+from agt_cli.report.finished import open_run
+from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import predict_report
 from agt_cli.schema import STRICT, NonNegative, Positive, validate
 from agt_cli.tasks.ensemble import VoteCertificates
@@ -35,7 +36,7 @@ from agt_cli.tasks.prepare import only_keys
 from agt_cli.tasks.queries import Asked, ask, evidence_of
 from agt_cli.tasks.queries import Source as Queries
 
-KEYS = ("run", "inputs", "mechanism", "total", "accounting", "counting", "seed", "compute", "output_dir")
+KEYS = ("run", "inputs", "digest", "mechanism", "total", "accounting", "counting", "seed", "compute", "output_dir")
 CONTENT = re.compile("[0-9a-f]{32}")  # what data/ids.py makes
 SHOWN_DELTA = 1e-5  # where a total is shown for budgets given per query
 SCOPE = (
