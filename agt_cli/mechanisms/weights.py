@@ -75,6 +75,10 @@ class ReleaseWeights:
 
     name: ClassVar[str] = "release_weights"
 
+    def __post_init__(self) -> None:
+        if self.weights_digest is not None and self.weights is None:
+            raise ConfigError("mechanism.weights_digest is of an earlier release: give mechanism.weights, its folder, too")
+
 
 def weights_budget(eps: float, delta: float) -> GaussianDP:
     """The largest mu whose one release is (eps, delta)-DP, rounded down.
