@@ -151,7 +151,8 @@ def of_text(path: Path) -> Iterator[Change]:
     if path.suffix == ".json":
         parse, write = json.loads, partial(json.dumps, indent=2)
     elif path.suffix == ".yaml":
-        parse, write = yaml.safe_load, partial(yaml.safe_dump, sort_keys=False)
+        parse = partial(yaml.load, Loader=yaml.CSafeLoader)
+        write = partial(yaml.dump, Dumper=yaml.CSafeDumper, sort_keys=False)
     else:
         return
     for place in leaves(parse(path.read_bytes())):
@@ -253,7 +254,7 @@ def test_there_were_enough_of_them() -> None:
     assert sum(COUNTED.values()) >= 500, COUNTED
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["boxes of an mlp", "ensemble of linear heads", "certificates", "released weights"])
 def test_without_the_hashes_most_changes_pass_unnoticed(
     runs: dict[str, Run], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
