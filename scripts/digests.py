@@ -4,8 +4,8 @@
     python scripts/digests.py compare digests.json      after it: lists every value that differs, exit code 1 if any does
 
 Forty runs over every relation, kind of model, loss, product, precision, feature map and ensemble, each trained, certified
-and planned through the command line: nominal weights, boxes, stable distances and predictions, tables. Two embedded datasets, a
-table and a file of vectors that this script makes. Digests hold for one machine and one set of library versions.
+and planned through the command line: nominal weights, boxes, stable distances and predictions, tables. Two embedded
+datasets, a table and a file of vectors that this script makes. Digests hold for one machine and one set of versions.
 """
 
 import argparse

@@ -66,12 +66,18 @@ class ReleaseWeights:
     Attributes:
         mu: its guarantee; None: what the call's total affords.
         weights: the folder of an earlier release, to answer more queries from it; None: release now.
+        weights_digest: the digest of that release, which it must have; None: any.
     """
 
     mu: Budget | None = None
     weights: str | None = None
+    weights_digest: str | None = None
 
     name: ClassVar[str] = "release_weights"
+
+    def __post_init__(self) -> None:
+        if self.weights_digest is not None and self.weights is None:
+            raise ConfigError("mechanism.weights_digest is of an earlier release: give mechanism.weights, its folder, too")
 
 
 def weights_budget(eps: float, delta: float) -> GaussianDP:

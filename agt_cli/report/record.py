@@ -1,4 +1,4 @@
-"""Run records: what a command writes about a run, and how other commands read it back.
+"""Run records: what a command writes about a run; finished.py is how other commands read it back.
 
     config.yaml   resolved configuration       env.json      versions, device, revision, data digest, argv, seed
     status.json   running | done | failed      metrics.json  flat numbers
@@ -6,12 +6,14 @@
     model.safetensors ("weight" [classes or 1, width]), features.safetensors, stability.json         a linear head's
     members/000/...                                          an ensemble's members, each with the files of its model
     certificates.parquet, tables/*.csv, figures/*.{pdf,png}, report.md
+    spent.json    what a release is about to give away, before it does               manifest.json   every file's hash
 
 stability.json holds what a certificate or a release of the weights needs beside them: rho (what one record moves them
 by), rounding, rho_fp (their sum), per_k (what one k of the relation moves them by), sensitivity (the same for all classes
 together, l2), and the loss's constants.
 A folder is claimed once and never written over. Every file appears whole or not at all, so a killed run leaves nothing
-that could be mistaken for a finished one: its state stays "running".
+that could be mistaken for a finished one: its state stays "running". Every file goes through ``RunRecord.write``, which
+notes its hash, and comes back through ``FinishedRun.read`` (finished.py), which compares it (manifest.py).
 """
 
 import json
@@ -21,10 +23,12 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from io import BytesIO
 from pathlib import Path
@@ -35,37 +39,19 @@ import numpy as np
 import pandas as pd
 import torch
 from omegaconf import OmegaConf
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
-from yaml import YAMLError  # type: ignore[import-untyped]
 
 import agt_cli
 from agt_cli.certificates.conditions import Condition
 from agt_cli.errors import AgtError, ConfigError, UnsoundError
 from agt_cli.facts import Standing
+from agt_cli.report.disk import Pending, sync_folder, write_atomic
+from agt_cli.report.manifest import NAME as MANIFEST
+from agt_cli.report.manifest import Manifest
 
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "pyarrow", "scikit-learn", "numba", "safetensors")
 Tensors = dict[str, Tensor]
-
-
-def write_atomic(path: Path, content: bytes) -> None:
-    """Write ``content`` so that ``path`` holds either all of it or what it held before.
-
-    Raises:
-        OSError: with ``filename`` set, also where the system names no file (a full disk).
-    """
-    part = path.with_name(f"{path.name}.part{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
 class RunRecord:
@@ -75,13 +61,18 @@ class RunRecord:
         folder: claimed on entry.
         command: the command's name.
         config: the resolved configuration.
+
+    Attributes:
+        digest: the finished run's (manifest.py); None before it is finished.
     """
 
     def __init__(self, folder: Path, command: str, config: Mapping[str, Any]) -> None:
         self.folder, self.command, self.config = folder, command, config
         self._environment: dict[str, Any] = {}
         self._metrics: dict[str, float | int | str] = {}
+        self._home, self._hashes = folder, dict[str, str]()  # parts write into the same list
         self._started = 0.0
+        self.digest: str | None = None
 
     def __enter__(self) -> "RunRecord":
         """Claim the folder and write what is known at the start.
@@ -97,16 +88,37 @@ class RunRecord:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.digest is not None:
+            return  # whatever happened after the run was finished, what it wrote is whole
+        if error is None:
+            self.finish()
+            return
         text = "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
+        with suppress(OSError):  # the first failure is the one to report
+            self._write_json("metrics.json", self._metrics)
+            self._fail(text, exit_code(error))
+
+    def finish(self) -> str:
+        """End the run as done, before anything is said of it; nothing can be written any more.
+
+        The manifest lists the status that says so and is written first: a run that is killed between the two is still
+        "running", and nobody uses it.
+
+        Returns:
+            The run's digest.
+        """
         try:
             self._write_json("metrics.json", self._metrics)
-            if error is None:
-                self._end("done")
-            else:
-                self._end("failed", error=text, exit_code=exit_code(error))
-        except OSError:
-            if error is None:  # otherwise the first failure is the one to report
-                raise
+            status = _json(self._status_now("done"))
+            manifest = Manifest(self.command, {**self._hashes, "status.json": sha256(status).hexdigest()})
+            write_atomic(self.folder / MANIFEST, manifest.content)
+            write_atomic(self.folder / "status.json", status)
+        except OSError as error:
+            with suppress(OSError):
+                self._fail(f"{type(error).__name__}: {error}", exit_code(error))
+            raise
+        self.digest = manifest.digest
+        return self.digest
 
     def _claim(self) -> None:
         try:
@@ -114,23 +126,38 @@ class RunRecord:
             # Exclusive creation is atomic: of two runs given one folder, the second stops here.
             with (self.folder / "status.json").open("x") as file:
                 json.dump({"state": "running", **self._status}, file)
+            for folder in (self.folder.resolve(), *self.folder.resolve().parents):
+                sync_folder(folder)  # whoever made the folders, a power cut must not take what is in them
         except FileExistsError as error:
             if not self.folder.is_dir():
                 raise
             raise ConfigError(f"{self.folder} already holds a run: give hydra.run.dir a folder of its own") from error
 
-    def _end(self, state: str, **more: object) -> None:
+    def _fail(self, text: str, code: int) -> None:
+        write_atomic(self.folder / "status.json", _json(self._status_now("failed", error=text, exit_code=code)))
+
+    def _status_now(self, state: str, **more: object) -> dict[str, object]:
         seconds = round(time.monotonic() - self._started, 3)
         ended = datetime.now(UTC).isoformat(timespec="seconds")
-        self._write_json("status.json", {"state": state, **self._status, "ended": ended, "seconds": seconds, **more})
+        return {"state": state, **self._status, "ended": ended, "seconds": seconds, **more}
 
     def write(self, name: str, content: bytes) -> Path:
-        """Write one file of the record, whole or not at all; returns its path."""
-        write_atomic(self.folder / name, content)
-        return self.folder / name
+        """Write one file of the record, whole or not at all, and note its hash; returns its path."""
+        return self._write(Pending(self.folder / name), content)
+
+    def reserve(self, name: str, size: int) -> Callable[[bytes], Path]:
+        """``write`` for a file that has ``size`` bytes of the disk from now on (``Pending``)."""
+        return partial(self._write, Pending(self.folder / name, size))
+
+    def _write(self, pending: Pending, content: bytes) -> Path:
+        if self.digest is not None:
+            raise RuntimeError(f"{pending.path}: the run is finished, and its manifest is written")
+        pending.write(content)
+        self._hashes[pending.path.relative_to(self._home).as_posix()] = sha256(content).hexdigest()
+        return pending.path
 
     def _write_json(self, name: str, value: object) -> None:
-        self.write(name, (json.dumps(value, indent=2, default=str) + "\n").encode())
+        self.write(name, _json(value))
 
     def environment(self, **facts: object) -> None:
         """Add to env.json."""
@@ -198,6 +225,10 @@ class RunRecord:
         self._write_json("released_weights.json", constants)
 
 
+def _json(value: object) -> bytes:
+    return (json.dumps(value, indent=2, default=str) + "\n").encode()
+
+
 def exit_code(error: BaseException | None) -> int:
     """What the command ends with after ``error``."""
     if isinstance(error, KeyboardInterrupt):
@@ -258,151 +289,6 @@ def _git(root: Path, *arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-@dataclass(frozen=True)
-class FinishedRun:
-    """A finished run, read back.
-
-    Attributes:
-        folder: where it lies.
-        config: its resolved configuration.
-        environment, metrics: its env.json and metrics.json.
-    """
-
-    folder: Path
-    config: dict[str, Any]
-    environment: dict[str, Any]
-    metrics: dict[str, Any]
-
-    def part(self, name: str) -> "FinishedRun":
-        """The same run's subfolder."""
-        return replace(self, folder=self.folder / name)
-
-    def boxes(self, ks: tuple[int, ...], like: Tensors) -> tuple[Tensors, Tensors, Tensors]:
-        """The saved parameters and boxes.
-
-        Args:
-            ks: the grid; every k of it must be there.
-            like: name -> a tensor of the shape and dtype expected.
-
-        Returns:
-            nominal, lower [K, ...] and upper [K, ...].
-
-        Raises:
-            ConfigError: a file is missing or cannot be read.
-            UnsoundError: a tensor has another shape or dtype, is not finite, or lower > upper.
-        """
-        nominal = self.tensors("model.safetensors", like)
-        ends = {end: {f"{end}.{name}": tensor for name, tensor in like.items()} for end in ("lower", "upper")}
-        boxes = [self.tensors(bounds_file(k), ends["lower"] | ends["upper"]) for k in ks]
-        for k, box in zip(ks, boxes, strict=True):
-            for name in like:
-                if not bool((box[f"lower.{name}"] <= box[f"upper.{name}"]).all()):
-                    raise UnsoundError(f"{self.folder / bounds_file(k)}: lower.{name} exceeds upper.{name}")
-        lower, upper = (
-            {name: torch.stack([box[f"{end}.{name}"] for box in boxes]) for name in like} for end in ("lower", "upper")
-        )
-        return nominal, lower, upper
-
-    def constants(self) -> dict[str, Any]:
-        """stability.json of a linear head.
-
-        Raises:
-            ConfigError: it is missing or cannot be read.
-        """
-        return _read_json(self.folder / "stability.json")
-
-    def released_weights(self) -> tuple[np.ndarray, dict[str, Any]]:
-        """The weights that a release published, and the noise they carry.
-
-        Raises:
-            ConfigError: this run released none, or a file cannot be read.
-        """
-        path = self.folder / "released_weights.safetensors"
-        try:
-            weight = load(path.read_bytes())["weight"].numpy()
-        except (OSError, SafetensorError, KeyError) as error:
-            raise ConfigError(f"{path}: cannot be read ({error}): was it a run with mechanism=release_weights?") from None
-        return weight, _read_json(self.folder / "released_weights.json")
-
-    def tensors(self, name: str, like: Tensors) -> Tensors:
-        """The tensors of one file.
-
-        Args:
-            name: the file.
-            like: name -> a tensor of the shape and dtype expected.
-
-        Raises:
-            ConfigError: the file is missing or cannot be read.
-            UnsoundError: a tensor has another shape or dtype, or is not finite.
-        """
-        path = self.folder / name
-        try:
-            tensors: Tensors = load(path.read_bytes())
-        except (OSError, SafetensorError) as error:
-            raise ConfigError(f"{path}: cannot be read ({error}); train again") from None
-        if tensors.keys() != like.keys():
-            raise UnsoundError(f"{path}: holds {sorted(tensors)}, expected {sorted(like)}; train again")
-        for key, tensor in tensors.items():
-            expected = like[key]
-            if tensor.shape != expected.shape or tensor.dtype != expected.dtype:
-                raise UnsoundError(
-                    f"{path}: {key} is {tensor.dtype} {tuple(tensor.shape)}, "
-                    f"expected {expected.dtype} {tuple(expected.shape)}; train again"
-                )
-            if not bool(torch.isfinite(tensor).all()):
-                raise UnsoundError(f"{path}: {key} is NaN or infinite; train again")
-        return {key: tensors[key] for key in like}  # in the model's order, which a file does not keep
-
-
-def open_run(folder: Path, command: str) -> FinishedRun:
-    """Read a finished run of ``command``.
-
-    Raises:
-        ConfigError: no such folder, not a run, another command's run, or not finished; says which file shows it.
-    """
-    if not folder.is_dir():
-        raise ConfigError(f"run={folder}: no such folder{_latest(folder, command)}")
-    status = _read_json(folder / "status.json")
-    if status.get("command") != command:
-        raise ConfigError(f"run={folder}: status.json says this is a run of {status.get('command')!r}, not {command!r}")
-    if status.get("state") != "done":
-        why = f" ({status['error']})" if status.get("error") else ""
-        raise ConfigError(
-            f"run={folder}: status.json says {status.get('state')!r}{why}, so there is nothing to use; "
-            f"a run that was killed stays 'running': start `agt {command}` again"
-        )
-    config = _read_config(folder / "config.yaml")
-    return FinishedRun(folder, config, _read_json(folder / "env.json"), _read_json(folder / "metrics.json"))
-
-
 def to_yaml(config: Mapping[str, Any]) -> str:
     """A plain configuration as yaml, keys in their order."""
     return OmegaConf.to_yaml(OmegaConf.create(dict(config)))
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = OmegaConf.to_container(OmegaConf.load(path))
-    except (OSError, ValueError, YAMLError) as error:
-        raise ConfigError(f"run={path.parent}: {path.name} cannot be read ({error})") from None
-    if not isinstance(config, dict):
-        raise ConfigError(f"run={path.parent}: {path.name} does not hold a mapping")
-    return {str(key): value for key, value in config.items()}
-
-
-def _latest(folder: Path, command: str) -> str:
-    """A suffix naming the newest run beside the folder that was asked for, if there is one."""
-    runs = sorted(path.parent for path in folder.parent.glob("*/status.json"))
-    return f"; the newest {command} run there is {runs[-1]}" if runs else ""
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise ConfigError(f"run={path.parent}: not a run folder ({path.name} is missing)") from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"run={path.parent}: {path.name} cannot be read ({error})") from None
-    if not isinstance(value, dict):
-        raise ConfigError(f"run={path.parent}: {path.name} does not hold an object")
-    return value

@@ -11,7 +11,8 @@ from agt_cli.certificates.conditions import Condition
 from agt_cli.data.dataset import Dataset
 from agt_cli.facts import Standing
 from agt_cli.report.console import show
-from agt_cli.report.record import FinishedRun, RunRecord, to_yaml
+from agt_cli.report.finished import FinishedRun
+from agt_cli.report.record import RunRecord, to_yaml
 from agt_cli.schema import BoxConfig, CertificateConfig, RelationConfig
 from agt_cli.training.relations import RELATIONS
 

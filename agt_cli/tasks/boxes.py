@@ -15,7 +15,8 @@ from agt_cli.facts import proved
 from agt_cli.models.heads import build_head
 from agt_cli.report.console import Console
 from agt_cli.report.figures import map_levels
-from agt_cli.report.record import FinishedRun, RunRecord
+from agt_cli.report.finished import FinishedRun
+from agt_cli.report.record import RunRecord
 from agt_cli.tasks.noise import GIVEN_THE_DRAW, noise_draws, noise_plan
 from agt_cli.tasks.prepare import Prepared, Settings
 from agt_cli.training.agt import Progress, Trained, train

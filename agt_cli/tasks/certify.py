@@ -45,7 +45,7 @@ class Job:
 
 def configure(config: Mapping[str, Any]) -> Job:
     """Validate the request and the run it names, before any data is read."""
-    only_keys(config, ("run", "inputs", "map_resolution", "compute", "output_dir"))
+    only_keys(config, ("run", "digest", "inputs", "map_resolution", "compute", "output_dir"))
     asked = {key: config.get(key) for key in ("run", "inputs", "map_resolution")}
     for key in ("run", "inputs"):
         asked[key] = None if asked[key] is None else str(asked[key])

@@ -14,7 +14,8 @@ from agt_cli.facts import proved
 from agt_cli.mechanisms.rigour import grid_index
 from agt_cli.mechanisms.votes import certified_vote, vote_gap
 from agt_cli.report.console import Console
-from agt_cli.report.record import FinishedRun, RunRecord
+from agt_cli.report.finished import FinishedRun
+from agt_cli.report.record import RunRecord
 from agt_cli.schema import ComputeConfig
 from agt_cli.tasks.prepare import Prepared, Settings
 from agt_cli.training.batches import BatchPlan

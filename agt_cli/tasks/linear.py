@@ -12,7 +12,8 @@ from agt_cli.errors import UnsoundError
 from agt_cli.models.features import FeatureMap
 from agt_cli.report.console import Console
 from agt_cli.report.figures import map_levels
-from agt_cli.report.record import FinishedRun, RunRecord
+from agt_cli.report.finished import FinishedRun
+from agt_cli.report.record import RunRecord
 from agt_cli.schema import ErmConfig, StabilityConfig
 from agt_cli.tasks.boxes import signed_margins
 from agt_cli.tasks.prepare import Prepared, Settings

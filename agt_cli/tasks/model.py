@@ -8,7 +8,8 @@ from agt_cli.certificates.box import Certificates
 from agt_cli.certificates.conditions import Condition
 from agt_cli.data.dataset import Records
 from agt_cli.report.console import Console
-from agt_cli.report.record import FinishedRun, RunRecord
+from agt_cli.report.finished import FinishedRun
+from agt_cli.report.record import RunRecord
 from agt_cli.schema import BoxConfig
 from agt_cli.tasks.boxes import BoxModel
 from agt_cli.tasks.ensemble import EnsembleModel

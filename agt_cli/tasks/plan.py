@@ -66,7 +66,7 @@ class Job:
 
 def configure(config: Mapping[str, Any]) -> Job:
     """Validate the request and the run it names, before any data is read."""
-    only_keys(config, (*KEYS, "compute", "output_dir"))
+    only_keys(config, (*KEYS, "digest", "compute", "output_dir"))
     asked = {key: config.get(key) for key in KEYS}
     for key in ("run", "inputs"):
         asked[key] = None if asked[key] is None else str(asked[key])

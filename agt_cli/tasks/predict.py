@@ -1,7 +1,8 @@
 """agt predict: a finished training run and a file of queries -> labels that may be published, with their guarantee."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -26,17 +27,19 @@ from agt_cli.mechanisms.source import SeededSource, Source, SystemSource
 from agt_cli.mechanisms.votes import published_vote
 from agt_cli.mechanisms.weights import ReleaseWeights, check_claim, release_weights, weights_budget
 from agt_cli.report.console import Console
-from agt_cli.report.record import RunRecord, open_run
+from agt_cli.report.finished import open_run
+from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import predict_report
 from agt_cli.schema import STRICT, NonNegative, Positive, validate
 from agt_cli.tasks.ensemble import VoteCertificates
 from agt_cli.tasks.linear import LinearModel
 from agt_cli.tasks.noise import APART
 from agt_cli.tasks.prepare import only_keys
-from agt_cli.tasks.queries import Asked, ask, evidence_of
+from agt_cli.tasks.queries import Asked, ask, digest_of, evidence_of
 from agt_cli.tasks.queries import Source as Queries
+from agt_cli.tasks.spending import Spending, spending, unfinished
 
-KEYS = ("run", "inputs", "mechanism", "total", "accounting", "counting", "seed", "compute", "output_dir")
+KEYS = ("run", "inputs", "digest", "mechanism", "total", "accounting", "counting", "seed", "compute", "output_dir")
 CONTENT = re.compile("[0-9a-f]{32}")  # what data/ids.py makes
 SHOWN_DELTA = 1e-5  # where a total is shown for budgets given per query
 SCOPE = (
@@ -89,16 +92,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Released:
-    """What came out.
+    """What is to come out, and what is said of it.
 
     Attributes:
-        labels: [n] class indices.
+        draw: draws and gives [n] class indices; everything that can be worked out before was.
         each: the guarantee of one query (of the one release, for weights).
         claim: what may be said about it.
         totals: of all queries together, in words.
     """
 
-    labels: np.ndarray
+    draw: Callable[[], np.ndarray]
     each: Guarantee
     claim: Claim
     totals: tuple[str, ...]
@@ -164,27 +167,83 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     most = job.request.total.queries
     if most is not None and count > most:
         raise ConfigError(f"the file holds {count} queries and total.queries is {most}: raise it, or cut the file")
+    earlier = [] if source.simulated else _unfinished(job, record)
+    for line in earlier:
+        console.say(line)
     if issubclass(job.kind, CertifiedQuantile):
-        return _release_quantile(job, asked, record, source, console)
+        return _release_quantile(job, asked, record, source, console, earlier)
     if issubclass(job.kind, ReleaseWeights):
         released = _release_weights(job, asked, record, source)
     else:
         released = _release_labels(job, job.kind, asked, source, console)
-    names = np.array(asked.prepared.dataset.classes, dtype=object)
-    labels = pd.DataFrame({"record_id": _names(asked.queries.ids), "label": names[released.labels]})
-    record.write("labels.csv", labels.to_csv(index=False, lineterminator="\n").encode())
     record.conditions(asked.model.conditions)
     proved = released.claim.proved and not source.simulated
     record.add_metrics(n_queries=count, proved=int(proved), simulated=int(source.simulated), **released.each.parameters)
     dataset, words = asked.prepared.dataset.name, _words(released, source, _noisy(job))
     new = job.kind is ReleaseWeights and not job.given.get("weights")
     publishable = f"`labels.csv`{' and `released_weights.safetensors`' if new else ''}" if proved else None
-    report = predict_report(dataset, job.queries.words, job.kind.name, words, publishable, record)
-    record.write("report.md", report.encode())
+    report = predict_report(dataset, job.queries.words, job.kind.name, [*words, *earlier], publishable, record).encode()
+    table = _LabelTable(_names(asked.queries.ids), asked.prepared.dataset.classes)
+    write_labels = record.reserve("labels.csv", table.size)
+    # Whatever can fail has had its chance; from here on what was spent is on disk.
+    with nullcontext() if job.given.get("weights") else _spending(job, asked, record, released, source):
+        labels = released.draw()
+        write_labels(table.csv(labels))
+        record.write("report.md", report)
+        digest = record.finish()
     for line in words:
         console.say(line)
     console.say(f"labels: {record.folder / 'labels.csv'}")
-    return {"metrics": record.metrics, "claim": words[0], "words": words, "labels": labels["label"].tolist()}
+    if new:
+        console.say(f"digest: {digest}")
+    found = {"metrics": record.metrics, "claim": words[0], "words": [*words, *earlier], "labels": table.labels(labels)}
+    return found | ({"digest": digest} if new else {})
+
+
+def _unfinished(job: Job, record: RunRecord) -> list[str]:
+    return unfinished(Path(record.config.get("output_dir") or "."), record.folder, job.queries.finished.digest)
+
+
+def _spending(
+    job: Job, asked: Asked, record: RunRecord, released: "Released", source: Source
+) -> AbstractContextManager[None]:
+    """What is about to be drawn, on disk before it is (spending.py)."""
+    what = {ReleaseWeights: "weights", CertifiedQuantile: "a number"}.get(job.kind, "labels")
+    each, totals = str(released.each), released.totals or (f"in all: {released.each}",)
+    queries, dataset = len(asked.queries), asked.prepared.dataset.name
+    about = Spending(what, job.kind.name, each, totals, queries, dataset, source.simulated)
+    return spending(record, job.queries.finished, about)
+
+
+@dataclass(frozen=True)
+class _LabelTable:
+    """labels.csv: names and labels of the queries, whose number of bytes has a public bound.
+
+    Attributes:
+        names: [n] str.
+        classes: the labels' names.
+    """
+
+    names: np.ndarray
+    classes: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """As many bytes as it can come to: every label the longest."""
+        lengths = [len(_csv({"record_id": ["0"], "label": [name]})) for name in self.classes]
+        return len(self.csv(np.full(len(self.names), int(np.argmax(lengths)))))
+
+    def labels(self, labels: np.ndarray) -> list[str]:
+        """[n] class indices as names."""
+        return [self.classes[label] for label in labels]
+
+    def csv(self, labels: np.ndarray) -> bytes:
+        """The file's content."""
+        return _csv({"record_id": self.names, "label": np.array(self.labels(labels), dtype=object)})
+
+
+def _csv(columns: Mapping[str, Any]) -> bytes:
+    return pd.DataFrame(columns).to_csv(index=False, lineterminator="\n").encode()
 
 
 def _names(ids: np.ndarray) -> np.ndarray:
@@ -197,7 +256,9 @@ def _names(ids: np.ndarray) -> np.ndarray:
     return np.arange(len(names)).astype(str) if made else names
 
 
-def _release_quantile(job: Job, asked: Asked, record: RunRecord, source: Source, console: Console) -> dict[str, Any]:
+def _release_quantile(
+    job: Job, asked: Asked, record: RunRecord, source: Source, console: Console, earlier: list[str]
+) -> dict[str, Any]:
     """One number instead of labels: up to which distance a fraction of the queries is certified."""
     budget = {"eps": job.request.total.eps} if job.request.total.eps else {}
     aggregate = validate(CertifiedQuantile, {**budget, **job.given}, "mechanism")
@@ -206,22 +267,30 @@ def _release_quantile(job: Job, asked: Asked, record: RunRecord, source: Source,
     said = claim(asked.model.conditions, relation, aggregate, job.request.accounting, counting, voting)
     evidence = evidence_of(asked.model.certify(asked.queries.features, console, "certifying"), counting)
     end = asked.model.metrics["k_max"]  # of the grid: a public constant
-    value = release_quantile(evidence, aggregate.fraction, int(end), aggregate.guarantee, source)
     text = said.text.replace("per query", "for this one number")
-    words = _words(Released(evidence, aggregate.guarantee, replace(said, text=text), ()), source, _noisy(job))
+
+    def draw() -> np.ndarray:
+        return np.array([release_quantile(evidence, aggregate.fraction, int(end), aggregate.guarantee, source)])
+
+    released = Released(draw, aggregate.guarantee, replace(said, text=text), ())
+    words = _words(released, source, _noisy(job))
     record.conditions(asked.model.conditions)
     proved = said.proved and not source.simulated
     known = {"proved": int(proved), "simulated": int(source.simulated)}
-    record.add_metrics(certified_quantile=value, fraction=aggregate.fraction, **known, eps=aggregate.eps)
-    published = f"{aggregate.fraction:g} of the queries are certified up to a distance of about {value}"
-    dataset = asked.prepared.dataset.name
-    report = predict_report(
-        dataset, job.queries.words, aggregate.name, [published, *words], "That number" if proved else None, record
-    )
-    record.write("report.md", report.encode())
+    record.add_metrics(fraction=aggregate.fraction, **known, eps=aggregate.eps)
+    dataset, publishable = asked.prepared.dataset.name, "That number" if proved else None
+    with _spending(job, asked, record, released, source):
+        value = int(released.draw()[0])
+        record.add_metrics(certified_quantile=value)
+        published = f"{aggregate.fraction:g} of the queries are certified up to a distance of about {value}"
+        lines = [published, *words, *earlier]
+        report = predict_report(dataset, job.queries.words, aggregate.name, lines, publishable, record)
+        record.write("report.md", report.encode())
+        record.finish()
     for line in (published, *words):
         console.say(line)
-    return {"metrics": record.metrics, "claim": words[0], "words": words, "certified_quantile": value}
+    found = {"metrics": record.metrics, "claim": words[0], "words": [*words, *earlier]}
+    return {**found, "certified_quantile": value}
 
 
 def _release_labels(job: Job, kind: type[Mechanism], asked: Asked, source: Source, console: Console) -> Released:
@@ -250,8 +319,7 @@ def _release_labels(job: Job, kind: type[Mechanism], asked: Asked, source: Sourc
     said = claim(asked.model.conditions, relation, mechanism, job.request.accounting, counting, voting)
     certificates = asked.model.certify(asked.queries.features, console, "certifying")
     prediction, evidence = _evidence(certificates, mechanism, counting, voting)
-    labels = mechanism.release(prediction, evidence, source)
-    return Released(labels, mechanism.guarantee, said, totals)
+    return Released(lambda: mechanism.release(prediction, evidence, source), mechanism.guarantee, said, totals)
 
 
 def _evidence(
@@ -277,14 +345,20 @@ def _release_weights(job: Job, asked: Asked, record: RunRecord, source: Source) 
     check_claim(model.conditions, relation)
     settings = validate(ReleaseWeights, job.given, "mechanism")
     if settings.weights:
-        weight, guarantee = _earlier(Path(settings.weights), job.queries.finished.folder)
+        weight, guarantee = _earlier(job, settings)
     else:
-        budget = job.request.total
+        weight, budget = None, job.request.total
         guarantee = GaussianDP(settings.mu) if settings.mu else weights_budget(float(budget.eps or 0), budget.delta)
+    phi = model.phi(asked.queries.features).astype(np.float64)
+
+    def draw() -> np.ndarray:
+        if weight is not None:
+            return labels_of(phi @ weight.T)
         released = release_weights(model.trained.weight.numpy(), model.moves, guarantee, source)
-        weight, noise = released.weight, {"sigma": released.sigma, "step": released.step}
-        record.released_weights(weight, {"mu": guarantee.mu, **noise, "simulated": source.simulated})
-    labels = labels_of(model.phi(asked.queries.features).astype(np.float64) @ weight.T)
+        noise = {"sigma": released.sigma, "step": released.step}
+        record.released_weights(released.weight, {"mu": guarantee.mu, **noise, "simulated": source.simulated})
+        return labels_of(phi @ released.weight.T)
+
     neighbours = neighbours_of(relation)
     text = (
         f"the released weights are {guarantee} for {relation.name} neighbours ({neighbours}), and so is every label that "
@@ -293,19 +367,24 @@ def _release_weights(job: Job, asked: Asked, record: RunRecord, source: Source) 
     totals: tuple[str, ...] = (f"for any number of queries: {total(guarantee, 1, job.request.total.delta or SHOWN_DELTA)}",)
     if settings.weights:
         totals = (*totals, f"weights released earlier ({settings.weights}): these labels spend nothing more")
-    return Released(labels, guarantee, Claim(True, text, neighbours, (), declarations(model.conditions)), totals)
+    return Released(draw, guarantee, Claim(True, text, neighbours, (), declarations(model.conditions)), totals)
 
 
-def _earlier(folder: Path, trained: Path) -> tuple[np.ndarray, GaussianDP]:
-    """Weights that an earlier call released from the same training run, and what they guarantee.
+def _earlier(job: Job, settings: ReleaseWeights) -> tuple[np.ndarray, GaussianDP]:
+    """Weights that an earlier call released from the same training run, wherever it lies now, and what they guarantee.
 
     Raises:
         ConfigError: not such a release, or one of another run, or a simulation.
     """
-    release = open_run(folder, "predict")
-    run = release.environment.get("trained_run")
-    if run != str(trained.resolve()):
-        raise ConfigError(f"mechanism.weights={folder}: released from the run {run}, not from {trained}")
+    folder, trained = Path(settings.weights or ""), job.queries.finished
+    digest = digest_of(job.given, "weights_digest", "mechanism.")
+    release = open_run(folder, "predict", digest, "mechanism.weights")
+    run, made_from = (release.environment.get(key) for key in ("trained_run", "trained_digest"))
+    if made_from != trained.digest:
+        raise ConfigError(
+            f"mechanism.weights={folder}: released from the run {run}, not from {trained.folder} (digests {made_from} and "
+            f"{trained.digest})"
+        )
     weight, constants = release.released_weights()
     if constants.get("simulated"):
         raise ConfigError(

@@ -13,7 +13,9 @@ from agt_cli.errors import ConfigError
 from agt_cli.mechanisms.rigour import Counting, grid_index
 from agt_cli.models.encoder import encode_queries
 from agt_cli.report.console import Console
-from agt_cli.report.record import FinishedRun, RunRecord, open_run
+from agt_cli.report.finished import FinishedRun, open_run
+from agt_cli.report.manifest import read_digest
+from agt_cli.report.record import RunRecord
 from agt_cli.tasks.ensemble import VoteCertificates
 from agt_cli.tasks.model import Model, load
 from agt_cli.tasks.prepare import Prepared, Settings, prepare, settings_of
@@ -33,8 +35,8 @@ class Source:
 
     @classmethod
     def of(cls, run: str, inputs: str | None, config: Mapping[str, Any]) -> "Source":
-        """Open the run (ConfigError), before any data is read."""
-        finished = open_run(Path(run), "train")
+        """Open the run (ConfigError), before any data is read; ``config`` may hold the digest that it must have."""
+        finished = open_run(Path(run), "train", digest_of(config, "digest"))
         settings = settings_of({**finished.config, "compute": config.get("compute")})
         return cls(finished, settings, None if inputs is None else Path(inputs))
 
@@ -42,6 +44,19 @@ class Source:
     def words(self) -> str:
         """Which queries, for a stranger to read."""
         return "test records" if self.inputs is None else f"queries of {self.inputs.name}"
+
+
+def digest_of(config: Mapping[str, Any], key: str, prefix: str = "") -> str | None:
+    """The digest of a run that a setting asks for; None: none.
+
+    Raises:
+        ConfigError: it is no digest.
+    """
+    value = config.get(key)
+    try:
+        return None if value is None else read_digest(str(value))
+    except ValueError as error:
+        raise ConfigError(f"{prefix}{key}={value}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -72,7 +87,8 @@ def ask(source: Source, record: RunRecord, console: Console) -> Asked:
     queries = _queries(source, prepared)
     dataset = prepared.dataset
     record.environment(data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name)
-    record.environment(trained_run=str(source.finished.folder.resolve()), inputs=source.inputs and str(source.inputs))
+    record.environment(trained_run=str(source.finished.folder.resolve()), trained_digest=source.finished.digest)
+    record.environment(inputs=source.inputs and str(source.inputs))
     return Asked(prepared, model, queries)
 
 

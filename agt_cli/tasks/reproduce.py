@@ -14,7 +14,8 @@ from pydantic.dataclasses import dataclass as validated
 from agt_cli.data.files import resolve
 from agt_cli.errors import ConfigError
 from agt_cli.report.console import Console, show
-from agt_cli.report.record import RunRecord, write_atomic
+from agt_cli.report.disk import write_atomic
+from agt_cli.report.record import RunRecord
 from agt_cli.report.reproduction_md import Section, overview, reproduction_report, summary
 from agt_cli.schema import STRICT, validate
 from agt_cli.tasks.compose import composed

@@ -47,8 +47,10 @@ def run(settings: Settings, record: RunRecord, console: Console) -> dict[str, An
         record.add_metrics(noise_proved=int(proved(settings, conditions)))
     report = train_report(record, dataset, settings.relation, settings.certificate, conditions, words)
     record.write("report.md", report.encode())
+    digest = record.finish()
     _say(record, dataset.name, words, console)
-    return {"metrics": record.metrics, "data_digest": prepared.loaded.digest, **({"words": words} if words else {})}
+    found = {"metrics": record.metrics, "data_digest": prepared.loaded.digest, "digest": digest}
+    return found | ({"words": words} if words else {})
 
 
 def _say(record: RunRecord, name: str, words: list[str], console: Console) -> None:
@@ -74,4 +76,6 @@ def _say(record: RunRecord, name: str, words: list[str], console: Console) -> No
     for line in words:
         console.say(line)
     console.say(f"run folder: {record.folder}")
-    console.note(f"next: agt certify run={record.folder}")
+    console.say(f"digest: {record.digest}")
+    console.note("keep the digest elsewhere: certify, plan and predict, given digest=..., refuse any other or changed run")
+    console.note(f"next: agt certify run={record.folder} digest={record.digest}")

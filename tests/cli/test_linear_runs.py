@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from records import reseal
 from safetensors.numpy import load_file, save_file
 
 from .conftest import Agt
@@ -181,6 +182,10 @@ def test_a_record_that_was_changed_is_refused(
     shutil.copytree(digits, run)
     spoil(run, name)
     said = agt("certify", f"run={run}", "-q")
+    assert said.code == 2
+    assert "manifest.json" in said.err
+    reseal(run)  # what lies behind the manifest
+    said = agt("certify", f"run={run}", "-q")
     assert said.code == code
     assert text in said.err
 
@@ -196,4 +201,5 @@ def test_a_record_from_before_the_choice_is_one_of_boxes(agt: Agt, trained: Path
     text = config.read_text()
     assert "certificate:\n  name: box\n" in text
     config.write_text(text.replace("certificate:\n  name: box\n", ""))
+    reseal(trained)
     assert agt("certify", f"run={trained}", "map_resolution=0", "-q").code == 0

@@ -3,12 +3,14 @@
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from records import reseal
 from safetensors.numpy import load_file
 
 from agt_cli.cli import main
@@ -252,13 +254,25 @@ def test_released_weights_answer_any_number_of_queries(predict: Predict, run: Ru
     )
     assert 0.6 < np.std(moved) / noise["sigma"] < 1.5, "65 draws"
 
-    later = predict("head", "mechanism=release_weights", "mechanism.weights=release")
+    digest = re.search(r"^digest: (sha256:[0-9a-f]{64})$", first.out, re.M)[1]  # type: ignore[index]
+    again = ("mechanism=release_weights", "mechanism.weights=release", f"mechanism.weights_digest={digest}")
+    later = predict("head", *again)
     assert "these labels spend nothing more" in later.out
+    assert not (folder_of(later) / "spent.json").exists(), "nothing was drawn"
     folder = folder_of(later)
     assert (folder / "labels.csv").read_bytes() == Path("release/labels.csv").read_bytes()
     assert not list(folder.glob("released_weights*"))
     relative = Path(os.path.relpath(run("head")))
     assert predict("head", f"run={relative}", "mechanism=release_weights", "mechanism.weights=release").code == 0
+    shutil.copytree(run("head"), "moved")
+    assert predict("head", "run=moved", *again).code == 0, "the same run, wherever it lies"
+    shutil.copytree(run("another head"), "elsewhere")
+    release = Path("release/env.json")
+    release.write_text(release.read_text().replace(str(run("head").resolve()), str(Path("elsewhere").resolve())))
+    reseal(Path("release"))
+    said = predict("head", "run=elsewhere", *again[:2])
+    assert said.code == 2, "another run at the path that the release names"
+    assert "released from the run" in said.err
 
 
 def test_weights_are_answered_from_only_if_they_are_a_release_of_this_run(predict: Predict, run: Run) -> None:
@@ -273,6 +287,9 @@ def test_weights_are_answered_from_only_if_they_are_a_release_of_this_run(predic
         (("head", *again[:1], f"mechanism.weights={run('head')}"), "a run of 'train', not 'predict'"),
         (("head", *again, "total.eps=1"), "leave out total.eps"),
         (("head", *again, "mechanism.mu=1"), "leave out mechanism.mu"),
+        (("head", *again, f"mechanism.weights_digest=sha256:{64 * '0'}"), "mechanism.weights_digest asks for sha256:0000"),
+        (("head", *again, "mechanism.weights_digest='0'"), "mechanism.weights_digest=0: expected sha256:"),
+        (("head", *WEIGHTS, f"mechanism.weights_digest=sha256:{64 * '0'}"), "give mechanism.weights"),
     ]
     for arguments, words in refused:
         said = predict(*arguments)

@@ -8,6 +8,7 @@ import yaml
 
 from agt_cli.errors import ConfigError
 from agt_cli.report.console import Console
+from agt_cli.report.finished import open_run
 from agt_cli.tasks import reproduce
 from agt_cli.tasks.reproduction.definition import Profile, experiment_names, load_experiment
 from agt_cli.tasks.reproduction.kinds import KINDS, Context
@@ -86,6 +87,8 @@ def test_smoke_of_one_artifact(agt: Agt, tmp_path: Path) -> None:
     assert "001 Fig 2" in report
     assert "synthetic" in report
     assert result["artifacts"] == ["001_fig2"]
+    listed = open_run(folder, "reproduce").manifest.files
+    assert {path for path in folder.rglob("*") if path.is_file()} == {folder / name for name in (*listed, "manifest.json")}
     overview = (folder.parent / "overview.md").read_text()
     assert "Blobs, reproduced" in overview
     assert "k counts up to k records added or removed in all" in overview

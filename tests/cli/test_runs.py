@@ -2,11 +2,13 @@
 
 import json
 import re
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from records import reseal
 from safetensors.numpy import load_file, save_file
 
 from .conftest import TINY, Agt
@@ -18,8 +20,10 @@ def test_train_then_certify(agt: Agt) -> None:
     assert "test accuracy" in train.out
     folder = Path(re.search(r"^run folder: (.+)$", train.out, re.M)[1])  # type: ignore[index]
     assert re.fullmatch(r"outputs/train/\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d-\d{6}", str(folder))
-    assert f"agt certify run={folder}" in train.err, "says what to type next"
-    certify = agt("certify", f"run={folder}", "map_resolution=12")
+    digest = re.search(r"^digest: (sha256:[0-9a-f]{64})$", train.out, re.M)[1]  # type: ignore[index]
+    assert digest == f"sha256:{sha256((folder / 'manifest.json').read_bytes()).hexdigest()}"
+    assert f"agt certify run={folder} digest={digest}" in train.err, "says what to type next"
+    certify = agt("certify", f"run={folder}", f"digest={digest}", "map_resolution=12")
     assert certify.code == 0
     assert "certified fraction" in certify.out
     assert "k counts up to k records added or removed in all" in " ".join(certify.out.split())
@@ -89,6 +93,8 @@ def test_sweep_of_good_jobs(agt: Agt) -> None:
     said = agt("train", "-m", *TINY, "training.seed=0,1", "--json", "-q")
     assert said.code == 0
     assert len({job["run"] for job in said.json["jobs"]}) == 2
+    for job in said.json["jobs"]:
+        assert agt("certify", f"run={job['run']}", f"digest={job['digest']}", "map_resolution=0", "-q").code == 0
 
 
 def test_same_command_twice_gives_the_same_bounds_in_two_folders(agt: Agt) -> None:
@@ -123,6 +129,7 @@ def test_certify_uses_its_own_compute_settings(agt: Agt, trained: Path) -> None:
     """A run trained on a GPU is certified on a machine without one."""
     config = trained / "config.yaml"
     config.write_text(config.read_text().replace("device: cpu", "device: cuda").replace("memory_mb: 256", "memory_mb: 32"))
+    reseal(trained)
     assert agt("certify", f"run={trained}", "map_resolution=0", "-q").code == 0
     said = agt("certify", f"run={trained}", "compute.memory_mb=1")
     assert said.code == 2
@@ -185,7 +192,8 @@ def test_certify_refuses_a_box_without_the_nominal_model(agt: Agt, trained: Path
     path = trained / "bounds" / "k=00002.safetensors"
     box = load_file(path)
     shifted = {name: tensor + (10 if name.startswith(("lower", "upper")) else 0) for name, tensor in box.items()}
-    save_file(shifted, path)
+    save_file(shifted, path, {"k": "2"})
+    reseal(trained)
     said = agt("certify", f"run={trained}")
     assert said.code == 1
     assert "outside their box" in said.err
@@ -199,3 +207,40 @@ def test_explicit_run_folder_is_never_written_over(agt: Agt) -> None:
     assert "already holds a run" in said.err
     assert Path("here/model.safetensors").read_bytes() == before
     assert json.loads(Path("here/status.json").read_text())["state"] == "done"
+
+
+READERS = {
+    "certify": ("map_resolution=0",),
+    "plan": ("eps=[1.0]", "queries=[1]", "mechanisms=[randomized_response]"),
+    "predict": ("mechanism.eps=1",),
+}
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_readers_take_the_digest_of_the_run_that_they_may_read(agt: Agt, trained: Path, command: str) -> None:
+    digest = sha256((trained / "manifest.json").read_bytes()).hexdigest()
+    more = ("training.chosen_on=public",) if command == "predict" else ()
+    run = agt("train", *TINY, *more, "--json", "-q").json["run"]
+    own = sha256((Path(run) / "manifest.json").read_bytes()).hexdigest()
+    for given in (f"sha256:{own}", own, f"SHA256:{own.upper()}") if command == "certify" else (f"sha256:{own}",):
+        said = agt(command, f"run={run}", f"digest={given}", *READERS[command], "--json", "-q")
+        assert said.code == 0, said.err
+    environment = json.loads((Path(said.json["run"]) / "env.json").read_text())
+    assert environment["trained_digest"] == f"sha256:{own}"
+    for given, words in {digest: "another run", "sha256:12": "digest=sha256:12: expected sha256:", "5": "digest=5"}.items():
+        said = agt(command, f"run={run}", f"digest={given}", *READERS[command])
+        assert said.code == 2, said.out
+        assert words in said.err
+
+
+@pytest.mark.parametrize("command", READERS)
+@pytest.mark.parametrize("name", ["config.yaml", "bounds/k=00001.safetensors", "report.md", "manifest.json"])
+def test_no_command_reads_a_run_that_was_changed(agt: Agt, trained: Path, command: str, name: str) -> None:
+    path = trained / name
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 1
+    path.write_bytes(content)
+    said = agt(command, f"run={trained}", *READERS[command])
+    assert (said.code, len(said.err.splitlines())) == (2, 1), said.err
+    assert name in said.err
+    assert not list(Path(f"outputs/{command}").rglob("*.*")), "not even a record is begun"

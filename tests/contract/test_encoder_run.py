@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from records import reseal
 
 from agt_cli.cli import main
 
@@ -50,5 +51,6 @@ def test_another_encoder_is_noticed(
     assert main(["train", "experiment=octmnist", f"dataset.path={octmnist}", *tiny, "hydra.run.dir=t"]) == 0
     config = Path("t/config.yaml")
     config.write_text(config.read_text().replace("    seed: 0\n", "    seed: 1\n", 1))
+    reseal(Path("t"))
     assert main(["certify", "run=t", "-q"]) == 2
     assert "the encoder's features changed since it was trained on" in capsys.readouterr().err

@@ -2,18 +2,25 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 import torch
+from records import reseal
 from safetensors.torch import load_file, save_file
 
 from agt_cli.errors import ConfigError, DataMissing, UnsoundError
-from agt_cli.report.record import FinishedRun, RunRecord, bounds_file, open_run, write_atomic
+from agt_cli.report.disk import Pending, write_atomic
+from agt_cli.report.finished import FinishedRun, open_run
+from agt_cli.report.record import RunRecord, bounds_file
 
 KS = (0, 2, 5)
 NOMINAL = {"0.weight": torch.arange(6.0, dtype=torch.float64).view(2, 3), "0.bias": torch.zeros(2, dtype=torch.float64)}
+WITH_SOURCE = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 RADIUS = torch.tensor([0.0, 0.5, 2.0], dtype=torch.float64)
 
 
@@ -120,11 +127,17 @@ def test_boxes_come_back_bit_for_bit(finished: FinishedRun) -> None:
             assert torch.equal(upper[name][index], tensor + radius)
 
 
-def damage(finished: FinishedRun, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+def damage(finished: FinishedRun, change: Callable[[dict[str, torch.Tensor]], object], k: str = "2") -> None:
     path = finished.folder / bounds_file(2)
     box = load_file(path)
     change(box)
-    save_file(box, path)
+    save_file(box, path, {"k": k})
+
+
+def resealed(finished: FinishedRun) -> FinishedRun:
+    """The same folder with a manifest that fits it again."""
+    reseal(finished.folder)
+    return open_run(finished.folder, "train")
 
 
 @pytest.mark.parametrize(
@@ -143,20 +156,43 @@ def test_unsound_boxes_are_refused(
     finished: FinishedRun, change: Callable[[dict[str, torch.Tensor]], object], message: str
 ) -> None:
     damage(finished, change)
-    with pytest.raises(UnsoundError, match=message):
+    with pytest.raises(ConfigError, match=r"k=00002\.safetensors is not what manifest\.json says"):
         finished.boxes(KS, NOMINAL)
+    again = resealed(finished)
+    with pytest.raises(UnsoundError, match=message):
+        again.boxes(KS, NOMINAL)
+
+
+def test_a_box_of_another_k_is_refused(finished: FinishedRun) -> None:
+    """Two files swapped, and the manifest made to fit: only their headers tell."""
+    two, five = (finished.folder / bounds_file(k) for k in (2, 5))
+    content = two.read_bytes(), five.read_bytes()
+    two.write_bytes(content[1])
+    five.write_bytes(content[0])
+    with pytest.raises(UnsoundError, match=r"k=00002\.safetensors: its header says k = 5, expected 2"):
+        resealed(finished).boxes(KS, NOMINAL)
+    save_file(load_file(two), two)
+    with pytest.raises(UnsoundError, match="its header says k = None"):
+        resealed(finished).boxes(KS, NOMINAL)
 
 
 def test_every_k_of_the_grid_must_be_there(finished: FinishedRun) -> None:
-    with pytest.raises(ConfigError, match=r"k=00003\.safetensors"):
+    with pytest.raises(ConfigError, match=r"k=00003\.safetensors is missing from manifest"):
         finished.boxes((0, 2, 3, 5), NOMINAL)
+
+
+def test_a_box_that_the_grid_does_not_have_is_refused(finished: FinishedRun) -> None:
+    with pytest.raises(ConfigError, match=r"k=00002\.safetensors is no k of the run's grid"):
+        finished.boxes((0, 5), NOMINAL)
 
 
 def test_a_truncated_file_is_refused(finished: FinishedRun) -> None:
     path = finished.folder / bounds_file(5)
     path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(ConfigError, match=r"k=00005\.safetensors is not what manifest\.json says"):
+        open_run(finished.folder, "train")
     with pytest.raises(ConfigError, match=r"k=00005\.safetensors: cannot be read"):
-        finished.boxes(KS, NOMINAL)
+        resealed(finished).boxes(KS, NOMINAL)
 
 
 @pytest.mark.parametrize(
@@ -171,6 +207,9 @@ def test_a_truncated_file_is_refused(finished: FinishedRun) -> None:
 )
 def test_broken_records_are_refused(finished: FinishedRun, name: str, content: str, message: str) -> None:
     (finished.folder / name).write_text(content)
+    with pytest.raises(ConfigError, match=name):
+        open_run(finished.folder, "train")
+    reseal(finished.folder)
     with pytest.raises(ConfigError, match=message):
         open_run(finished.folder, "train")
 
@@ -178,6 +217,9 @@ def test_broken_records_are_refused(finished: FinishedRun, name: str, content: s
 @pytest.mark.parametrize("name", ["status.json", "config.yaml", "env.json", "metrics.json"])
 def test_missing_files_are_named(finished: FinishedRun, name: str) -> None:
     (finished.folder / name).unlink()
+    with pytest.raises(ConfigError, match=name):
+        open_run(finished.folder, "train")
+    reseal(finished.folder)
     with pytest.raises(ConfigError, match=name):
         open_run(finished.folder, "train")
 
@@ -190,3 +232,149 @@ def test_another_command_s_run(finished: FinishedRun) -> None:
 def test_a_wrong_folder_names_the_newest_run_beside_it(finished: FinishedRun) -> None:
     with pytest.raises(ConfigError, match=f"the newest train run there is {finished.folder}"):
         open_run(finished.folder.parent / "rnu", "train")
+
+
+# -- the manifest ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_manifest_lists_every_file_and_its_hash_is_the_digest(finished: FinishedRun) -> None:
+    folder = finished.folder
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    content = files.pop("manifest.json").read_bytes()
+    value = json.loads(content)
+    assert (value["format"], value["command"]) == (1, "train")
+    assert value["files"] == {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+    assert finished.digest == f"sha256:{sha256(content).hexdigest()}"
+    assert content.endswith(b"}\n")
+
+
+def test_a_run_killed_before_its_last_write_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(BaseException):
+        pass
+
+    def write(path: Path, content: bytes) -> None:
+        if path.name == "status.json":
+            raise Killed
+        write_atomic(path, content)
+
+    monkeypatch.setattr("agt_cli.report.record.write_atomic", write)
+    with pytest.raises(Killed), RunRecord(tmp_path / "run", "train", {}):
+        pass
+    assert (tmp_path / "run/manifest.json").exists()
+    with pytest.raises(ConfigError, match="'running'"):
+        open_run(tmp_path / "run", "train")
+
+
+def test_a_run_that_cannot_be_finished_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(path: Path, content: bytes) -> None:
+        if path.name == "manifest.json":
+            raise OSError(28, "No space left on device", str(path))
+        write_atomic(path, content)
+
+    monkeypatch.setattr("agt_cli.report.record.write_atomic", write)
+    with pytest.raises(OSError, match="No space left"), RunRecord(tmp_path / "run", "train", {}) as record:
+        pass
+    assert record.digest is None
+    assert state(tmp_path / "run")["state"] == "failed"
+
+
+def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
+    with RunRecord(tmp_path / "run", "train", {}) as record:
+        record.finish()
+        with pytest.raises(RuntimeError, match="finished"):
+            record.write("late.txt", b"")
+    assert open_run(tmp_path / "run", "train").digest == record.digest, "what was finished stays finished"
+
+
+def test_another_digest_is_another_run(finished: FinishedRun) -> None:
+    assert open_run(finished.folder, "train", finished.digest).digest == finished.digest
+    with pytest.raises(ConfigError, match=r"digest sha256:.* and digest asks for sha256:0000.*: another run"):
+        open_run(finished.folder, "train", f"sha256:{64 * '0'}")
+    (finished.folder / "metrics.json").write_text('{"accuracy": 0.75}')
+    reseal(finished.folder)
+    assert open_run(finished.folder, "train").metrics == {"accuracy": 0.75}, "what a digest is for"
+    with pytest.raises(ConfigError, match="another run"):
+        open_run(finished.folder, "train", finished.digest)
+
+
+def test_a_moved_run_is_the_same_run(finished: FinishedRun) -> None:
+    moved = finished.folder.rename(finished.folder.with_name("moved"))
+    assert open_run(moved, "train", finished.digest).digest == finished.digest
+
+
+def test_a_run_from_before_the_manifest(finished: FinishedRun) -> None:
+    (finished.folder / "manifest.json").unlink()
+    with pytest.raises(ConfigError, match=r"manifest\.json is missing: the run was made by an agt that wrote none"):
+        open_run(finished.folder, "train")
+
+
+def test_a_file_changed_after_the_run_was_opened(finished: FinishedRun) -> None:
+    """No gap between looking and reading: the bytes that are parsed are the bytes that are hashed."""
+    path = finished.folder / "model.safetensors"
+    tensors = {name: 100 * tensor for name, tensor in load_file(path).items()}
+    save_file(tensors, path)
+    with pytest.raises(ConfigError, match=r"model\.safetensors is not what manifest\.json says"):
+        finished.tensors("model.safetensors", NOMINAL)
+
+
+def test_a_file_that_is_not_listed_is_never_read(finished: FinishedRun) -> None:
+    (finished.folder / "notes.txt").write_text("a person's own, and none of the run's business")
+    (finished.folder / "stability.json").write_text("{}")
+    run = open_run(finished.folder, "train")
+    with pytest.raises(ConfigError, match=r"stability\.json is not listed in manifest\.json"):
+        run.constants()
+
+
+def test_parts_read_through_the_whole_run_s_manifest(tmp_path: Path) -> None:
+    with RunRecord(tmp_path / "run", "train", {}) as record:
+        for index in range(2):
+            record.part(f"members/00{index}").write("a.txt", str(index).encode())
+    run = open_run(tmp_path / "run", "train")
+    assert [run.part(f"members/00{index}").read("a.txt") for index in range(2)] == [b"0", b"1"]
+    (run.folder / "members/000/a.txt").write_bytes(b"1")
+    with pytest.raises(ConfigError, match=r"members/000/a\.txt is not what"):
+        run.part("members/000").read("a.txt")
+    with pytest.raises(ConfigError, match=r"members/000/a\.txt is not what"):
+        open_run(tmp_path / "run", "train")
+
+
+# -- the disk --------------------------------------------------------------------------------------------------------------
+
+
+def test_names_are_made_durable_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each new name's folder is synchronised, after the file itself."""
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(handle: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_atomic(tmp_path / "a" / "b" / "c.txt", b"x")
+    home = str(tmp_path)
+    assert sorted(synced[:2]) == [home, f"{home}/a"], "whoever makes folders keeps them"
+    assert synced[2].startswith(f"{home}/a/b/c.txt.part")
+    assert synced[3:] == [f"{home}/a/b"]
+
+
+def test_room_is_taken_before_and_given_back(tmp_path: Path) -> None:
+    pending = Pending(tmp_path / "labels.csv", 1000)
+    (part,) = tmp_path.iterdir()
+    assert (part.name.startswith("labels.csv.part"), part.stat().st_size) == (True, 1000)
+    pending.write(b"short")
+    assert [path.name for path in tmp_path.iterdir()] == ["labels.csv"]
+    assert (tmp_path / "labels.csv").read_bytes() == b"short"
+
+
+def test_a_disk_without_room_says_so_before(tmp_path: Path) -> None:
+    """A process that may write no file of over 4 KiB."""
+    code = (
+        "import resource; from pathlib import Path; from agt_cli.report.disk import Pending\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "try: Pending(Path('labels.csv'), 5000)\n"
+        "except OSError as error: print(error.filename)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=WITH_SOURCE)
+    assert done.stdout == "labels.csv\n", done.stderr
+    assert not list(tmp_path.iterdir())

@@ -17,7 +17,7 @@ from agt_cli.certificates.box import Certificates
 from agt_cli.errors import ConfigError
 from agt_cli.models.heads import build_head
 from agt_cli.report.curves import Curves, curves
-from agt_cli.report.record import write_atomic
+from agt_cli.report.disk import write_atomic
 from agt_cli.schema import STRICT, BoxConfig, validate
 from agt_cli.tasks.boxes import BoxModel, start_from
 from agt_cli.tasks.prepare import Prepared, Settings

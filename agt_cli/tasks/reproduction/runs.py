@@ -23,7 +23,7 @@ from agt_cli.certificates.conditions import Condition
 from agt_cli.mechanisms.planning import Evidence
 from agt_cli.mechanisms.votes import published_vote
 from agt_cli.report.console import Console
-from agt_cli.report.record import write_atomic
+from agt_cli.report.disk import write_atomic
 from agt_cli.tasks.choices import bound, declares, hashes
 from agt_cli.tasks.compose import composed
 from agt_cli.tasks.ensemble import VoteCertificates

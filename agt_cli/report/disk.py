@@ -1,0 +1,79 @@
+"""Files that appear whole or not at all, and stay: what every record and every release is written with."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write ``content`` so that ``path`` holds either all of it or what it held before, also after a power cut.
+
+    Raises:
+        OSError: with ``filename`` set, also where the system names no file (a full disk).
+    """
+    Pending(path).write(content)
+
+
+class Pending:
+    """A file that is about to be written, with room for it on the disk.
+
+    Args:
+        path: of the file, which appears when it is whole.
+        size: bytes to take hold of at once, so that a disk too full for them is found out now. A file system that copies
+            on writing may still run full later.
+
+    Raises:
+        OSError: as ``write_atomic``.
+    """
+
+    def __init__(self, path: Path, size: int = 0) -> None:
+        self.path, self._part = path, path.with_name(f"{path.name}.part{os.getpid()}")
+        with self._cleared():
+            made = [folder for folder in path.parents if not folder.exists()]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for folder in made:
+                sync_folder(folder.parent)
+            if size:
+                _put(self._part, bytes(size), "wb")
+
+    def write(self, content: bytes) -> None:
+        """Write the file, durably."""
+        with self._cleared():
+            _put(self._part, content, "r+b" if self._part.exists() else "wb")
+            self._part.replace(self.path)
+            sync_folder(self.path.parent)
+
+    @contextmanager
+    def _cleared(self) -> Iterator[None]:
+        """Leave nothing half written behind, and name the file."""
+        try:
+            yield
+        except OSError as error:
+            with suppress(OSError):
+                self._part.unlink(missing_ok=True)
+            raise OSError(error.errno, error.strerror or str(error), str(self.path)) from error
+
+
+def _put(path: Path, content: bytes, mode: str) -> None:
+    with path.open(mode) as file:
+        file.write(content)
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable; nothing where the platform or the file system cannot."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows opens no folders
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+    finally:
+        os.close(handle)

@@ -1,0 +1,108 @@
+"""What a release gives away, on disk before it is drawn: spent.json, and what earlier attempts left there.
+
+Formal guarantees
+    Whatever was drawn in this machine's lifetime is told by a spent.json that was durable before the first draw: a release
+    that was killed, or whose disk ran full, counts as spent, and the next one about the same training run says so. What is
+    said depends on public settings and on what happened to the machine, never on labels or distances.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from agt_cli.errors import AgtError
+from agt_cli.report.finished import FinishedRun
+from agt_cli.report.manifest import Broken, seal, unseal
+from agt_cli.report.record import RunRecord
+
+NAME = "spent.json"
+PLACES = ("*/spent.json", "*/*/spent.json")  # runs, and the jobs of a sweep
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What is about to be released.
+
+    Attributes:
+        what: labels, weights or a number.
+        mechanism: its name.
+        guarantee: of each query, in words.
+        totals: of all of them together, in words.
+        queries: how many.
+        dataset: its name.
+        simulated: drawn with a seed: nothing is given away that counts.
+    """
+
+    what: str
+    mechanism: str
+    guarantee: str
+    totals: tuple[str, ...]
+    queries: int
+    dataset: str
+    simulated: bool
+
+
+@contextmanager
+def spending(record: RunRecord, finished: FinishedRun, about: Spending) -> Iterator[None]:
+    """Put spent.json on disk, then let draw: whatever fails from here on says that it counts.
+
+    Raises:
+        OSError: spent.json cannot be written; nothing was drawn.
+        AgtError: what was drawn could not be written.
+    """
+    note = f"from this time on {about.what} may have been drawn: count them as spent, whatever became of this run"
+    trained = {"trained_run": str(finished.folder.resolve()), "trained_digest": finished.digest}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    record.write(NAME, seal({**asdict(about), **trained, "time": now, "note": note}))
+    try:
+        yield
+    except Exception as error:
+        where = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        spent = record.folder / NAME
+        counted = "" if about.simulated else f"; {about.what} may have been drawn: {spent} says what to count as spent"
+        if isinstance(error, OSError | MemoryError | AgtError):
+            raise AgtError(f"{where}{counted}") from error
+        raise RuntimeError(f"{type(error).__name__}: {error}{counted}") from error
+
+
+def unfinished(output_dir: Path, folder: Path, digest: str) -> list[str]:
+    """Earlier attempts to release from the same training run that did not end as done, a line each.
+
+    Args:
+        output_dir: where runs are written.
+        folder: of the present run, beside which others may lie.
+        digest: of the training run.
+    """
+    homes = (output_dir / "predict", folder.parent)
+    found = {path.resolve(): path for home in homes for place in PLACES for path in sorted(home.glob(place))}
+    return [line for path in found.values() if (line := _line(path, digest))]
+
+
+def _line(path: Path, digest: str) -> str | None:
+    state = _state(path.parent)
+    if state == "done":
+        return None
+    try:
+        value = unseal(path.read_bytes(), NAME)
+    except (OSError, Broken) as error:
+        return (
+            f"an earlier attempt ({path.parent}, {state}) may have released something: its spent.json cannot be read "
+            f"({error}): count it as spent, the amount unknown"
+        )
+    if value.get("simulated") or value.get("trained_digest") != digest:
+        return None
+    totals = "; ".join(value["totals"])
+    return (
+        f"an earlier attempt ({path.parent}, {value['time']}, {state}) may have released {value['what']} by "
+        f"{value['mechanism']}: count it as spent: {totals}"
+    )
+
+
+def _state(folder: Path) -> str:
+    try:
+        return str(json.loads((folder / "status.json").read_bytes())["state"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "state unknown"

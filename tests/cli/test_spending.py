@@ -1,0 +1,204 @@
+"""What a release gives away is on disk before it is drawn; the next one says what an unfinished one may have given."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from agt_cli.cli import main
+from agt_cli.mechanisms.source import SystemSource
+from agt_cli.report.disk import Pending
+from agt_cli.tasks.predict import _LabelTable
+
+from .conftest import TINY, Agt
+
+WITH_SOURCE = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+LABELS = ("mechanism.eps=1",)
+HEAD = (
+    "dataset.n_train=80",
+    "model=linear",
+    "certificate=stability",
+    "training.loss=binary_cross_entropy",
+    "training.clip=0.5",
+)
+WEIGHTS = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
+QUANTILE = ("mechanism=certified_quantile", "mechanism.eps=1")
+KINDS = {
+    "labels": (LABELS, "labels.csv", "all 20 together: (20, 0)-differentially private"),
+    "weights": (WEIGHTS, "released_weights.safetensors", "for any number of queries: (1, 1e-05)-differentially private"),
+    "a number": (QUANTILE, "report.md", "in all: 1-differentially private"),
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two training runs that no test changes."""
+    home = tmp_path_factory.mktemp("trained")
+    for name, settings in {"box": TINY, "head": HEAD}.items():
+        assert main(["train", *settings, f"hydra.run.dir={home / name}", "-q", "--json"]) == 0
+    return home
+
+
+Break = Callable[[str], None]
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Break:
+    """Makes every later write of a file of that name fail, as a full disk does; an empty name: none."""
+    real, names = Pending.write, [""]
+
+    def write(self: Pending, content: bytes) -> None:
+        if self.path.name == names[0]:
+            raise OSError(28, "No space left on device", str(self.path))
+        real(self, content)
+
+    monkeypatch.setattr(Pending, "write", write)
+    return lambda name: names.__setitem__(0, name)
+
+
+def of(home: Path, what: str) -> str:
+    return f"run={home / ('head' if what == 'weights' else 'box')}"
+
+
+def only(pattern: str) -> Path:
+    (path,) = Path("outputs/predict").glob(pattern)
+    return path
+
+
+@pytest.mark.parametrize("what", KINDS)
+def test_what_is_spent_is_told_before_and_an_attempt_that_failed_is_remembered(
+    agt: Agt, home: Path, broken: Break, what: str
+) -> None:
+    asked, file, total = KINDS[what]
+    broken(file)
+    failed = agt("predict", of(home, what), *asked)
+    folder = only("*/spent.json").parent
+    assert failed.code == 1
+    assert f"{file}: No space left on device; {what} may have been drawn: {folder}/spent.json" in failed.err
+    assert len(failed.err.splitlines()) == 1
+    assert json.loads((folder / "status.json").read_text())["state"] == "failed"
+    spent = json.loads((folder / "spent.json").read_text())
+    assert (spent["what"], spent["simulated"], spent["queries"]) == (what, False, 20)
+    assert total in spent["totals"][0]
+    assert spent["trained_run"] == str(Path(of(home, what)[4:]).resolve())
+    assert spent["trained_digest"] == json.loads((folder / "env.json").read_text())["trained_digest"]
+    broken("")
+    again = agt("predict", of(home, what), *asked)
+    assert again.code == 0, again.err
+    words = (
+        f"an earlier attempt ({folder}, {spent['time']}, failed) may have released {what} by {spent['mechanism']}: count"
+    )
+    assert words in again.out.splitlines()[0], "before anything is drawn"
+    assert total in again.out.splitlines()[0]
+    assert words in max(Path("outputs/predict").glob("*/report.md")).read_text()
+    value = agt("predict", of(home, what), *asked, "--json", "-q").json
+    assert sum("an earlier attempt" in line for line in value["words"]) == 1, "the one that ended well is not said"
+    assert "an earlier attempt" not in value["claim"]
+
+
+def test_another_model_s_attempts_and_simulations_are_not_counted(agt: Agt, home: Path, broken: Break) -> None:
+    broken("labels.csv")
+    assert agt("predict", f"run={home / 'head'}", *LABELS).code == 1
+    simulated = agt("predict", f"run={home / 'box'}", *LABELS, "seed=1")
+    assert simulated.code == 1
+    assert "may have been drawn" not in simulated.err
+    assert len(list(Path("outputs/predict").glob("*/spent.json"))) == 2
+    broken("")
+    assert "earlier attempt" not in agt("predict", f"run={home / 'box'}", *LABELS).out
+    assert "earlier attempt" in agt("predict", f"run={home / 'head'}", *LABELS).out
+    assert "earlier attempt" not in agt("predict", f"run={home / 'head'}", *LABELS, "seed=1").out, (
+        "a simulation spends nothing"
+    )
+
+
+def test_nothing_is_drawn_unless_what_it_spends_is_on_disk(
+    agt: Agt, home: Path, broken: Break, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws = []
+    for name in ("words", "below"):
+        real = getattr(SystemSource, name)
+        monkeypatch.setattr(SystemSource, name, lambda self, n, real=real: draws.append(n) or real(self, n))
+    broken("spent.json")
+    for what, (asked, _, _) in KINDS.items():
+        said = agt("predict", of(home, what), *asked)
+        assert said.code == 1
+        assert "spent.json: No space left on device" in said.err
+        assert "may have been drawn" not in said.err
+    assert not draws
+    broken("")
+    assert "earlier attempt" not in agt("predict", f"run={home / 'box'}", *LABELS).out, "nothing was spent"
+    assert draws, "the count would show a draw"
+
+
+def child(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command line in a process of its own that runs ``code`` first."""
+    code = f"import os, resource, sys\nfrom agt_cli.cli import main\n{code}\nsys.exit(main(sys.argv[1:]))"
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=WITH_SOURCE)
+
+
+def test_killed_between_the_note_and_the_labels(agt: Agt, home: Path) -> None:
+    kill = "from agt_cli.mechanisms.mechanism import Mechanism\nMechanism.release = lambda *_: os.kill(os.getpid(), 9)"
+    assert child(kill, "predict", f"run={home / 'box'}", *LABELS).returncode == -9
+    folder = only("*/spent.json").parent
+    assert json.loads((folder / "status.json").read_text())["state"] == "running"
+    assert pd.read_json(folder / "spent.json", typ="series")["what"] == "labels"
+    said = agt("predict", f"run={home / 'box'}", *LABELS)
+    assert f"an earlier attempt ({folder}, " in said.out.splitlines()[0]
+    assert ", running) may have released labels" in said.out.splitlines()[0]
+
+
+def test_a_disk_too_full_for_the_labels_is_found_out_before_they_are_drawn(agt: Agt, home: Path) -> None:
+    """A process that may write no file of over 30,000 bytes; 2,000 labels need more."""
+    points = np.zeros((2000, 2))
+    frame = pd.DataFrame({"id": [f"query number {i}" for i in range(2000)], "x1": points[:, 0], "x2": points[:, 1]})
+    frame.to_csv("many.csv", index=False)
+    full = "resource.setrlimit(resource.RLIMIT_FSIZE, (30000, 30000))"
+    said = child(full, "predict", f"run={home / 'box'}", "inputs=many.csv", *LABELS)
+    assert said.returncode == 1, said.stderr
+    assert "labels.csv: File too large" in said.stderr
+    assert "may have been drawn" not in said.stderr
+    (folder,) = Path("outputs/predict").iterdir()
+    assert not {"spent.json", "labels.csv"} & {path.name for path in folder.iterdir()}
+    assert "earlier attempt" not in agt("predict", f"run={home / 'box'}", *LABELS).out
+
+
+def test_jobs_of_a_sweep_are_remembered(agt: Agt, home: Path, broken: Break) -> None:
+    broken("labels.csv")
+    assert agt("predict", "-m", f"run={home / 'box'}", "mechanism.eps=1,2").code == 1
+    broken("")
+    out = agt("predict", f"run={home / 'box'}", *LABELS).out
+    assert out.count("an earlier attempt (") == 2
+    for total in ("(20, 0)", "(40, 0)"):
+        assert f"count it as spent: all 20 together: {total}-differentially private" in out
+    beside = agt("predict", f"run={home / 'box'}", *LABELS, f"output_dir={Path.cwd() / 'other'}").out
+    assert "earlier attempt" not in beside, "runs written elsewhere are not looked at"
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"flipped"])
+def test_a_note_that_cannot_be_read_counts_as_spent(agt: Agt, home: Path, broken: Break, content: bytes) -> None:
+    broken("labels.csv")
+    assert agt("predict", f"run={home / 'box'}", *LABELS).code == 1
+    broken("")
+    path = only("*/spent.json")
+    good = path.read_bytes()
+    path.write_bytes(good.replace(b'"queries": 20', b'"queries": 10') if content == b"flipped" else content)
+    assert path.read_bytes() != good
+    said = agt("predict", f"run={home / 'box'}", *LABELS)
+    assert said.code == 0
+    assert f"an earlier attempt ({path.parent}, failed) may have released something" in said.out
+    assert "count it as spent, the amount unknown" in said.out
+
+
+@pytest.mark.parametrize(
+    "classes", [("a", "b"), ("no", "yes, it is"), ('"', "xx"), ("é", "ab"), ("a\nb", "abcd"), ("", "q")]
+)
+def test_labels_never_need_more_than_the_room_that_was_taken(classes: tuple[str, ...]) -> None:
+    table = _LabelTable(np.array(["1", "two", "3,4"]), classes)
+    sizes = [len(table.csv(np.array([a, b, c]))) for a in range(2) for b in range(2) for c in range(2)]
+    assert table.size == max(sizes)
