@@ -41,7 +41,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two training runs that no test changes."""
     home = tmp_path_factory.mktemp("trained")
     for name, settings in {"box": TINY, "head": HEAD}.items():
-        assert main(["train", *settings, f"hydra.run.dir={home / name}", "-q", "--json"]) == 0
+        assert main(["train", *settings, "training.chosen_on=public", f"hydra.run.dir={home / name}", "-q", "--json"]) == 0
     return home
 
 
