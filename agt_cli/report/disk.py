@@ -45,14 +45,18 @@ class Pending:
             self._part.replace(self.path)
             sync_folder(self.path.parent)
 
+    def discard(self) -> None:
+        """Give the room back, if the file was not written."""
+        with suppress(OSError):
+            self._part.unlink(missing_ok=True)
+
     @contextmanager
     def _cleared(self) -> Iterator[None]:
         """Leave nothing half written behind, and name the file."""
         try:
             yield
         except OSError as error:
-            with suppress(OSError):
-                self._part.unlink(missing_ok=True)
+            self.discard()
             raise OSError(error.errno, error.strerror or str(error), str(self.path)) from error
 
 

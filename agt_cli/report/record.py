@@ -71,6 +71,7 @@ class RunRecord:
         self._environment: dict[str, Any] = {}
         self._metrics: dict[str, float | int | str] = {}
         self._home, self._hashes = folder, dict[str, str]()  # parts write into the same list
+        self._reserved: list[Pending] = []
         self._started = 0.0
         self.digest: str | None = None
 
@@ -95,8 +96,8 @@ class RunRecord:
             return
         text = "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
         with suppress(OSError):  # the first failure is the one to report
-            self._write_json("metrics.json", self._metrics)
             self._fail(text, exit_code(error))
+            self._write_json("metrics.json", self._metrics)
 
     def finish(self) -> str:
         """End the run as done, before anything is said of it; nothing can be written any more.
@@ -134,6 +135,8 @@ class RunRecord:
             raise ConfigError(f"{self.folder} already holds a run: give hydra.run.dir a folder of its own") from error
 
     def _fail(self, text: str, code: int) -> None:
+        for pending in self._reserved:  # a full disk then has room to say so
+            pending.discard()
         write_atomic(self.folder / "status.json", _json(self._status_now("failed", error=text, exit_code=code)))
 
     def _status_now(self, state: str, **more: object) -> dict[str, object]:
@@ -147,7 +150,9 @@ class RunRecord:
 
     def reserve(self, name: str, size: int) -> Callable[[bytes], Path]:
         """``write`` for a file that has ``size`` bytes of the disk from now on (``Pending``)."""
-        return partial(self._write, Pending(self.folder / name, size))
+        pending = Pending(self.folder / name, size)
+        self._reserved.append(pending)
+        return partial(self._write, pending)
 
     def _write(self, pending: Pending, content: bytes) -> Path:
         if self.digest is not None:

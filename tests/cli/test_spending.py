@@ -131,6 +131,7 @@ def test_nothing_is_drawn_unless_what_it_spends_is_on_disk(
         assert "spent.json: No space left on device" in said.err
         assert "may have been drawn" not in said.err
     assert not draws
+    assert not list(Path("outputs").rglob("*.part*")), "the room that was taken for the labels is given back"
     broken("")
     assert "earlier attempt" not in agt("predict", f"run={home / 'box'}", *LABELS).out, "nothing was spent"
     assert draws, "the count would show a draw"
