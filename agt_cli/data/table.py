@@ -23,7 +23,7 @@ from agt_cli.data.dataset import DataError, Dataset, Records
 from agt_cli.data.declarations import classes_fact, id_facts, split_fact
 from agt_cli.data.files import Columns, open_columns, resolve
 from agt_cli.facts import Fact, Grounds, declared, grounds, void
-from agt_cli.schema import STRICT
+from agt_cli.schema import STRICT, DeclaredSize
 
 Range = tuple[float, float]
 
@@ -65,7 +65,7 @@ class Table:
     classes: Annotated[tuple[str | int, ...], Field(min_length=2)] | None = None
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
     split_key: str = "split"
-    declared_size: Annotated[int, Field(ge=1)] | None = None
+    declared_size: DeclaredSize | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:
