@@ -1,33 +1,54 @@
 """From columns to records: labels to classes, hash splits, default ids."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from agt_cli.data.dataset import UNLABELLED, DataError, Records
-from agt_cli.data.files import Columns
+from agt_cli.data.checks import check_found
+from agt_cli.data.dataset import UNLABELLED, DataError, Records, row_words
+from agt_cli.data.files import Columns, missing_word
 from agt_cli.data.ids import content_ids, uniform
 from agt_cli.errors import nearest
 
 
+def read_labels(columns: Columns, label: str, classes: Sequence[str] | None) -> np.ndarray:
+    """[n] object: the label of each row as text, none of them missing, and each among the ``classes`` if they are given.
+
+    Raises:
+        DataError: naming the row; or there are too many distinct labels, or two are alike (declared.check_found).
+    """
+    words = columns.words(label, "dataset.label")
+    columns.refuse_missing_words("dataset.classes", classes or ())
+    _check_labels(words, classes, columns.path, columns.row)
+    if classes is None:
+        check_found(set(words.tolist()), columns.path)
+    return words
+
+
 def class_names(words: np.ndarray, path: Path) -> tuple[str, ...]:
-    """The distinct labels in increasing order, as numbers if all of them are. Raises DataError if one is missing."""
-    if any(word is None for word in words):
-        row = next(row for row, word in enumerate(words) if word is None)
-        raise DataError(f"{path}: row {row} has no label: every record needs one")
+    """The distinct labels in increasing order, as numbers if all of them are. Raises DataError as ``check_found``."""
     names = set(words.tolist())
+    check_found(names, path)
     try:
         return tuple(sorted(names, key=float))
     except ValueError:
         return tuple(sorted(names))
 
 
-def class_indices(words: np.ndarray, classes: Sequence[str], path: Path, optional: bool = False) -> np.ndarray:
+def class_indices(
+    words: np.ndarray,
+    classes: Sequence[str],
+    path: Path,
+    row_of: Callable[[int], str] = row_words,
+    optional: bool = False,
+) -> np.ndarray:
     """[n] int64 indices into ``classes``.
 
     Args:
         words: [n] labels as text, None where missing.
+        row_of: names a row in messages.
         optional: take a missing label as UNLABELLED (queries).
 
     Raises:
@@ -36,11 +57,31 @@ def class_indices(words: np.ndarray, classes: Sequence[str], path: Path, optiona
     index: dict[str | None, int] = {name: i for i, name in enumerate(classes)}
     if optional:
         index[None] = UNLABELLED
-    for row, word in enumerate(words):
-        if word not in index:
-            fault = "has no label" if word is None else f"has the label '{word}'{nearest(word, classes)}"
-            raise DataError(f"{path}: row {row} {fault}; the classes are {', '.join(classes)}")
+    _check_labels(words, classes, path, row_of, optional)
     return np.array([index[word] for word in words], dtype=np.int64)
+
+
+def _check_labels(
+    words: np.ndarray, classes: Sequence[str] | None, path: Path, row_of: Callable[[int], str], optional: bool = False
+) -> None:
+    known = None if classes is None else set(classes)
+
+    def fits(word: str | None) -> bool:
+        if word is None:
+            return optional
+        return not missing_word(word) if known is None else word in known
+
+    bad = {word for word in set(words.tolist()) if not fits(word)}
+    if not bad:
+        return
+    row, word = next((row, word) for row, word in enumerate(words) if word in bad)
+    if missing_word(word):
+        said = f" ({word!r})" if word and word.strip() else ""
+        raise DataError(f"{path}: {row_of(row)} has no label{said}: every record needs one")
+    names = classes or ()
+    raise DataError(
+        f"{path}: {row_of(row)} has the label '{word}'{nearest(word, names)}; the classes are {', '.join(names)}"
+    )
 
 
 def records(
@@ -95,7 +136,8 @@ def query_labels(columns: Columns, label: str, classes: Sequence[str], n: int) -
     """[n] int64 labels of queries: UNLABELLED where the column, or a value in it, is absent."""
     if label not in columns.names:
         return np.full(n, UNLABELLED, dtype=np.int64)
-    return class_indices(columns.words(label, "dataset.label"), classes, columns.path, optional=True)
+    words = columns.words(label, "dataset.label")
+    return class_indices(words, classes, columns.path, columns.row, optional=True)
 
 
 def queries(
@@ -105,8 +147,12 @@ def queries(
     labels: np.ndarray,
     id: str | None = "id",
     id_as_text: bool = False,
+    notes: tuple[str, ...] = (),
 ) -> Records:
     """Queries named by their id column where the file has it, otherwise by hashes of their raw ``content``.
+
+    Args:
+        notes: for the data owner, on how they were read.
 
     Raises:
         DataError: the file has no rows, or its ids are not usable.
@@ -114,7 +160,29 @@ def queries(
     if not len(features):
         raise DataError(f"{columns.path}: no rows: at least one query is needed")
     ids = named_ids(columns, id if id in columns.names else None, id_as_text, *content)
-    return records(features, labels, ids)
+    same_length(columns.path, len(features), {"label": labels, str(id): ids})
+    return replace(records(features, labels, ids), notes=notes)
+
+
+def same_length(path: Path, n: int, columns: Mapping[str, np.ndarray | None]) -> None:
+    """Raise DataError unless every column that is there has one value for each of ``n`` records (an npz promises none)."""
+    for name, values in columns.items():
+        if values is not None and len(values) != n:
+            raise DataError(f"{path}: {n} records and {len(values)} values of '{name}': each record needs one")
+
+
+def both_splits(test: np.ndarray, path: Path, given: bool, test_fraction: float) -> None:
+    """Raise DataError where every record is for training, or every one for testing.
+
+    Args:
+        test: [n] bool.
+        given: the split stands in the data; False: it is drawn by hash.
+    """
+    for split, there in (("train", not test.all()), ("test", test.any())):
+        if len(test) and not there:
+            remedy = "change dataset.test_fraction or dataset.split_key"
+            drawn = f": dataset.test_fraction={test_fraction:g} of {len(test)} records, drawn by hash; {remedy}"
+            raise DataError(f"{path}: the {split} split is empty{'' if given else drawn}")
 
 
 def hash_split(units: np.ndarray, test_fraction: float, key: str) -> np.ndarray:

@@ -20,6 +20,11 @@ UNLABELLED = -1
 _CHUNK = 65_536
 
 
+def row_words(row: int) -> str:
+    """How messages name the row with this index among the rows of data: counted from 1, as a person counts."""
+    return f"row {row + 1} of the data"
+
+
 class DataError(AgtError):
     """The data was found, and cannot be used as it is."""
 
@@ -36,6 +41,7 @@ class Records:
         ids: [n] str, unique: the name of each record.
         units: [n] str: the person (or other unit of protection) each record belongs to; may repeat.
         public: [n] bool: True where the record is public, so that it is never added, removed or changed.
+        notes: sentences for the data owner alone on how the records were read (queries).
 
     Raises:
         DataError: shapes disagree, ids repeat, or a feature is NaN or infinite (the record is named).
@@ -46,6 +52,7 @@ class Records:
     ids: np.ndarray
     units: np.ndarray
     public: np.ndarray
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         n = len(self.features)
@@ -59,9 +66,8 @@ class Records:
             bad = ~np.isfinite(block).reshape(len(block), -1).all(axis=1)
             if bad.any():
                 row = start + int(np.flatnonzero(bad)[0])
-                raise DataError(
-                    f"record {str(self.ids[row])!r} (row {row}) has a NaN or infinite feature: repair or drop it"
-                )
+                which = f"record {str(self.ids[row])!r} (number {row + 1} of {n})"
+                raise DataError(f"{which} has a NaN or infinite feature: repair or drop it")
         unique, counts = np.unique(self.ids, return_counts=True)
         if len(unique) != n:
             raise DataError(f"record id {str(unique[counts > 1][0])!r} occurs {counts.max()} times: ids must be unique")
@@ -108,6 +114,8 @@ class Dataset:
         size: condition c: what makes ``declared_size`` a public constant; None where nobody but the user says so.
         pretrain: public records a frozen encoder may be trained on.
         plane: set for two-dimensional data only.
+        notes: sentences for the data owner alone: they may tell about private data, and are never part of a claim or of a
+            condition.
     """
 
     name: str
@@ -122,6 +130,7 @@ class Dataset:
     pretrain: Records | None = None
     plane: Plane | None = field(default=None, compare=False)
     shard: bool = False
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         for split, records in (("train", self.train), ("test", self.test)):

@@ -8,15 +8,19 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from agt_cli.data.assemble import (
+    both_splits,
     class_indices,
     class_names,
     hash_split,
     named_ids,
     queries,
     query_labels,
+    read_labels,
     records,
+    same_length,
     split_names,
 )
+from agt_cli.data.checks import Word, check_classes, check_label
 from agt_cli.data.dataset import DataError, Dataset, Records
 from agt_cli.data.declarations import classes_fact, id_facts, split_fact
 from agt_cli.data.files import Columns, open_columns, resolve, same_shape
@@ -40,7 +44,7 @@ class Embeddings:
         unit_rows: public cap on the rows of one unit: what ``relation.unit_rows`` is unless it is given (conf/relation).
         id_as_text: take ids that mix numbers and text as text.
         id_permanent: you declare that a record keeps its id, whatever becomes of others: ids that count rows need it.
-        classes: public list of label values in the order of the classes; None: the sorted values found.
+        classes: public list of label values in the order of the classes; None: the sorted values found, at most 100.
         test_fraction, split_key: the hash split's public rate and key, where ``is_test`` is None.
         center: what is subtracted: an npz key, or the numbers themselves.
         scale: public factor.
@@ -62,7 +66,7 @@ class Embeddings:
     public: str | None = None
     id_as_text: bool = False
     id_permanent: bool = False
-    classes: Annotated[tuple[str | int, ...], Field(min_length=2)] | None = None
+    classes: Annotated[tuple[Word, ...], Field(min_length=2)] | None = None
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
     split_key: str = "split"
     center: str | tuple[float, ...] | None = None
@@ -73,23 +77,31 @@ class Embeddings:
     name: str | None = None
     obtain: str | None = None
 
+    def __post_init__(self) -> None:
+        check_classes(self.classes)
+        others = {"x": self.x, "is_test": self.is_test, "id": self.id, "unit": self.unit, "public": self.public}
+        check_label(self.label, others)
+
     def load(self) -> Dataset:
         """Read, scale and split. Raises DataMissing or DataError naming the file, the column and the row."""
         columns = self._open()
         x = columns.matrix(self.x, "dataset.x")
-        words = columns.words(self.label, "dataset.label")
-        if len(x) != len(words):
-            raise DataError(f"{columns.path}: {len(x)} vectors and {len(words)} values of '{self.label}'")
-        classes = self._classes(words, columns.path)
+        words = read_labels(columns, self.label, self._listed)
+        classes = self._listed or class_names(words, columns.path)
         unit = None if self.unit is None else columns.ids(self.unit, "dataset.unit", self.id_as_text)
         public = None if self.public is None else columns.flags(self.public, "dataset.public")
         test = None if self.is_test is None else columns.flags(self.is_test, "dataset.is_test")
+        parts = {self.label: words, str(self.unit): unit, str(self.public): public, str(self.is_test): test}
+        same_length(columns.path, len(x), parts)
         ids = named_ids(columns, self.id, self.id_as_text, _raw(x), words, unit, public, test)
+        same_length(columns.path, len(x), {str(self.id): ids})
         facts = id_facts(self.id, ids, self.unit, unit, self.public, self.id_permanent)
         if test is None:
             names = split_names(unit, None if self.id is None else ids, _raw(x), words, public)
             test = hash_split(names, self.test_fraction, self.split_key)
-        everyone = records(self._scaled(x, columns), class_indices(words, classes, columns.path), ids, unit, public)
+        both_splits(test, columns.path, self.is_test is not None, self.test_fraction)
+        labels = class_indices(words, classes, columns.path, columns.row)
+        everyone = records(self._scaled(x, columns, columns), labels, ids, unit, public)
         return Dataset(
             name=self.name or self.path.stem,
             classes=classes,
@@ -111,9 +123,9 @@ class Embeddings:
         x = columns.matrix(self.x, "dataset.x")
         same_shape(x, source.matrix(self.x, "dataset.x").shape[1:], path)
         self._check_center(columns, source)
-        classes = self._classes(source.words(self.label, "dataset.label"), source.path)
+        classes = self._listed or class_names(read_labels(source, self.label, None), source.path)
         labels = query_labels(columns, self.label, classes, len(x))
-        return queries(columns, self._scaled(x, source), (_raw(x),), labels, self.id or "id", self.id_as_text)
+        return queries(columns, self._scaled(x, columns, source), (_raw(x),), labels, self.id or "id", self.id_as_text)
 
     def _open(self) -> Columns:
         path = resolve(self.path, self.data_dir)
@@ -126,8 +138,10 @@ class Embeddings:
         alone = alone_fact(path, units=self.unit is not None)
         return grounds(split_fact(given, self.test_fraction, self.split_key), *([alone] if alone else []))
 
-    def _classes(self, words: np.ndarray, path: Path) -> tuple[str, ...]:
-        return class_names(words, path) if self.classes is None else tuple(str(name) for name in self.classes)
+    @property
+    def _listed(self) -> tuple[str, ...] | None:
+        """The public list of classes, as the data has them."""
+        return None if self.classes is None else tuple(str(name) for name in self.classes)
 
     def _center(self, columns: Columns) -> np.ndarray | float:
         if self.center is None:
@@ -149,20 +163,38 @@ class Embeddings:
                 "constants; queries are given unscaled, and the dataset's own constants scale them"
             )
 
-    def _scaled(self, x: np.ndarray, columns: Columns) -> np.ndarray:
-        """Computed in float64, each record alone, and rounded once to float32."""
-        center = self._center(columns)
+    def _scaled(self, x: np.ndarray, columns: Columns, source: Columns) -> np.ndarray:
+        """Computed in float64, each record alone, and rounded once to float32.
+
+        Args:
+            columns: where ``x`` comes from, for messages.
+            source: where the center comes from.
+
+        Raises:
+            DataError: the center has another shape, or a value is out of reach of these numbers.
+        """
+        center = self._center(source)
         if isinstance(center, np.ndarray) and center.shape != x.shape[1:]:
-            raise DataError(f"{columns.path}: dataset.center has shape {center.shape}, the vectors {x.shape[1:]}")
+            raise DataError(f"{source.path}: dataset.center has shape {center.shape}, the vectors {x.shape[1:]}")
         if self.center is None and self.scale == 1 and not self.unit_norm and x.dtype == np.float32:
             return x  # nothing to do: a memory-mapped array stays where it is
         scaled = np.empty(x.shape, dtype=np.float32)
         for start in range(0, len(x), _CHUNK):
-            block = x[start : start + _CHUNK].astype(np.float64) - center
-            if self.unit_norm:
-                norms = np.array([np.sqrt(np.sum(row * row)) for row in block])
-                block = block / np.where(norms > 0, norms, 1.0).reshape(-1, *[1] * (block.ndim - 1))
-            scaled[start : start + _CHUNK] = block * self.scale
+            with np.errstate(over="ignore", invalid="ignore"):
+                block = x[start : start + _CHUNK].astype(np.float64) - center
+                lost = np.zeros(len(block), dtype=bool)
+                if self.unit_norm:
+                    norms = np.array([np.sqrt(np.sum(row * row)) for row in block])
+                    lost = ~np.isfinite(norms) | ((norms == 0) & block.reshape(len(block), -1).any(axis=1))
+                    block = block / np.where(norms > 0, norms, 1.0).reshape(-1, *[1] * (block.ndim - 1))
+                scaled[start : start + _CHUNK] = block * self.scale
+            lost |= ~np.isfinite(scaled[start : start + _CHUNK]).reshape(len(block), -1).all(axis=1)
+            if lost.any():
+                row = columns.row(start + int(np.flatnonzero(lost)[0]))
+                raise DataError(
+                    f"{columns.path}: '{self.x}' in {row}: too large or too small to scale by dataset.scale and center, or "
+                    "to bring to one length: repair or drop it"
+                )
         return scaled
 
     def _center_source(self) -> str:

@@ -10,7 +10,8 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from agt_cli.data.dataset import DataError
+from agt_cli.data.dataset import DataError, row_words
 from agt_cli.errors import DataMissing, nearest
 
 FORMATS = (".npz", ".csv", ".parquet")
@@ -61,6 +62,25 @@ class Columns:
         except _DAMAGED as error:
             raise DataError(f"{self.path}: cannot read '{name}': {_unreadable(error)}") from None
 
+    def row(self, row: int) -> str:
+        """How messages name the row with this index: counted from 1; of a csv also the line, where that is certain.
+
+        Each row of a csv takes a line at least, and blank lines are no rows: so if the file has as many lines as rows and
+        a header, each of them is one line, and otherwise nothing is said.
+        """
+        if not self.untyped or not self.names or _lines(self.path) != len(self.raw(self.names[0], "")) + 1:
+            return row_words(row)
+        return f"{row_words(row)} (line {row + 2} of the file)"
+
+    def refuse_missing_words(self, setting: str, values: Iterable[str | int]) -> None:
+        """Raise DataError where a list names what in a csv stands for a missing value, so that it would never be met."""
+        for value in map(str, values):
+            if self.untyped and value in _NULLS:
+                raise DataError(
+                    f"{self.path}: {setting} lists '{value}', which in a csv stands for a missing value: write another "
+                    "word in the file, or give the data as parquet"
+                )
+
     def numbers(self, name: str, setting: str) -> np.ndarray:
         """[n] float64; a missing value is NaN. Raises DataError naming the first value that is no number."""
         column = self._vector(name, setting)
@@ -78,7 +98,7 @@ class Columns:
             return trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
         except pa.ArrowInvalid:
             row, value = next((row, v) for row, v in enumerate(trimmed.to_pylist()) if not _is_number(v))
-            raise DataError(f"{self.path}: column '{name}' has {value!r} in row {row}, expected a number") from None
+            raise DataError(f"{self.path}: column '{name}' has {value!r} in {self.row(row)}, expected a number") from None
 
     def words(self, name: str, setting: str) -> np.ndarray:
         """[n] object: each value as text, a whole number without a decimal point; None where it is missing."""
@@ -97,14 +117,15 @@ class Columns:
         raw = self.raw(name, setting)
         if isinstance(raw, np.ndarray) and raw.ndim == 1 and raw.dtype.kind in "US":
             with suppress(UnicodeDecodeError):  # bytes beyond ASCII take the general way
-                return self._text_ids(raw, name, setting)
-        values = self._vector(name, setting).to_pylist()
-        kinds: dict[str, object] = {}
-        for row, value in enumerate(values):
-            if value is None or value != value or value == "":
-                raise DataError(f"{self.path}: {setting}: column '{name}' has no value in row {row}: every row needs one")
-            kinds.setdefault(_kind(value, self.untyped), value)
+                return self._checked_ids(raw.astype(str), name, setting)
+        column = self._vector(name, setting)
         where = f"{self.path}: {setting}: column '{name}'"
+        kinds: dict[str, object] = {}
+        values = column.to_pylist()
+        for row, value in enumerate(values):
+            if value is None or value != value:
+                raise DataError(f"{where} has no value in {self.row(row)}: every row needs one")
+            kinds.setdefault(_kind(value, self.untyped), value)
         if not as_text and len(kinds) > 1:
             examples = " and ".join(f"{kind} ({value!r})" for kind, value in kinds.items())
             raise DataError(
@@ -113,16 +134,45 @@ class Columns:
             )
         if not as_text and "a decimal number" in kinds:
             raise DataError(f"{where} has decimal numbers ({kinds['a decimal number']!r}): use whole numbers or text")
-        return np.array([_word(value) for value in values], dtype=str)
+        if pa.types.is_floating(column.type):
+            self._refuse_rounded(raw, values, where)
+        return self._checked_ids(np.array([_word(value) for value in values], dtype=str), name, setting)
 
-    def _text_ids(self, raw: np.ndarray, name: str, setting: str) -> np.ndarray:
-        """Ids that are text already, of which there may be millions. Raises UnicodeDecodeError for bytes beyond ASCII."""
-        ids = raw.astype(str)
-        empty = np.flatnonzero(ids == "")
-        if len(empty):
-            row = empty[0]
-            raise DataError(f"{self.path}: {setting}: column '{name}' has no value in row {row}: every row needs one")
+    def _checked_ids(self, ids: np.ndarray, name: str, setting: str) -> np.ndarray:
+        """The same ids, of which there may be millions, none blank and no two alike but for spaces."""
+        where = f"{self.path}: {setting}: column '{name}'"
+        padded: dict[str, str] = {}
+        for start in range(0, len(ids), _CHUNK):
+            block = ids[start : start + _CHUNK]
+            trimmed = np.char.strip(block)
+            missing = np.flatnonzero(np.isin(trimmed, _NULLS))
+            if len(missing):
+                row = int(missing[0])
+                said = f" ({str(block[row])!r})" if trimmed[row] else ""
+                raise DataError(f"{where} has no value in {self.row(start + row)}{said}: every row needs one")
+            rows = np.flatnonzero(trimmed != block)
+            padded |= dict(zip(block[rows].tolist(), trimmed[rows].tolist(), strict=True))
+        names = set(ids.tolist()) if padded else set()
+        spellings: dict[str, str] = {}
+        for word, short in padded.items():
+            other = short if short in names else spellings.setdefault(short, word)
+            if other != word:
+                raise DataError(
+                    f"{where} has {other!r} and {word!r}, which differ by spaces alone: are they the same? "
+                    "Write each name in one form"
+                )
         return ids
+
+    def _refuse_rounded(self, raw: np.ndarray | pa.Array, values: list[float], where: str) -> None:
+        """Ids stored as decimal numbers so large that neighbouring whole numbers cannot be told apart: two may be one."""
+        width = raw.dtype.itemsize if isinstance(raw, np.ndarray) else raw.type.bit_width // 8
+        exact = 2.0 ** {2: 11, 4: 24}.get(width, 53)
+        for row, value in enumerate(values):
+            if abs(value) >= exact:
+                raise DataError(
+                    f"{where} has {value!r} in {self.row(row)}, a decimal number too large to tell from the next whole "
+                    "one: store whole numbers or text"
+                )
 
     def unique_ids(self, name: str, setting: str, as_text: bool = False) -> np.ndarray:
         """[n] str: as ``ids``, and no value occurs twice. Raises DataError naming the column and one that does."""
@@ -142,7 +192,7 @@ class Columns:
         for row, word in enumerate(words):
             if word not in _FLAGS:
                 raise DataError(
-                    f"{self.path}: {setting}: column '{name}' has {word!r} in row {row}; "
+                    f"{self.path}: {setting}: column '{name}' has {word!r} in {self.row(row)}; "
                     "expected 0, false or train, or else 1, true or test"
                 )
         return np.array([_FLAGS[str(word)] for word in words], dtype=bool)
@@ -167,7 +217,7 @@ class Columns:
                 bad = ~np.isfinite(block).reshape(len(block), -1).all(axis=1)
                 if bad.any():
                     row = start + int(np.flatnonzero(bad)[0])
-                    raise DataError(f"{self.path}: '{name}' has NaN or inf in row {row}: repair or drop it")
+                    raise DataError(f"{self.path}: '{name}' has NaN or inf in {self.row(row)}: repair or drop it")
         return array
 
     def _stacked(self, name: str, setting: str) -> np.ndarray:
@@ -273,9 +323,7 @@ def _open_npz(path: Path) -> Columns:
 def _open_csv(path: Path) -> Columns:
     with path.open(newline="", encoding="utf-8-sig") as file:
         names = tuple(next(csv.reader(file), ()))
-    repeated = {name for name in names if names.count(name) > 1}
-    if repeated:
-        raise ValueError(f"two columns are called '{sorted(repeated)[0]}'")
+    _refuse_repeated(names, path)
     options = pa.csv.ConvertOptions(
         column_types={name: pa.string() for name in names}, strings_can_be_null=True, null_values=_NULLS
     )
@@ -286,12 +334,32 @@ def _open_csv(path: Path) -> Columns:
 
 def _open_parquet(path: Path) -> Columns:
     names = tuple(pa.parquet.read_schema(path).names)
+    _refuse_repeated(names, path)
     return Columns(path, names, lambda name: pa.parquet.read_table(path, columns=[name]).column(name).combine_chunks())
+
+
+def _refuse_repeated(names: tuple[str, ...], path: Path) -> None:
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+    if repeated:
+        raise DataError(f"{path}: two columns are called '{repeated[0]}': rename or drop one")
+
+
+def _lines(path: Path) -> int:
+    """The lines of a text file, a last one without an end included."""
+    with path.open(encoding="latin-1") as file:  # any bytes; only line ends matter
+        return sum(1 for _ in file)
+
+
+def missing_word(word: str | None) -> bool:
+    """Whether a value stands for none: in a csv it is one of these words or blank, and elsewhere text may say so too."""
+    return word is None or word.strip() in _NULLS
 
 
 def _unreadable(error: Exception) -> str:
     if "allow_pickle" in str(error) or "pickled" in str(error):
         return "it holds pickled Python objects, which may run code when opened; save plain arrays instead"
+    if isinstance(error, UnicodeDecodeError):
+        return "its text is not UTF-8; save it as UTF-8"
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 

@@ -68,6 +68,11 @@ class MedMnist:
     declared_size: DeclaredSize | None = None
 
     def __post_init__(self) -> None:
+        for setting in ("positive", "held_out", "finetune_classes"):
+            classes: tuple[int, ...] = getattr(self, setting) or ()
+            twice = sorted({c for c in classes if classes.count(c) > 1})
+            if twice:
+                raise ValueError(f"{setting} repeats class {twice[0]}")
         unused = set(self.keep) - set(self.finetune_classes or self.keep)
         if unused:
             raise ValueError(f"keep names class {min(unused)}, which is not among finetune_classes")

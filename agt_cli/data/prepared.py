@@ -1,7 +1,12 @@
-"""What a prepared folder says about itself (``prepared.json``), for whoever reads it."""
+"""What a prepared folder says about itself (``prepared.json``), for whoever reads it.
 
-import json
+Condition b rests on what the preparation says, and on its arrays being the ones it made. So the file carries a checksum
+of itself and the SHA-256 of each array, and both are checked before anything is read: once in a process, since arrays may
+be gigabytes.
+"""
+
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +15,9 @@ import numpy as np
 from agt_cli.data.dataset import DataError
 from agt_cli.errors import DataMissing
 from agt_cli.facts import Fact, proved, void
+from agt_cli.sealed import file_sha256, unseal
 
+FORMAT = 2
 PREPARED = "prepared.json"
 PROGRESS = "progress.json"
 
@@ -24,23 +31,42 @@ def read_prepared(folder: Path) -> dict[str, Any]:
     """``prepared.json`` of a finished folder, its arrays checked against it.
 
     Raises:
-        DataError: there is none or it cannot be read, or an array is missing, truncated or of another shape: it is named.
+        DataError: there is none, it is of another format, damaged or edited; or an array is missing, not listed, or not
+            the one that was made: it is named.
     """
     path = folder / PREPARED
     try:
-        prepared: dict[str, Any] = json.loads(path.read_text())
-        arrays = {str(n): (tuple(a["shape"]), np.dtype(a["dtype"])) for n, a in prepared["arrays"].items()}
+        prepared = unseal(path.read_bytes())
+        form = prepared["format"]
+        arrays = prepared["arrays"] if form == FORMAT else {}
     except FileNotFoundError:
         raise DataError(f"{folder}: no {PREPARED} in it, so no prepared folder: choose another, or delete it") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}: cannot be read ({error}): prepare the data again") from None
-    for name, expected in arrays.items():
-        _check_array(folder / f"{name}.npy", *expected)
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"{path}: damaged, edited, or made by another version of agt ({error}): {_again(folder)}") from None
+    if form != FORMAT:
+        raise DataError(f"{path}: of format {form}, and this version of agt reads {FORMAT}: {_again(folder)}")
+    for name, array in arrays.items():
+        _check_array(folder / f"{name}.npy", tuple(array["shape"]), np.dtype(array["dtype"]), array["sha256"])
+    stray = sorted(file.name for file in folder.glob("*.npy") if file.stem not in arrays)
+    if stray:
+        raise DataError(
+            f"{folder / stray[0]}: not an array that was prepared, and what {PREPARED} says does not cover it: take it away"
+        )
     return prepared
 
 
-def _check_array(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    remedy = f"delete {path.parent} and prepare the data again"
+def _again(folder: Path) -> str:
+    return f"delete {folder} and prepare the data again"
+
+
+@lru_cache(maxsize=256)
+def _sha256_once(path: Path, *state: int) -> str:
+    """The file's hash, computed again only if ``state`` (size, time of change, place) is another."""
+    return file_sha256(path)
+
+
+def _check_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, sha256: str) -> None:
+    remedy = _again(path.parent)
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
@@ -49,6 +75,9 @@ def _check_array(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> None:
         raise DataError(f"{path}: truncated or not an array ({error}): {remedy}") from None
     if array.shape != shape or array.dtype != dtype:
         raise DataError(f"{path}: {array.dtype} {array.shape}, and {PREPARED} says {dtype} {shape}: {remedy}")
+    state = path.stat()
+    if _sha256_once(path.resolve(), state.st_size, state.st_mtime_ns, state.st_ino) != sha256:
+        raise DataError(f"{path}: its content is not what was prepared (another SHA-256 than {PREPARED} has): {remedy}")
 
 
 def require_finished(path: Path, obtain: str | None) -> None:

@@ -10,15 +10,19 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from agt_cli.data.assemble import (
+    both_splits,
     class_indices,
     class_names,
     hash_split,
     named_ids,
     queries,
     query_labels,
+    read_labels,
     records,
+    same_length,
     split_names,
 )
+from agt_cli.data.checks import Word, check_classes, check_label, check_range, check_values, clipped, unknown_values
 from agt_cli.data.dataset import DataError, Dataset, Records
 from agt_cli.data.declarations import classes_fact, id_facts, split_fact
 from agt_cli.data.files import Columns, open_columns, resolve
@@ -43,7 +47,7 @@ class Table:
         missing: refuse a missing value, or turn it into 0 and add a 0/1 feature to each column.
         id_as_text: take ids that mix numbers and text as text.
         id_permanent: you declare that a record keeps its id, whatever becomes of others: ids that count rows need it.
-        classes: public list of label values in the order of the classes; None: the sorted values found.
+        classes: public list of label values in the order of the classes; None: the sorted values found, at most 100.
         test_fraction, split_key: the hash split's public rate and key.
         declared_size: public constant: about how many training records there are.
         name: what tables call it; None: the file's name.
@@ -56,13 +60,13 @@ class Table:
     unit: str | None = None
     public: str | None = None
     numeric: Mapping[str, Range | None] = Field(default_factory=dict)
-    categorical: Mapping[str, Annotated[tuple[str | int, ...], Field(min_length=1)]] = Field(default_factory=dict)
+    categorical: Mapping[str, Annotated[tuple[Word, ...], Field(min_length=1)]] = Field(default_factory=dict)
     split: str | None = None
     test: Path | None = None
     missing: Literal["error", "indicator"] = "error"
     id_as_text: bool = False
     id_permanent: bool = False
-    classes: Annotated[tuple[str | int, ...], Field(min_length=2)] | None = None
+    classes: Annotated[tuple[Word, ...], Field(min_length=2)] | None = None
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
     split_key: str = "split"
     declared_size: DeclaredSize | None = None
@@ -71,9 +75,10 @@ class Table:
     def __post_init__(self) -> None:
         if not self.numeric and not self.categorical:
             raise ValueError("name at least one column under numeric or categorical")
+        check_classes(self.classes)
         for column, limits in self.numeric.items():
-            if limits is not None and limits[0] >= limits[1]:
-                raise ValueError(f"numeric.{column}: the range must be [low, high] with low < high, got {list(limits)}")
+            if limits is not None:
+                check_range(f"numeric.{column}", *limits)
         for column, values in self.categorical.items():
             if len({str(value) for value in values}) < len(values):
                 raise ValueError(f"categorical.{column} repeats a value")
@@ -82,6 +87,7 @@ class Table:
             raise ValueError(f"column {min(twice)} is both numeric and categorical")
         if self.split is not None and self.test is not None:
             raise ValueError("give either split (a column) or test (a file), not both")
+        check_label(self.label, {"id": self.id, "unit": self.unit, "public": self.public, "split": self.split})
         inputs, taken = {*self.numeric, *self.categorical}, {self.label, self.id, self.unit, self.public, self.split}
         if inputs & taken:
             raise ValueError(f"column {min(map(str, inputs & taken))} cannot be a feature: it has another part")
@@ -105,6 +111,7 @@ class Table:
             },
             selection=self._selection(train),
             preprocessing=self._preprocessing(),
+            notes=self._notes(train, test, ranges),
         )
 
     def load_queries(self, path: Path) -> Records:
@@ -113,9 +120,11 @@ class Table:
         known = self.classes is not None and None not in self.numeric.values()
         splits = () if known else self._read_splits()
         raw = self._raw(columns)
-        features = self._features(raw, self._ranges(splits[0] if splits else None))
+        ranges = self._ranges(splits[0] if splits else None)
+        features = self._features(raw, ranges)
         labels = query_labels(columns, self.label, self._classes(splits), len(features))
-        return queries(columns, features, (raw.numbers, raw.words), labels, self.id or "id", self.id_as_text)
+        notes = (*_clipped(raw, ranges), *self._unknown(raw))
+        return queries(columns, features, (raw.numbers, raw.words), labels, self.id or "id", self.id_as_text, notes)
 
     def _read_splits(self) -> "tuple[_Part, _Part]":
         """The training and the test rows, unscaled."""
@@ -127,9 +136,7 @@ class Table:
             ids, raw = None if self.id is None else train.ids, train.raw
             names = split_names(train.units, ids, raw.numbers, raw.words, train.labels, train.public)
             is_test = hash_split(names, self.test_fraction, self.split_key)
-        for split, mask in (("train", ~is_test), ("test", is_test)):
-            if not mask.any():
-                raise DataError(f"{train.path}: the {split} split is empty")
+        both_splits(is_test, train.path, self.split is not None, self.test_fraction)
         return train.where(~is_test), train.where(is_test)
 
     def _read(self, path: Path, setting: str) -> "_Part":
@@ -137,11 +144,14 @@ class Table:
         raw = self._raw(columns)
         if not len(raw.numbers):
             raise DataError(f"{path}: no rows")
-        labels = columns.words(self.label, "dataset.label")
+        labels = read_labels(columns, self.label, self._listed)
         units = None if self.unit is None else columns.ids(self.unit, "dataset.unit", self.id_as_text)
         public = None if self.public is None else columns.flags(self.public, "dataset.public")
         is_test = None if self.split is None else columns.flags(self.split, "dataset.split")
+        parts = {self.label: labels, str(self.unit): units, str(self.public): public, str(self.split): is_test}
+        same_length(path, len(raw.numbers), parts)
         ids = named_ids(columns, self.id, self.id_as_text, raw.numbers, raw.words, labels, units, public, is_test)
+        same_length(path, len(raw.numbers), {str(self.id): ids})
         facts = id_facts(self.id, ids, self.unit, units, self.public, self.id_permanent)
         return _Part(path, raw, labels, ids, units, public, is_test, facts)
 
@@ -149,13 +159,16 @@ class Table:
         """The feature columns as the file has them. Raises DataError for inf, and for a missing value if refused."""
         numbers = [columns.numbers(name, f"dataset.numeric.{name}") for name in self.numeric]
         words = [columns.words(name, f"dataset.categorical.{name}") for name in self.categorical]
+        for name, values in self.categorical.items():
+            columns.refuse_missing_words(f"dataset.categorical.{name}", values)
         n = len((numbers + words)[0])
+        same_length(columns.path, n, dict(zip((*self.numeric, *self.categorical), (*numbers, *words), strict=True)))
         raw = _Raw(_side_by_side(numbers, n, np.float64), _side_by_side(words, n, object))
-        _refuse(np.isinf(raw.numbers), self.numeric, columns.path, "an infinite value: repair or drop it")
+        _refuse(np.isinf(raw.numbers), self.numeric, columns, "an infinite value: repair or drop it")
         if self.missing == "error":
             remedy = "no value: repair or drop it, or set dataset.missing=indicator"
-            _refuse(np.isnan(raw.numbers), self.numeric, columns.path, remedy)
-            _refuse(_absent(raw.words), self.categorical, columns.path, remedy)
+            _refuse(np.isnan(raw.numbers), self.numeric, columns, remedy)
+            _refuse(_absent(raw.words), self.categorical, columns, remedy)
         return raw
 
     def _ranges(self, train: "_Part | None") -> dict[str, Range]:
@@ -180,9 +193,25 @@ class Table:
         return records(self._features(part.raw, ranges), labels, part.ids, part.units, part.public)
 
     def _classes(self, parts: "Sequence[_Part]") -> tuple[str, ...]:
-        if self.classes is not None:
-            return tuple(str(name) for name in self.classes)
-        return class_names(np.concatenate([part.labels for part in parts]), parts[0].path)
+        return self._listed or class_names(np.concatenate([part.labels for part in parts]), parts[0].path)
+
+    @property
+    def _listed(self) -> tuple[str, ...] | None:
+        """The public list of classes, as the data has them."""
+        return None if self.classes is None else tuple(str(name) for name in self.classes)
+
+    def _notes(self, train: "_Part", test: "_Part", ranges: Mapping[str, Range]) -> tuple[str, ...]:
+        """How columns and declarations fit, over both splits. Raises DataError where a list fits nothing."""
+        both = _Raw(*(np.concatenate(pair) for pair in zip(train.raw.pair, test.raw.pair, strict=True)))
+        lists = zip(self.categorical.items(), both.words.T, strict=True)
+        fits = [check_values(column, values, f"dataset.categorical.{n}", n, train.path) for (n, values), column in lists]
+        return (*_clipped(both, ranges), *(note for notes in fits for note in notes))
+
+    def _unknown(self, raw: "_Raw") -> tuple[str, ...]:
+        """How many values of each column of queries are not in its list."""
+        lists = zip(self.categorical.items(), raw.words.T, strict=True)
+        found = [unknown_values(column, values, f"dataset.categorical.{name}", name) for (name, values), column in lists]
+        return tuple(note for notes in found for note in notes)
 
     def _selection(self, train: "_Part") -> Grounds:
         given = f"column '{self.split}' (dataset.split)" if self.split else None
@@ -211,6 +240,10 @@ class _Raw:
 
     numbers: np.ndarray
     words: np.ndarray
+
+    @property
+    def pair(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.numbers, self.words
 
 
 @plain_dataclass(frozen=True)
@@ -241,17 +274,28 @@ def _found_range(train: _Part | None, index: int, name: str) -> Range:
     if train is None or np.isnan(train.raw.numbers[:, index]).all():
         raise DataError(f"column '{name}' has no training value to take a range from: give dataset.numeric.{name}")
     column = train.raw.numbers[:, index]
-    return float(np.nanmin(column)), float(np.nanmax(column))
+    low, high = float(np.nanmin(column)), float(np.nanmax(column))
+    if not np.isfinite(2 * (high - low)):
+        raise DataError(
+            f"column '{name}' goes from {low:g} to {high:g}, too wide to compute with: give dataset.numeric.{name}"
+        )
+    return low, high
 
 
 def _absent(words: np.ndarray) -> np.ndarray:
     return np.array([word is None for word in words.ravel()], dtype=bool).reshape(words.shape)
 
 
-def _refuse(bad: np.ndarray, names: Iterable[str], path: Path, fault: str) -> None:
+def _refuse(bad: np.ndarray, names: Iterable[str], columns: Columns, fault: str) -> None:
     if bad.any():
-        row, column = np.argwhere(bad)[0]
-        raise DataError(f"{path}: column '{list(names)[column]}', row {row}: {fault}")
+        row, column = map(int, np.argwhere(bad)[0])
+        raise DataError(f"{columns.path}: column '{list(names)[column]}', {columns.row(row)}: {fault}")
+
+
+def _clipped(raw: _Raw, ranges: Mapping[str, Range]) -> tuple[str, ...]:
+    """How many numbers of each column lie outside its range."""
+    columns = zip(ranges.items(), raw.numbers.T, strict=True)
+    return tuple(note for (name, limits), column in columns for note in clipped(column, *limits, name))
 
 
 def _scaled(column: np.ndarray, low: float, high: float) -> np.ndarray:

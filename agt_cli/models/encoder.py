@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from dataclasses import dataclass as plain_dataclass
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -28,7 +29,7 @@ import numpy as np
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -37,12 +38,14 @@ from agt_cli.data.dataset import DataError, Dataset, Records
 from agt_cli.data.ids import content_ids
 from agt_cli.errors import AgtError, DataMissing
 from agt_cli.facts import Fact, Grounds, Standing, declared, void
+from agt_cli.provenance import code_digest, machine
 from agt_cli.schema import STRICT, Positive
 
 OnProgress = Callable[[int, int], None]
 _KERNEL = 4
 _STRIDE = 2
 _FORMAT = "agt encoder 2"  # 2: in the order of content, in one thread
+_TRAIN_AGAIN = "delete it to train the encoder again"
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -57,7 +60,8 @@ class EncoderConfig:
         seed: of the initialisation and of the order of the records.
         weights: a safetensors file to load instead of training.
         weights_public: whoever runs this declares that ``weights`` were trained on public records only.
-        cache_dir: trained base models are kept here and reused, under a signature of all that determines them.
+        cache_dir: trained base models are kept here and reused, under a signature of all that determines them but the
+            number of threads: who certifies a run finds the encoder it was trained with, whatever their own ``compute``.
     """
 
     channels: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (16, 32)
@@ -202,7 +206,8 @@ def load_encoder(config: EncoderConfig, dataset: Dataset, on_progress: OnProgres
     path = config.cache_dir / f"{_signature(config, public, outputs)}.safetensors"
     if not path.exists():
         _save(path, _train(config, public, shape, outputs, on_progress or _silent))
-    _restore(model, path, "delete it to train the encoder again")
+    _restore(model, path, _TRAIN_AGAIN)
+    _check_kept(model, path)
     return Encoder(model, shape, _digest(model), _pretrain_fact(public))
 
 
@@ -316,12 +321,22 @@ def _preprocessing(encoder: Encoder, dataset: Dataset) -> Grounds:
 
 
 def _signature(config: EncoderConfig, public: Records, outputs: int) -> str:
-    """A hash of all that determines the base model; what only says where to find it does not enter."""
+    """A hash of all that determines the base model; what only says where to find it does not enter.
+
+    This module's code, with what it imports, versions and the kind of machine are in it: none of them promises the same
+    last bits after a change.
+    """
     settings = {k: v for k, v in asdict(config).items() if k not in ("weights", "weights_public", "cache_dir")}
-    h = blake2b(json.dumps([_FORMAT, settings, outputs, public.features.shape], sort_keys=True).encode(), digest_size=16)
+    what = [_FORMAT, settings, outputs, public.features.shape, _code(), machine()]
+    h = blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=16)
     for array in (public.features.astype(np.float32), public.labels):
         h.update(np.ascontiguousarray(array).tobytes())
     return h.hexdigest()
+
+
+@cache
+def _code() -> str:
+    return code_digest([__name__])
 
 
 def _digest(model: BaseModel) -> str:
@@ -339,13 +354,26 @@ def _save(path: Path, model: BaseModel) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
         try:
-            file.write(save(model.state_dict(), metadata={"format": _FORMAT}))
+            file.write(save(model.state_dict(), metadata=_stated(model, path)))
             file.flush()
             os.fsync(file.fileno())
             os.replace(file.name, path)
         except BaseException:
             Path(file.name).unlink(missing_ok=True)
             raise
+
+
+def _stated(model: BaseModel, path: Path) -> dict[str, str]:
+    """What a kept file says about itself: its name and its tensors' digest bind it."""
+    return {"format": _FORMAT, "signature": path.stem, "digest": _digest(model)}
+
+
+def _check_kept(model: BaseModel, path: Path) -> None:
+    """Raise DataError unless the file that ``model`` was filled from is the one that was kept under its name."""
+    with safe_open(path, framework="pt") as file:
+        stated = file.metadata()
+    if stated != _stated(model, path):
+        raise DataError(f"{path}: changed since it was kept, or another encoder's under this name: {_TRAIN_AGAIN}")
 
 
 def _read(path: Path, remedy: str) -> dict[str, Tensor]:

@@ -105,6 +105,7 @@ def train_report(
         *_counts(relation),
         "## Results",
         markdown_table(("metric", "value"), metrics),
+        *_for_the_owner(dataset),
         *(("## The noisy weights", "\n".join(f"- {line}" for line in noise)) if noise else ()),
         *conditions_section(conditions),
         "## Setting",
@@ -113,6 +114,13 @@ def train_report(
         f"    agt certify run={record.folder}",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _for_the_owner(dataset: Dataset) -> list[str]:
+    if not dataset.notes:
+        return []
+    warning = "How data and declaration fit. These sentences depend on the private data: they are not for publication."
+    return ["## For the data owner", warning, "\n".join(f"- {note}" for note in dataset.notes)]
 
 
 def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig) -> list[str]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from agt_cli.baselines.noise import NoiseConfig, noise_config, step_sensitivity
+from agt_cli.data.checks import with_notes
 from agt_cli.data.dataset import Dataset, Source
 from agt_cli.errors import ConfigError, nearest
 from agt_cli.facts import Fact
@@ -160,14 +161,20 @@ class Prepared:
 
 
 def prepare(settings: Settings, console: Console) -> Prepared:
-    """Load the data, run it through the frozen encoder if there is one."""
+    """Load the data, with what its owner should know noted, and run it through the frozen encoder if there is one."""
     use_threads(settings.compute)
-    loaded = dataset = settings.source.load()
+    loaded = dataset = with_notes(settings.source.load(), _normalized(settings))
     initial: dict[str, Tensor] | None = None
     if settings.model.encoder is not None:
         with console.progress("public encoder") as report:
             dataset, initial = encode(settings.model.encoder, loaded, lambda step, of: report(step, of, step, of))
     return Prepared(loaded, dataset, initial)
+
+
+def _normalized(settings: Settings) -> float | None:
+    """How many training records a configured normaliser stands for: B of each batch of each member; None: none is."""
+    batch = settings.training.batch
+    return None if batch.normalizer is None else batch.normalizer * batch.count * settings.ensemble.members
 
 
 def use_threads(compute: ComputeConfig) -> None:

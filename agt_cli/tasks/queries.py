@@ -85,6 +85,8 @@ def ask(source: Source, record: RunRecord, console: Console) -> Asked:
     _check_unchanged(source.finished, prepared)
     model = load(prepared, source.settings, source.finished)
     queries = _queries(source, prepared)
+    for note in queries.notes:
+        console.note(f"note: {note}")
     dataset = prepared.dataset
     record.environment(data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name)
     record.environment(trained_run=str(source.finished.folder.resolve()), trained_digest=source.finished.digest)

@@ -22,6 +22,8 @@ def run(settings: Settings, record: RunRecord, console: Console) -> dict[str, An
     """Train, write the record, and say where it is."""
     prepared = prepare(settings, console)
     dataset = prepared.dataset
+    for note in dataset.notes:
+        console.note(f"note: {note}")
     record.environment(data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name)
     started = time.perf_counter()
     model = fit(prepared, settings, console)
@@ -37,6 +39,7 @@ def run(settings: Settings, record: RunRecord, console: Console) -> dict[str, An
         steps=model.plan.steps,
         normalizer=model.plan.normalizer,
         n_max=model.plan.n_max,
+        notes=len(dataset.notes),
         **model.metrics,
     )
     conditions = model.conditions

@@ -370,8 +370,8 @@ def test_refused(predict: Predict, name: str, arguments: tuple[str, ...], words:
 
 
 FILES = [
-    ("x1,x2\n1.0,nan\n", "has NaN or inf in row 0"),
-    ("x1,x2\n1.0,1.0\n-inf,1.0\n", "has NaN or inf in row 1"),
+    ("x1,x2\n1.0,nan\n", "has NaN or inf in row 1 of the data (line 2 of the file)"),
+    ("x1,x2\n1.0,1.0\n-inf,1.0\n", "has NaN or inf in row 2 of the data"),
     ("x1\n1.0\n", "each record has 1 features, the model was trained on 2"),
     ("x1,x2,x3\n1.0,1.0,1.0\n", "each record has 3 features, the model was trained on 2"),
     ("x1,x2\n", "no rows: at least one query is needed"),

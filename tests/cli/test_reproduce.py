@@ -1,15 +1,21 @@
 """agt reproduce: definitions are valid, runs are kept and found again, absent data ends with exit code 4."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
+from agt_cli.data.dataset import Fact
 from agt_cli.errors import ConfigError
 from agt_cli.report.console import Console
 from agt_cli.report.finished import open_run
 from agt_cli.tasks import reproduce
+from agt_cli.tasks.reproduction import runs as module
 from agt_cli.tasks.reproduction.definition import Profile, experiment_names, load_experiment
 from agt_cli.tasks.reproduction.kinds import KINDS, Context
 from agt_cli.tasks.reproduction.runs import Runs, signature
@@ -51,30 +57,114 @@ def test_a_run_is_kept_and_found_again(tmp_path: Path, capsys: pytest.CaptureFix
     runs = Runs(tmp_path, (), Console())
     first = runs.finished(TINY, "first")
     assert "running: first" in capsys.readouterr().err
-    again = runs.finished([*TINY, "compute.threads=1"], "again")  # what only affects speed changes no signature
+    again = runs.finished(TINY, "again")
     assert "running" not in capsys.readouterr().err
     assert again.frame.equals(first.frame)
     assert again.conditions == first.conditions
     runs.finished([*TINY, "training.lr=0.5"], "other")
     assert "running: other" in capsys.readouterr().err
+    runs.finished([*TINY, "compute.fragment=7"], "in other pieces")  # which may move last bits
+    assert "running: in other pieces" in capsys.readouterr().err
 
 
-def test_a_half_written_run_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def damaged(content: bytes, place: int) -> bytes:
+    changed = bytearray(content)
+    changed[place] ^= 1
+    return bytes(changed)
+
+
+KEPT = [
+    ("json", lambda text: text[:40], "damaged or edited"),
+    ("json", lambda text: b"", "damaged or edited"),
+    ("json", lambda text: damaged(text, len(text) // 2), "damaged or edited"),
+    ("json", lambda text: text.replace(b'"held": true', b'"held": false', 1), "not what its own checksum says"),
+    ("json", lambda text: json.dumps({"conditions": [], "facts": {}}).encode(), "no checksum of itself"),
+    ("parquet", lambda text: text[:-50], "damaged, or not the table"),
+    ("parquet", lambda text: damaged(text, len(text) // 2), "damaged, or not the table"),
+    ("parquet", lambda text: None, "cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("kind", "change", "fault"), KEPT)
+def test_a_kept_run_that_is_not_whole_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, change: Callable[[bytes], bytes | None], fault: str
+) -> None:
     runs = Runs(tmp_path, (), Console())
     runs.finished(TINY, "first")
-    (record,) = tmp_path.glob("*.json")
-    record.write_text(record.read_text()[:40])  # never by us, who write whole files
+    (path,) = tmp_path.glob(f"*.{kind}")
+    content = change(path.read_bytes())
+    assert content != path.read_bytes()
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(
+        ConfigError, match=rf"{path.stem}\.{kind}: .*{fault}.*delete .*{path.stem}\.json to compute"
+    ) as caught:
+        runs.finished(TINY, "again")
+    assert caught.value.exit_code == 2
+    path.with_suffix(".json").unlink()
+    capsys.readouterr()
     runs.finished(TINY, "again")
     assert "running: again" in capsys.readouterr().err
+    runs.finished(TINY, "once more")
+    assert "running" not in capsys.readouterr().err
 
 
-def test_signatures_depend_on_data_and_settings_and_not_on_places() -> None:
-    config = {"dataset": {"path": "a", "x": 1}, "training": {"lr": 1}, "compute": {"threads": 1}, "output_dir": "o"}
-    same = {**config, "dataset": {"path": "b", "x": 1}, "compute": {"threads": 2}, "output_dir": "p"}
-    assert signature(config, "d", "test") == signature(same, "d", "test")
-    assert signature(config, "d", "test") != signature(config, "e", "test")
-    assert signature(config, "d", "test") != signature(config, "d", "map")
-    assert signature(config, "d", "test") != signature({**config, "training": {"lr": 2}}, "d", "test")
+@pytest.mark.parametrize("kinds", [("json",), ("parquet",), ("json", "parquet")])
+def test_two_runs_whose_files_changed_places_are_refused(tmp_path: Path, kinds: tuple[str, ...]) -> None:
+    runs = Runs(tmp_path, (), Console(quiet=True))
+    for most in (2, 4):
+        runs.finished([*TINY, f"kgrid.max={most}"], "one of two")
+    for kind in kinds:
+        one, other = sorted(tmp_path.glob(f"*.{kind}"))
+        one.rename(tmp_path / "third")
+        other.rename(one)
+        (tmp_path / "third").rename(other)
+    fault = "the name of another result" if "json" in kinds else "not the table"
+    for most in (2, 4):
+        with pytest.raises(ConfigError, match=fault):
+            runs.finished([*TINY, f"kgrid.max={most}"], "again")
+
+
+def test_signatures_depend_on_all_that_results_come_from_and_not_on_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Runs(Path("unused"), (), Console(quiet=True))
+    config, prepared = runs.settings(TINY)[0], runs.prepared(TINY)
+    fresh = {**config, "dataset": {**config["dataset"], "path": "b", "data_dir": "c"}, "output_dir": "p", "data_dir": "d"}
+    encoder = {"channels": [1, 2], "cache_dir": "e", "weights": "w"}
+    config = {**config, "model": {**config["model"], "encoder": encoder}}
+    fresh["model"] = {**config["model"], "encoder": {**encoder, "cache_dir": "f", "weights": "v"}}
+    name = signature(config, prepared, "test")
+    assert signature(fresh, prepared, "test") == name
+    points = prepared.dataset.test.features
+
+    def of(part: str, **changes: object) -> dict[str, Any]:
+        return {**config, part: {**config[part], **changes}}
+
+    others = [
+        signature(of("training", lr=0.123), prepared, "test"),
+        signature(of("compute", threads=3), prepared, "test"),
+        signature(of("compute", memory_mb=17), prepared, "test"),
+        signature(of("model", encoder={**encoder, "channels": [1, 3]}), prepared, "test"),
+        signature(config, prepared, "map"),
+        signature(config, prepared, "test", points),
+        signature(config, prepared, "test", points[:-1]),
+        signature(config, prepared, "test", np.nextafter(points, 9)),
+        signature(config, prepared, "test", modules=("agt_cli.tasks.plan",)),
+    ]
+    for field, value in (("scaling", {"encoder": "x"}), ("declared_size", 7), ("selection", Fact(False, "no"))):
+        others.append(signature(config, replace(prepared, dataset=replace(prepared.dataset, **{field: value})), "test"))
+    fewer = replace(prepared.dataset, train=prepared.dataset.train.take(np.arange(1, 60)))
+    others += [signature(config, replace(prepared, **{part: fewer}), "test") for part in ("loaded", "dataset")]
+    monkeypatch.setattr(module, "machine", lambda device: {"torch": "1.0"})
+    others.append(signature(config, prepared, "test"))
+    monkeypatch.undo()
+    one, two = of("compute", threads=1), of("compute", threads=None)
+    told = signature(one, prepared, "test")
+    monkeypatch.setattr(module, "default_threads", lambda: (9, None))
+    assert signature(one, prepared, "test") == told, "the machine's number counts only where none is given"
+    others.append(signature(two, prepared, "test"))
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "_code", lambda modules: "edited")
+    others.append(signature(config, prepared, "test"))
+    assert len({name, *others}) == len(others) + 1
 
 
 def test_smoke_of_one_artifact(agt: Agt, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_csv_numbers_are_read_to_the_last_bit(tmp_path: Path) -> None:
 
 def test_text_where_a_number_is_needed(tmp_path: Path) -> None:
     columns = open_columns(write_csv(tmp_path / "a.csv", "x\n1\n 2.5\nabc\n"), "dataset.path")
-    with pytest.raises(DataError, match=r"column 'x' has 'abc' in row 2, expected a number"):
+    with pytest.raises(DataError, match=r"column 'x' has 'abc' in row 3 of the data \(line 4 of the file\), expected"):
         columns.numbers("x", "dataset.numeric.x")
 
 
@@ -155,15 +155,15 @@ def test_nan_and_inf_name_the_row(tmp_path: Path, value: float, dtype: type) -> 
     x = np.zeros((5, 2), dtype=dtype)
     x[3, 1] = value
     np.savez(tmp_path / "a.npz", x=x)
-    with pytest.raises(DataError, match=r"a\.npz: 'x' has NaN or inf in row 3"):
+    with pytest.raises(DataError, match=r"a\.npz: 'x' has NaN or inf in row 4 of the data: repair"):
         open_columns(tmp_path / "a.npz", "p").matrix("x", "dataset.x")
 
 
 @pytest.mark.parametrize(
     ("cells", "fault"),
     [
-        (["a", "", "c"], "no value in row 1"),
-        (["a", "NA", "c"], "no value in row 1"),
+        (["a", "", "c"], r"no value in row 2 of the data \(line 3 of the file\)"),
+        (["a", "NA", "c"], "no value in row 2 of the data"),
         (["1", "2", "x7"], r"mixes types: a whole number \('1'\) and text \('x7'\).*dataset\.id_as_text=true"),
         (["1", "2.0", "3"], r"mixes types: a whole number \('1'\) and a decimal number \('2\.0'\)"),
         (["1.5", "2.5", "3.5"], r"decimal numbers \('1\.5'\)"),
@@ -177,7 +177,7 @@ def test_unusable_ids(tmp_path: Path, cells: list[str], fault: str) -> None:
 
 
 def test_null_and_decimal_ids_of_a_parquet(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"column 'id' has no value in row 1"):
+    with pytest.raises(DataError, match=r"column 'id' has no value in row 2 of the data: every"):
         open_columns(write_parquet(tmp_path / "a.parquet", id=["a", None]), "p").unique_ids("id", "dataset.id")
     with pytest.raises(DataError, match=r"column 'id' has decimal numbers \(1\.0\)"):
         open_columns(write_parquet(tmp_path / "b.parquet", id=[1.0, 2.0]), "p").unique_ids("id", "dataset.id")
@@ -195,5 +195,5 @@ def test_good_ids_stay_as_written(tmp_path: Path) -> None:
 def test_flags(tmp_path: Path) -> None:
     columns = open_columns(write_csv(tmp_path / "a.csv", "s,t\ntrain,0\nTest,2\n"), "p")
     assert columns.flags("s", "dataset.split").tolist() == [False, True]
-    with pytest.raises(DataError, match=r"dataset\.is_test: column 't' has '2' in row 1"):
+    with pytest.raises(DataError, match=r"dataset\.is_test: column 't' has '2' in row 2 of the data \(line 3 of"):
         columns.flags("t", "dataset.is_test")

@@ -63,9 +63,12 @@ def test_features_by_hand(tmp_path: Path) -> None:
 def test_missing_numbers_become_zero_and_a_flag(tmp_path: Path) -> None:
     text = PEOPLE.replace("b,59,", "b,,")
     assert by_id(people(tmp_path, text).load())["b"] == [0.0, 1.0, 0, 1, 0, 1, 0, 0]
-    with pytest.raises(DataError, match=r"people\.csv: column 'age', row 1: no value.*dataset\.missing=indicator"):
+    with pytest.raises(
+        DataError,
+        match=r"column 'age', row 2 of the data \(line 3 of the file\): no value.*dataset\.missing=",
+    ):
         people(tmp_path, text, missing="error").load()
-    with pytest.raises(DataError, match=r"column 'region', row 3: no value"):
+    with pytest.raises(DataError, match=r"column 'region', row 4 of the data .*: no value"):
         people(tmp_path, missing="error").load()
 
 
@@ -131,17 +134,22 @@ def test_queries(tmp_path: Path) -> None:
         ("", "", {"label": "defualt"}, r"which dataset\.label names; did you mean 'default'\?"),
         ("", "", {"id": "key"}, r"no column or key 'key', which dataset\.id names"),
         ("", "", {"numeric": {"ages": (0, 1)}}, r"which dataset\.numeric\.ages names; did you mean 'age'\?"),
-        ("b,59", "b,old", {}, r"column 'age' has 'old' in row 1, expected a number"),
-        ("b,59", "b,inf", {}, r"column 'age', row 1: an infinite value"),
-        ("b,59", ",59", {}, r"dataset\.id: column 'id' has no value in row 1"),
+        ("b,59", "b,old", {}, r"column 'age' has 'old' in row 2 of the data \(line 3 of the file\), expected a number"),
+        ("b,59", "b,inf", {}, r"column 'age', row 2 of the data .*: an infinite value"),
+        ("b,59", ",59", {}, r"dataset\.id: column 'id' has no value in row 2 of the data"),
         ("b,59", "a,59", {}, r"dataset\.id: column 'id' has 'a' 2 times"),
         ("b,59", "7,59", {}, r"dataset\.id: column 'id' mixes types: text \('a'\) and a whole number \('7'\)"),
-        ("yes,train", ",train", {}, "row 1 has no label"),
+        ("yes,train", ",train", {}, r"row 2 of the data \(line 3 of the file\) has no label"),
         ("yes,train", "no,train", {}, "every training record has the class 'no'"),
-        ("", "", {"classes": ("no", "maybe")}, r"row 1 has the label 'yes'.*the classes are no, maybe"),
+        ("", "", {"classes": ("no", "maybe")}, r"row 2 of the data .* has the label 'yes'.*the classes are no, maybe"),
         ("test", "train", {}, "the test split is empty"),
         ("train", "test", {}, "the train split is empty"),
-        ("no,test", "no,val", {}, r"dataset\.split: column 'part' has 'val' in row 2; expected 0, false or train"),
+        (
+            "no,test",
+            "no,val",
+            {},
+            r"dataset\.split: column 'part' has 'val' in row 3 of the data .*; expected 0",
+        ),
         (PEOPLE.partition("\n")[2], "", {}, r"people\.csv: no rows"),
     ],
 )

@@ -245,6 +245,40 @@ def test_a_damaged_cache_is_an_error(dataset: Dataset, tmp_path: Path) -> None:
         load_encoder(config, dataset)
 
 
+def test_a_kept_encoder_is_bound_to_its_name_and_its_content(dataset: Dataset, tmp_path: Path) -> None:
+    config, path = cached(dataset, tmp_path)
+    other = EncoderConfig(epochs=1, hidden=(8,), seed=1, cache_dir=tmp_path)
+    load_encoder(other, dataset)
+    whole = path.read_bytes()
+    (second,) = set(tmp_path.iterdir()) - {path}
+    said = "changed since it was kept, or another encoder's under this name: delete it to train the encoder again"
+    path.write_bytes(second.read_bytes())  # of the same shapes
+    with pytest.raises(DataError, match=said):
+        load_encoder(config, dataset)
+    flipped = bytearray(whole)
+    flipped[-2] ^= 1  # a weight's last digits, still finite
+    path.write_bytes(flipped)
+    with pytest.raises(DataError, match=said):
+        load_encoder(config, dataset)
+    save_file(load_file(second), path)
+    with pytest.raises(DataError, match=said):
+        load_encoder(config, dataset)
+    path.write_bytes(whole)
+    load_encoder(config, dataset)
+
+
+def test_other_code_or_versions_are_another_encoder(
+    dataset: Dataset, config: EncoderConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert dataset.pretrain is not None
+    names = {module._signature(config, dataset.pretrain, 1)}
+    monkeypatch.setattr(module, "machine", lambda: {"torch": "1.0"})
+    names.add(module._signature(config, dataset.pretrain, 1))
+    monkeypatch.setattr(module, "_code", lambda: "edited")
+    names.add(module._signature(config, dataset.pretrain, 1))
+    assert len(names) == 3
+
+
 def test_an_interrupted_write_leaves_no_file(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt

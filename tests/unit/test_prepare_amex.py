@@ -227,7 +227,7 @@ def test_customers_that_do_not_match(own: Callable[..., Amex], frame: pd.DataFra
         (lambda t: t.rename(columns={"B_7": "Z_7"}), None, r"prepare\.clamp has no range for the column 'Z_7'"),
         (lambda t: t.astype({"B_7": object}).assign(B_7="high"), None, r"invalid value 'high'"),
         (lambda t: t.assign(S_2="spring"), None, r"invalid value 'spring'"),
-        (lambda t: t.assign(S_2=t["S_2"].where(t.index != 7)), None, "column 'S_2' has no value in row 7"),
+        (lambda t: t.assign(S_2=t["S_2"].where(t.index != 7)), None, "column 'S_2' has no value in row 8 of the data"),
         (
             lambda t: t.assign(customer_ID=t["customer_ID"].iloc[0]),
             None,

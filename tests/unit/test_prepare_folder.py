@@ -4,6 +4,7 @@ import json
 import resource
 import shutil
 from collections import namedtuple
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from agt_cli.data.embeddings import Embeddings
 from agt_cli.data.prepare.folder import open_folder
 from agt_cli.data.prepared import read_prepared
 from agt_cli.errors import ConfigError, DataMissing
+from agt_cli.sealed import file_sha256, seal, unseal
 
 X = np.arange(40, dtype=np.float32).reshape(10, 4)
 SETTINGS = {"prepare": {"pooling": "mean", "range": [0, 1]}, "files": {"bytes": 9}}
@@ -38,6 +40,29 @@ def write(out: Path, until: int = 5, settings: Any = SETTINGS, columns: Any = CO
         if until == 5:
             folder.finish({"alone": ALONE})
         return chunks
+
+
+OLD = json.dumps({"settings": SETTINGS, "arrays": {"x": {"shape": [10, 4], "dtype": "<f4"}}, "alone": ALONE}, indent=2)
+
+
+def flip(path: Path, place: int) -> None:
+    """Change one byte of a file."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Edit prepared.json by hand, as json that is in order."""
+    prepared = json.loads((folder / "prepared.json").read_text())
+    change(prepared)
+    (folder / "prepared.json").write_text(json.dumps(prepared, indent=2) + "\n")
+
+
+def reseal(folder: Path, **changes: Any) -> None:
+    """Another prepared.json whose checksum is right; None drops a key."""
+    content = {**unseal((folder / "prepared.json").read_bytes()), **changes}
+    (folder / "prepared.json").write_bytes(seal({key: value for key, value in content.items() if value is not None}))
 
 
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
@@ -143,7 +168,26 @@ def test_foreign_and_damaged_files_are_named(tmp_path: Path) -> None:
         (lambda d: (d / "x.npy").unlink(), r"x\.npy is gone, and prepared\.json lists it"),
         (lambda d: (d / "x.npy").write_bytes((d / "x.npy").read_bytes()[:-8]), r"x\.npy: truncated"),
         (lambda d: np.save(d / "label.npy", np.zeros(9, dtype=np.uint8)), r"label\.npy: uint8 \(9,\), and prepared"),
-        (lambda d: (d / "prepared.json").write_text("{"), r"prepared\.json: cannot be read"),
+        (lambda d: (d / "prepared.json").write_text("{"), r"prepared\.json: damaged, edited, or made by another version"),
+        (
+            lambda d: flip(d / "x.npy", -3),
+            r"x\.npy: its content is not what was prepared .*delete .* prepare the data again",
+        ),
+        (lambda d: flip(d / "label.npy", 20), r"label\.npy: "),
+        (
+            lambda d: np.save(d / "label.npy", np.zeros(10, dtype=np.uint8)),
+            r"label\.npy: its content is not what was prepared",
+        ),
+        (lambda d: np.save(d / "public.npy", np.ones(10, dtype=bool)), r"public\.npy: not an array that was prepared"),
+        (lambda d: edit(d, lambda p: p["alone"]["units"].update(held=True)), r"prepared\.json: damaged, edited"),
+        (lambda d: edit(d, lambda p: p.pop("format")), r"prepared\.json: damaged, edited"),
+        (
+            lambda d: edit(d, lambda p: p.pop("sha256")),
+            r"prepared\.json: .*made by another version .*no checksum of itself",
+        ),
+        (lambda d: (d / "prepared.json").write_text(OLD), r"prepared\.json: .*made by another version .*prepare the data"),
+        (lambda d: reseal(d, format=3), r"prepared\.json: of format 3, and this version of agt reads 2: delete"),
+        (lambda d: (d / "prepared.json").write_text("[]"), r"prepared\.json: damaged"),
     ],
 )
 def test_a_damaged_folder_is_not_trained_on(tmp_path: Path, damage: Any, message: str) -> None:
@@ -174,6 +218,24 @@ def test_conditions_come_with_the_folder(tmp_path: Path) -> None:
     units = Embeddings(path=tmp_path / "d", is_test="is_test", id="id", unit="id", id_permanent=True).load()
     assert not units.selection.held
     assert "units were mixed" in units.selection.why
-    prepared = json.loads((tmp_path / "d" / "prepared.json").read_text())
-    (tmp_path / "d" / "prepared.json").write_text(json.dumps({k: v for k, v in prepared.items() if k != "alone"}))
+    reseal(tmp_path / "d", alone=None)
     assert not Embeddings(path=tmp_path / "d", is_test="is_test").load().selection.held, "silence is no promise"
+
+
+def test_arrays_are_hashed_once_in_a_process_and_again_when_they_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "d")
+    hashed: list[str] = []
+
+    def counting(path: Path) -> str:
+        hashed.append(path.name)
+        return file_sha256(path)
+
+    monkeypatch.setattr("agt_cli.data.prepared.file_sha256", counting)
+    for _ in range(3):
+        read_prepared(tmp_path / "d")
+    assert sorted(hashed) == ["id.npy", "is_test.npy", "label.npy", "x.npy"]
+    flip(tmp_path / "d" / "x.npy", -1)
+    with pytest.raises(DataError, match=r"x\.npy: its content is not what was prepared"):
+        read_prepared(tmp_path / "d")

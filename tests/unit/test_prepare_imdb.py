@@ -180,7 +180,7 @@ def test_half_precision_on_the_disk(imdb: Callable[..., Imdb], monkeypatch: pyte
         (lambda t: t.drop(columns="text"), r"no column or key 'text', which prepare\.reviews names"),
         (lambda t: t.drop(columns="id"), r"no column or key 'id', which prepare\.id names"),
         (lambda t: t.assign(label=-1), "has the label '-1'"),
-        (lambda t: t.assign(text=t["text"].where(t.index != 4, " ")), "row 4 has no text"),
+        (lambda t: t.assign(text=t["text"].where(t.index != 4, " ")), "row 5 of the data has no text"),
         (lambda t: t.iloc[:0], "holds no reviews"),
         (lambda t: t.iloc[:1], "1 reviews leave a split empty"),
     ],

@@ -141,6 +141,13 @@ def test_a_curve_ends_where_the_run_does(context: Callable[..., Context], monkey
     monkeypatch.setattr(certified, "train", lambda *arguments, **options: pytest.fail("trained again"))
     again = training_curve(here, settings)
     assert again.table.equals(made.table)
+    tables = sorted(here.runs.folder.glob("*.parquet"))
+    for table, other in zip(tables, [*tables[1:], tables[0]], strict=True):  # each gets another's
+        table.with_suffix(".aside").write_bytes(other.read_bytes())
+    for table in tables:
+        table.with_suffix(".aside").rename(table)
+    with pytest.raises(ConfigError, match=r"not the table that .* was written with: delete"):
+        training_curve(here, settings)
 
 
 def test_half_certified_compares_the_same_initialisations(context: Callable[..., Context]) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agt_cli.data.assemble import class_indices, hash_split
-from agt_cli.data.dataset import DataError
+from agt_cli.data.dataset import DataError, row_words
 from agt_cli.data.files import open_columns
 from agt_cli.data.prepare.statements import Statements, require_columns
 
@@ -50,7 +50,7 @@ def read_index(statements: Statements, on_chunk: Callable[[int], None]) -> Index
         for name in (CUSTOMER, DATE):
             if table.column(name).null_count:
                 row = sum(rows) + int(pc.index(pc.is_null(table.column(name)), pa.scalar(True)).as_py())
-                raise DataError(f"{statements.path}: column '{name}' has no value in row {row}: every row needs one")
+                raise DataError(f"{statements.path}: column '{name}' has no value in {row_words(row)}: every row needs one")
         names = table.column(CUSTOMER).combine_chunks().dictionary_encode()
         of_name = np.array([number.setdefault(name, len(number)) for name in names.dictionary.to_pylist()], dtype=np.int32)
         codes.append(of_name[names.indices.to_numpy()])
@@ -80,7 +80,7 @@ def match_labels(index: Index, path: Path, statements: Path) -> np.ndarray:
     """
     columns = open_columns(path, "prepare.labels or data_dir")
     names = columns.unique_ids(CUSTOMER, "prepare.labels", as_text=True).tolist()
-    labels = class_indices(columns.words(TARGET, "prepare.labels"), CLASSES, path)
+    labels = class_indices(columns.words(TARGET, "prepare.labels"), CLASSES, path, columns.row)
     label_of = dict(zip(names, labels.tolist(), strict=True))
     unlabelled = [name for name in index.customers if name not in label_of]
     known = set(index.customers)

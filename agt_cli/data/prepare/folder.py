@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from agt_cli.data.dataset import DataError
-from agt_cli.data.prepared import PREPARED, PROGRESS, part_of, read_prepared
+from agt_cli.data.prepared import FORMAT, PREPARED, PROGRESS, part_of, read_prepared
 from agt_cli.errors import AgtError, ConfigError
+from agt_cli.sealed import file_sha256, seal
 
 _SPARE = 32 * 2**20
 
@@ -88,10 +89,14 @@ class ArrayFolder:
         self._save_progress()
 
     def finish(self, facts: Mapping[str, Any]) -> None:
-        """Write ``prepared.json``, with ``facts`` beside settings and arrays, and give the folder its name."""
+        """Write ``prepared.json``, with ``facts`` beside settings and arrays and their hashes, and name the folder."""
         self.close()
-        arrays = {name: {"shape": list(f.shape), "dtype": f.dtype.str} for name, f in self._files.items()}
-        _write_json(self.work / PREPARED, {"settings": self.settings, "arrays": arrays, **facts})
+        arrays = {
+            name: {"shape": list(f.shape), "dtype": f.dtype.str, "sha256": file_sha256(f.path)}
+            for name, f in self._files.items()
+        }
+        content = {"format": FORMAT, "settings": self.settings, "arrays": arrays, **facts}
+        _write_whole(self.work / PREPARED, seal(content))
         self.work.rename(self.out)
         (self.out / PROGRESS).unlink()
         self.finished = True
@@ -102,7 +107,8 @@ class ArrayFolder:
             file.close()
 
     def _save_progress(self) -> None:
-        _write_json(self.work / PROGRESS, {"done": self.done, "settings": self.settings})
+        progress = {"done": self.done, "settings": self.settings}
+        _write_whole(self.work / PROGRESS, json.dumps(progress, indent=2).encode())
 
 
 @contextmanager
@@ -253,11 +259,11 @@ def _read_progress(path: Path) -> dict[str, Any] | None:
     raise DataError(f"{path}: cannot be read: delete {path.parent} to start again")
 
 
-def _write_json(path: Path, value: object) -> None:
+def _write_whole(path: Path, content: bytes) -> None:
     """Write the whole file or none."""
     part = path.with_name(f"{path.name}.new")
-    with _named(path), part.open("w") as file:
-        json.dump(value, file, indent=2)
+    with _named(path), part.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from agt_cli.data.assemble import class_indices
-from agt_cli.data.dataset import DataError
+from agt_cli.data.dataset import DataError, row_words
 from agt_cli.data.files import open_columns, require
 from agt_cli.data.ids import content_ids
 from agt_cli.errors import DataMissing
@@ -43,7 +43,7 @@ class Reviews:
             raise DataError(f"{self.source}: holds no reviews")
         empty = next((row for row, text in enumerate(self.texts) if not (text and text.strip())), None)
         if empty is not None:
-            raise DataError(f"{self.source}: row {empty} has no text: drop it")
+            raise DataError(f"{self.source}: {row_words(empty)} has no text: drop it")
         names, counts = np.unique(self.ids, return_counts=True)
         if len(names) < len(self.ids):
             name, count = str(names[counts > 1][0]), counts[counts > 1][0]
@@ -86,7 +86,7 @@ def read_reviews(path: Path, id: tuple[str, ...] | None) -> Reviews:
     require(path, "prepare.reviews or data_dir")
     columns = open_columns(path, "prepare.reviews")
     texts = columns.words("text", "prepare.reviews").tolist()
-    labels = class_indices(columns.words("label", "prepare.reviews"), CLASSES, path)
+    labels = class_indices(columns.words("label", "prepare.reviews"), CLASSES, path, columns.row)
     if id is None:
         return Reviews(texts, labels, _ids_of(texts, labels), str(path), by_content=True)
     parts = [columns.ids(name, "prepare.id").tolist() for name in id]

@@ -5,7 +5,6 @@ What one k counts differs between the profiles and between privacy and unlearnin
 """
 
 from collections.abc import Callable
-from io import BytesIO
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -17,11 +16,11 @@ from agt_cli.certificates.box import Certificates
 from agt_cli.errors import ConfigError
 from agt_cli.models.heads import build_head
 from agt_cli.report.curves import Curves, curves
-from agt_cli.report.disk import write_atomic
 from agt_cli.schema import STRICT, BoxConfig, validate
 from agt_cli.tasks.boxes import BoxModel, start_from
 from agt_cli.tasks.prepare import Prepared, Settings
 from agt_cli.tasks.reproduction.definition import ProfileName
+from agt_cli.tasks.reproduction.keep import keep, kept
 from agt_cli.tasks.reproduction.kinds import Context, Made, kind
 from agt_cli.tasks.reproduction.runs import Finished, signature
 from agt_cli.training.agt import Progress, Trained, train
@@ -185,7 +184,7 @@ def training_curve(context: Context, settings: dict[str, Any]) -> Made:
     for name, profile in context.profiles.items():
         for claim in config.claims:
             overrides = _on_grid(config.ks, context.overrides(profile, (*config.run, f"relation=@{claim}")))
-            frame = kept(context, overrides, f"{name}, {claim}", _over_training)
+            frame = once(context, overrides, f"{name}, {claim}", _over_training)
             frames.append(frame.assign(profile=name, claim=claim))
             last = frame[frame["epoch"] == frame["epoch"].max()].set_index("k")
             for k, row in last.iterrows():
@@ -246,22 +245,23 @@ def _over_training(prepared: Prepared, settings: Settings, context: Context, lab
     return pd.DataFrame(rows).astype({"k": int})
 
 
-def kept(
+def once(
     context: Context,
     overrides: list[str],
     label: str,
     make: Callable[[Prepared, Settings, Context, str], pd.DataFrame],
 ) -> pd.DataFrame:
-    """What ``make`` makes of a run, found again by the run's signature and the function's name; whole or not at all."""
+    """What ``make`` makes of a run, found again by the run's signature, the function's name and its module's code."""
     config, settings = context.runs.settings(overrides)
     prepared = context.runs.prepared(overrides)
-    path = context.runs.folder / f"{signature(config, prepared.loaded.digest, make.__name__)}.parquet"
-    if not path.is_file():
-        context.runs.console.note(f"running: {context.artifact.source}, {label}")
-        buffer = BytesIO()
-        make(prepared, settings, context, label).to_parquet(buffer, index=False)
-        write_atomic(path, buffer.getvalue())
-    return pd.read_parquet(path)
+    place = context.runs.folder / signature(config, prepared, make.__name__, modules=(make.__module__,))
+    before = kept(place)
+    if before is not None:
+        return before[0]
+    context.runs.console.note(f"running: {context.artifact.source}, {label}")
+    table = make(prepared, settings, context, label)
+    keep(place, table, {"config": config})
+    return table
 
 
 def _draw_training(context: Context, frame: pd.DataFrame) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """The runs that artifacts need: trained and certified once, kept by signature, found again by whoever asks.
 
-A signature is a hash of everything a certificate depends on: the configuration without what only affects speed or paths,
-the data's digest, and the code of the rooms that compute. A run is kept when it is finished, whole or not at all, so a
-killed reproduction goes on where it stopped.
+A signature is a hash of everything that a result depends on, to the last bit: the configuration without paths, digests of
+the data and of the queries, the code that computes, found from its imports, versions and the kind of machine. A run is kept
+when it is finished, whole or not at all, so a killed reproduction goes on where it stopped. Its two files are bound to each
+other and to their name: what does not match is an error, never used and never made again in silence.
 """
 
 import json
@@ -11,27 +12,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from hashlib import blake2b
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-import agt_cli
 from agt_cli.certificates.conditions import Condition
 from agt_cli.mechanisms.planning import Evidence
-from agt_cli.mechanisms.votes import published_vote
+from agt_cli.provenance import code_digest, default_threads, machine, targets
 from agt_cli.report.console import Console
-from agt_cli.report.disk import write_atomic
 from agt_cli.tasks.choices import bound, declares, hashes
 from agt_cli.tasks.compose import composed
-from agt_cli.tasks.ensemble import VoteCertificates
 from agt_cli.tasks.model import Model, fit
 from agt_cli.tasks.prepare import Prepared, Settings, prepare, settings_of
+from agt_cli.tasks.reproduction.answers import answers
+from agt_cli.tasks.reproduction.keep import keep, kept
 
-CODE = ("bounds", "certificates", "data", "kernels", "mechanisms", "models", "training")
-SPEED = ("compute", "output_dir", "data_dir")
+COMPUTE = ("agt_cli.tasks.model", "agt_cli.tasks.prepare", "agt_cli.tasks.ensemble", "agt_cli.tasks.reproduction.answers")
+PLACES = ("output_dir", "data_dir")
 Queries = Callable[[Prepared], np.ndarray]
 
 
@@ -133,19 +132,24 @@ class Runs:
             what: in words, for progress.
             on: names the queries; part of the signature.
             queries: makes them from the prepared data; None: the test records.
+
+        Raises:
+            ConfigError: the kept run's files do not match each other, themselves or their name.
         """
         config, settings = self.settings(overrides)
         prepared = self.prepared(overrides)
-        place = self.folder / signature(config, prepared.loaded.digest, on)
-        kept = _read(place)
-        if kept:
-            return self._handed(kept)
+        features = None if queries is None else queries(prepared)
+        place = self.folder / signature(config, prepared, on, features)
+        before = _kept(place)
+        if before:
+            return self._handed(before)
         self.console.note(f"running: {what}")
         started = time.perf_counter()
         model = fit(prepared, settings, self.console)
         trained = time.perf_counter()
-        features = prepared.dataset.test.features if queries is None else queries(prepared)
-        frame, ks = _ask(model, features, prepared, None if queries else prepared.dataset.test.labels, self.console)
+        test = prepared.dataset.test
+        asked, labels = (test.features, test.labels) if features is None else (features, None)
+        frame, ks = answers(model, asked, prepared, labels, self.console)
         facts = {
             **model.metrics,
             "seconds_training": trained - started,
@@ -153,7 +157,7 @@ class Runs:
         }
         classes = prepared.dataset.classes
         done = Finished(frame, facts, classes, model.conditions, ks, settings.relation.name)
-        _write(place, done, config)
+        _keep(place, done, config)
         return self._handed(done)
 
     def _handed(self, done: Finished) -> Finished:
@@ -179,17 +183,50 @@ def without_proof(handed: Sequence[tuple[str, tuple[Condition, ...]]]) -> tuple[
     )
 
 
-def signature(config: dict[str, Any], digest: str, on: str) -> str:
-    """Names a run: everything its certificates depend on."""
-    what = {key: value for key, value in config.items() if key not in SPEED}
-    dataset = {key: value for key, value in what["dataset"].items() if key not in ("data_dir", "path", "download")}
-    text = json.dumps([{**what, "dataset": dataset}, digest, on, _code()], sort_keys=True, default=str)
+def signature(
+    config: dict[str, Any],
+    prepared: Prepared,
+    on: str,
+    queries: np.ndarray | None = None,
+    modules: tuple[str, ...] = (),
+) -> str:
+    """Names a run: everything that its results, to the last bit, depend on.
+
+    Args:
+        config: the resolved configuration; where things lie does not count.
+        prepared: the data, and the features that an encoder made of it.
+        on: which queries, in a word.
+        queries: [n, ...] the queries themselves, where they are not the test records.
+        modules: where else the code lies that makes the result.
+    """
+    what = {key: value for key, value in config.items() if key not in PLACES}
+    for part, places in (("dataset", ("data_dir", "path", "download")), ("model", ("encoder",))):
+        what[part] = {key: value for key, value in what.get(part, {}).items() if key not in places}
+    encoder = config.get("model", {}).get("encoder")
+    settings = encoder and {key: value for key, value in encoder.items() if key not in ("cache_dir", "weights")}
+    data = prepared.dataset
+    public = (data.name, data.classes, data.declared_size, asdict(data.selection), asdict(data.preprocessing))
+    digests = (prepared.loaded.digest, data.digest, data.scaling.get("encoder"), _digest(queries))
+    compute = config["compute"]
+    where = (machine(str(compute["device"])), None if compute["threads"] else default_threads())
+    text = json.dumps(
+        [what, settings, public, digests, on, _code((*targets(config), *modules)), where], sort_keys=True, default=str
+    )
     return blake2b(text.encode(), digest_size=12).hexdigest()
 
 
 def _settled(overrides: Sequence[str]) -> dict[str, Any]:
     """The configuration of these overrides; of two that set one key, the later counts."""
     return _composed(tuple({word.split("=")[0].lstrip("+~"): word for word in overrides}.values()))
+
+
+def _digest(queries: np.ndarray | None) -> str | None:
+    """A hash of queries: their shape, their type and their bytes."""
+    if queries is None:
+        return None
+    h = blake2b(f"{queries.dtype.str} {queries.shape}".encode(), digest_size=16)
+    h.update(np.ascontiguousarray(queries).tobytes())
+    return h.hexdigest()
 
 
 @cache
@@ -199,12 +236,9 @@ def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
 
 
 @cache
-def _code() -> str:
-    """A hash of the code that certificates come from."""
-    root, h = Path(agt_cli.__file__).parent, blake2b(digest_size=16)
-    for path in sorted(path for room in CODE for path in (root / room).rglob("*.py")):
-        h.update(path.read_bytes())
-    return h.hexdigest()
+def _code(targets: tuple[str, ...]) -> str:
+    """The digest of the code that results come from, read once."""
+    return code_digest((*COMPUTE, *targets))
 
 
 @cache
@@ -219,34 +253,17 @@ def _prepared(key: str, settings: Settings) -> Prepared:
     return kept[0]
 
 
-def _ask(
-    model: Model, features: np.ndarray, prepared: Prepared, labels: np.ndarray | None, console: Console
-) -> tuple[pd.DataFrame, tuple[int, ...]]:
-    certificates = model.certify(features, console, "certifying")
-    columns = {"prediction": certificates.prediction, "distance": certificates.stable_distance}
-    if labels is not None:
-        columns["label"] = labels
-    if isinstance(certificates, VoteCertificates) and prepared.classes == 2:
-        columns["gap"] = certificates.gap
-        columns["published_distance"] = published_vote(certificates.members, certificates.member_distances).distance
-        columns["member_right"] = (certificates.members == labels).mean(axis=0) if labels is not None else certificates.gap
-    return pd.DataFrame(columns), certificates.ks
+def _keep(place: Path, done: Finished, config: dict[str, Any]) -> None:
+    facts = {key: value for key, value in asdict(done).items() if key not in ("frame", "conditions")}
+    facts["conditions"] = [condition.as_json() for condition in done.conditions]
+    keep(place, done.frame, {**facts, "config": config})
 
 
-def _write(place: Path, done: Finished, config: dict[str, Any]) -> None:
-    buffer = BytesIO()
-    done.frame.to_parquet(buffer, index=False)
-    write_atomic(place.with_suffix(".parquet"), buffer.getvalue())
-    rest = {key: value for key, value in asdict(done).items() if key not in ("frame", "conditions")}
-    rest["conditions"] = [condition.as_json() for condition in done.conditions]
-    write_atomic(place.with_suffix(".json"), json.dumps({**rest, "config": config}, default=str).encode())  # last: finished
-
-
-def _read(place: Path) -> Finished | None:
-    try:
-        rest = json.loads(place.with_suffix(".json").read_text())
-        frame = pd.read_parquet(place.with_suffix(".parquet"))
-    except (OSError, ValueError):
+def _kept(place: Path) -> Finished | None:
+    """A run that was kept; None if it was not. Raises ConfigError as ``keep.kept``."""
+    found = kept(place)
+    if found is None:
         return None
+    frame, rest = found
     conditions = tuple(Condition.of(condition) for condition in rest["conditions"])
     return Finished(frame, rest["facts"], tuple(rest["classes"]), conditions, tuple(rest["ks"]), rest["relation"])

@@ -1,0 +1,58 @@
+"""What the data owner is told about data that hardly fits what was declared: on stderr, and in the report of training."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .conftest import Agt, Said
+
+DATASET = (
+    "dataset=table",
+    "data_dir=.",
+    "dataset.path=t.csv",
+    "dataset.label=y",
+    "dataset.split=part",
+    "+dataset.numeric={a:[0,5]}",
+    "+dataset.categorical={b:[x,y]}",
+    "dataset.classes=[no,yes,maybe]",
+    "dataset.declared_size=3000",
+)
+TINY = ("model=linear", "training=generic", "training.epochs=1", "kgrid.max=1", "compute.kernel=reference")
+CLIPPED = "note: column 'a': 16 of 40 values lie outside [0, 5] and are clipped to it (they go from 0 to 9).\n"
+
+
+@pytest.fixture
+def trained(agt: Agt) -> Said:
+    lines = [f"{i % 10},{'xy'[i % 2]},{'no' if i % 3 else 'yes'},{'test' if i % 4 == 3 else 'train'}" for i in range(40)]
+    Path("t.csv").write_text("a,b,y,part\n" + "".join(f"{line}\n" for line in lines))
+    said = agt("train", *DATASET, *TINY, "--json")
+    assert said.code == 0, said.err
+    return said
+
+
+def test_training_tells_the_owner_before_it_begins_and_in_the_report(trained: Said) -> None:
+    assert trained.err.startswith(
+        CLIPPED + "note: the class 'maybe' has no training record.\nnote: dataset.declared_size is"
+    )
+    run = Path(trained.json["run"])
+    assert json.loads((run / "metrics.json").read_text())["notes"] == 3
+    section = (run / "report.md").read_text().split("## For the data owner")[1].split("\n## ")[0]
+    assert "not for publication" in section
+    assert "- column 'a': 16 of 40 values lie outside" in section
+    for name in ("conditions.json", "env.json", "config.yaml"):
+        assert "lie outside" not in (run / name).read_text(), "a note is no part of what a claim rests on"
+
+
+@pytest.mark.parametrize("command", ["certify", "predict", "plan"])
+def test_queries_that_were_clipped_or_unknown_are_counted(trained: Said, agt: Agt, command: str) -> None:
+    Path("q.csv").write_text("a,b,y\n3,x,no\n99,z,yes\n")
+    more = {
+        "predict": ("mechanism.eps=1", "accounting=paper"),
+        "plan": ("mechanisms=[randomized_response]", "eps=[1]", "queries=[1]"),
+    }
+    said = agt(command, f"run={trained.json['run']}", "inputs=q.csv", *more.get(command, ()), "--json")
+    assert said.code == 0, said.err
+    assert "note: column 'a': 1 of 2 values lies outside [0, 5] and is clipped to it" in said.err
+    assert "note: column 'b': 1 of 2 values is not in dataset.categorical.b, such as 'z': other." in said.err
+    assert "lies outside" not in said.out

@@ -1,0 +1,139 @@
+"""Which code a kept result comes from: found from its imports, so that no edit of it is missed."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import agt_cli
+from agt_cli.errors import AgtError
+from agt_cli.provenance import code_digest, machine, reachable, targets
+from agt_cli.tasks.reproduction.runs import COMPUTE
+
+EDITS = [
+    ("schema.py", "1.1 * normalizer + 6 *", "1.1 * normalizer + 7 *"),
+    ("mechanisms/votes.py", "- 1", "- 2"),
+    ("baselines/noise.py", "import", "import  "),
+    ("tasks/noise.py", "import", "import  "),
+    ("tasks/boxes.py", "import", "import  "),
+    ("tasks/reproduction/answers.py", "certify", "certify "),
+    ("data/ids.py", "2.0**-53", "2.0**-52"),
+    ("data/blobs.py", "points**3", "points**4"),
+    ("kernels/cpu.py", "import", "import  "),
+    ("kernels/gpu.py", "import", "import  "),
+    ("__init__.py", "__version__", "__version__ "),
+]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package's own source, in a folder where it can be edited."""
+    folder = tmp_path_factory.mktemp("copy") / "agt_cli"
+    shutil.copytree(Path(agt_cli.__file__).parent, folder, ignore=shutil.ignore_patterns("__pycache__", "_*s"))
+    return folder
+
+
+def digest(copy: Path) -> str:
+    return code_digest((*COMPUTE, "agt_cli.data.blobs"), {"agt_cli": [copy]})
+
+
+def test_a_copy_is_the_same_code(copy: Path) -> None:
+    assert digest(copy) == code_digest((*COMPUTE, "agt_cli.data.blobs"))
+
+
+@pytest.mark.parametrize(("name", "old", "new"), EDITS, ids=[name for name, _, _ in EDITS])
+def test_an_edit_of_what_computes_is_other_code(copy: Path, name: str, old: str, new: str) -> None:
+    before, text = digest(copy), (copy / name).read_text()
+    assert old in text
+    (copy / name).write_text(text.replace(old, new))
+    try:
+        assert digest(copy) != before
+    finally:
+        (copy / name).write_text(text)
+    assert digest(copy) == before
+
+
+@pytest.mark.parametrize("name", ["cli.py", "data/prepare/amex.py", "report/curves.py", "data/table.py", "unused.py"])
+def test_an_edit_of_what_is_out_of_reach_changes_nothing(copy: Path, name: str) -> None:
+    before = digest(copy)
+    with (copy / name).open("a") as file:
+        file.write("x = 1\n")
+    assert digest(copy) == before
+
+
+def package(folder: Path, **files: str) -> dict[str, list[Path]]:
+    """A package ``mine``; ``__`` in a name stands for a folder."""
+    for name, text in {"__init__": "", **files}.items():
+        path = folder / "mine" / f"{name if name == '__init__' else name.replace('__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return {"mine": [folder / "mine"]}
+
+
+def test_every_form_of_import_is_followed(tmp_path: Path) -> None:
+    sub = "sub/__init__"
+    roots = package(
+        tmp_path,
+        start=(
+            "import mine.plain, os\nfrom mine import sibling\nfrom mine.named import thing\nfrom . import near\n"
+            "from .nearer import thing as other\nfrom .sub.deep import *\nfrom .open import *\n"
+            "def later():\n    import mine.lazy\n    if 0:\n        from .lazier import x\n"
+            "load = import_module('mine.by_name')\nTABLE = {'a': 'mine.table:make', 'b': 'mine.listed.Class'}\n"
+        ),
+        plain="",
+        sibling="",
+        named="from numpy import array",
+        near="",
+        nearer="",
+        sub__deep="from ..up import y\nfrom .. import upper",
+        up="",
+        upper="import mine.start",
+        lazy="",
+        lazier="",
+        by_name="",
+        table="",
+        listed="",
+        unused="import mine.also_unused",
+        also_unused="",
+    )
+    (tmp_path / "mine" / f"{sub}.py").write_text("from . import loaded_with_it")
+    (tmp_path / "mine" / "sub" / "loaded_with_it.py").write_text("")
+    (tmp_path / "mine" / "open").mkdir()
+    for name in ("__init__", "starred"):
+        (tmp_path / "mine" / "open" / f"{name}.py").write_text("")
+    expected = (
+        "start plain sibling named near nearer sub sub.deep sub.loaded_with_it up upper lazy lazier by_name table listed"
+    )
+    expected += " open open.starred"
+    assert set(reachable(["mine.start"], roots)) == {"mine", *(f"mine.{name}" for name in expected.split())}
+
+
+def test_a_users_own_target_is_followed_within_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package(tmp_path, data="from mine.helper import f\nfrom agt_cli.data.assemble import records", helper="", other="")
+    (tmp_path / "alone.py").write_text("import mine.other\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = {"dataset": {"_target_": "mine.data.Source", "part": [{"_target_": "alone.f"}]}, "model": {"hidden": [1]}}
+    assert targets(config) == ("alone", "mine.data")
+    both = ("agt_cli.errors", *targets({"dataset": {"_target_": "mine.data.Source"}}))
+    found = reachable(both)
+    assert {name for name in found if name.startswith("mine")} == {"mine", "mine.data", "mine.helper"}
+    assert "agt_cli.data.ids" in found, "what it takes of agt_cli is followed too"
+    before = code_digest(both)
+    (tmp_path / "mine" / "other.py").write_text("x = 1")
+    assert code_digest(both) == before
+    (tmp_path / "mine" / "helper.py").write_text("f = 1")
+    assert code_digest(both) != before
+    assert set(reachable(["alone"])) == {"alone"}
+
+
+def test_code_that_is_in_no_file_is_refused() -> None:
+    for name in ("__main__", "mine_is_not_there.data", "agt_cli.nothing"):
+        with pytest.raises(AgtError, match=rf"the code of {name} is not in a file"):
+            code_digest([name])
+
+
+def test_the_machine_is_told_by_versions_and_kind() -> None:
+    told = machine()
+    assert {"python", "torch", "numpy", "numba", "scipy", "scikit-learn", "machine", "system"} <= told.keys()
+    assert told["numpy"] is not None
+    assert told["gpu"] is None

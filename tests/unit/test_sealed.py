@@ -1,0 +1,42 @@
+"""Files with a checksum of themselves: whatever is changed in them is found out."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agt_cli.sealed import file_sha256, seal, unseal
+
+CONTENT = {"b": [1, 2.5, float("inf")], "a": {"text": "ä", "path": "p"}, "none": None, "held": False}
+
+
+def test_what_was_sealed_comes_back_in_its_order() -> None:
+    content = unseal(seal({**CONTENT, "where": Path("x/y")}))
+    assert content == {**CONTENT, "where": "x/y"}
+    assert list(content) == [*CONTENT, "where"]
+
+
+def test_no_byte_can_change() -> None:
+    whole = seal(CONTENT)
+    for place in range(len(whole)):
+        for flipped in (whole[place] ^ 1, whole[place] ^ 32):
+            damaged = whole[:place] + bytes([flipped]) + whole[place + 1 :]
+            with pytest.raises(ValueError, match=r"."):
+                unseal(damaged)
+    for cut in range(len(whole)):
+        with pytest.raises(ValueError, match=r"."):
+            unseal(whole[:cut])
+
+
+def test_an_edited_file_is_no_sealed_one() -> None:
+    edited = {**json.loads(seal(CONTENT)), "held": True}
+    with pytest.raises(ValueError, match="not what its own checksum says"):
+        unseal(json.dumps(edited, indent=2).encode())
+    for other in (b"[]", b"{}", b"1"):
+        with pytest.raises(ValueError, match="no checksum of itself"):
+            unseal(other)
+
+
+def test_the_hash_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_bytes(b"")
+    assert file_sha256(tmp_path / "empty") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
