@@ -30,8 +30,7 @@ from torch import Tensor
 from agt_cli.baselines.gaussian import gaussian_delta, gaussian_mu
 from agt_cli.errors import ConfigError
 from agt_cli.schema import STRICT, Positive, RelationName, validate
-
-_CHANGES = {"add_remove": 1, "remove": 1, "substitute": 2}
+from agt_cli.training.relations import RELATIONS
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -98,12 +97,13 @@ def step_sensitivity(relation: RelationName, clip: float, parameters: int, norma
     Raises:
         ConfigError: a relation whose direction is a mean over the actual batch.
     """
-    if relation not in _CHANGES:
+    rule = RELATIONS[relation]
+    if rule.mean:
         raise ConfigError(
             f"relation={relation} divides by the actual batch, so its sensitivity depends on the data: "
             "noise inside training needs relation=add_remove or substitute"
         )
-    return _CHANGES[relation] * unit_rows * clip * math.sqrt(parameters) / normalizer
+    return rule.touches * unit_rows * clip * math.sqrt(parameters) / normalizer
 
 
 def plan_noise(config: NoiseConfig, sensitivity: float, epochs: int) -> NoisePlan:

@@ -43,6 +43,7 @@ from agt_cli.baselines.gaussian import gaussian_mu
 from agt_cli.baselines.released import RECORD, REPLACED, Released, caveat_of
 from agt_cli.errors import ConfigError
 from agt_cli.schema import STRICT, Positive
+from agt_cli.training.relations import RELATIONS
 
 SOLVER_SHARE = 0.01  # of epsilon and delta, for the solver's distance from the minimiser
 
@@ -77,8 +78,7 @@ class PerturbationConfig:
 
 def output_sensitivity(config: PerturbationConfig) -> float:
     """Delta = (C + 2 tau)/Lambda, or (2C + 2 tau)/Lambda when records are replaced."""
-    changes = 2 if config.relation == "substitute" else 1
-    return (changes * config.clamp * (1 + NORM_SLACK) + 2 * config.tolerance) / config.strength
+    return (RELATIONS[config.relation].touches * config.clamp * (1 + NORM_SLACK) + 2 * config.tolerance) / config.strength
 
 
 def determinant_loss(config: PerturbationConfig) -> float:

@@ -13,7 +13,8 @@ Formal guarantees
     grid starts with k = 0 and that is not certified. If D is certified at the grid's k(1) < ... < k(j), a neighbour is by
     nesting at each k(i) - 1 and, as the boxes of one dataset grow with k, at k(i-1): so at k(1), ..., k(j-1), and the index
     is 1-Lipschitz. If it is positive, some k >= 1 is certified and no neighbour has another label.
-    Ensembles: votes.py needs that one record is in one shard before and after, so add_remove alone.
+    Ensembles. The certified vote counts how many members one k can change (votes.py), so it takes every symmetric relation.
+    noisy_argmax's noise covers one vote that changes, and a relation that can change two is refused.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from agt_cli.certificates.conditions import Condition
 from agt_cli.errors import ConfigError
 from agt_cli.mechanisms.guarantee import Guarantee
 from agt_cli.mechanisms.mechanism import Need
-from agt_cli.schema import RelationConfig
+from agt_cli.schema import RelationConfig, RelationName
 from agt_cli.training.relations import RELATIONS
 
 Accounting = Literal["rigorous", "paper"]
@@ -42,11 +43,6 @@ _REMEDY = {
     "e": "scale with public constants, choose settings on public data, and then declare training.chosen_on=public",
     "f": "train with training.product=exact",
     "g": "train with relation=add_remove",
-}
-_NEIGHBOUR = {
-    "add_remove": "{one} added or removed",
-    "substitute": "{one} replaced by another",
-    "paper_privacy": "{one} removed and, at the same time, one added",
 }
 _PAPER = "or use accounting=paper, which proves nothing"
 _COVERED = "proved although accounting=paper: every condition that the mechanism rests on holds here"
@@ -130,8 +126,7 @@ def grid_index(ks: Sequence[int], certified: np.ndarray) -> np.ndarray:
 
 def neighbours_of(relation: RelationConfig) -> str:
     """Which datasets are neighbours, in words."""
-    one = "one record" if relation.unit_rows == 1 else f"one unit of up to {relation.unit_rows} records"
-    return _NEIGHBOUR[relation.name].format(one=one)
+    return RELATIONS[relation.name].neighbours(relation.unit_rows)
 
 
 def _missing(conditions: Sequence[Condition], mechanism: Released, counting: Counting) -> list[Condition]:
@@ -152,12 +147,18 @@ def _shards(relation: RelationConfig, mechanism: Released, voting: Voting) -> st
             "the published ensemble distance (001 Theorem 5.3) sums over all members and is not 1-Lipschitz: "
             "use the certified vote"
         )
-    if (voting != "none" or mechanism.needs == "votes") and relation.name != "add_remove":
-        return (
-            f"relation={relation.name} in an ensemble: a record that is replaced may leave one shard and enter another, "
-            "and so change two members: train the members with relation=add_remove"
-        )
-    return ""
+    return one_vote_alone(relation.name) if mechanism.needs == "votes" else ""
+
+
+def one_vote_alone(relation: RelationName) -> str:
+    """Why noisy_argmax has no guarantee under this relation; empty if it has."""
+    if RELATIONS[relation].touches == 1:
+        return ""
+    return (
+        f"relation={relation} in an ensemble: one edit may take a record out of one shard and put one into another, and so "
+        "change two members, while noisy_argmax's noise covers one: use a mechanism that takes the certified vote "
+        "(randomized_response, gaussian_margin), or train the members with relation=add_remove"
+    )
 
 
 def refusal(condition: Condition) -> str:

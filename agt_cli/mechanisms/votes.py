@@ -1,21 +1,31 @@
 """Certified votes: from the labels and stable distances of an ensemble's members to those of its vote.
 
 Members are trained on disjoint shards, so that one record (all rows of one unit) is in one shard (method.md section 4).
+One k of the relation changes at most m members (``Relation.touches``): m = 1 for add_remove; m = 2 for substitute and
+paper_privacy, where it may take a unit out of one shard and put one into another.
 
 Formal guarantees of ``certified_vote``
-    Let y_i be member i's label, L_i its distance, c_i = L_i + 1: fewer than c_i records of shard i cannot change y_i. Let
-    F = min over vote vectors v with another winner than y of sum_i [v_i != y_i] c_i; then L = F - 1.
-    Sound: to turn the votes y into v takes at least sum_i [v_i != y_i] c_i records, so fewer than F leave the winner.
-    1-Lipschitz, with labels that differ only at L = 0: a neighbour changes one member i, and either y_i stays and c_i moves
-    by at most 1, or y_i changes and c_i = 1 on both sides. Either way the cost of each v moves by at most 1. If the
-    winner is the same, the minimum is over the same v and moves by at most 1. If it differs, then y_i changed, each side's
-    votes are a v of the other at cost 1, and F = 1 on both sides. (F >= 1 always, as c_i >= 1.)
+    Let y_i be member i's label, L_i its distance, c_i = L_i + 1. Let F = min over vote vectors v with another winner than y
+    of sum_i [v_i != y_i] c_i; then L = ceil(F / m) - 1.
+    Sound: no k <= L edits change the winner. Of k edits let shard i lose a_i units and gain b_i. For m = 1 it is a_i + b_i
+    edits that reach shard i, they sum to at most k, and y_i stands while a_i + b_i < c_i. For m = 2 the edits take out k
+    units in all and put in k, so sum_i a_i <= k and sum_i b_i <= k; member i's certificate at k covers up to k units gone
+    and, independently, up to k come (training/relations.py for boxes; a linear head's per_k is two moves of rho, and
+    a_i + b_i <= 2 max(a_i, b_i)), so y_i stands while max(a_i, b_i) < c_i. Either way a changed label has
+    a_i + b_i >= c_i, and turning y into v takes sum_i [v_i != y_i] c_i <= sum_i (a_i + b_i) <= m k. So F <= m k where the
+    winner changes, and k <= L has m k < F.
+    1-Lipschitz, with labels that differ only at L = 0. A neighbour changes at most m members, each by one unit gone, one
+    come or both: all within one k of the relation for its shard (training/relations.py). So for such a member i either y_i
+    stays and c_i moves by at most 1, or y_i changes and c_i = 1 on both sides: either way the cost of each v moves by at
+    most m. If the winner is the same, the minimum is over the same v, F moves by at most m, and ceil(F / m) by at most 1.
+    If it differs, each side's votes are a v of the other, which differ in members whose c_i = 1, at most m of them: so
+    1 <= F <= m and L = 0 on both sides.
+    The same holds with L_i counted in steps of a grid (rigour.grid_index), of which only the second part is asked.
     The code computes F exactly. For a rival class r to win, the gap n_y - n_r must shrink by at least the gap, plus one if
     the tie would still go to y (ties go to the smaller class). A voter of y who moves to r shrinks it by 2, any other by 1;
     each at its own cost, so of each kind the cheapest move first. Moves to a third class are never cheaper than to r.
     With two classes this is method.md's rule: the m cheapest among the majority voters, m = ceil((n1-n0)/2) if the vote
     is 1 and floor((n0-n1)/2) + 1 if it is 0.
-    It needs the add_remove relation: a replaced record may leave one shard and enter another, and change two members.
 """
 
 from dataclasses import dataclass
@@ -40,16 +50,19 @@ class Vote:
     lipschitz: bool
 
 
-def certified_vote(labels: np.ndarray, distances: np.ndarray, classes: int = 2) -> Vote:
+def certified_vote(labels: np.ndarray, distances: np.ndarray, classes: int = 2, *, touches: int) -> Vote:
     """The plurality vote with its stable distance.
 
     Args:
         labels: [T, n] integers 0..C-1, each member's label of each query.
         distances: [T, n] integers >= 0, each member's stable distances.
+        touches: m, how many members one k of the relation can change (``Relation.touches``).
 
     Raises:
         ConfigError: shapes or values do not fit.
     """
+    if touches < 1:
+        raise ConfigError(f"ensemble: one k changes at least one member, got touches={touches}")
     labels, distances = _checked(labels, distances, classes)
     counts = _counts(labels, classes)
     winner = counts.argmax(axis=0)
@@ -62,7 +75,7 @@ def certified_vote(labels: np.ndarray, distances: np.ndarray, classes: int = 2) 
         other = _cheapest(cost, (labels != winner) & (labels != rival))
         price = _price(own, other, gap)
         least = np.minimum(least, np.where(winner == rival, least, price))
-    return Vote(winner, least - 1, lipschitz=True)
+    return Vote(winner, (least - 1) // touches, lipschitz=True)  # ceil(F / m) - 1
 
 
 def published_vote(labels: np.ndarray, distances: np.ndarray) -> Vote:

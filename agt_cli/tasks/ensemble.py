@@ -18,6 +18,7 @@ from agt_cli.schema import ComputeConfig
 from agt_cli.tasks.prepare import Prepared, Settings
 from agt_cli.training.batches import BatchPlan
 from agt_cli.training.ensemble import shards, train_members
+from agt_cli.training.relations import RELATIONS
 
 SHOWN = 400  # distances of a vote that tables and curves list one by one
 Kind = Any  # BoxModel or LinearModel: fit(prepared, settings, console) and load(prepared, settings, finished)
@@ -91,7 +92,9 @@ class EnsembleModel:
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g: those of each member; which member a record trains depends on its own id too."""
-        dealt = f"; members' shards by keyed hash of the unit's id, {len(self.members)} of them"
+        touches = RELATIONS[self.settings.relation.name].touches
+        changed = "one member" if touches == 1 else f"{touches} members, and the vote counts them"
+        dealt = f"; members' shards by keyed hash of the unit's id, {len(self.members)} of them: one k can change {changed}"
         conditions: tuple[Condition, ...] = self.members[0].conditions
         return tuple(replace(c, why=c.why + dealt) if c.letter == "b" else c for c in conditions)
 
@@ -103,7 +106,8 @@ class EnsembleModel:
     def predict(self, features: np.ndarray) -> np.ndarray:
         """[n] int64: the vote's labels, ties to the smaller class."""
         labels = np.stack([member.predict(features) for member in self.members])
-        return certified_vote(labels, np.zeros_like(labels), self.prepared.classes).prediction
+        touches = RELATIONS[self.settings.relation.name].touches
+        return certified_vote(labels, np.zeros_like(labels), self.prepared.classes, touches=touches).prediction
 
     def margins(self, features: np.ndarray) -> np.ndarray:
         """[1, n] of two classes: share of votes for class 1, less a half; else each class's share less the best other's."""
@@ -128,7 +132,8 @@ def vote(members: list[Certificates], classes: int) -> VoteCertificates:
     labels = np.stack([c.prediction for c in members])
     distances = np.stack([c.stable_distance for c in members])
     steps = np.stack([grid_index(c.ks, c.certified) for c in members])
-    by_distance, by_steps = certified_vote(labels, distances, classes), certified_vote(labels, steps, classes)
+    touches = RELATIONS[members[0].relation].touches
+    by_distance, by_steps = (certified_vote(labels, seen, classes, touches=touches) for seen in (distances, steps))
     ks = _ks(int(by_distance.distance.max(initial=0)))
     certified = by_distance.distance[None] >= np.array(ks)[:, None]
     gap = vote_gap(labels)[1] if classes == 2 else np.zeros(labels.shape[1], dtype=np.int64)

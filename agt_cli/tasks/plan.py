@@ -17,7 +17,7 @@ from agt_cli.mechanisms.catalogue import MECHANISMS
 from agt_cli.mechanisms.exposure import gap_loss
 from agt_cli.mechanisms.guarantee import GaussianDP, PureDP
 from agt_cli.mechanisms.planning import Budget, Evidence, Offer, answerable, applicable, kind_of, offers, weight_offers
-from agt_cli.mechanisms.rigour import Counting
+from agt_cli.mechanisms.rigour import Counting, one_vote_alone
 from agt_cli.mechanisms.weights import expected_accuracy, noise_scale, weights_budget
 from agt_cli.report.console import Console, show
 from agt_cli.report.curves import Curves, curves
@@ -70,7 +70,17 @@ def configure(config: Mapping[str, Any]) -> Job:
     for key in ("run", "inputs"):
         asked[key] = None if asked[key] is None else str(asked[key])
     request = validate(Request, asked, "")
-    return Job(request, Source.of(request.run, request.inputs, config))
+    job = Job(request, Source.of(request.run, request.inputs, config))
+    _check_votes(job)
+    return job
+
+
+def _check_votes(job: Job) -> None:
+    """Raise ConfigError if a mechanism asked for counts an ensemble's votes, and one k can change two of them."""
+    asked = [name for name in job.request.mechanisms or () if MECHANISMS[name].needs == "votes"]
+    why = one_vote_alone(job.source.settings.relation.name)
+    if asked and why and job.source.settings.ensemble.members > 1:
+        raise ConfigError(f"mechanisms={asked[0]}: {why}")
 
 
 def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
@@ -99,9 +109,9 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
 
 
 def evidence_for_plan(certificates: Certificates, labels: np.ndarray, classes: int, counting: Counting) -> Evidence:
-    """What mechanisms see of labelled queries."""
+    """What mechanisms see of labelled queries; votes only where one k changes no more than one of them."""
     distance = evidence_of(certificates, counting)
-    if isinstance(certificates, VoteCertificates) and classes == 2:
+    if isinstance(certificates, VoteCertificates) and classes == 2 and not one_vote_alone(certificates.relation):
         return Evidence(labels, certificates.prediction, distance, classes, certificates.gap, certificates.prediction)
     return Evidence(labels, certificates.prediction, distance, classes)
 

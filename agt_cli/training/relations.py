@@ -23,6 +23,17 @@ Formal guarantees
     paper_privacy: the mean over the actual batch; for r >= b it is anything in [-gamma, gamma]. Unsound if public records
     share the batch, so those are refused.
     paper_unlearning: the mean over what is left; for r >= b that may be one record, or none (mean 0).
+    touches. A record's batch and shard depend on its own unit's id alone (method.md section 3b), so one unit more or one
+    less changes one batch of an epoch and one member of an ensemble; a unit replaced, or one removed while another comes,
+    changes two at most, each by one unit gone, one come, or both.
+    One side alone. In a relation that touches two, one unit gone and none come is within one k as well, and so is one come
+    and none gone: a shard sees such halves of an edit (mechanisms/votes.py). Boxes hold and nest for them. Write B(D, r)
+    for the batches with up to r rows of D gone and, independently, up to r come, and let D' be D less (or plus) a unit of
+    up to m rows: B(D', r - m) is part of B(D, r), for what is gone from D' and what D' lacks are at most r rows of D, and
+    what has come likewise. substitute's numerators are the extreme sums over B(D, r), whose inclusion they thus follow.
+    paper_privacy's are the extreme means: of all batches b - a + c, a <= r, c <= r, the greatest mean has c = r and then
+    a = r (an added gamma raises a mean, and so does taking out the least), which is the rule; so these follow the inclusion
+    too, and where r >= b the rule is the whole [-gamma, gamma].
     The papers' divisor is b, b - r for bounds and the neighbour's own size for its nominal run. Sums of up to 2^23 rows are
     exact in float64, hence so is the comparison of their means.
 """
@@ -60,6 +71,9 @@ class Relation:
         capped: ... of min(u, 0) and max(l, 0), among private records, instead of u and l.
         adds: r records may be added.
         mean: divides by the actual batch (the papers) instead of the public constant B.
+        touches: in how many places one k can change records: at most this many batches of an epoch, and members of an
+            ensemble, each by one unit gone, one come, or both.
+        edit: one k in words, ``{one}`` being the record or unit.
     """
 
     name: RelationName
@@ -69,6 +83,13 @@ class Relation:
     capped: bool
     adds: bool
     mean: bool
+    touches: int
+    edit: str
+
+    def neighbours(self, unit_rows: int) -> str:
+        """Which datasets are neighbours, in words."""
+        one = "one record" if unit_rows == 1 else f"one unit of up to {unit_rows} records"
+        return self.edit.format(one=one)
 
     def selected(self, rows: int, batch: int, private: int) -> int:
         """How many records to select when ``rows`` are at stake in a batch of ``batch``, ``private`` of them private."""
@@ -125,14 +146,63 @@ def _divide(total: Tensor, divisor: Tensor, clip: float) -> Tensor:
     return total.double() / divisor * (clip / QUANTA)
 
 
-_PRIVACY = "up to k records removed and, at the same time, up to k added"
 RELATIONS: dict[str, Relation] = {
     relation.name: relation
     for relation in (
-        Relation("add_remove", "up to k records added or removed in all", True, False, False, True, False),
-        Relation("remove", "up to k records removed", False, True, True, False, False),
-        Relation("substitute", "up to k records replaced by others", True, True, True, True, False),
-        Relation("paper_privacy", _PRIVACY, True, True, False, True, True),
-        Relation("paper_unlearning", "up to k records removed", False, True, False, False, True),
+        Relation(
+            "add_remove",
+            "up to k records added or removed in all",
+            symmetric=True,
+            selects=False,
+            capped=False,
+            adds=True,
+            mean=False,
+            touches=1,
+            edit="{one} added or removed",
+        ),
+        Relation(
+            "remove",
+            "up to k records removed",
+            symmetric=False,
+            selects=True,
+            capped=True,
+            adds=False,
+            mean=False,
+            touches=1,
+            edit="{one} removed",
+        ),
+        Relation(
+            "substitute",
+            "up to k records replaced by others",
+            symmetric=True,
+            selects=True,
+            capped=True,
+            adds=True,
+            mean=False,
+            touches=2,
+            edit="{one} replaced by another",
+        ),
+        Relation(
+            "paper_privacy",
+            "up to k records removed and, at the same time, up to k added",
+            symmetric=True,
+            selects=True,
+            capped=False,
+            adds=True,
+            mean=True,
+            touches=2,
+            edit="{one} removed and, at the same time, one added",
+        ),
+        Relation(
+            "paper_unlearning",
+            "up to k records removed",
+            symmetric=False,
+            selects=True,
+            capped=False,
+            adds=False,
+            mean=True,
+            touches=1,
+            edit="{one} removed",
+        ),
     )
 }

@@ -50,12 +50,11 @@ from agt_cli.errors import ConfigError
 from agt_cli.schema import RelationConfig, TrainingConfig
 from agt_cli.training.batches import BatchPlan
 from agt_cli.training.optimizer import learning_rate
+from agt_cli.training.relations import RELATIONS
 
 UNIT = 2.0**-53
 TINY = 1e-290  # far above anything that underflow loses, far below anything that matters
 _COVER = 1 + 2.0**-20
-RELATIONS = {"add_remove": 1, "remove": 1, "substitute": 2}
-"""How many records one k moves: a replaced one may leave one batch and land in another."""
 
 
 @dataclass(frozen=True)
@@ -163,12 +162,13 @@ def rows_at_stake(relation: RelationConfig) -> int:
     Raises:
         ConfigError: the relation divides by the actual batch, whose size one record changes for all others.
     """
-    if relation.name not in RELATIONS:
+    rule = RELATIONS[relation.name]
+    if rule.mean:
         raise ConfigError(
             f"relation={relation.name} divides by the size of the actual batch, so that one record changes every other "
             "record's weight: a closed-form certificate needs relation=add_remove, substitute or remove, or certificate=box"
         )
-    return RELATIONS[relation.name] * relation.unit_rows
+    return rule.touches * relation.unit_rows
 
 
 def sgd_sensitivity(

@@ -59,6 +59,7 @@ def plan(agt: Agt, run: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) 
     [
         ("box", {"noisy_argmax"}, set()),
         ("ensemble", set(), set()),
+        ("replaced ensemble", {"noisy_argmax"}, set()),
         ("head", {"noisy_argmax"}, {"release_weights"}),
     ],
 )
@@ -190,3 +191,9 @@ def test_refused(plan: Callable[..., Said], arguments: tuple[str, ...], words: s
     assert said.code == 2, said.out
     assert len(said.err.splitlines()) == 1
     assert words in said.err
+
+
+def test_noisy_argmax_is_not_planned_where_one_k_changes_two_votes(plan: Callable[..., Said]) -> None:
+    said = plan("replaced ensemble", "mechanisms=[noisy_argmax]")
+    assert said.code == 2, said.out
+    assert "mechanisms=noisy_argmax: relation=substitute in an ensemble" in said.err

@@ -310,10 +310,13 @@ def _beyond(interval: Interval, value: torch.Tensor) -> int:
     return int((~((interval.lower <= value) & (value <= interval.upper))).sum())
 
 
-def nesting(case: Case, relation: str, dtype: str, pairs: int, seed: int = 0, kmax: int = 3) -> Tally:
+def nesting(
+    case: Case, relation: str, dtype: str, pairs: int, seed: int = 0, kmax: int = 3, edit: str | None = None
+) -> Tally:
     """Walk from neighbour to neighbour; for each pair, box(D', k-1) inside box(D, k), and certificates carry over.
 
-    Each step of a symmetric relation makes two ordered pairs.
+    Each step of a symmetric relation makes two ordered pairs. ``edit``: the relation that neighbours differ by, where it
+    is another than the boxes'.
     """
     rng = np.random.default_rng(seed)
     tally = Tally()
@@ -326,7 +329,7 @@ def nesting(case: Case, relation: str, dtype: str, pairs: int, seed: int = 0, km
         if here is None or not case.n / 2 <= len(np.unique(data.units)) <= case.n * 2:
             data = case.data(rng, f"w{tally.trials}-")
             here = _bounds(case, data, relation, ks, dtype, queries, rng)
-        data = neighbour(rng, case, data, relation, 1, f"n{tally.trials}-")
+        data = neighbour(rng, case, data, edit or relation, 1, f"n{tally.trials}-")
         there = _bounds(case, data, relation, ks, dtype, queries, rng)
         for outer, inner in ((here, there), (there, here))[: 2 if symmetric else 1]:
             tally += nested(outer, inner)

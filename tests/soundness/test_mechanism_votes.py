@@ -1,6 +1,7 @@
 """Certified votes: 1-Lipschitz between neighbouring ensembles, and no vote changes within its distance."""
 
-from itertools import product
+from functools import partial
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -41,8 +42,8 @@ def lipschitz_violations(one: Vote, other: Vote) -> int:
 @pytest.mark.parametrize("members", [1, 2, 3, 4, 7, 12, 25])
 def test_lipschitz(members: int, classes: int) -> None:
     labels, distances = ensembles(members, classes, 4000, seed=members)
-    one = certified_vote(labels, distances, classes)
-    other = certified_vote(*neighbours(labels, distances, classes, seed=members + 1), classes)
+    one = certified_vote(labels, distances, classes, touches=1)
+    other = certified_vote(*neighbours(labels, distances, classes, seed=members + 1), classes, touches=1)
     assert one.lipschitz
     assert lipschitz_violations(one, other) == 0
     assert (one.prediction != other.prediction).any()  # the check looks at labels that turn
@@ -67,7 +68,7 @@ def brute_force(labels: np.ndarray, distances: np.ndarray, classes: int) -> int:
 @pytest.mark.parametrize(("members", "classes"), [(1, 2), (2, 2), (5, 2), (6, 2), (4, 3), (5, 3), (4, 4)])
 def test_against_every_vote_vector(members: int, classes: int) -> None:
     labels, distances = ensembles(members, classes, 60, seed=3)
-    vote = certified_vote(labels, distances, classes)
+    vote = certified_vote(labels, distances, classes, touches=1)
     expected = [brute_force(labels[:, q], distances[:, q], classes) for q in range(labels.shape[1])]
     assert vote.distance.tolist() == expected
     assert vote.prediction.tolist() == [int(np.bincount(labels[:, q], minlength=classes).argmax()) for q in range(60)]
@@ -76,7 +77,7 @@ def test_against_every_vote_vector(members: int, classes: int) -> None:
 def test_method_rule_for_two_classes() -> None:
     """m = ceil((n1-n0)/2) or floor((n0-n1)/2)+1 cheapest majority voters, minus 1 (method.md section 4)."""
     labels, distances = ensembles(9, 2, 500, seed=5, top=30)
-    vote = certified_vote(labels, distances)
+    vote = certified_vote(labels, distances, touches=1)
     for q in range(labels.shape[1]):
         n1 = int(labels[:, q].sum())
         n0 = len(labels) - n1
@@ -88,15 +89,91 @@ def test_method_rule_for_two_classes() -> None:
 def test_a_walk_of_fewer_edits_never_changes_the_vote() -> None:
     """L random edits one after another, each to some shard: the vote stands; one more may turn it, and does somewhere."""
     labels, distances = ensembles(5, 3, 3000, seed=11)
-    start = certified_vote(labels, distances, 3)
+    start = certified_vote(labels, distances, 3, touches=1)
     turned = 0
     for step in range(1, int(start.distance.max()) + 2):
         labels, distances = neighbours(labels, distances, 3, seed=100 + step)
-        now = certified_vote(labels, distances, 3)
+        now = certified_vote(labels, distances, 3, touches=1)
         changed = now.prediction != start.prediction
         assert not (changed & (start.distance >= step)).any()
         turned += int((changed & (start.distance == step - 1)).sum())
     assert turned > 0
+
+
+# -- edits that change several members at once -----------------------------------------------------------------------------
+
+
+def tables(members: int, classes: int, top: int) -> tuple[np.ndarray, np.ndarray]:
+    """([T, n] labels, [T, n] distances): every vote of ``members`` whose distances are at most ``top``."""
+    states = np.array(list(product(range(classes * (top + 1)), repeat=members))).T
+    return states // (top + 1), states % (top + 1)
+
+
+def edits(members: int, classes: int, top: int, touches: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(from, to): the columns of ``tables`` that one edit joins, for each way to choose members and what they do.
+
+    A member's distance moves by 1 at most; its label turns only at 0, and then both sides' distances are 0.
+    """
+    labels, distances = tables(members, classes, top)
+    base = (classes * (top + 1)) ** np.arange(members)[::-1, None]
+    found = []
+    for chosen in combinations(range(members), touches):
+        for moves in product([-1, 0, 1, *(f"to {c}" for c in range(classes))], repeat=touches):
+            new, far, possible = labels.copy(), distances.copy(), np.ones(labels.shape[1], dtype=bool)
+            for member, move in zip(chosen, moves, strict=True):
+                if isinstance(move, str):
+                    possible &= distances[member] == 0
+                    new[member] = int(move[3:])
+                else:
+                    far[member] += move
+                    possible &= (far[member] >= 0) & (far[member] <= top)
+            to = (base * (new * (top + 1) + far)).sum(axis=0)
+            found.append((np.flatnonzero(possible), to[possible]))
+    return found
+
+
+def edits_to_another_winner(prediction: np.ndarray, joined: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """[n]: how many edits it takes at least until the winner is another."""
+    away = np.full(len(prediction), 99)
+    for winner in np.unique(prediction):
+        reached = np.where(prediction != winner, 0, 99)
+        for _ in range(40):
+            for start, end in joined:
+                np.minimum.at(reached, start, reached[end] + 1)
+        away = np.where(prediction == winner, reached, away)
+    return away
+
+
+@pytest.mark.parametrize(("members", "classes", "top"), [(1, 2, 4), (2, 2, 3), (3, 2, 2), (4, 2, 1), (3, 3, 1), (3, 4, 1)])
+@pytest.mark.parametrize("touches", [1, 2, 3])
+def test_every_edit_of_every_small_vote(members: int, classes: int, top: int, touches: int) -> None:
+    """Sound, 1-Lipschitz, labels that turn only at 0: over all votes and all ways to change ``touches`` members."""
+    joined = edits(members, classes, top, min(touches, members))
+    vote = certified_vote(*tables(members, classes, top), classes, touches=touches)
+    away = edits_to_another_winner(vote.prediction, joined)
+    assert (away > vote.distance).all()
+    assert vote.distance.max() > 0
+    if touches <= members:
+        assert (away == vote.distance + 1).any()  # and not by much
+    for start, end in joined:
+        assert lipschitz_violations(*(Vote(vote.prediction[at], vote.distance[at], True) for at in (start, end))) == 0
+
+
+@pytest.mark.parametrize(("members", "classes", "top"), [(2, 2, 3), (3, 2, 2), (4, 2, 1), (3, 3, 1)])
+def test_counting_one_member_where_an_edit_changes_two_breaks(members: int, classes: int, top: int) -> None:
+    joined = edits(members, classes, top, touches=2)
+    vote = certified_vote(*tables(members, classes, top), classes, touches=1)
+    assert (edits_to_another_winner(vote.prediction, joined) <= vote.distance).any()
+    pairs = [tuple(Vote(vote.prediction[at], vote.distance[at], True) for at in pair) for pair in joined]
+    assert sum(lipschitz_violations(*pair) for pair in pairs) > 0
+
+
+def test_touches_must_be_said() -> None:
+    labels = np.zeros((2, 1), dtype=int)
+    with pytest.raises(TypeError, match="touches"):
+        certified_vote(labels, labels)  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="at least one member"):
+        certified_vote(labels, labels, touches=0)
 
 
 class TestBroken:
@@ -107,7 +184,7 @@ class TestBroken:
         return lipschitz_violations(vote(labels, distances), vote(*neighbours(labels, distances, 2, seed=2)))
 
     def test_as_it_is(self) -> None:
-        assert self.count(certified_vote) == 0
+        assert self.count(partial(certified_vote, touches=1)) == 0
 
     def test_published_sum_over_all_members(self) -> None:
         assert self.count(published_vote) > 20
@@ -125,7 +202,7 @@ class TestBroken:
 
     def test_distances_without_the_plus_one(self) -> None:
         def vote(labels: np.ndarray, distances: np.ndarray) -> Vote:
-            exact = certified_vote(labels, np.maximum(distances - 1, 0))
+            exact = certified_vote(labels, np.maximum(distances - 1, 0), touches=1)
             return Vote(exact.prediction, exact.distance + (distances.min(axis=0) > 0) * 3, True)
 
         assert self.count(vote) > 0
@@ -137,13 +214,13 @@ def test_published_example() -> None:
     before, after = np.array([[1], [1], [0]]), np.array([[1], [1], [1]])
     assert published_vote(before, distances).distance.item() == 0
     assert published_vote(after, distances).distance.item() == 5
-    assert certified_vote(before, distances).distance.item() == 5
-    assert certified_vote(after, distances).distance.item() == 6
+    assert certified_vote(before, distances, touches=1).distance.item() == 5
+    assert certified_vote(after, distances, touches=1).distance.item() == 6
 
 
 def test_one_member_is_itself() -> None:
     labels, distances = ensembles(1, 4, 200, seed=2)
-    vote = certified_vote(labels, distances, 4)
+    vote = certified_vote(labels, distances, 4, touches=1)
     assert (vote.prediction == labels[0]).all()
     assert (vote.distance == distances[0]).all()
 
@@ -168,4 +245,4 @@ def test_vote_gap() -> None:
 )
 def test_bad_input(labels: np.ndarray, distances: np.ndarray, match: str) -> None:
     with pytest.raises(ConfigError, match=match):
-        certified_vote(labels, distances)
+        certified_vote(labels, distances, touches=1)

@@ -34,6 +34,15 @@ def test_boxes_of_neighbours_are_nested_bitwise(case: Case, relation: str, dtype
     assert tally.certified > 0
 
 
+@pytest.mark.parametrize("relation", ["substitute", "paper_privacy"])
+@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[4], CASES[5], CASES[7]], ids=lambda case: case.name)
+def test_half_an_edit_is_within_one_k(case: Case, relation: str) -> None:
+    """A unit gone and nobody come, or the other way round: what a shard sees of a unit that moves to another."""
+    tally = nesting(case, relation, "float64", 8, edit="add_remove")
+    assert tally.violations == 0, tally
+    assert tally.certified > 0
+
+
 def test_the_pairs_are_at_least_a_thousand() -> None:
     symmetric = sum(p.values[1] in ("add_remove", "substitute", "paper_privacy") for p in COMBINATIONS)
     assert symmetric * 14 + (len(COMBINATIONS) - symmetric) * 6 >= 1000

@@ -113,3 +113,6 @@ def test_larger_means_are_never_smaller_numbers() -> None:
 def test_what_a_relation_says_of_itself(name: str) -> None:
     assert RELATIONS[name].name == name
     assert RELATIONS[name].symmetric == (name not in ("remove", "paper_unlearning"))
+    assert RELATIONS[name].touches == (2 if name in ("substitute", "paper_privacy") else 1)
+    assert "one record " in RELATIONS[name].neighbours(1)
+    assert "one unit of up to 3 records " in RELATIONS[name].neighbours(3)
