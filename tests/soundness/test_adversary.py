@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from adversary import CELLS, Report, Setting, assault, table, trial
+from adversary import CELLS, Report, assault, table, trial
+from adversary_settings import Setting
 from checks import Case
 from synthetic import make_records
 from test_broken_rules import batches_by_index, gamma_forgotten, signed_as_nonnegative
