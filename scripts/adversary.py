@@ -15,8 +15,8 @@ from pathlib import Path
 import numba
 import torch
 
-TESTS = Path(__file__).resolve().parent.parent / "tests"
-sys.path[:0] = [str(TESTS), str(TESTS / "soundness")]
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "soundness")]  # this tree, whatever is installed
 
 from adversary import CELLS, Report, table, trial  # noqa: E402
 

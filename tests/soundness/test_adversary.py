@@ -143,7 +143,8 @@ def sum_over_all_members(patch: pytest.MonkeyPatch) -> None:
 STEP = {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "batch": {"count": 1}}
 ONE_STEP = Setting(Case("one step", n=12, training=STEP), "add_remove", "linear box")
 REPLACED = replace(ONE_STEP, relation="substitute")
-TWO_BATCHES = Setting(Case("two batches", training={**STEP, "batch": {"count": 2}}), "remove", "linear box")
+EARLY = Case("two batches", training={**STEP, "decay": 50.0, "batch": {"count": 2}})  # the first batch is all that counts
+TWO_BATCHES = Setting(EARLY, "remove", "linear box")
 FLOATS = Setting(Case("floats", (5, 4), training={"lr": 0.5}), "add_remove", "two hidden", dtype="float32")
 OPPOSED = Setting(
     Case("opposed", zero=True, training={**STEP, "clip": 1.0, "lr": 8.0, "epochs": 2}),
