@@ -4,6 +4,7 @@ Everything a certificate depends on is in ``CertificateConfig``'s parts; ``Compu
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Annotated, Any, Literal, TypeVar
@@ -18,6 +19,11 @@ STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 RelationName = Literal["add_remove", "remove", "substitute", "paper_privacy", "paper_unlearning"]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
+
+# Public caps. Numbers beyond them are mistakes, or would leave the range in which sums are proved exact.
+MOST_ROWS = 2**30  # rows of a batch, and rows at stake at one k: see kernels/contract.py
+MOST_KS = 2**16 + 1  # values in a grid: no mechanism tells longer distances apart
+DeclaredSize = Annotated[int, Field(ge=1, le=MOST_ROWS)]
 T = TypeVar("T")
 
 
@@ -29,15 +35,22 @@ class KGridConfig:
     """
 
     max: Annotated[int, Field(ge=0)] | None = None
-    values: tuple[Annotated[int, Field(ge=0)], ...] | None = None
+    values: tuple[Annotated[int, Field(ge=0, le=MOST_ROWS)], ...] | None = None
 
     def __post_init__(self) -> None:
         if (self.max is None) == (self.values is None):
             raise ValueError("give either max (every integer 0..max) or values (a list), not both")
+        if self.max is not None and self.max >= MOST_KS:
+            raise ValueError(
+                f"max={self.max} asks for every integer up to it, and a grid holds {MOST_KS} values at most: use max="
+                f"{MOST_KS - 1} or less, or list some in values"
+            )
         if self.values is not None:
             if not self.values:
                 raise ValueError("values is empty")
-            repeated = sorted({k for k in self.values if self.values.count(k) > 1})
+            if len(self.values) > MOST_KS:
+                raise ValueError(f"values lists {len(self.values)}, and a grid holds {MOST_KS} at most")
+            repeated = sorted(k for k, times in Counter(self.values).items() if times > 1)
             if repeated:
                 raise ValueError(f"values repeats {repeated[0]}")
 
@@ -57,7 +70,7 @@ class RelationConfig:
     """Which datasets count as neighbours, and how many rows one unit may have (method.md section 2)."""
 
     name: RelationName
-    unit_rows: Annotated[int, Field(ge=1)] = 1
+    unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -71,9 +84,9 @@ class BatchConfig:
         key: the public key of the hash.
     """
 
-    count: Annotated[int, Field(ge=1)] = 1
-    normalizer: Positive | None = None
-    n_max: Annotated[int, Field(ge=1)] | None = None
+    count: Annotated[int, Field(ge=1, le=10**6)] = 1
+    normalizer: Annotated[float, Field(ge=1e-6, le=MOST_ROWS)] | None = None
+    n_max: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
     key: str = "agt"
 
 
@@ -90,11 +103,11 @@ class TrainingConfig:
     """
 
     loss: Literal["binary_cross_entropy", "cross_entropy"]
-    epochs: Annotated[int, Field(ge=1)]
-    lr: Positive
-    clip: Positive
+    epochs: Annotated[int, Field(ge=1, le=10**5)]
+    lr: Annotated[float, Field(gt=0, le=1e6)]
+    clip: Annotated[float, Field(ge=1e-9, le=1e9)]
     decay: NonNegative = 0.0
-    lr_min: NonNegative = 0.0
+    lr_min: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     dampening: Annotated[float, Field(ge=0, le=1)] = 0.0
     nesterov: bool = False

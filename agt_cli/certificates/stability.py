@@ -32,8 +32,9 @@ from agt_cli.errors import UnsoundError
 from agt_cli.schema import RelationName
 from agt_cli.training.sensitivity import UNIT, LinearLoss, Sensitivity, margin_rounding
 
-FARTHEST = 2**52
-"""Stable distances are capped here, a public constant: beyond it integers are no longer exact floats."""
+FARTHEST = 2**31
+"""Stable distances are capped here, a public constant, which keeps them 1-Lipschitz. Sums of those of 10,000 members are
+far from the end of int64 (mechanisms/votes.py), and no mechanism tells distances of 2^16 and more apart."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 from agt_cli.data.assemble import default_ids, hash_split, queries, query_labels, records, split_fact, split_names
 from agt_cli.data.dataset import DataError, Dataset, Fact, Records
 from agt_cli.data.files import open_columns, same_shape
-from agt_cli.schema import STRICT
+from agt_cli.schema import STRICT, DeclaredSize
 
 LEVELS = 16.0
 CENTER = 0.5
@@ -31,7 +31,7 @@ class Digits:
     classes: Annotated[tuple[Digit, ...], Field(min_length=2)] | None = (3, 8)
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
     split_key: str = "split"
-    declared_size: Annotated[int, Field(ge=1)] | None = None
+    declared_size: DeclaredSize | None = None
 
     def __post_init__(self) -> None:
         if self.classes is not None and len(set(self.classes)) < len(self.classes):

@@ -22,7 +22,7 @@ from agt_cli.data.assemble import (
 from agt_cli.data.dataset import DataError, Dataset, Fact, Records
 from agt_cli.data.files import Columns, open_columns, resolve, same_shape
 from agt_cli.data.prepared import alone_fact, require_finished
-from agt_cli.schema import STRICT, Positive
+from agt_cli.schema import STRICT, DeclaredSize, Positive
 
 _CHUNK = 8192
 
@@ -67,7 +67,7 @@ class Embeddings:
     scale: Positive = 1.0
     unit_norm: bool = False
     public_scaling: bool = False
-    declared_size: Annotated[int, Field(ge=1)] | None = None
+    declared_size: DeclaredSize | None = None
     name: str | None = None
     obtain: str | None = None
 

@@ -20,7 +20,7 @@ from agt_cli.data.files import Columns, open_columns, require, resolve, same_sha
 from agt_cli.data.ids import uniform
 from agt_cli.data.medmnist_info import INSTALL, fetch, info_of, official, required_info
 from agt_cli.errors import DataMissing
-from agt_cli.schema import STRICT, Positive
+from agt_cli.schema import STRICT, DeclaredSize, Positive
 
 Class = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(ge=0, le=1)]
@@ -63,7 +63,7 @@ class MedMnist:
     pretrain_public: bool = False
     center: float = 0.5
     scale: Positive = 1.0
-    declared_size: Annotated[int, Field(ge=1)] | None = None
+    declared_size: DeclaredSize | None = None
 
     def __post_init__(self) -> None:
         unused = set(self.keep) - set(self.finetune_classes or self.keep)

@@ -23,7 +23,7 @@ from agt_cli.data.assemble import (
 )
 from agt_cli.data.dataset import DataError, Dataset, Fact, Records
 from agt_cli.data.files import Columns, open_columns, resolve
-from agt_cli.schema import STRICT
+from agt_cli.schema import STRICT, DeclaredSize
 
 Range = tuple[float, float]
 
@@ -63,7 +63,7 @@ class Table:
     classes: Annotated[tuple[str | int, ...], Field(min_length=2)] | None = None
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
     split_key: str = "split"
-    declared_size: Annotated[int, Field(ge=1)] | None = None
+    declared_size: DeclaredSize | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:

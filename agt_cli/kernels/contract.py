@@ -9,7 +9,9 @@ Formal guarantees
     x in [x_l, x_u], all already scaled, q(d x) lies between q of the least and q of the greatest corner product,
     bit for bit. The sums of these integers therefore contain the nominal sum, and grow by inclusion.
 
-|q| <= 2^30 and int64 hold 2^33 records exactly.
+    Range. |q| <= 2^30, and a batch holds at most 2^30 records (schema.MOST_ROWS, checked where batches are planned): every
+    sum over records, and over those that a selection takes, is at most 2^60 in size, which int64 holds. What a relation
+    adds for the rows at stake is at most as much again (training/relations.py). Counts of records fit int32.
 """
 
 from typing import Protocol

@@ -1,11 +1,14 @@
 """The CPU kernel: Numba, parallel over (k, output) rows, vectorised, compiled once and cached on disk.
 
 No fast-math: each product, comparison and rounding is the reference's own, in the same order, so both kernels return the
-same integers. Running sums are float64 holding integers below 2^53, hence exact, flushed after ``_FLUSH`` records.
+same integers. Running sums are float64 holding integers up to 2^22 2^30 = 2^52 in size, hence exact, flushed to int64 after
+``_FLUSH`` records.
 
 The selection keeps, for each parameter, the c least values seen so far. A block of records is first filtered against a
 threshold (the c-th least so far, or a guess from a sample that is widened until enough pass), and the survivors' c-th
-least value is found by bisection on integers. Whatever the guess was, the result is exact.
+least value is found by bisection on integers. Whatever the guess was, the result is exact. Kept values are int32: they and
+their negatives are at most 2^30 in size, and ``_TOP``, above them all, is 2^30 + 1. What is held and what is new are
+different records of one batch, so counts of them are at most 2^30, within int32 as well.
 """
 
 from dataclasses import dataclass, field

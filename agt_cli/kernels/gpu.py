@@ -2,7 +2,8 @@
 
 Products and roundings are float64, in the reference's own order: fusing a product with the addition that rounds it is
 switched off, for the bounds would then be rounded differently from the nominal gradient. Each program adds its integers
-to the result atomically; integers, so the order does not matter.
+to the result atomically; integers, so the order does not matter. A program's own sum is an integer of at most 2^41 in size,
+exact in float64; indices of records are int32, at most 2^30 + 2^11, and all addresses int64.
 
 Selections (the k least per parameter) stay with the reference kernel, which runs on the GPU.
 """

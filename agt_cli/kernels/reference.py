@@ -1,4 +1,7 @@
-"""The reference kernel: plain torch, streaming over records in blocks of bounded size. On any device."""
+"""The reference kernel: plain torch, streaming over records in blocks of bounded size. On any device.
+
+Each quantised bound becomes an int64 before it is added to another: sums are in range by contract.py.
+"""
 
 from dataclasses import dataclass, field
 

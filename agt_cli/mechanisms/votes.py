@@ -21,6 +21,9 @@ Formal guarantees of ``certified_vote``
     If it differs, each side's votes are a v of the other, which differ in members whose c_i = 1, at most m of them: so
     1 <= F <= m and L = 0 on both sides.
     The same holds with L_i counted in steps of a grid (rigour.grid_index), of which only the second part is asked.
+    Range. Distances are at most 2^31: those of boxes end with the grid (2^30), closed forms are capped there, a public
+    constant, so that no data make a vote fail. T members cost T (2^31 + 1) at most, below 2^45 for T <= 10^4. Sums that
+    hold a ``_NEVER`` are replaced by it before they are compared.
     The code computes F exactly. For a rival class r to win, the gap n_y - n_r must shrink by at least the gap, plus one if
     the tie would still go to y (ties go to the smaller class). A voter of y who moves to r shrinks it by 2, any other by 1;
     each at its own cost, so of each kind the cheapest move first. Moves to a third class are never cheaper than to r.
@@ -32,6 +35,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from agt_cli.certificates.stability import FARTHEST
 from agt_cli.errors import ConfigError
 
 
@@ -103,7 +107,7 @@ def _counts(labels: np.ndarray, classes: int) -> np.ndarray:
     return np.stack([(labels == c).sum(axis=0) for c in range(classes)]).astype(np.int64)
 
 
-_NEVER = np.int64(2**62)  # the price of one voter more than there are; kept from overflowing below
+_NEVER = np.int64(2**62)  # the price of one voter more than there are
 
 
 def _cheapest(cost: np.ndarray, among: np.ndarray) -> np.ndarray:
@@ -138,6 +142,6 @@ def _checked(labels: np.ndarray, distances: np.ndarray, classes: int) -> tuple[n
         raise ConfigError(f"ensemble: labels and distances must be integers, got {labels.dtype} and {distances.dtype}")
     if labels.size and (labels.min() < 0 or labels.max() >= classes):
         raise ConfigError(f"ensemble: labels must be 0..{classes - 1}")
-    if distances.size and (distances.min() < 0 or distances.max() > 2**31):
-        raise ConfigError("ensemble: stable distances must be between 0 and 2^31")
+    if distances.size and (distances.min() < 0 or distances.max() > FARTHEST):
+        raise ConfigError(f"ensemble: stable distances must be between 0 and {FARTHEST}")
     return labels.astype(np.int64), distances.astype(np.int64)

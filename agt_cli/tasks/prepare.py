@@ -29,7 +29,8 @@ from agt_cli.schema import (
 )
 from agt_cli.training.ensemble import EnsembleConfig
 from agt_cli.training.erm import check_erm
-from agt_cli.training.sensitivity import check_optimizer, rows_at_stake
+from agt_cli.training.relations import rows_at_stake
+from agt_cli.training.sensitivity import check_optimizer, rows_moved
 
 PARTS: dict[str, type[Any]] = {
     "training": TrainingConfig,
@@ -72,6 +73,7 @@ def settings_of(config: Mapping[str, Any]) -> Settings:
     if not isinstance(settings.certificate, BoxConfig):
         _check_linear(settings)
     _check_noise(settings)
+    rows_at_stake(settings.kgrid.ks, settings.relation.unit_rows)
     return settings
 
 
@@ -91,7 +93,7 @@ def _check_linear(settings: Settings) -> None:
             f"compute.device={settings.compute.device}: certificate={settings.certificate.name} runs on the CPU, where it "
             "takes seconds: use compute=default"
         )
-    rows_at_stake(settings.relation)
+    rows_moved(settings.relation)
     check_optimizer(settings.training)
     if isinstance(settings.certificate, ErmConfig):
         check_erm(settings.training)

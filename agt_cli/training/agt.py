@@ -23,7 +23,7 @@ from agt_cli.kernels.select import pick_device, pick_kernel
 from agt_cli.schema import ComputeConfig, RelationConfig, TrainingConfig
 from agt_cli.training.batches import BatchPlan, check_unit_rows
 from agt_cli.training.optimizer import Sgd, descend, learning_rate
-from agt_cli.training.relations import EXACT_ROWS, RELATIONS, Relation, Sums
+from agt_cli.training.relations import EXACT_ROWS, RELATIONS, Relation, Sums, rows_at_stake
 
 Tensors = dict[str, Tensor]
 Noise = Callable[[int], Tensors]
@@ -149,7 +149,7 @@ class Run:
         self.dtype = getattr(torch, training.dtype)
         rounding = Rounding.of(self.ks, self.dtype, self.device, self.kernel.outward)
         self.rounding = rounding
-        self.rows_at_stake = torch.tensor([k * relation.unit_rows for k in self.ks], device=self.device)
+        self.rows_at_stake = torch.tensor(rows_at_stake(self.ks, relation.unit_rows), device=self.device)
         self.point: Tensors = {n: p.detach().to(self.device, self.dtype) for n, p in head.state_dict().items()}
         self.lower = {n: p.expand(len(self.ks), *p.shape).clone() for n, p in self.point.items()}
         self.upper = {n: p.clone() for n, p in self.lower.items()}
@@ -165,6 +165,8 @@ class Run:
         """Take one step on the batch ``rows``; an empty batch takes its step too."""
         lr = learning_rate(self.training, step)
         batch = len(rows)
+        if batch > self.plan.n_max:
+            raise ConfigError(f"a batch of {batch} records exceeds training.batch.n_max={self.plan.n_max}")
         total = self.nominal_sums(rows)
         drawn = self.noise(step) if self.noise else {}
         # Private records first, so that a selection over private records is a prefix.

@@ -7,7 +7,7 @@ import numpy as np
 
 from agt_cli.data.ids import keyed_hash, remix
 from agt_cli.errors import ConfigError
-from agt_cli.schema import BatchConfig, default_n_max
+from agt_cli.schema import MOST_ROWS, BatchConfig, default_n_max
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,12 @@ class BatchPlan:
     Attributes:
         epochs, count: steps = epochs * count, whatever the data.
         normalizer: B.
-        n_max: the public cap on a batch.
+        n_max: the public cap on a batch, itself at most ``MOST_ROWS``: sums over more records are not proved exact.
         key: the public key of the hash.
         declared: False if a constant was derived from the data at hand, which voids condition c.
+
+    Raises:
+        ConfigError: n_max is too large.
     """
 
     epochs: int
@@ -28,6 +31,13 @@ class BatchPlan:
     n_max: int
     key: str
     declared: bool
+
+    def __post_init__(self) -> None:
+        if self.n_max > MOST_ROWS:
+            raise ConfigError(
+                f"training.batch.n_max={self.n_max} (from normalizer = {self.normalizer:g}, where it is null): sums are "
+                f"exact over at most {MOST_ROWS} records of a batch: use more batches, or a smaller normalizer"
+            )
 
     @classmethod
     def of(cls, config: BatchConfig, epochs: int, declared_size: float | None, records: int) -> "BatchPlan":
@@ -40,11 +50,11 @@ class BatchPlan:
             records: the actual number, used only if neither a normalizer nor a size was declared.
 
         Raises:
-            ConfigError: n_max < 1.1 B.
+            ConfigError: n_max < 1.1 B, or n_max or B is too large.
         """
         size = records if declared_size is None else declared_size
         normalizer = config.normalizer or size / config.count
-        n_max = config.n_max or default_n_max(normalizer)
+        n_max = config.n_max or default_n_max(min(normalizer, 2 * MOST_ROWS))
         if n_max < 1.1 * normalizer:
             raise ConfigError(f"training.batch.n_max={n_max} is below 1.1 * normalizer = {1.1 * normalizer:g}: raise n_max")
         declared = config.normalizer is not None or declared_size is not None

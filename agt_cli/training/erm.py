@@ -30,7 +30,7 @@ from agt_cli.schema import RelationConfig, TrainingConfig
 from agt_cli.training.agt import Progress
 from agt_cli.training.batches import BatchPlan, check_unit_rows
 from agt_cli.training.linear import Examples, LinearTrained, gradient_sum
-from agt_cli.training.sensitivity import LinearLoss, Sensitivity, above, check_optimizer, rows_at_stake, sum_rounding
+from agt_cli.training.sensitivity import LinearLoss, Sensitivity, above, check_optimizer, rows_moved, sum_rounding
 
 ITERATIONS = 4
 _REPORT = 16
@@ -50,7 +50,7 @@ def erm_sensitivity(
     Raises:
         ConfigError: lambda = 0, several batches, a tolerance that rounding alone exceeds.
     """
-    rows = rows_at_stake(relation)
+    rows = rows_moved(relation)
     check_erm(training)
     strength, b = training.weight_decay, plan.normalizer
     rho = above(above(loss.reach / strength) / b)

@@ -34,18 +34,28 @@ Formal guarantees
     paper_privacy's are the extreme means: of all batches b - a + c, a <= r, c <= r, the greatest mean has c = r and then
     a = r (an added gamma raises a mean, and so does taking out the least), which is the rule; so these follow the inclusion
     too, and where r >= b the rule is the whole [-gamma, gamma].
+    Range. A batch has b <= n_max <= 2^30 records and r <= 2^30 (schema.MOST_ROWS; BatchPlan and ``rows_at_stake`` see to
+    it), and |l|, |u| <= Q. Sums of bounds and of selected bounds are at most b Q <= 2^60 in size, U - low_r is a sum of at
+    most b bounds again, and r Q <= 2^60: every numerator is at most 2^61 in size, and int64 holds it.
+    Rounding. A constant divisor: an integer beyond 2^53 is rounded to the nearest double, then the quotient and the product
+    with gamma / Q are; each is monotone, and the nominal run, those of neighbours and both ends of every box take the same
+    three operations with the same constants. An integer between two others stays between them: nothing needs widening.
+    A mean: where its value counts r < b <= 2^23, so numerators are at most 2^53, exact, and means of different divisors
+    compare as fractions do; where r >= b it is replaced.
     The papers' divisor is b, b - r for bounds and the neighbour's own size for its nominal run. Sums of up to 2^23 rows are
     exact in float64, hence so is the comparison of their means.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from agt_cli.errors import ConfigError
 from agt_cli.kernels.contract import QUANTA
-from agt_cli.schema import RelationName
+from agt_cli.schema import MOST_ROWS, RelationName
 
 EXACT_ROWS = 2**23  # rows whose sum of quanta float64 holds exactly
 
@@ -136,12 +146,26 @@ class Relation:
         return _divide(total, divisor, clip)
 
 
+def rows_at_stake(ks: Sequence[int], unit_rows: int) -> list[int]:
+    """r = k * unit_rows for each k.
+
+    Raises:
+        ConfigError: more than ``MOST_ROWS``, beyond which the sums here are not proved to stay in range.
+    """
+    if max(ks) * unit_rows > MOST_ROWS:
+        raise ConfigError(
+            f"kgrid: k = {max(ks)} (of kgrid.max or kgrid.values) times relation.unit_rows = {unit_rows} puts "
+            f"{max(ks) * unit_rows} rows at stake, and sums are exact up to {MOST_ROWS}: lower one of them"
+        )
+    return [k * unit_rows for k in ks]
+
+
 def _divide(total: Tensor, divisor: Tensor, clip: float) -> Tensor:
     """total quanta / divisor, in units of the gradient, float64.
 
-    The quotient is taken first, of two exact numbers: correctly rounded, it grows with the fraction itself, so that means
-    over batches of different sizes compare as they should; scaled first, equal means could differ in the last bit. The
-    divisor is a tensor because a GPU multiplies by the reciprocal of a plain number.
+    The quotient is taken first, for means of two exact numbers: correctly rounded, it grows with the fraction itself, so
+    that means over batches of different sizes compare as they should; scaled first, equal means could differ in the last
+    bit. The divisor is a tensor because a GPU multiplies by the reciprocal of a plain number.
     """
     return total.double() / divisor * (clip / QUANTA)
 

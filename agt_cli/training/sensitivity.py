@@ -156,7 +156,7 @@ def gamma(n: float) -> float:
     return n * UNIT / (1 - n * UNIT) * _COVER
 
 
-def rows_at_stake(relation: RelationConfig) -> int:
+def rows_moved(relation: RelationConfig) -> int:
     """Records that one k of the relation moves.
 
     Raises:
@@ -190,7 +190,7 @@ def sgd_sensitivity(
     Raises:
         ConfigError: momentum, a step that may expand, or more iterates averaged than there are.
     """
-    rows = rows_at_stake(relation)
+    rows = rows_moved(relation)
     check_optimizer(training)
     if average > plan.steps:
         raise ConfigError(f"certificate.average={average}: there are only {plan.steps} steps")

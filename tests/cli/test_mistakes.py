@@ -13,6 +13,7 @@ from agt_cli.tasks import train
 
 from .conftest import TINY, Agt
 
+NO_DATA = ("dataset=table", "dataset.path=no.csv", "dataset.label=y", "+dataset.numeric={a: [0, 1]}")
 MISTAKES = [
     (("trian",), 2, ("unknown command 'trian'", "did you mean 'train'")),
     (("train", "dataset=blob"), 2, ("unknown dataset 'blob'", "did you mean 'blobs'", "digits")),
@@ -33,13 +34,21 @@ MISTAKES = [
     (("train", "--resolve"), 2, ("--resolve",)),
     (("train", "training.lr=fast"), 2, ("training.lr:", "'fast'")),
     (("train", "training.lr=-1"), 2, ("training.lr:", "greater than 0")),
-    (("train", "training.clip=0"), 2, ("training.clip:", "greater than 0")),
+    (("train", "training.clip=0"), 2, ("training.clip:", "greater than or equal to 0.000000001")),
     (("train", "training.clip=null"), 2, ("training.clip:",)),
     (("train", "training.weight_decay=.6"), 2, ("lr * weight_decay = 1.2 exceeds 1",)),
     (("train", "training.decay_mode=coupled", "training.momentum=.9"), 2, ("momentum buffer", "decoupled")),
     (("train", "kgrid=sparse", "kgrid.values=[1,1]"), 2, ("kgrid: values repeats 1",)),
     (("train", "kgrid=sparse", "kgrid.values=[1,-1]"), 2, ("kgrid.values", "greater than or equal to 0")),
     (("train", "kgrid.values=[1,2]"), 2, ("kgrid: give either max",)),
+    (("train", "kgrid.max=1000000000000"), 2, ("kgrid: max=1000000000000", "65537 values at most")),
+    (("train", *NO_DATA, "relation.unit_rows=17179869184"), 2, ("relation.unit_rows:", "1073741824")),
+    (("train", *NO_DATA, "relation.unit_rows=1073741824"), 2, ("kgrid", "relation.unit_rows = 1073741824", "at stake")),
+    (("train", *NO_DATA, "kgrid=sparse", "kgrid.values=[0,1073741824]", "relation.unit_rows=2"), 2, ("kgrid", "at stake")),
+    (("train", *NO_DATA, "training.batch.n_max=2147483648"), 2, ("training.batch.n_max:",)),
+    (("train", *NO_DATA, "dataset.declared_size=2000000000"), 2, ("dataset.declared_size:",)),
+    (("train", "training.lr=1e300"), 2, ("training.lr:", "less than or equal to 1000000")),
+    (("train", "training.clip=1e-300"), 2, ("training.clip:", "greater than or equal to 0.000000001")),
     (("train", "compute.device=gpu"), 2, ("compute.device", "did you mean 'cpu'")),
     (("train", "compute.kernel=fast"), 2, ("compute.kernel", "reference")),
     (("train", "model._target_=agt_cli.models.heads.Head"), 2, ("model._target_: cannot import",)),

@@ -6,6 +6,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
+from agt_cli.certificates.stability import FARTHEST
 from agt_cli.errors import ConfigError
 from agt_cli.mechanisms.votes import Vote, certified_vote, published_vote, vote_gap
 
@@ -166,6 +167,17 @@ def test_counting_one_member_where_an_edit_changes_two_breaks(members: int, clas
     assert (edits_to_another_winner(vote.prediction, joined) <= vote.distance).any()
     pairs = [tuple(Vote(vote.prediction[at], vote.distance[at], True) for at in pair) for pair in joined]
     assert sum(lipschitz_violations(*pair) for pair in pairs) > 0
+
+
+def test_the_longest_distances_of_the_largest_ensemble() -> None:
+    """10,000 members at the cap: the price of a vote is that of whole numbers, far from the end of int64."""
+    labels, distances = np.zeros((10_000, 2), dtype=int), np.full((10_000, 2), FARTHEST)
+    labels[:4000, 1] = 1
+    for touches in (1, 2):
+        vote = certified_vote(labels, distances, touches=touches)
+        assert vote.distance.tolist() == [-(-m * (FARTHEST + 1) // touches) - 1 for m in (5001, 1001)]
+    with pytest.raises(ConfigError, match="between 0 and"):
+        certified_vote(labels, distances + 1, touches=1)
 
 
 def test_touches_must_be_said() -> None:

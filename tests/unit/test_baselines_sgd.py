@@ -1,5 +1,6 @@
 """Plain SGD is certified training without clip and boxes; local randomised response and students stand on it."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -55,11 +56,12 @@ def test_it_is_the_certified_runs_nominal_where_no_clip_binds(
 
 
 def test_the_head_is_left_alone_and_divergence_is_an_error() -> None:
-    training = make_training(**BCE, epochs=50, lr=1e200)
+    training = make_training(**BCE, epochs=50, lr=1e6, dtype="float32", batch={"normalizer": 1e-6})
     head = make_head(training, 3, 2, (4,))
     before = [p.clone() for p in head.parameters()]
+    far = replace(clouds(), features=clouds().features * 1e30)
     with pytest.raises(UnsoundError, match="diverged"):
-        train_sgd(head, 2, clouds(), 60, training)
+        train_sgd(head, 2, far, 60, training)
     assert all(torch.equal(a, b) for a, b in zip(before, head.parameters(), strict=True))
     with pytest.raises(ConfigError, match=r"targets have shape \(60, 2\), expected \(60, 1\)"):
         train_sgd(head, 2, clouds(), 60, training, np.zeros((60, 2)))

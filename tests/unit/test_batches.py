@@ -25,6 +25,13 @@ def homes(batch_plan: BatchPlan, units: np.ndarray) -> list[dict[str, int]]:
     return [{u: index for index, batch in enumerate(epoch) for u in batch} for epoch in epochs]
 
 
+@pytest.mark.parametrize("size", [2.0**30, 1e18, 1e308])
+def test_a_batch_larger_than_sums_are_proved_for_is_refused(size: float) -> None:
+    with pytest.raises(ConfigError, match=r"training\.batch\.n_max"):
+        BatchPlan.of(BatchConfig(), 1, size, 0)
+    assert BatchPlan.of(BatchConfig(n_max=2**30), 1, 2.0**29, 0).n_max == 2**30
+
+
 def test_every_row_is_in_one_batch_of_each_epoch() -> None:
     units = names(100)
     batches = list(plan().batches(units))

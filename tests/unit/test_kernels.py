@@ -246,6 +246,33 @@ def test_sums_beyond_32_bits(kernel: Kernel) -> None:
     )
 
 
+def test_selected_sums_beyond_32_bits(kernel: Kernel) -> None:
+    """Every bound at one end of the clip, as far from 0 as a quantum count goes, negated or not."""
+    for sign in (-1.0, 1.0):
+        d = Interval.point(torch.full((1, 5000, 1), sign * 10 * QUANTA, dtype=torch.float64))
+        one = Interval.point(torch.ones((1, 5000, 1), dtype=torch.float64))
+        for x in (None, one):
+            extremes = kernel.extremes(torch.tensor([4999]), (1,) if x is None else (1, 1), False, "exact")
+            extremes.update(d[:, :3000], None if x is None else x[:, :3000])
+            extremes.update(d[:, 3000:], None if x is None else x[:, 3000:])
+            assert [end.item() for end in extremes.result()] == [int(sign) * 4999 * QUANTA] * 2
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_running_sums_are_exact_up_to_their_last_record(outputs: int) -> None:
+    """The CPU kernel's float64 sums, over one record more than a block and at odd values just below the clip level."""
+    from agt_cli.kernels import cpu
+
+    assert cpu._FLUSH * QUANTA <= 2**52
+    n, value = cpu._FLUSH + 1, QUANTA - 1
+    ones = torch.ones((1, n, 1), dtype=torch.float64)
+    d = (ones * value).expand(1, n, outputs)
+    kernel = pick_kernel(ComputeConfig(kernel="cpu"))
+    assert kernel.nominal_sum(d[0], ones[0]).unique().tolist() == [n * value]
+    lower, upper = kernel.bound_sum(Interval.point(d), Interval.point(ones), "exact")
+    assert lower.unique().tolist() == upper.unique().tolist() == [n * value]
+
+
 @pytest.mark.parametrize(("ks", "n", "outputs", "width"), SHAPES)
 def test_point_products_are_the_exact_ones(kernel: Kernel, ks: int, n: int, outputs: int, width: int) -> None:
     rng = np.random.default_rng(n)

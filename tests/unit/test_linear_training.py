@@ -8,8 +8,9 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from agt_cli.certificates.stability import certify_linear, margins_of, predict
+from agt_cli.certificates.stability import FARTHEST, certify_linear, margins_of, predict
 from agt_cli.errors import ConfigError, UnsoundError
+from agt_cli.mechanisms.votes import certified_vote
 from agt_cli.schema import BatchConfig, RelationConfig, TrainingConfig
 from agt_cli.training.batches import BatchPlan
 from agt_cli.training.erm import erm_sensitivity, iterations, train_erm
@@ -196,6 +197,14 @@ def test_distances_count_how_often_rho_fits_strictly_into_the_margin() -> None:
     assert found.certified[:, 0].tolist() == [True, True, True, True]
     assert found.certified[:, 3].tolist() == [False] * 4
     assert found.certified[:, 4].tolist() == [True, False, False, False]
+
+
+def test_no_distance_is_too_long_for_a_vote() -> None:
+    """A margin that a great many records could not close: distances end at a public cap, which certified votes take."""
+    head = known([[1.0, 0.0]], [[1.0, 0.0], [-0.5, 0.0]], 1e-13)
+    assert head.distance.tolist() == [FARTHEST, FARTHEST]
+    voted = certified_vote(head.prediction[None].repeat(3, 0), head.distance[None].repeat(3, 0), touches=1)
+    assert voted.distance.tolist() == [2 * FARTHEST + 1] * 2
 
 
 def test_ties_belong_to_the_first_class_and_have_no_distance() -> None:

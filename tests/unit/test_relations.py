@@ -7,9 +7,13 @@ import numpy as np
 import pytest
 import torch
 from synthetic import RELATIONS as NAMES
+from synthetic import make_head, make_records, make_training
 
+from agt_cli.errors import ConfigError
 from agt_cli.kernels.contract import QUANTA
-from agt_cli.training.relations import RELATIONS, Sums
+from agt_cli.schema import MOST_ROWS, ComputeConfig, RelationConfig
+from agt_cli.training.agt import Run
+from agt_cli.training.relations import RELATIONS, Sums, rows_at_stake
 
 UNIT = QUANTA // 4  # values are quarters of the clip level
 NORMALIZER = 3.0
@@ -107,6 +111,55 @@ def test_larger_means_are_never_smaller_numbers() -> None:
         n = (m * c) // b  # n / c is at most m / b, and as near as it gets
         low, high = (rule.nominal_direction(torch.tensor([t]), size, 1.0, 0.3).item() for t, size in ((n, c), (m, b)))
         assert low <= high
+
+
+@pytest.mark.parametrize("name", ["add_remove", "remove", "substitute"])
+@pytest.mark.parametrize("r", [MOST_ROWS - 1, MOST_ROWS])
+def test_the_largest_sums_that_are_let_through_stay_in_range(name: str, r: int) -> None:
+    """A batch of 2^30 records at the clip level, 2^30 rows at stake: the numerators are those of whole numbers."""
+    rule, batch = RELATIONS[name], MOST_ROWS
+    for bound in (QUANTA, QUANTA - 1, -QUANTA):
+        total, kept = batch * bound, min(r, batch) * bound
+        extremes = (max(kept, 0), min(kept, 0)) if rule.capped else (kept, kept)
+        sums = Sums(*(torch.tensor([[n]]) for n in ((total, total, *extremes) if rule.selects else (total, total))))
+        low, high = (end.item() for end in rule.direction(sums, torch.tensor([r]), batch, 1.0, float(QUANTA)))
+        more = r * QUANTA if rule.adds else 0
+        greatest, least = extremes if rule.selects else (0, 0)
+        assert low == float(total - greatest - more)
+        assert high == float(total - least + more)
+
+
+def test_numbers_beyond_53_bits_keep_their_order() -> None:
+    """Converted, divided and scaled, each rounded to nearest: never past one another, and equal stays equal."""
+    rng = np.random.default_rng(0)
+    rule = RELATIONS["add_remove"]
+    for _ in range(2000):
+        middle = int(rng.integers(-(2**61), 2**61))
+        near = torch.tensor([[middle - int(rng.integers(0, 600))], [middle], [middle + int(rng.integers(0, 600))]])
+        low, here, high = rule.nominal_direction(near, 1, float(rng.uniform(0.5, 2**30)), float(rng.uniform(0.01, 3))).T[0]
+        assert low <= here <= high
+
+
+def test_more_rows_at_stake_than_sums_are_proved_for_are_refused() -> None:
+    assert rows_at_stake((0, 2**10), 2**20) == [0, MOST_ROWS]
+    for ks, unit_rows in (((0, 1), MOST_ROWS + 1), ((2**10 + 1,), 2**20), ((1, 2), 2**34), ((10**30,), 10**30)):
+        with pytest.raises(ConfigError, match=r"kgrid.*relation\.unit_rows"):
+            rows_at_stake(ks, unit_rows)
+
+
+def test_a_run_refuses_what_its_sums_are_not_proved_for() -> None:
+    """Whoever calls training directly: rows at stake (2^34 times 2^30 is 0 in int64), and a batch above its public cap."""
+    training = make_training(batch={"normalizer": 2.0, "n_max": 3})
+    records, head = make_records(np.eye(5), [0, 1, 0, 1, 0]), make_head(training, 5, 2, ())
+
+    def run(ks: tuple[int, ...], unit_rows: int) -> Run:
+        relation = RelationConfig(name="add_remove", unit_rows=unit_rows)
+        return Run(head, 2, records, None, training, relation, ks, ComputeConfig(kernel="reference"), lambda _: None)
+
+    with pytest.raises(ConfigError, match="at stake"):
+        run((0, 2**14), 2**20)
+    with pytest.raises(ConfigError, match=r"5 records exceeds training\.batch\.n_max=3"):
+        run((0, 1), 1).step(0, np.arange(5))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -39,6 +39,15 @@ GOOD = {"loss": "cross_entropy", "epochs": 1, "lr": 0.1, "clip": 0.1}
         ({"loss": "cros_entropy"}, "did you mean 'cross_entropy'"),
         ({"product": "rumpf"}, "did you mean 'rump'"),
         ({"dtype": "bfloat16"}, "training.dtype"),
+        ({"lr": 1e300}, "training.lr"),
+        ({"lr_min": 1e300}, "training.lr_min"),
+        ({"clip": 1e-300}, "training.clip"),
+        ({"clip": 1e300}, "training.clip"),
+        ({"epochs": 10**12}, "training.epochs"),
+        ({"batch": {"count": 10**12}}, "training.batch.count"),
+        ({"batch": {"normalizer": 1e308}}, "training.batch.normalizer"),
+        ({"batch": {"normalizer": 1e-300}}, "training.batch.normalizer"),
+        ({"batch": {"n_max": 2**31}}, "training.batch.n_max"),
     ],
     ids=str,
 )
@@ -64,6 +73,10 @@ def test_what_has_no_default_is_required(missing: str) -> None:
         ({}, "either max"),
         ({"max": 3, "values": [1]}, "either max"),
         ({"max": 2.5}, "kgrid.max"),
+        ({"max": 10**12}, "max=1000000000000 asks for every integer up to it.*65537 values at most"),
+        ({"max": 2**16 + 1}, "65537 values at most"),
+        ({"values": [1, 2**30 + 1]}, "kgrid.values"),
+        ({"values": list(range(2**16 + 2))}, "values lists 65538"),
     ],
 )
 def test_a_bad_grid_is_named(settings: dict, message: str) -> None:
@@ -78,6 +91,8 @@ def test_grids() -> None:
     assert KGridConfig(values=(1, 0)).dense
     assert not KGridConfig(values=(1, 2)).dense
     assert KGridConfig(max=0).dense
+    assert len(KGridConfig(max=2**16).ks) == 2**16 + 1
+    assert KGridConfig(values=tuple(range(2**16 + 1))).dense
 
 
 @pytest.mark.parametrize(
@@ -85,6 +100,7 @@ def test_grids() -> None:
     [
         (RelationConfig, {"name": "add_remov"}, "did you mean 'add_remove'"),
         (RelationConfig, {"name": "remove", "unit_rows": 0}, "relation.unit_rows"),
+        (RelationConfig, {"name": "remove", "unit_rows": 2**34}, "relation.unit_rows"),
         (ComputeConfig, {"fragment": 0}, "fragment"),
         (ComputeConfig, {"device": "gpu"}, "device"),
         (ComputeConfig, {"threads": 0}, "threads"),
