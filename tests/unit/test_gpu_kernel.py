@@ -13,6 +13,7 @@ from synthetic import random_interval
 from agt_cli.bounds.interval import Interval
 from agt_cli.kernels.contract import QUANTA
 from agt_cli.kernels.reference import ReferenceKernel
+from agt_cli.kernels.select import check
 
 pytest.importorskip("triton", reason="Triton is not installed: it comes with a CUDA build of PyTorch")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -47,3 +48,9 @@ def test_sums_are_the_references(shape: tuple[int, int, int, int], kind: str, si
         assert torch.equal(ours, theirs)
     point = None if x is None else x.lower[0]
     assert torch.equal(GpuKernel().nominal_sum(d.lower[0], point), ReferenceKernel().nominal_sum(d.lower[0], point))
+
+
+def test_the_self_test_passes() -> None:
+    from agt_cli.kernels.gpu import GpuKernel
+
+    check(GpuKernel(), DEVICE)

@@ -1,6 +1,6 @@
 """The kernels' contract: every kernel gives the integers that brute force gives, whatever the split and the threads."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import numba
@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from synthetic import KERNELS, random_interval, sample
 
 from agt_cli.bounds.interval import Interval
-from agt_cli.bounds.products import linear_point
+from agt_cli.bounds.products import Products, linear_point, relu_gate
+from agt_cli.bounds.rounding import outward
 from agt_cli.errors import ConfigError, UnsoundError
 from agt_cli.kernels import select
-from agt_cli.kernels.contract import QUANTA, Kernel
+from agt_cli.kernels.contract import QUANTA, Extremes, Kernel
 from agt_cli.kernels.reference import ReferenceKernel
 from agt_cli.kernels.select import pick_device, pick_kernel
 from agt_cli.schema import ComputeConfig
@@ -334,17 +335,109 @@ def test_a_missing_gpu_is_named() -> None:
         pick_device(ComputeConfig(device="cuda"))
 
 
-def test_a_kernel_that_gives_other_sums_falls_back_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Wrong(ReferenceKernel):
-        def bound_sum(self, d, x, product):  # type: ignore[no-untyped-def]
-            lower, upper = super().bound_sum(d, x, product)
-            return lower + 1, upper
+class Bent:
+    """The reference kernel, but for one case of the self-test: there one number is off by the least that shows."""
 
+    name = "cpu"
+
+    def __init__(self, case: str) -> None:
+        self.case, self.true = case, ReferenceKernel()
+
+    def bend(self, case: str, numbers: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        if case == self.case:
+            last = numbers[-1].flatten()[-1:]
+            last.copy_(last + 1 if last.dtype == torch.int64 else last.nextafter(last + 1))
+        return numbers
+
+    def nominal_sum(self, d: torch.Tensor, x: torch.Tensor | None) -> torch.Tensor:
+        return self.bend("nominal sum of a bias" if x is None else "nominal sum", (self.true.nominal_sum(d, x),))[0]
+
+    def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[torch.Tensor, ...]:
+        few = x is not None and x.shape[2] < 16
+        kind = f"point x of {'few' if few else 'many'} inputs" if x is not None and x.is_point else "interval x"
+        case = (
+            "bound sum of a bias" if x is None else f"bound sum, {kind}{', midpoint-radius' if product == 'rump' else ''}"
+        )
+        return self.bend(case, self.true.bound_sum(d, x, product))
+
+    def extremes(self, counts: torch.Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
+        bend, true = self.bend, self.true.extremes(counts, shape, capped, product)
+
+        class BentExtremes:
+            def update(self, d: Interval, x: Interval | None) -> None:
+                kind = "capped" if capped else "point x" if x is not None and x.is_point else "interval x"
+                self.case = "selection of a bias" if x is None else f"selection, {kind}"
+                self.case += ", midpoint-radius" if product == "rump" else ""
+                true.update(d, x)
+
+            def result(self) -> tuple[torch.Tensor, ...]:
+                return bend(self.case, true.result())
+
+        return BentExtremes()  # type: ignore[return-value]
+
+    def corner_product(self, x: Interval, weights: Interval) -> tuple[torch.Tensor, ...]:
+        return self.bend("corner product", self.true.corner_product(x, weights))
+
+    def products(self, product: str) -> Products:
+        return Products(
+            product == "rump",
+            point=lambda x, weights: self.bend("point product", linear_point(x, weights)),  # type: ignore[arg-type,return-value]
+            gate=lambda d, x: self.bend("gate", relu_gate(d, x)),  # type: ignore[arg-type,return-value]
+        )
+
+    def outward(self, lower: torch.Tensor, upper: torch.Tensor, slack: torch.Tensor) -> Interval:
+        true = outward(lower, upper, slack)
+        return Interval(*self.bend("outward", (true.lower, true.upper)))
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[object], None]]:
+    """Makes ``kernel=cpu`` another kernel: an instance, or an exception that loading it raises."""
     load = select._load
-    monkeypatch.setattr(select, "_load", lambda name: Wrong() if name == "cpu" else load(name))
-    select._first_working.cache_clear()
-    try:
-        with pytest.warns(UserWarning, match="kernel=cpu does not work here"):
-            assert type(pick_kernel(ComputeConfig(kernel="auto"))) is ReferenceKernel
-    finally:
+
+    def use(kernel: object) -> None:
+        def loading(name: str) -> Kernel:
+            if name == "cpu" and isinstance(kernel, Exception):
+                raise kernel
+            return kernel if name == "cpu" else load(name)  # type: ignore[return-value]
+
+        monkeypatch.setattr(select, "_load", loading)
         select._first_working.cache_clear()
+
+    yield use
+    select._first_working.cache_clear()
+
+
+@pytest.mark.parametrize("case", select.CASES)
+def test_a_kernel_that_gives_other_numbers_is_fatal_and_named(case: str, loaded: Callable[[object], None]) -> None:
+    loaded(Bent(case))
+    for kernel in ("auto", "cpu"):
+        with pytest.raises(UnsoundError, match=f"compute.kernel=cpu: {case}: its numbers differ"):
+            pick_kernel(ComputeConfig(kernel=kernel))  # type: ignore[arg-type]
+
+
+def test_the_self_test_passes_what_is_right(loaded: Callable[[object], None]) -> None:
+    loaded(Bent("nothing"))
+    assert isinstance(pick_kernel(ComputeConfig()), Bent)
+    for name in ("reference", "cpu"):
+        select.check(pick_kernel(ComputeConfig(kernel=name)), "cpu")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fault", ["import", "launch", "numbers that are none"])
+def test_only_a_kernel_that_is_not_there_is_replaced(fault: str, loaded: Callable[[object], None]) -> None:
+    class NoLaunch(Bent):
+        def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[torch.Tensor, ...]:
+            raise RuntimeError("no kernel image")
+
+    class Broken(Bent):
+        def outward(self, lower: torch.Tensor, upper: torch.Tensor, slack: torch.Tensor) -> Interval:
+            return Interval(upper + slack, lower - slack)
+
+    if fault == "numbers that are none":
+        loaded(Broken("nothing"))
+        with pytest.raises(UnsoundError, match="lower bound exceeds"):
+            pick_kernel(ComputeConfig())
+        return
+    loaded(ImportError("no numba") if fault == "import" else NoLaunch("nothing"))
+    with pytest.warns(UserWarning, match="kernel=cpu does not work here"):
+        assert type(pick_kernel(ComputeConfig())) is ReferenceKernel
