@@ -39,7 +39,7 @@ class Editor:
         self.setting, self.rng, self.made = setting, rng, 0
         training = setting.case.config()
         plan = BatchPlan.of(training.batch, training.epochs, None, setting.case.n)
-        self.plan = replace(plan, n_max=2**31)  # a probe of many names is no batch
+        self.plan = replace(plan, n_max=2**20)  # a probe of many names is no batch
         rates = [learning_rate(training, step) for step in range(plan.steps)]
         kept = np.array([1 - rate * training.weight_decay for rate in rates])
         self.weight = np.array([rate * kept[step + 1 :].prod() for step, rate in enumerate(rates)])
