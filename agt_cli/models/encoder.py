@@ -5,6 +5,10 @@ are frozen and turn images into features, and its dense layers are where certifi
 encoder needs no bounds at all, as long as a record's features depend on that record alone, to the last bit. A batched
 convolution does not promise that (the same image may get other last digits in a batch of another size), so encoding runs
 one image at a time; it is done once, in a fraction of a millisecond each.
+
+The encoder is a public constant, so it must not depend on what else may differ between two runs: it is trained on the
+public records in the order of their content, whatever order they come in, and in one thread, as it encodes. Identical
+records are exchangeable. What it still depends on is the machine and its libraries; a run records the encoder's digest.
 """
 
 import itertools
@@ -30,13 +34,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from agt_cli.data.dataset import DataError, Dataset, Fact, Records
+from agt_cli.data.ids import content_ids
 from agt_cli.errors import AgtError, DataMissing
 from agt_cli.schema import STRICT, Positive
 
 OnProgress = Callable[[int, int], None]
 _KERNEL = 4
 _STRIDE = 2
-_FORMAT = "agt encoder 1"
+_FORMAT = "agt encoder 2"  # 2: in the order of content, in one thread
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -182,12 +187,12 @@ def load_encoder(config: EncoderConfig, dataset: Dataset, on_progress: OnProgres
     shape = _image_shape(dataset)
     if config.weights is not None:
         return _from_weights(config, config.weights, shape)
-    public = dataset.pretrain
-    if public is None:
+    if dataset.pretrain is None:
         raise DataError(
             f"{dataset.name}: no public records to train the encoder on: hold a class out (dataset.held_out), "
             "or give model.encoder.weights"
         )
+    public = _in_order(dataset.pretrain)
     classes = len(np.unique(public.labels))
     if classes < 2:
         raise DataError(f"{dataset.name}: the public records have one class only; the encoder needs at least two")
@@ -198,6 +203,11 @@ def load_encoder(config: EncoderConfig, dataset: Dataset, on_progress: OnProgres
         _save(path, _train(config, public, shape, outputs, on_progress or _silent))
     _restore(model, path, "delete it to train the encoder again")
     return Encoder(model, shape, _digest(model), _pretrain_fact(public))
+
+
+def _in_order(records: Records) -> Records:
+    """The records by their content, so that the order they came in does not show."""
+    return records.take(np.argsort(content_ids(records.features, records.labels, numbered=False), kind="stable"))
 
 
 def _from_weights(config: EncoderConfig, path: Path, shape: tuple[int, ...]) -> Encoder:
@@ -222,7 +232,7 @@ def _from_weights(config: EncoderConfig, path: Path, shape: tuple[int, ...]) -> 
 def _train(
     config: EncoderConfig, public: Records, shape: tuple[int, ...], outputs: int, on_progress: OnProgress
 ) -> BaseModel:
-    """The base model after Adam on the public records; deterministic for a seed on one machine."""
+    """The base model after Adam on the public records; the same for a seed on one machine, with any threads."""
     model = _fresh(config, shape, (*config.hidden, outputs))
     images = np.asarray(public.features, dtype=np.float32)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.lr)
@@ -350,12 +360,15 @@ def _restore(model: BaseModel, path: Path, remedy: str) -> None:
 
 @contextmanager
 def _deterministic() -> Iterator[None]:
-    before = torch.are_deterministic_algorithms_enabled()
+    """Deterministic algorithms, in one thread: how a convolution's sums are split depends on how many there are."""
+    before, threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
     torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
+        torch.set_num_threads(threads)
 
 
 def _silent(step: int, steps: int) -> None:

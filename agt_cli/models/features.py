@@ -19,6 +19,14 @@ Formal guarantees
     Cosines and sines are elementwise, of an exact argument, and a vector unit may compute them otherwise than a scalar
     one: each is within 4 u of the true value. ``slack`` bounds |phi computed - phi|, phi being the function of the record
     alone, and the sensitivity's rounding term carries it (training/sensitivity.py).
+    Whitening. The matrix is shared by all records, so two runs must hold the same one, to the last bit, whatever order the
+    public rows come in and however many threads there are. Each row is brought to length 1 and rounded to multiples of
+    2^-18; sums of entries and of their products are then sums of integers: entries are at most 2^18 in size, so a block of
+    2^12 rows adds up to at most 2^48 in float64, and 2^26 rows to at most 2^62 in int64. They are exact in any order and
+    any blocks; the covariance is formed from them by elementwise operations, each rounded alone. The rest, eigenvectors
+    and one product, is LAPACK's and BLAS's: they get the same bytes, in one thread, and run the same instructions on the
+    same machine with the same libraries. Another machine may make another matrix, so a run keeps its own
+    (``FeatureMap.with_matrices``) and never makes it again.
 """
 
 import math
@@ -28,6 +36,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numba import njit
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from agt_cli.data.dataset import Dataset
@@ -37,6 +46,8 @@ from agt_cli.schema import FeaturesConfig
 UNIT = 2.0**-53
 GRAIN = 22  # a record's coordinates are multiples of 2^-22 of its length where a matrix follows
 COLUMN = 29  # a public matrix's columns are shorter than 2^29
+PUBLIC_GRAIN = 18  # a public row's coordinates are multiples of 2^-18 of its length where a covariance is taken
+PUBLIC_ROWS = 2**26  # ... of so many rows at most: sums of products stay within int64
 _BLOCK = 4096
 
 
@@ -236,13 +247,41 @@ def _public_rows(config: FeaturesConfig, dataset: Dataset) -> np.ndarray:
     return records.features.reshape(len(records), -1)
 
 
-def _whitening(rows: np.ndarray, config: FeaturesConfig) -> np.ndarray:
-    """[width, width] integers proportional to (cov + ridge * mean variance)^(-p/2) of the rows, each of norm 1."""
-    unit = _bring(rows.astype(np.float64), 0.0, 1.0)
-    centred = unit - unit.mean(axis=0)
-    values, vectors = np.linalg.eigh(centred.T @ centred / len(unit))
-    values = np.maximum(values, 0.0) + config.ridge * max(float(values.mean()), 1e-12)
-    return _integers((vectors * values ** (-config.whiten / 2)) @ vectors.T)
+def _whitening(rows: np.ndarray, config: FeaturesConfig, block: int = _BLOCK) -> np.ndarray:
+    """[width, width] integers proportional to (cov + ridge * mean variance)^(-p/2) of the rows, each of norm 1.
+
+    Args:
+        block: rows at once, at most ``_BLOCK``; it changes nothing but memory.
+
+    Raises:
+        ConfigError: more rows than the sums are exact for.
+        UnsoundError: a row is not finite.
+    """
+    cov = _covariance(rows, block)
+    with threadpool_limits(1, user_api="blas"):
+        values, vectors = np.linalg.eigh(cov)
+        values = np.maximum(values, 0.0) + config.ridge * max(float(values.mean()), 1e-12)
+        return _integers((vectors * values ** (-config.whiten / 2)) @ vectors.T)
+
+
+def _covariance(rows: np.ndarray, block: int) -> np.ndarray:
+    """[width, width] of the rows, each of norm 1 and rounded to ``PUBLIC_GRAIN``: the same bits in any order and blocks."""
+    count, width = rows.shape
+    if count > PUBLIC_ROWS:
+        raise ConfigError(
+            f"certificate.features.public: {count} public rows, and sums are exact over at most {PUBLIC_ROWS}: declare "
+            "fewer records public"
+        )
+    total, products = np.zeros(width, dtype=np.int64), np.zeros((width, width), dtype=np.int64)
+    for start in range(0, count, block):
+        unit = np.rint(np.ldexp(_bring(rows[start : start + block].astype(np.float64), 0.0, 1.0), PUBLIC_GRAIN))
+        if not bool(np.isfinite(unit).all()):
+            raise UnsoundError("certificate.features.public: a public row is not finite")
+        total += unit.sum(axis=0).astype(np.int64)
+        products += (unit.T @ unit).astype(np.int64)
+    mean = np.ldexp(total / count, -PUBLIC_GRAIN)
+    cov: np.ndarray = np.ldexp(products / count, -2 * PUBLIC_GRAIN) - mean[:, None] * mean
+    return cov
 
 
 def check_dtype(config: FeaturesConfig, dtype: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from agt_cli.kernels import select
 from agt_cli.mistakes import explain
 from agt_cli.tasks import train
 
@@ -113,6 +114,16 @@ def test_bug_hides_its_traceback_unless_asked(agt: Agt, monkeypatch: pytest.Monk
     assert "ZeroDivisionError: oops (this is a bug in agt; run again with -v" in said.err
     assert "Traceback" not in said.err
     assert "Traceback" in agt("train", *TINY, "-v").err
+
+
+def test_a_kernel_with_wrong_numbers_stops_the_run(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(select.CASES, "sum", lambda kernel, at: (torch.tensor(int(kernel.name == "cpu")),))
+    select._first_working.cache_clear()
+    said = agt("train", *TINY, "compute.kernel=auto")
+    select._first_working.cache_clear()
+    assert said.code == 1
+    assert "compute.kernel=cpu: sum: its numbers differ from the reference kernel's" in said.err
+    assert "falling back" not in said.err
 
 
 def test_interrupt(agt: Agt, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

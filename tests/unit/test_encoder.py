@@ -106,6 +106,31 @@ def test_names_stay_and_pretraining_records_go(dataset: Dataset, config: Encoder
     assert encoded.selection == dataset.selection
 
 
+@pytest.mark.parametrize("balanced", [True, False])
+def test_the_order_of_the_public_records_does_not_show(
+    dataset: Dataset, config: EncoderConfig, balanced: bool, tmp_path: Path
+) -> None:
+    assert dataset.pretrain is not None
+    order = np.random.default_rng(0).permutation(len(dataset.pretrain))
+    turned = replace(dataset, pretrain=dataset.pretrain.take(order))
+    fresh = replace(config, epochs=1, balanced=balanced, cache_dir=tmp_path / "one")
+    again = replace(fresh, cache_dir=tmp_path / "other")
+    assert load_encoder(fresh, dataset).digest == load_encoder(again, turned).digest
+    assert only_file(fresh).name == only_file(again).name
+
+
+def test_the_number_of_threads_does_not_show(dataset: Dataset, config: EncoderConfig, tmp_path: Path) -> None:
+    before, found = torch.get_num_threads(), {}
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        try:
+            found[threads] = load_encoder(replace(config, cache_dir=tmp_path / str(threads)), dataset).digest
+            assert torch.get_num_threads() == threads
+        finally:
+            torch.set_num_threads(before)
+    assert len(set(found.values())) == 1, found
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_records_features_are_the_same_bits_in_any_company(dataset: Dataset, config: EncoderConfig, threads: int) -> None:
     encoder = load_encoder(config, dataset)

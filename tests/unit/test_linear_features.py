@@ -1,16 +1,22 @@
 """Public feature maps: norm at most 1, each record on its own to the last bit, the maps that they say they are."""
 
+import os
+import subprocess
+import sys
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import make_records
+from threadpoolctl import threadpool_limits
 
 from agt_cli.data.dataset import Dataset, Fact
 from agt_cli.errors import ConfigError, UnsoundError
-from agt_cli.models.features import FeatureMap, check_dtype, check_norms
+from agt_cli.models.features import PUBLIC_ROWS, FeatureMap, _covariance, _whitening, check_dtype, check_norms
 from agt_cli.schema import FeaturesConfig, validate
 
 HELD = Fact(True, "for a test")
@@ -93,6 +99,81 @@ def test_whitening_makes_the_public_rows_round() -> None:
         spread = np.cov((unit @ fm.whitening).T, bias=True)
         assert spread / spread[0, 0] == pytest.approx(np.eye(6), abs=1e-5)
         assert "declares public" in fm.public
+
+
+FEW = FeaturesConfig(whiten=0.75, public="test", ridge=1e-9)
+
+
+def public_rows(n: int, width: int) -> np.ndarray:
+    """Fewer rows than coordinates and hardly a ridge: what one sum rounds to shows in the whole matrix."""
+    rng = np.random.default_rng(3)
+    return (rng.normal(size=(n, width)) @ rng.normal(size=(width, width)) + 3 * rng.normal(size=width)).astype(np.float32)
+
+
+def test_the_whitening_matrix_is_the_same_bits_in_any_order_and_any_blocks() -> None:
+    """A matrix that all records share: what its sums round to must not follow the rows' order."""
+    rows = public_rows(60, 90)
+    matrix = _whitening(rows, FEW)
+    rng = np.random.default_rng(0)
+    for other in (rows[::-1], rows[rng.permutation(len(rows))], np.asfortranarray(rows), rows.astype(np.float64)):
+        assert _whitening(other, FEW).tobytes() == matrix.tobytes()
+    for block in (1, 7, 59, 60):
+        assert _whitening(rows, FEW, block).tobytes() == matrix.tobytes()
+
+
+def test_whitening_by_test_records_in_reversed_order() -> None:
+    data = dataset(width=37)
+    turned = replace(data, test=data.test.take(np.arange(len(data.test))[::-1]))
+    one, other = (FeatureMap.of(FEW, d) for d in (data, turned))
+    assert one.matrices["whitening"].equal(other.matrices["whitening"])
+    assert one.slack == other.slack == 0.0
+
+
+ONE_THREAD = """
+import sys
+import numpy as np
+from threadpoolctl import threadpool_info
+from agt_cli.models.features import _whitening
+from agt_cli.schema import FeaturesConfig
+assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {1}
+matrix = _whitening(np.load(sys.argv[1]), FeaturesConfig(whiten=0.75, public="test", ridge=1e-9))
+np.save(sys.argv[2], matrix)
+"""
+
+
+def test_the_whitening_matrix_is_the_same_bits_with_one_thread_and_more(tmp_path: Path) -> None:
+    rows = public_rows(200, 300)
+    np.save(tmp_path / "rows.npy", rows)
+    one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    command = [sys.executable, "-c", ONE_THREAD, str(tmp_path / "rows.npy"), str(tmp_path / "matrix.npy")]
+    subprocess.run(command, env={**os.environ, **one}, check=True)
+    alone = np.load(tmp_path / "matrix.npy")
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            assert _whitening(rows, FEW).tobytes() == alone.tobytes()
+
+
+def test_the_covariance_is_that_of_the_rounded_rows() -> None:
+    """Against numpy's, of rows rounded alike; and rows on the axes are exact, whatever their number."""
+    rows = public_rows(900, 90)
+    unit = rows / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
+    grid = np.rint(unit * 2.0**18) / 2.0**18
+    assert _covariance(rows, 64) == pytest.approx(np.cov(grid.T, bias=True), abs=1e-13)
+    axes = np.repeat(np.eye(2), [3 * 2**12, 2**12], axis=0)
+    assert _covariance(axes, 4096).tolist() == [[0.1875, -0.1875], [-0.1875, 0.1875]]
+    assert 4096 * 2 ** (2 * 18) <= 2**53
+    assert PUBLIC_ROWS * 2 ** (2 * 18) < 2**63
+
+
+def test_public_rows_that_cannot_be_summed_are_refused() -> None:
+    config = FeaturesConfig(whiten=1.0, public="test")
+    many = np.broadcast_to(np.ones(1, dtype=np.float32), (PUBLIC_ROWS + 1, 1))
+    with pytest.raises(ConfigError, match=r"certificate\.features\.public: 67108865 public rows"):
+        _whitening(many, config)
+    broken = public_rows(5, 3)
+    broken[2, 1] = np.nan
+    with pytest.raises(UnsoundError, match="not finite"):
+        _whitening(broken, config)
 
 
 def test_whitening_reads_no_private_row() -> None:
