@@ -3,6 +3,7 @@
 # make smoke  short train + certify runs on the two embedded datasets, from the source tree
 # make reproduce-blobs (-octmnist, -imdb, -amex, -all)   the papers' figures and tables; data: DATA=FOLDER
 # make reproduce-smoke   all of them, small, without any data
+# make adversary   attack the certificates by retraining neighbours: TRIALS=1000 configurations from SEED=0
 # make triton optional: the GPU kernel's tests under Triton's interpreter, without a GPU
 # make wheel  build the wheel and use it from outside the source tree
 #
@@ -21,7 +22,7 @@ AGT = $(VENV)/bin/agt
 LATEST = $$(ls -dt outputs/train/*/ | head -n 1)
 
 .DEFAULT_GOAL := run
-.PHONY: run test lint types smoke reproduce-all reproduce-smoke triton wheel clean
+.PHONY: run test lint types smoke reproduce-all reproduce-smoke adversary triton wheel clean
 
 run: $(VENV)/.installed
 	$(AGT) train $(SETTINGS)
@@ -51,6 +52,12 @@ reproduce-smoke: $(VENV)/.installed $(VENV)/.baselines
 
 reproduce-%: $(VENV)/.installed $(VENV)/.baselines
 	$(AGT) reproduce $* data_dir=$(DATA)
+
+TRIALS ?= 1000
+SEED ?= 0
+
+adversary: $(VENV)/.tools
+	$(VENV)/bin/python scripts/adversary.py --trials $(TRIALS) --seed $(SEED)
 
 triton: $(VENV)/.tools
 	$(PIP) --no-deps --target .triton triton

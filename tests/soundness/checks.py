@@ -4,6 +4,7 @@ They return counts instead of asserting, so that one check proves itself twice: 
 and something for each rule broken on purpose. No tolerance anywhere: the claims are about the numbers as computed.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -22,6 +23,7 @@ from agt_cli.errors import UnsoundError
 from agt_cli.kernels.select import pick_kernel
 from agt_cli.schema import ComputeConfig, RelationConfig, TrainingConfig
 from agt_cli.training.agt import Trained, train
+from agt_cli.training.linear import LinearTrained
 
 WIDTH = 3
 numba.set_num_threads(1)  # arrays are tiny; tests/unit/test_kernels.py varies the threads
@@ -35,6 +37,7 @@ class Case:
         name: the test's id.
         hidden, classes: the head.
         n: units in the data.
+        width: features of a record.
         unit_rows: rows that a unit may have.
         public: share of units that are public.
         dyadic: features are multiples of 1/8 and the first weights are too, so that products fall on ties of rounding.
@@ -52,6 +55,7 @@ class Case:
     dyadic: bool = False
     zero: bool = False
     noise: float = 0.0
+    width: int = WIDTH
     training: dict = field(default_factory=dict)
 
     def config(self, dtype: str = "float64") -> TrainingConfig:
@@ -61,7 +65,7 @@ class Case:
 
     def head(self, dtype: str) -> torch.nn.Sequential:
         """The head, always from the same seed."""
-        head = make_head(self.config(dtype), WIDTH, self.classes, self.hidden)
+        head = make_head(self.config(dtype), self.width, self.classes, self.hidden)
         grain = 0.0 if self.zero else 1 / 8
         if self.dyadic or self.zero:
             with torch.no_grad():
@@ -111,16 +115,16 @@ def draw(rng: np.random.Generator, case: Case, units: int, prefix: str, kind: st
     """
     rows = rng.integers(1, case.unit_rows + 1, size=units)
     n = int(rows.sum())
-    features = rng.normal(size=(n, WIDTH))
+    features = rng.normal(size=(n, case.width))
     labels = np.where(rng.random(n) < 0.85, features.argmax(axis=1) % case.classes, rng.integers(0, case.classes, n))
-    if case.classes > WIDTH:
+    if case.classes > case.width:
         labels = np.where(features.max(axis=1) < 0, case.classes - 1, labels)
     if case.dyadic:
         features = np.round(features * 8) / 8
     loud = rng.random(n) < 0.2
     features[loud] *= 1e3
     if kind == "saturating":
-        features = np.tile(rng.choice([-1.0, 1.0], WIDTH) * rng.choice([50.0, 1e4]), (n, 1))
+        features = np.tile(rng.choice([-1.0, 1.0], case.width) * rng.choice([50.0, 1e4]), (n, 1))
         labels = np.full(n, rng.integers(0, case.classes))
     names = [f"{prefix}{u}" for u, count in enumerate(rows) for _ in range(count)]
     public = rng.random(units) < case.public
@@ -140,14 +144,14 @@ def neighbour(rng: np.random.Generator, case: Case, data: Records, relation: str
     if rng.random() < 0.5:
         leaving = rng.choice(private, gone, replace=False)
     else:  # from one side: the removals that pull the same way
-        score = {u: data.features[data.units == u] @ rng.normal(size=WIDTH) for u in private}
+        score = {u: data.features[data.units == u] @ rng.normal(size=case.width) for u in private}
         leaving = np.array(sorted(private, key=lambda u: score[u].mean())[:gone], dtype=str)
     kept = data.take(~np.isin(data.units, leaving))
     fresh = draw(rng, replace(case, public=0.0), come, prefix, "saturating" if rng.random() < 0.6 else "mixed")
     if relation == "substitute" and rng.random() < 0.5:  # a given id column: other content under the same name
         renamed = dict(zip(np.unique(fresh.units), leaving, strict=True))
         fresh = replace(fresh, units=np.array([renamed[u] for u in fresh.units], dtype=str))
-    merged = _concatenate(kept, fresh)
+    merged = concatenate(kept, fresh)
     return merged.take(rng.permutation(len(merged)))
 
 
@@ -163,7 +167,8 @@ def _changes(rng: np.random.Generator, relation: str, k: int) -> tuple[int, int]
     return int(rng.integers(0, k + 1)), k
 
 
-def _concatenate(a: Records, b: Records) -> Records:
+def concatenate(a: Records, b: Records) -> Records:
+    """The records of both."""
     fields = ("features", "labels", "ids", "units", "public")
     return Records(*(np.concatenate([getattr(a, f), getattr(b, f)]) for f in fields))
 
@@ -353,3 +358,78 @@ def nested(outer: tuple[Trained, Certificates], inner: tuple[Trained, Certificat
     tally.changed += int((held & (far.prediction != near.prediction)).sum())
     tally.changed += int((far.stable_distance > near.stable_distance + 1).sum())
     return tally
+
+
+# -- distances of neighbours -----------------------------------------------------------------------------------------------
+
+
+Evidence = tuple[np.ndarray, np.ndarray]
+"""(labels [n], distances [n])."""
+Model = Callable[[np.ndarray], Certificates]
+Read = Callable[[Certificates], Evidence]
+
+
+@dataclass
+class Seen:
+    """What a check saw.
+
+    Attributes:
+        looked: (pair of neighbours, query) looked at.
+        far: distances more than 1 apart.
+        turned_early: labels that differ although one side's distance is positive.
+        stepped: distances that differ: a check of nothing shows.
+        turned: labels that differ.
+        longest: the greatest distance.
+    """
+
+    looked: int = 0
+    far: int = 0
+    turned_early: int = 0
+    stepped: int = 0
+    turned: int = 0
+    longest: int = 0
+
+    @property
+    def violations(self) -> int:
+        """Everything that must be 0."""
+        return self.far + self.turned_early
+
+
+def compare(seen: Seen, one: Evidence, two: Evidence) -> None:
+    """Count what neighbours disagree about."""
+    (label, near), (other, far) = one, two
+    seen.looked += len(label)
+    seen.far += int((abs(near - far) > 1).sum())
+    seen.turned_early += int(((label != other) & ((near > 0) | (far > 0))).sum())
+    seen.stepped += int((near != far).sum())
+    seen.turned += int((label != other).sum())
+    seen.longest = max(seen.longest, int(near.max()))
+
+
+def thresholds(rng: np.random.Generator, model: Model, read: Read, lines: int, width: int = WIDTH) -> np.ndarray:
+    """[2 lines, width]: pairs of queries a rounding apart, between which the label or the distance changes.
+
+    Bisection along lines between two random queries that differ: half of the lines follow the label alone. None, where
+    every query gets the same label and distance.
+    """
+    low, high = rng.normal(size=(2, 20 * lines, width))
+    (label, near), (other, far) = read(model(low)), read(model(high))
+    crossing = np.flatnonzero(label != other)[: lines // 2]
+    moving = np.flatnonzero((label != other) | (near != far))[: lines - len(crossing)]
+    chosen, weight = np.concatenate([crossing, moving]), np.repeat([0, 100], [len(crossing), len(moving)])
+    low, high, start = low[chosen], high[chosen], weight * near[chosen] + label[chosen]
+    if not len(chosen):
+        return low
+    for _ in range(52):
+        middle = (low + high) / 2
+        label, near = read(model(middle))
+        same = (weight * near + label == start)[:, None]
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    return np.concatenate([low, high])
+
+
+def moved_by(one: LinearTrained, two: LinearTrained) -> float:
+    """How far two linear heads lie apart, in the norm that rho bounds."""
+    apart = one.weight - two.weight
+    length = torch.linalg.vector_norm
+    return float(length(apart, dim=1).max() if one.loss.kind == "one_vs_all" else length(apart))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 import torch
+from checks import moved_by
 
 from agt_cli.certificates.stability import ClosedForm, certify_linear
 from agt_cli.errors import ConfigError
@@ -132,14 +133,6 @@ def neighbour(rng: np.random.Generator, case: Case, data: Data, k: int, prefix: 
     return data.without(np.array(leaving[:gone])).plus(fresh).shuffled(rng)
 
 
-def distance(loss: LinearLoss, one: LinearTrained, two: LinearTrained) -> float:
-    """How far two runs lie apart, in the norm that rho bounds."""
-    apart = one.weight - two.weight
-    return float(
-        torch.linalg.vector_norm(apart, dim=1).max() if loss.kind == "one_vs_all" else torch.linalg.vector_norm(apart)
-    )
-
-
 def certify(case: Case, trained: LinearTrained, queries: np.ndarray) -> ClosedForm:
     """Stable distances of raw queries."""
     phi = features(case)(queries, case.config.dtype)
@@ -168,7 +161,7 @@ def edits(case: Case, count: int, seed: int = 0) -> Seen:
         k = 1 + edit % 4
         other = fit(case, neighbour(rng, case, data, k, f"n{edit}-"))
         assert other.sensitivity == base.sensitivity, "public constants alone"
-        seen.farthest = max(seen.farthest, distance(base.loss, base, other) / (k * base.sensitivity.per_k))
+        seen.farthest = max(seen.farthest, moved_by(base, other) / (k * base.sensitivity.per_k))
         held = known.certified[k]
         seen.certified += int(held.sum())
         seen.flipped += int((certify(case, other, queries).prediction != known.prediction)[held].sum())
@@ -188,7 +181,7 @@ def test_rho_is_attained_to_the_last_digits_by_a_record_that_saturates() -> None
     data = Data(np.zeros((0, WIDTH)), np.zeros(0, dtype=int), np.zeros(0, dtype=str))
     one = Data(np.ones((1, WIDTH)), np.ones(1, dtype=int), np.array(["z"]))
     empty, single = fit(case, data), fit(case, one)
-    moved = distance(empty.loss, empty, single)
+    moved = moved_by(empty, single)
     assert moved <= single.sensitivity.rho_fp
     assert moved == pytest.approx(single.sensitivity.rho, rel=1e-9)
 
@@ -266,7 +259,7 @@ def test_a_rho_for_a_batch_that_never_changes_is_caught() -> None:
     moved = []
     for name in range(64):
         one = Data(np.ones((1, WIDTH)), np.ones(1, dtype=int), np.array([f"z{name}"]))
-        moved.append(distance(empty.loss, empty, fit(case, one)))
+        moved.append(moved_by(empty, fit(case, one)))
     assert max(moved) <= empty.sensitivity.rho_fp
     assert max(moved) == pytest.approx(empty.sensitivity.rho, rel=1e-6)
     assert max(moved) > max(sum(parts[0::2]), sum(parts[1::2])) * 1.01
@@ -321,4 +314,4 @@ def test_a_step_beyond_the_limit_breaks_rho_if_nobody_looks(monkeypatch: pytest.
         fit(case, data)
     monkeypatch.setattr(Schedule, "expands", lambda self, loss, n_max: False)
     here, there = fit(case, data), fit(case, data.plus(one))
-    assert distance(here.loss, here, there) > 4 * here.sensitivity.rho_fp
+    assert moved_by(here, there) > 4 * here.sensitivity.rho_fp

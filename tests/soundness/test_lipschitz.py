@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 import torch
-from checks import CASES, WIDTH, Case, neighbour, run
+from checks import CASES, WIDTH, Case, Evidence, Model, Read, Seen, compare, neighbour, run, thresholds
 
 from agt_cli.certificates.box import Certificates, certify
 from agt_cli.certificates.stability import ClosedForm, certify_linear, logits_of, margins_of, predict, upper_lengths
@@ -28,10 +28,6 @@ from agt_cli.training.batches import BatchPlan
 from agt_cli.training.ensemble import EnsembleConfig, shards
 from agt_cli.training.linear import Examples, LinearTrained, train_linear
 
-Evidence = tuple[np.ndarray, np.ndarray]
-"""(labels [n], distances [n])."""
-Model = Callable[[np.ndarray], Certificates]
-Read = Callable[[Certificates], Evidence]
 Fit = Callable[[Records, np.random.Generator], Model]
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -45,32 +41,6 @@ class Setup:
     case: Case
     fit: Fit
     relation: str = "add_remove"
-
-
-@dataclass
-class Seen:
-    """What a check saw.
-
-    Attributes:
-        looked: (pair of neighbours, query) looked at.
-        far: distances more than 1 apart.
-        turned_early: labels that differ although one side's distance is positive.
-        stepped: distances that differ: a check of nothing shows.
-        turned: labels that differ.
-        longest: the greatest distance.
-    """
-
-    looked: int = 0
-    far: int = 0
-    turned_early: int = 0
-    stepped: int = 0
-    turned: int = 0
-    longest: int = 0
-
-    @property
-    def violations(self) -> int:
-        """Everything that must be 0."""
-        return self.far + self.turned_early
 
 
 def distance(certificates: Certificates) -> Evidence:
@@ -92,36 +62,6 @@ def walk(setup: Setup, pairs: int, lines: int = 16, seed: int = 0, read: Read = 
         compare(seen, read(here(queries)), read(there(queries)))
         here = there
     return seen
-
-
-def compare(seen: Seen, one: Evidence, two: Evidence) -> None:
-    """Count what neighbours disagree about."""
-    (label, near), (other, far) = one, two
-    seen.looked += len(label)
-    seen.far += int((abs(near - far) > 1).sum())
-    seen.turned_early += int(((label != other) & ((near > 0) | (far > 0))).sum())
-    seen.stepped += int((near != far).sum())
-    seen.turned += int((label != other).sum())
-    seen.longest = max(seen.longest, int(near.max()))
-
-
-def thresholds(rng: np.random.Generator, model: Model, read: Read, lines: int) -> np.ndarray:
-    """[2 lines, WIDTH]: pairs of queries a rounding apart, between which the label or the distance changes.
-
-    Bisection along lines between two random queries that differ: half of the lines follow the label alone.
-    """
-    low, high = rng.normal(size=(2, 20 * lines, WIDTH))
-    (label, near), (other, far) = read(model(low)), read(model(high))
-    crossing = np.flatnonzero(label != other)[: lines // 2]
-    moving = np.flatnonzero((label != other) | (near != far))[: lines - len(crossing)]
-    chosen, weight = np.concatenate([crossing, moving]), np.repeat([0, 100], [len(crossing), len(moving)])
-    low, high, start = low[chosen], high[chosen], weight * near[chosen] + label[chosen]
-    for _ in range(52):
-        middle = (low + high) / 2
-        label, near = read(model(middle))
-        same = (weight * near + label == start)[:, None]
-        low, high = np.where(same, middle, low), np.where(same, high, middle)
-    return np.concatenate([low, high])
 
 
 # -- how models are made ---------------------------------------------------------------------------------------------------

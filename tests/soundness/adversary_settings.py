@@ -1,0 +1,265 @@
+"""What the adversary attacks: configurations drawn at random, trained and certified as the commands do it."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from checks import Case, run
+from checks import certificates as certify_boxes
+
+from agt_cli.bounds.network import Network
+from agt_cli.certificates.box import Certificates
+from agt_cli.certificates.stability import certify_linear, logits_of
+from agt_cli.data.dataset import Dataset, Fact, Records
+from agt_cli.models.features import FeatureMap
+from agt_cli.schema import (
+    BoxConfig,
+    CertificateConfig,
+    ComputeConfig,
+    ErmConfig,
+    FeaturesConfig,
+    RelationConfig,
+    StabilityConfig,
+)
+from agt_cli.tasks.boxes import signed_margins
+from agt_cli.tasks.ensemble import vote
+from agt_cli.training import relations
+from agt_cli.training.agt import Trained
+from agt_cli.training.ensemble import EnsembleConfig, train_members
+from agt_cli.training.erm import train_erm
+from agt_cli.training.linear import Examples, LinearTrained, train_linear
+
+Member = tuple[Trained | LinearTrained, FeatureMap | None]
+KINDS = ("linear box", "one hidden", "two hidden", "stability", "erm", "votes of boxes", "votes of heads")
+DENSE = tuple(range(5))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is trained, how it is certified, and how its records are named.
+
+    Attributes:
+        case: head, data and training.
+        relation: what a neighbour is.
+        kind: one of ``KINDS``.
+        certificate: boxes, or a closed form with its public features.
+        members: 1, or the size of an ensemble.
+        content: ids are hashes of the content, identical copies numbered; else they are given.
+    """
+
+    case: Case
+    relation: str
+    kind: str
+    dtype: str = "float64"
+    ks: tuple[int, ...] = DENSE
+    certificate: CertificateConfig = field(default_factory=BoxConfig)
+    members: int = 1
+    content: bool = False
+
+    @property
+    def boxes(self) -> bool:
+        """Parameters are bounded one by one."""
+        return isinstance(self.certificate, BoxConfig)
+
+    @property
+    def rule(self) -> relations.Relation:
+        """The relation's rule."""
+        return relations.RELATIONS[self.relation]
+
+    @property
+    def dense(self) -> bool:
+        """Distances are 1-Lipschitz, not just indices in the grid."""
+        return not self.boxes or self.ks == tuple(range(len(self.ks)))
+
+    @property
+    def nests(self) -> bool:
+        """The certificates could carry a privacy guarantee but for the grid: exact products, a symmetric relation."""
+        exact = not self.boxes or self.case.config().product == "exact"
+        return exact and self.rule.symmetric
+
+    @property
+    def farthest(self) -> int:
+        """The greatest distance worth trying."""
+        return self.ks[-1] if self.boxes else 6
+
+
+def draw_setting(rng: np.random.Generator, relation: str, kind: str) -> Setting:
+    """A configuration of this relation and kind; some are ones that the rules refuse."""
+    members = int(rng.integers(2, 6)) if kind.startswith("votes") else 1
+    linear = kind in ("stability", "erm", "votes of heads")
+    unit_rows = int(rng.choice([1, 1, 1, 3]))
+    n = int(rng.integers(10, 41)) if members == 1 else 10 * members + int(rng.integers(0, 11))
+    n = max(4 * members, n // 2) if unit_rows > 1 else n
+    content = unit_rows == 1 and rng.random() < 0.3
+    public = 0.0 if content or rng.random() < 0.7 else 0.35
+    case = Case("drawn", n=n, width=int(rng.integers(2, 7)), unit_rows=unit_rows, public=public)
+    make = _linear_setting if linear else _box_setting
+    return make(rng, Setting(case, relation, kind, members=members, content=content))
+
+
+def _box_setting(rng: np.random.Generator, setting: Setting) -> Setting:
+    hidden = {"linear box": 0, "one hidden": 1, "two hidden": 2}.get(setting.kind, int(rng.integers(0, 2)))
+    count, epochs = (1, 1) if rng.random() < 0.3 else (int(rng.integers(1, 4)), int(rng.integers(1, 4)))
+    loss, classes = ("binary_cross_entropy", 2) if rng.random() < 0.5 else ("cross_entropy", int(rng.integers(2, 5)))
+    momentum = float(rng.choice([0.0, 0.0, 0.3, 0.9]))
+    nesterov = momentum > 0 and rng.random() < 0.4
+    training = {
+        "loss": loss,
+        "epochs": epochs,
+        "lr": float(10 ** rng.uniform(-2, 0.5)),
+        "clip": float(rng.choice([0.05, 0.1, 0.3, 1 / 3, 1.0])),
+        "momentum": momentum,
+        "nesterov": nesterov,
+        "dampening": float(rng.choice([0.0, 0.4])) if momentum and not nesterov else 0.0,
+        "weight_decay": float(rng.choice([0.0, 0.0, 0.1, 0.5])),
+        "decay": float(rng.choice([0.0, 0.0, 0.5])),
+        "lr_min": float(rng.choice([0.0, 0.02])),
+        "product": str(rng.choice(["exact", "exact", "exact", "rump"])),
+        "batch": {"count": count, "normalizer": float(rng.choice([4.0, 7.3, setting.case.n / count]))},
+    }
+    case = replace(
+        setting.case,
+        hidden=tuple(int(w) for w in rng.integers(2, 6, size=hidden)),
+        classes=classes,
+        dyadic=bool(rng.random() < 0.15),
+        zero=bool(hidden == 0 and rng.random() < 0.2),
+        noise=0.3 if rng.random() < 0.1 else 0.0,
+        training=training,
+    )
+    if setting.relation == "paper_privacy" and rng.random() < 0.7:
+        case = replace(case, public=0.0)
+    ks = DENSE if rng.random() < 0.75 else ((0, 2, 5), (1, 3), (0, 1, 4))[rng.integers(3)]
+    return replace(setting, case=case, ks=ks, dtype=str(rng.choice(["float64", "float64", "float32"])))
+
+
+def _linear_setting(rng: np.random.Generator, setting: Setting) -> Setting:
+    """Learning rates up to the limit that the closed form allows."""
+    case, erm = setting.case, setting.kind == "erm" or (setting.kind == "votes of heads" and rng.random() < 0.25)
+    softmax, classes = rng.random() < 0.3, int(rng.choice([2, 2, 3, 4]))
+    count, epochs = (1 if erm else int(rng.integers(1, 4))), int(rng.integers(1, 6))
+    n_max = (case.n + 8) * case.unit_rows
+    normalizer = float(rng.choice([n_max / 1.1, n_max / 2.5, case.n / setting.members / count]))
+    weight_decay = float(rng.choice([0.05, 0.3, 1.0])) if erm else float(rng.choice([0.0, 0.0, 0.2]))
+    limit = 2 / (2 * weight_decay + (0.5 if softmax else 0.25) * n_max / normalizer)
+    features = _features(rng, case)
+    case = replace(
+        case,
+        classes=classes,
+        public=0.4 if features.public == "train" else case.public,
+        training={
+            "loss": "cross_entropy" if softmax else "binary_cross_entropy",
+            "epochs": epochs,
+            "lr": 0.1 if erm else limit * float(rng.choice([0.999, 0.5, 0.1])),
+            "clip": 1.0 if softmax else float(rng.choice([0.02, 0.3, 0.5, 1.0])),
+            "decay": 0.0 if erm else float(rng.choice([0.0, 0.4])),
+            "weight_decay": weight_decay,
+            "batch": {"count": count, "normalizer": normalizer, "n_max": n_max},
+        },
+    )
+    average = int(rng.integers(2, 1 + max(2, count * epochs))) if rng.random() < 0.25 else 1
+    certificate = (
+        ErmConfig(features=features, tolerance=1e-7) if erm else StabilityConfig(features=features, average=average)
+    )
+    content = setting.content and not case.public
+    dtype = "float64" if features.map == "fourier" else str(rng.choice(["float64", "float64", "float32"]))
+    return replace(setting, case=case, certificate=certificate, content=content, dtype=dtype)
+
+
+def _features(rng: np.random.Generator, case: Case) -> FeaturesConfig:
+    name = str(rng.choice(["none", "none", "relu", "fourier"]))
+    whiten = float(rng.choice([0.0, 0.0, 0.5, 1.0]))
+    public = None if not whiten else "train" if rng.random() < 0.4 else "test"
+    radius = None if rng.random() < 0.7 else 2.0
+    count = None if name == "none" else 6
+    ridge = float(rng.choice([1e-3, 1e-6, 0.0]))  # fewer public rows than features leave the rest to the ridge alone
+    return FeaturesConfig(name, count, whiten=whiten, public=public, ridge=ridge, radius=radius)  # type: ignore[arg-type]
+
+
+# -- training ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Data:
+    """Training records, and the test rows that public features may look at."""
+
+    records: Records
+    test: Records
+
+    def shuffled(self, rng: np.random.Generator) -> "Data":
+        """The same rows in another order."""
+        return Data(*(part.take(rng.permutation(len(part))) for part in (self.records, self.test)))
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What training made: one member, or several that vote.
+
+    Attributes:
+        ks: the values of k it has certificates for.
+        maps: each member's public features; None for boxes.
+    """
+
+    setting: Setting
+    ks: tuple[int, ...]
+    members: tuple[Trained | LinearTrained, ...]
+    maps: tuple[FeatureMap | None, ...]
+
+    def certify(self, x: np.ndarray) -> Certificates:
+        """Labels and distances of queries [n, width]."""
+        each = [self._certify(member, features, x) for member, features in zip(self.members, self.maps, strict=True)]
+        return each[0] if self.setting.members == 1 else vote(each, self.setting.case.classes)
+
+    def _certify(self, member: Trained | LinearTrained, features: FeatureMap | None, x: np.ndarray) -> Certificates:
+        setting = self.setting
+        if isinstance(member, Trained):
+            return certify_boxes(setting.case, member, x, setting.relation, setting.dtype)
+        phi = features(x, setting.dtype)  # type: ignore[misc]
+        return certify_linear(member.weight, member.loss, member.sensitivity, phi, setting.relation, self.ks)  # type: ignore[arg-type]
+
+    def lead(self, x: np.ndarray, label: int) -> float:
+        """By how much the members, on average, prefer ``label`` for the one query [1, width]."""
+        return float(np.mean([self._lead(m, f, x, label) for m, f in zip(self.members, self.maps, strict=True)]))
+
+    def _lead(self, member: Trained | LinearTrained, features: FeatureMap | None, x: np.ndarray, label: int) -> float:
+        case, dtype = self.setting.case, self.setting.dtype
+        if isinstance(member, Trained):
+            network = Network.of(case.head(dtype), case.config(dtype).loss, case.classes)
+            logits = network.logits(torch.from_numpy(x).to(getattr(torch, dtype)), member.nominal).numpy()
+        else:
+            logits = logits_of(member.weight, features(x, dtype))  # type: ignore[misc]
+        margins = signed_margins(logits)
+        return float(margins[label, 0] if len(margins) > 1 else margins[0, 0] * (1 if label else -1))
+
+
+def fit(setting: Setting, data: Data, ks: tuple[int, ...], seed: int) -> Fitted:
+    """Train as the commands do; ``seed`` draws kernels and fragments, which must not matter."""
+    rng = np.random.default_rng(seed)
+
+    def member(
+        records: Records, size: float | None, compute: ComputeConfig
+    ) -> tuple[Trained | LinearTrained, FeatureMap | None]:
+        if setting.boxes:
+            return run(setting.case, records, setting.relation, ks, setting.dtype, rng), None
+        return _fit_linear(setting, Data(records, data.test))
+
+    if setting.members == 1:
+        pairs = [member(data.records, None, ComputeConfig())]
+    else:
+        pairs = train_members(member, data.records, None, EnsembleConfig(setting.members), ComputeConfig(threads=1))
+    members, maps = zip(*pairs, strict=True)
+    return Fitted(setting, ks, members, maps)
+
+
+def _fit_linear(setting: Setting, data: Data) -> tuple[LinearTrained, FeatureMap]:
+    case, certificate, records = setting.case, setting.certificate, data.records
+    assert not isinstance(certificate, BoxConfig)
+    classes = tuple(str(c) for c in range(case.classes))
+    known = Fact(True, "")
+    dataset = Dataset("drawn", classes, records, data.test, None, {}, known, known, shard=True)
+    features = FeatureMap.of(certificate.features, dataset)
+    examples = Examples(features(records.features, setting.dtype), records.labels, records.units)
+    relation = RelationConfig(name=setting.relation, unit_rows=case.unit_rows)  # type: ignore[arg-type]
+    common = (examples, case.classes, None, case.config(setting.dtype), relation, features.slack)
+    if isinstance(certificate, ErmConfig):
+        return train_erm(*common, certificate.tolerance), features
+    return train_linear(*common, certificate.average), features

@@ -1,0 +1,218 @@
+"""The standing adversary's run in continuous integration: no certificate escapes, and each rule broken on purpose does.
+
+Longer runs: ``make adversary TRIALS=N SEED=S``.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from adversary import CELLS, Report, assault, table, trial
+from adversary_settings import Setting
+from checks import Case
+from synthetic import make_records
+from test_broken_rules import batches_by_index, gamma_forgotten, signed_as_nonnegative
+from test_lipschitz import one_member_counted, shards_in_any_order
+
+from agt_cli.bounds.interval import Interval
+from agt_cli.bounds.rounding import Rounding
+from agt_cli.data.dataset import Records
+from agt_cli.mechanisms.votes import Vote, published_vote
+from agt_cli.schema import FeaturesConfig, StabilityConfig, TrainingConfig
+from agt_cli.tasks import ensemble as ensemble_tasks
+from agt_cli.training import linear
+from agt_cli.training.agt import Run, Trained
+from agt_cli.training.relations import RELATIONS
+from agt_cli.training.sensitivity import LinearLoss, Sensitivity
+
+ROUNDS, RETRAININGS = 3, 14
+REFUSED = {
+    (relation, kind)
+    for relation in ("paper_privacy", "paper_unlearning")
+    for kind in ("stability", "erm", "votes of heads")
+}
+"""Closed forms refuse relations that divide by the actual batch."""
+Reports = dict[tuple[str, str], Report]
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest.fixture(scope="module")
+def reports() -> Reports:
+    """``ROUNDS`` configurations of every relation and kind, attacked."""
+    found: Reports = {cell: Report() for cell in CELLS}
+    for index in range(ROUNDS * len(CELLS)):
+        cell, report = trial(0, index, RETRAININGS)
+        found[cell] += report
+    return found
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=", ".join)
+def test_nothing_escapes(reports: Reports, cell: tuple[str, str]) -> None:
+    report = reports[cell]
+    assert not report.escapes, "\n".join(str(escape) for escape in report.escapes)
+    if cell in REFUSED:
+        assert report.refused == ROUNDS
+    else:
+        assert report.retrainings > RETRAININGS
+        assert report.labels > 0
+        assert report.deviation > 0.1, "some edit comes within sight of its bound"
+
+
+def test_what_was_looked_at(reports: Reports, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\n{table(reports)}")
+    whole = Report()
+    for report in reports.values():
+        whole += report
+    assert whole.retrainings >= 1000
+    assert whole.stopped < whole.retrainings / 50
+    assert whole.labels > 10_000
+    assert whole.distances > 8_000
+    assert whole.ends > 10_000
+    assert whole.apart == 1
+    assert whole.deviation > 0.99
+
+
+def test_public_features_do_not_depend_on_the_order_of_rows() -> None:
+    """Fewer public rows than features: what the ridge leaves to rounding, whitening blows up."""
+    whole = Report()
+    for seed in range(48):
+        ridge, public = (0.0, 1e-9, 1e-6, 1e-3)[seed % 4], ("test", "train")[seed // 4 % 2]
+        features = FeaturesConfig(whiten=(0.5, 1.0)[seed % 2], public=public, ridge=ridge)  # type: ignore[arg-type]
+        case = replace(HEAD.case, n=8, width=6, public=0.4)
+        whole += assault(replace(HEAD, case=case, certificate=StabilityConfig(features=features)), seed, retrainings=1)
+    assert not whole.escapes, "\n".join(str(escape) for escape in whole.escapes)
+    assert whole.reorders > 20
+
+
+# -- rules broken on purpose -----------------------------------------------------------------------------------------------
+
+
+def narrowed(patch: pytest.MonkeyPatch) -> None:
+    """Boxes that are 1 % too narrow."""
+    whole = Run.result
+
+    def result(self: Run, copy: bool = False) -> Trained:
+        found = whole(self, copy)
+        lower, upper = (
+            {name: found.nominal[name] + 0.99 * (end - found.nominal[name]) for name, end in ends.items()}
+            for ends in (found.lower, found.upper)
+        )
+        return replace(found, lower=lower, upper=upper)
+
+    patch.setattr(Run, "result", result)
+
+
+def unwidened(patch: pytest.MonkeyPatch) -> None:
+    """Bounds as computed, rounding left out of account."""
+    patch.setattr(Rounding, "widen", lambda self, bounds, tau: Interval(*bounds))
+
+
+def substitute_as_add_remove(patch: pytest.MonkeyPatch) -> None:
+    """A replaced record counts as one that is added."""
+    patch.setitem(RELATIONS, "substitute", replace(RELATIONS["add_remove"], name="substitute"))
+
+
+def one_epoch_of_rho(patch: pytest.MonkeyPatch) -> None:
+    """A record is taken to move the head in one epoch alone."""
+    whole = linear.sgd_sensitivity
+
+    def sgd_sensitivity(loss: LinearLoss, width: int, training: TrainingConfig, *rest: object) -> Sensitivity:
+        found = whole(loss, width, training, *rest)  # type: ignore[arg-type]
+        return replace(found, rho=found.rho / training.epochs)
+
+    patch.setattr(linear, "sgd_sensitivity", sgd_sensitivity)
+
+
+def clamped_softmax(patch: pytest.MonkeyPatch) -> None:
+    """A softmax's gradient clamped entry by entry, and taken to be as much shorter."""
+    whole, free = linear.derivative, LinearLoss.of
+
+    def of(training: TrainingConfig, classes: int) -> LinearLoss:
+        found = free(replace(training, clip=1.0), classes)
+        return replace(found, reach=training.clip * math.sqrt(2))
+
+    def derivative(loss: LinearLoss, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        clip = loss.reach / math.sqrt(2)
+        return whole(loss, logits, labels).clamp(-clip, clip)
+
+    patch.setattr(LinearLoss, "of", of)
+    patch.setattr(linear, "derivative", derivative)
+
+
+def sum_over_all_members(patch: pytest.MonkeyPatch) -> None:
+    """001 Theorem 5.3: the least distances of all members, whatever they voted, summed."""
+
+    def vote(labels: np.ndarray, distances: np.ndarray, classes: int = 2, *, touches: int) -> Vote:
+        return published_vote(labels, distances)
+
+    patch.setattr(ensemble_tasks, "certified_vote", vote)
+
+
+STEP = {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "batch": {"count": 1}}
+ONE_STEP = Setting(Case("one step", n=12, training=STEP), "add_remove", "linear box")
+REPLACED = replace(ONE_STEP, relation="substitute")
+EARLY = Case("two batches", training={**STEP, "decay": 50.0, "batch": {"count": 2}})  # the first batch is all that counts
+TWO_BATCHES = Setting(EARLY, "remove", "linear box")
+FLOATS = Setting(Case("floats", (5, 4), training={"lr": 0.5}), "add_remove", "two hidden", dtype="float32")
+OPPOSED = Setting(
+    Case("opposed", zero=True, training={**STEP, "clip": 1.0, "lr": 8.0, "epochs": 2}),
+    "add_remove",
+    "linear box",
+    ks=(1, 2),
+)
+SGD = {"loss": "binary_cross_entropy", "epochs": 4, "lr": 1.3, "clip": 0.3, "batch": {"normalizer": 20.0, "n_max": 60}}
+HEAD = Setting(Case("head", training=SGD), "add_remove", "stability", certificate=StabilityConfig())
+SOFTMAX = replace(HEAD, case=Case("softmax", classes=3, training={**SGD, "loss": "cross_entropy", "lr": 1.0}))
+VOTES = replace(HEAD, case=Case("votes", n=60, training={**SGD, "batch": {"normalizer": 10.0, "n_max": 30}}), members=5)
+
+
+def opposed() -> Records:
+    """x = (1, -1, 0) and both labels: the mistaken bound does not see a newcomer who moves two weights apart."""
+    return make_records(np.tile([1.0, -1.0, 0.0], (24, 1)), [0, 1] * 12)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A mistake, the setting to look for it in, and the claim that it must break."""
+
+    patch: Break
+    setting: Setting
+    claim: str
+    retrainings: int = 30
+    records: Callable[[], Records] | None = None
+
+    def attack(self) -> Report:
+        """The same assault, whether the mistake is in or not."""
+        return assault(self.setting, 0, self.retrainings, self.records() if self.records else None)
+
+
+BROKEN = {
+    "box 1 % too narrow": Broken(narrowed, ONE_STEP, "contained"),
+    "no widening": Broken(unwidened, FLOATS, "crash"),
+    "k gamma forgotten": Broken(gamma_forgotten, ONE_STEP, "contained"),
+    "substitute as add_remove, boxes": Broken(
+        substitute_as_add_remove, replace(ONE_STEP, relation="substitute"), "contained"
+    ),
+    "substitute as add_remove, heads": Broken(substitute_as_add_remove, replace(HEAD, relation="substitute"), "contained"),
+    "batches by position": Broken(batches_by_index, TWO_BATCHES, "contained"),
+    "signed product as x >= 0": Broken(signed_as_nonnegative, OPPOSED, "contained", 80, opposed),
+    "rho of one epoch": Broken(one_epoch_of_rho, HEAD, "contained"),
+    "softmax clamped": Broken(clamped_softmax, SOFTMAX, "contained"),
+    "one member counted, substitute": Broken(one_member_counted, replace(VOTES, relation="substitute"), "distances", 60),
+    "one member counted, labels": Broken(one_member_counted, replace(VOTES, relation="substitute"), "labels", 60),
+    "sum over all members": Broken(sum_over_all_members, VOTES, "distances", 60),
+    "members in any order": Broken(shards_in_any_order, VOTES, "reorder"),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
+def test_the_adversary_catches(broken: Broken, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = broken.attack()
+    assert not whole.escapes, "\n".join(str(escape) for escape in whole.escapes)
+    assert whole.refused == (broken.patch is clamped_softmax), "what the code refuses must be refused"
+    broken.patch(monkeypatch)
+    assert broken.claim in {escape.claim for escape in broken.attack().escapes}
