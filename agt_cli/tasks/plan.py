@@ -180,9 +180,11 @@ def draw(
         for eps in EPS
     ]
     axis = {"ylabel": "expected accuracy", "y": "accuracy"}
-    what = Curves("accuracy_by_eps", "eps", xlabel="eps of one query (pure)", title=dataset, **axis, **level)  # type: ignore[arg-type]
-    curves(record, what, pd.DataFrame(rows))
-    captions = {"accuracy_by_eps": "Expected accuracy against the budget of one query; dotted: without noise."}
+    captions = {}
+    if rows:  # no mechanism of pure eps may have been asked for
+        what = Curves("accuracy_by_eps", "eps", xlabel="eps of one query (pure)", title=dataset, **axis, **level)  # type: ignore[arg-type]
+        curves(record, what, pd.DataFrame(rows))
+        captions["accuracy_by_eps"] = "Expected accuracy against the budget of one query; dotted: without noise."
     table = as_table(found).rename(columns={"mechanism": "series", "expected_accuracy": "accuracy"})
     table["panel"] = [f"total eps = {eps:g}, delta = {request.delta:g}" for eps in table["total_eps"]]
     what = Curves("accuracy_by_queries", "queries", xlabel="queries", title=dataset, panels="panel", **axis, **level)  # type: ignore[arg-type]

@@ -197,3 +197,11 @@ def test_noisy_argmax_is_not_planned_where_one_k_changes_two_votes(plan: Callabl
     said = plan("replaced ensemble", "mechanisms=[noisy_argmax]")
     assert said.code == 2, said.out
     assert "mechanisms=noisy_argmax: relation=substitute in an ensemble" in said.err
+
+
+def test_mechanisms_without_a_pure_budget_leave_out_its_figure(agt: Agt, trained: Path) -> None:
+    said = agt("plan", f"run={trained}", "mechanisms=[gaussian_margin]", "--json", "-q")
+    assert said.code == 0, said.err
+    figures = {path.stem for path in (Path(said.json["run"]) / "figures").glob("*.png")}
+    assert "accuracy_by_queries" in figures
+    assert "accuracy_by_eps" not in figures

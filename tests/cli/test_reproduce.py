@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import yaml
 
-from agt_cli.data.dataset import Fact
 from agt_cli.errors import ConfigError
+from agt_cli.facts import grounds, void
 from agt_cli.report.console import Console
 from agt_cli.report.finished import open_run
 from agt_cli.tasks import reproduce
@@ -149,7 +149,7 @@ def test_signatures_depend_on_all_that_results_come_from_and_not_on_places(monke
         signature(config, prepared, "test", np.nextafter(points, 9)),
         signature(config, prepared, "test", modules=("agt_cli.tasks.plan",)),
     ]
-    for field, value in (("scaling", {"encoder": "x"}), ("declared_size", 7), ("selection", Fact(False, "no"))):
+    for field, value in (("scaling", {"encoder": "x"}), ("declared_size", 7), ("selection", grounds(void("no")))):
         others.append(signature(config, replace(prepared, dataset=replace(prepared.dataset, **{field: value})), "test"))
     fewer = replace(prepared.dataset, train=prepared.dataset.train.take(np.arange(1, 60)))
     others += [signature(config, replace(prepared, **{part: fewer}), "test") for part in ("loaded", "dataset")]
