@@ -50,6 +50,7 @@ COLUMN = 29  # a public matrix's columns are shorter than 2^29
 PUBLIC_GRAIN = 18  # a public row's coordinates are multiples of 2^-18 of its length where a covariance is taken
 PUBLIC_ROWS = 2**26  # ... of so many rows at most: sums of products stay within int64
 _BLOCK = 4096
+_SINGULAR = 2.0**-43  # of the largest eigenvalue: smaller ones are rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,13 +259,18 @@ def _whitening(rows: np.ndarray, config: FeaturesConfig, block: int = _BLOCK) ->
         block: rows at once, at most ``_BLOCK``; it changes nothing but memory.
 
     Raises:
-        ConfigError: more rows than the sums are exact for.
+        ConfigError: more rows than the sums are exact for, or a covariance that rounding alone keeps from being singular.
         UnsoundError: a row is not finite.
     """
     cov = _covariance(rows, block)
     with threadpool_limits(1, user_api="blas"):
         values, vectors = np.linalg.eigh(cov)
         values = np.maximum(values, 0.0) + config.ridge * max(float(values.mean()), 1e-12)
+        if values.min() <= _SINGULAR * values.max():
+            raise ConfigError(
+                f"certificate.features.ridge={config.ridge:g}: the {len(rows)} public rows do not fill all {rows.shape[1]} "
+                "directions of the features, and whitening divides by their spread in each: use 1e-3, or more public rows"
+            )
         return _integers((vectors * values ** (-config.whiten / 2)) @ vectors.T)
 
 

@@ -10,7 +10,8 @@ from checks import certificates as certify_boxes
 from agt_cli.bounds.network import Network
 from agt_cli.certificates.box import Certificates
 from agt_cli.certificates.stability import certify_linear, logits_of
-from agt_cli.data.dataset import Dataset, Fact, Records
+from agt_cli.data.dataset import Dataset, Records
+from agt_cli.facts import grounds, proved
 from agt_cli.models.features import FeatureMap
 from agt_cli.schema import (
     BoxConfig,
@@ -254,7 +255,7 @@ def _fit_linear(setting: Setting, data: Data) -> tuple[LinearTrained, FeatureMap
     case, certificate, records = setting.case, setting.certificate, data.records
     assert not isinstance(certificate, BoxConfig)
     classes = tuple(str(c) for c in range(case.classes))
-    known = Fact(True, "")
+    known = grounds(proved("made for a test"))
     dataset = Dataset("drawn", classes, records, data.test, None, {}, known, known, shard=True)
     features = FeatureMap.of(certificate.features, dataset)
     examples = Examples(features(records.features, setting.dtype), records.labels, records.units)

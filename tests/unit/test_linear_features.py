@@ -227,3 +227,11 @@ def test_wrong_width_no_public_rows_and_float32_cosines_are_refused() -> None:
         FeatureMap.of(FeaturesConfig(whiten=1.0, public="train"), dataset())
     with pytest.raises(ConfigError, match="float64"):
         check_dtype(FeaturesConfig(map="fourier", count=4), "float32")
+
+
+def test_public_rows_that_leave_a_direction_empty_need_a_ridge() -> None:
+    """Without one, whitening would divide by what rounding made of a zero: another matrix for every order of the rows."""
+    few = np.random.default_rng(3).normal(size=(4, 6))
+    with pytest.raises(ConfigError, match=r"features\.ridge=0: the 4 public rows do not fill all 6 directions"):
+        _whitening(few, FeaturesConfig(whiten=0.5, public="test", ridge=0.0))
+    assert np.isfinite(_whitening(few, FeaturesConfig(whiten=0.5, public="test", ridge=1e-3))).all()
