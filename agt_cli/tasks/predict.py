@@ -37,7 +37,7 @@ from agt_cli.tasks.noise import APART
 from agt_cli.tasks.prepare import only_keys
 from agt_cli.tasks.queries import Asked, ask, digest_of, evidence_of
 from agt_cli.tasks.queries import Source as Queries
-from agt_cli.tasks.spending import Spending, spending, unfinished
+from agt_cli.tasks.spending import Spending, of_run, spending, unfinished
 
 KEYS = ("run", "inputs", "digest", "mechanism", "total", "accounting", "counting", "seed", "compute", "output_dir")
 CONTENT = re.compile("[0-9a-f]{32}")  # what data/ids.py makes
@@ -167,7 +167,7 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     most = job.request.total.queries
     if most is not None and count > most:
         raise ConfigError(f"the file holds {count} queries and total.queries is {most}: raise it, or cut the file")
-    earlier = [] if source.simulated else _unfinished(job, record)
+    earlier = [] if source.simulated else unfinished(record, of_run(job.queries.finished))
     for line in earlier:
         console.say(line)
     if issubclass(job.kind, CertifiedQuantile):
@@ -200,10 +200,6 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     return found | ({"digest": digest} if new else {})
 
 
-def _unfinished(job: Job, record: RunRecord) -> list[str]:
-    return unfinished(Path(record.config.get("output_dir") or "."), record.folder, job.queries.finished.digest)
-
-
 def _spending(
     job: Job, asked: Asked, record: RunRecord, released: "Released", source: Source
 ) -> AbstractContextManager[None]:
@@ -212,7 +208,7 @@ def _spending(
     each, totals = str(released.each), released.totals or (f"in all: {released.each}",)
     queries, dataset = len(asked.queries), asked.prepared.dataset.name
     about = Spending(what, job.kind.name, each, totals, queries, dataset, source.simulated)
-    return spending(record, job.queries.finished, about)
+    return spending(record, of_run(job.queries.finished), about)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ Formal guarantees
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -46,17 +46,19 @@ class Spending:
 
 
 @contextmanager
-def spending(record: RunRecord, finished: FinishedRun, about: Spending) -> Iterator[None]:
+def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> Iterator[None]:
     """Put spent.json on disk, then let draw: whatever fails from here on says that it counts.
+
+    Args:
+        subject: what the release is about, by digest: ``of_run``, or ``of_data`` for weights trained with noise.
 
     Raises:
         OSError: spent.json cannot be written; nothing was drawn.
         AgtError: what was drawn could not be written.
     """
     note = f"from this time on {about.what} may have been drawn: count them as spent, whatever became of this run"
-    trained = {"trained_run": str(finished.folder.resolve()), "trained_digest": finished.digest}
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    record.write(NAME, seal({**asdict(about), **trained, "time": now, "note": note}))
+    record.write(NAME, seal({**asdict(about), **subject, "time": now, "note": note}))
     try:
         yield
     except Exception as error:
@@ -68,20 +70,27 @@ def spending(record: RunRecord, finished: FinishedRun, about: Spending) -> Itera
         raise RuntimeError(f"{type(error).__name__}: {error}{counted}") from error
 
 
-def unfinished(output_dir: Path, folder: Path, digest: str) -> list[str]:
-    """Earlier attempts to release from the same training run that did not end as done, a line each.
+def of_run(finished: FinishedRun) -> dict[str, str]:
+    """The subject of a release from a training run."""
+    return {"trained_run": str(finished.folder.resolve()), "trained_digest": finished.digest}
 
-    Args:
-        output_dir: where runs are written.
-        folder: of the present run, beside which others may lie.
-        digest: of the training run.
+
+def of_data(digest: str) -> dict[str, str]:
+    """The subject of a training whose weights are a release."""
+    return {"data_digest": digest}
+
+
+def unfinished(record: RunRecord, subject: Mapping[str, str]) -> list[str]:
+    """Earlier attempts of the same command on the same subject that did not end as done, a line each.
+
+    They are looked for where runs are written (``output_dir``) and beside the present run.
     """
-    homes = (output_dir / "predict", folder.parent)
+    homes = (Path(record.config.get("output_dir") or ".") / record.command, record.folder.parent)
     found = {path.resolve(): path for home in homes for place in PLACES for path in sorted(home.glob(place))}
-    return [line for path in found.values() if (line := _line(path, digest))]
+    return [line for path in found.values() if (line := _line(path, subject))]
 
 
-def _line(path: Path, digest: str) -> str | None:
+def _line(path: Path, subject: Mapping[str, str]) -> str | None:
     state = _state(path.parent)
     if state == "done":
         return None
@@ -92,7 +101,7 @@ def _line(path: Path, digest: str) -> str | None:
             f"an earlier attempt ({path.parent}, {state}) may have released something: its spent.json cannot be read "
             f"({error}): count it as spent, the amount unknown"
         )
-    if value.get("simulated") or value.get("trained_digest") != digest:
+    if value.get("simulated") or any(value.get(key) != subject[key] for key in subject if key.endswith("_digest")):
         return None
     totals = "; ".join(value["totals"])
     return (

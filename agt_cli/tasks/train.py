@@ -2,15 +2,19 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from agt_cli.baselines.noise import NoiseConfig
+from agt_cli.certificates.conditions import Condition
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import train_report
 from agt_cli.tasks.boxes import BoxModel
 from agt_cli.tasks.model import accuracy, fit
 from agt_cli.tasks.noise import noise_words, proved
-from agt_cli.tasks.prepare import Settings, prepare, settings_of
+from agt_cli.tasks.prepare import Prepared, Settings, prepare, settings_of
+from agt_cli.tasks.spending import Spending, of_data, spending, unfinished
 
 
 def configure(config: Mapping[str, Any]) -> Settings:
@@ -21,11 +25,29 @@ def configure(config: Mapping[str, Any]) -> Settings:
 def run(settings: Settings, record: RunRecord, console: Console) -> dict[str, Any]:
     """Train, write the record, and say where it is."""
     prepared = prepare(settings, console)
-    dataset = prepared.dataset
+    dataset, digest = prepared.dataset, prepared.loaded.digest
     for note in dataset.notes:
         console.note(f"note: {note}")
-    record.environment(data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name)
-    started = time.perf_counter()
+    record.environment(data_digest=digest, features_digest=dataset.digest, dataset=dataset.name)
+    earlier = unfinished(record, of_data(digest)) if settings.noise and settings.noise.seed is None else []
+    for line in earlier:
+        console.say(line)
+    with _drawing(settings.noise, record, prepared) if settings.noise else nullcontext():
+        conditions, words = _train(prepared, settings, record, console)
+        said = [*words, *earlier]
+        report = train_report(record, dataset, settings.relation, settings.certificate, conditions, said)
+        record.write("report.md", report.encode())
+        name = record.finish()
+    _say(record, dataset.name, words, console)
+    found = {"metrics": record.metrics, "data_digest": digest, "digest": name}
+    return found | ({"words": said} if said else {})
+
+
+def _train(
+    prepared: Prepared, settings: Settings, record: RunRecord, console: Console
+) -> tuple[tuple[Condition, ...], list[str]]:
+    """Train and save the model; returns its conditions, and what may be said of its noise, in lines."""
+    dataset, started = prepared.dataset, time.perf_counter()
     model = fit(prepared, settings, console)
     seconds = time.perf_counter() - started
     model.save(record)
@@ -42,18 +64,20 @@ def run(settings: Settings, record: RunRecord, console: Console) -> dict[str, An
         notes=len(dataset.notes),
         **model.metrics,
     )
-    conditions = model.conditions
-    record.conditions(conditions)
+    record.conditions(model.conditions)
     noise = model.noise if isinstance(model, BoxModel) else None
-    words = noise_words(settings, noise, conditions) if noise else []
-    if noise:
-        record.add_metrics(noise_proved=int(proved(settings, conditions)))
-    report = train_report(record, dataset, settings.relation, settings.certificate, conditions, words)
-    record.write("report.md", report.encode())
-    digest = record.finish()
-    _say(record, dataset.name, words, console)
-    found = {"metrics": record.metrics, "data_digest": prepared.loaded.digest, "digest": digest}
-    return found | ({"words": words} if words else {})
+    if noise is None:
+        return model.conditions, []
+    record.add_metrics(noise_proved=int(proved(settings, model.conditions)))
+    return model.conditions, noise_words(settings, noise, model.conditions)
+
+
+def _drawing(noise: NoiseConfig, record: RunRecord, prepared: Prepared) -> AbstractContextManager[None]:
+    """Noise in training makes the weights a release: on disk before the first draw, as any other (spending.py)."""
+    guarantee = f"({noise.epsilon:g}, {noise.delta:g})-differentially private"
+    totals = (f"the weights: {guarantee}",)
+    about = Spending("weights", "noise in training", guarantee, totals, 0, prepared.dataset.name, noise.seed is not None)
+    return spending(record, of_data(prepared.loaded.digest), about)
 
 
 def _say(record: RunRecord, name: str, words: list[str], console: Console) -> None:

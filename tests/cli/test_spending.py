@@ -203,3 +203,24 @@ def test_labels_never_need_more_than_the_room_that_was_taken(classes: tuple[str,
     table = _LabelTable(np.array(["1", "two", "3,4"]), classes)
     sizes = [len(table.csv(np.array([a, b, c]))) for a in range(2) for b in range(2) for c in range(2)]
     assert table.size == max(sizes)
+
+
+def test_noise_in_training_is_a_release_too(agt: Agt, broken: Break) -> None:
+    noisy = ("train", *TINY, "training.chosen_on=public", "noise.epsilon=2")
+    broken("model.safetensors")
+    failed = agt(*noisy)
+    assert failed.code == 1
+    assert "weights may have been drawn" in failed.err
+    (spent,) = Path("outputs/train").glob("*/spent.json")
+    assert json.loads(spent.read_text())["totals"] == ["the weights: (2, 1e-05)-differentially private"]
+    broken("")
+    again = agt(*noisy)
+    assert again.code == 0, again.err
+    assert f"an earlier attempt ({spent.parent}, " in again.out.splitlines()[0]
+    assert "count it as spent: the weights: (2, 1e-05)-differentially private" in again.out.splitlines()[0]
+    simulated = agt(*noisy, "noise.seed=1")
+    assert "an earlier attempt" not in simulated.out
+    plain = agt("train", *TINY)
+    assert plain.code == 0
+    assert "an earlier attempt" not in plain.out
+    assert not (max(Path("outputs/train").iterdir()) / "spent.json").exists()
