@@ -70,7 +70,7 @@ wheel: $(VENV)/.tools
 	$(PIP) --no-deps --target .wheel-check/lib dist/*.whl
 	cd .wheel-check/work && export PYTHONPATH=$(CURDIR)/.wheel-check/lib PYTHONSAFEPATH=1 && \
 	  run="$(abspath $(VENV))/bin/python -m agt_cli -q" && \
-	  $(abspath $(VENV))/bin/python -c 'import agt_cli; assert ".wheel-check" in agt_cli.__file__, agt_cli.__file__' && \
+	  $(abspath $(VENV))/bin/python -c 'import agt, agt_cli; assert all(".wheel-check" in p.__file__ for p in (agt, agt_cli))' && \
 	  $$run train kgrid.max=2 && $$run certify run=$(LATEST) map_resolution=0 && \
 	  $$run reproduce blobs profile=smoke only='[001_fig2]'
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import agt_cli
+from agt.errors import AgtError, ConfigError, nearest
 from agt_cli import usage
-from agt_cli.errors import AgtError, ConfigError, nearest
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -6,8 +6,8 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from agt.errors import AgtError, ConfigError, nearest
 from agt_cli import usage
-from agt_cli.errors import AgtError, ConfigError, nearest
 
 MEMORY = "lower compute.memory_mb or compute.fragment, or use a smaller model or a shorter kgrid"
 

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import agt_cli
-from agt_cli.errors import ConfigError, nearest
+from agt.errors import ConfigError, nearest
 
 DESCRIPTION = "Certified private machine learning: train with bounds, certify predictions."
 FLAGS = (

@@ -40,12 +40,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from agt_cli.bounds import rounding
-from agt_cli.certificates.box import certify
-from agt_cli.data.blobs import Blobs
-from agt_cli.data.dataset import Records
-from agt_cli.schema import ComputeConfig, RelationConfig, TrainingConfig
-from agt_cli.training.agt import Run, train
+from agt.bounds import rounding
+from agt.certificates.box import certify
+from agt.data.blobs import Blobs
+from agt.data.dataset import Records
+from agt.settings import ComputeConfig, RelationConfig, TrainingConfig
+from agt.training.agt import Run, train
 
 CLIP = 0.04
 Row = dict[str, Any]

@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from agt_cli.mechanisms.catalogue import MECHANISMS
-from agt_cli.mechanisms.guarantee import GaussianDP, PureDP
-from agt_cli.mechanisms.planning import Budget, Evidence, afford, answerable
-from agt_cli.mechanisms.weights import weights_budget
+from agt.mechanisms.catalogue import MECHANISMS
+from agt.mechanisms.guarantee import GaussianDP, PureDP
+from agt.mechanisms.planning import Budget, Evidence, afford, answerable
+from agt.mechanisms.weights import weights_budget
 from agt_cli.report.console import Console
 from agt_cli.tasks.compose import composed
 from agt_cli.tasks.linear import LinearModel
@@ -124,7 +124,7 @@ def bench_private() -> list[Row]:
 
 def bench_dpsgd() -> list[Row]:
     """DP-SGD and our best released weights at each total, on the features of our best configuration."""
-    from agt_cli.baselines.dpsgd import DpSgdConfig, train_dpsgd
+    from agt_cli.papers.baselines.dpsgd import DpSgdConfig, train_dpsgd
 
     found = []
     names = ("imdb_linear", "imdb_linear_tight", "imdb_linear_whitened")

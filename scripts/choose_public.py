@@ -27,17 +27,17 @@ import numpy as np
 import torch
 from scipy.special import ndtr
 
-from agt_cli.certificates.stability import certify_linear, logits_of, upper_lengths
-from agt_cli.data.dataset import Dataset
-from agt_cli.data.embeddings import Embeddings
-from agt_cli.mechanisms.composition import per_query
-from agt_cli.mechanisms.guarantee import GaussianDP
-from agt_cli.mechanisms.weights import expected_accuracy, noise_scale, weights_budget
-from agt_cli.models.features import FeatureMap
-from agt_cli.schema import BatchConfig, FeaturesConfig, RelationConfig, TrainingConfig
-from agt_cli.training.batches import BatchPlan
-from agt_cli.training.linear import Examples, gradient_sum
-from agt_cli.training.sensitivity import LinearLoss, Schedule, Sensitivity, sgd_sensitivity
+from agt.certificates.stability import certify_linear, logits_of, upper_lengths
+from agt.data.dataset import Dataset
+from agt.data.embeddings import Embeddings
+from agt.mechanisms.composition import per_query
+from agt.mechanisms.guarantee import GaussianDP
+from agt.mechanisms.weights import expected_accuracy, noise_scale, weights_budget
+from agt.models.features import FeatureMap
+from agt.settings import BatchConfig, FeaturesConfig, RelationConfig, TrainingConfig
+from agt.training.batches import BatchPlan
+from agt.training.linear import Examples, gradient_sum
+from agt.training.sensitivity import LinearLoss, Schedule, Sensitivity, sgd_sensitivity
 
 SIZE, DELTA, RATE = 45_000, 1e-5, 7.0
 CLIPS = (0.1, 0.25, 0.5, 1.0)

@@ -2,13 +2,13 @@
 
     python scripts/make_amex_like.py FOLDER --rows 1000000 --format parquet
 
-writes FOLDER/train_data.{csv,parquet} and FOLDER/train_labels.csv; what is in them: agt_cli/data/prepare/amex_like.py.
+writes FOLDER/train_data.{csv,parquet} and FOLDER/train_labels.csv; what is in them: agt_cli/papers/prepare/amex_like.py.
 """
 
 import argparse
 from pathlib import Path
 
-from agt_cli.data.prepare.amex_like import make
+from agt_cli.papers.prepare.amex_like import make
 
 
 def main() -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from agt_cli.bounds.interval import Interval
-from agt_cli.data.dataset import Records
-from agt_cli.models.heads import HeadConfig, build_head
-from agt_cli.schema import BatchConfig, TrainingConfig
+from agt.bounds.interval import Interval
+from agt.data.dataset import Records
+from agt.models.heads import HeadConfig, build_head
+from agt.settings import BatchConfig, TrainingConfig
 
 KERNELS = ("reference", "cpu")
 RELATIONS = ("add_remove", "remove", "substitute", "paper_privacy", "paper_unlearning")

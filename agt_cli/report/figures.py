@@ -18,7 +18,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 
-from agt_cli.certificates.box import Certificates
+from agt.certificates.box import Certificates
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import Subject
 

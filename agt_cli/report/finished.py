@@ -16,7 +16,7 @@ from safetensors.torch import load
 from torch import Tensor
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from agt_cli.errors import ConfigError, UnsoundError
+from agt.errors import ConfigError, UnsoundError
 from agt_cli.report.manifest import NAME as MANIFEST
 from agt_cli.report.manifest import Broken, Manifest
 from agt_cli.report.record import bounds_file

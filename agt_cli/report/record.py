@@ -43,9 +43,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 import agt_cli
-from agt_cli.certificates.conditions import Condition
-from agt_cli.errors import AgtError, ConfigError, UnsoundError
-from agt_cli.facts import Standing
+from agt.certificates.conditions import Condition
+from agt.errors import AgtError, ConfigError, UnsoundError
+from agt.facts import Standing
 from agt_cli.report.disk import Pending, sync_folder, write_atomic
 from agt_cli.report.manifest import NAME as MANIFEST
 from agt_cli.report.manifest import Manifest

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from agt_cli.certificates.conditions import Condition
+from agt.certificates.conditions import Condition
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import conditions_section, markdown_table, setting_section
 

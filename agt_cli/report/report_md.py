@@ -6,15 +6,15 @@ from typing import Any
 
 import pandas as pd
 
-from agt_cli.certificates.box import Certificates
-from agt_cli.certificates.conditions import Condition
-from agt_cli.data.dataset import Dataset
-from agt_cli.facts import Standing
+from agt.certificates.box import Certificates
+from agt.certificates.conditions import Condition
+from agt.data.dataset import Dataset
+from agt.facts import Standing
+from agt.relations import RELATIONS
+from agt.settings import BoxConfig, CertificateConfig, RelationConfig
 from agt_cli.report.console import show
 from agt_cli.report.finished import FinishedRun
 from agt_cli.report.record import RunRecord, to_yaml
-from agt_cli.schema import BoxConfig, CertificateConfig, RelationConfig
-from agt_cli.training.relations import RELATIONS
 
 OWNER_ONLY = (
     "For the data owner only: stable distances, logits, boxes and which predictions are certified depend on the private "

@@ -7,20 +7,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agt_cli.baselines.noise import NoisePlan
-from agt_cli.bounds.network import Network
-from agt_cli.certificates.box import Certificates, certify
-from agt_cli.certificates.conditions import Condition, assess
-from agt_cli.facts import proved
-from agt_cli.models.heads import build_head
+from agt.bounds.network import Network
+from agt.certificates.box import Certificates, certify
+from agt.certificates.conditions import Condition, assess
+from agt.facts import proved
+from agt.models.heads import build_head
+from agt.training.agt import Progress, Trained, train
+from agt.training.batches import BatchPlan
+from agt.training.noise import NoisePlan
 from agt_cli.report.console import Console
 from agt_cli.report.figures import map_levels
 from agt_cli.report.finished import FinishedRun
 from agt_cli.report.record import RunRecord
 from agt_cli.tasks.noise import GIVEN_THE_DRAW, noise_draws, noise_plan
 from agt_cli.tasks.prepare import Prepared, Settings
-from agt_cli.training.agt import Progress, Trained, train
-from agt_cli.training.batches import BatchPlan
 
 BLOCK = 8192
 

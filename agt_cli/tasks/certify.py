@@ -10,14 +10,14 @@ import pandas as pd
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
-from agt_cli.certificates.box import Certificates
-from agt_cli.certificates.stability import ClosedForm
-from agt_cli.data.dataset import Dataset, Records
+from agt.certificates.box import Certificates
+from agt.certificates.stability import ClosedForm
+from agt.data.dataset import Dataset, Records
+from agt.settings import STRICT, validate
 from agt_cli.report import figures
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import Subject, certify_report
-from agt_cli.schema import STRICT, validate
 from agt_cli.tasks.noise import REDRAWN
 from agt_cli.tasks.prepare import only_keys
 from agt_cli.tasks.queries import Asked, Source, ask

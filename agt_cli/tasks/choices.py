@@ -15,7 +15,7 @@ from hashlib import blake2b
 from pathlib import PurePath
 from typing import Any
 
-from agt_cli.facts import Fact, declared, void
+from agt.facts import Fact, declared, void
 
 PARTS = ("dataset", "model", "training", "relation", "kgrid", "certificate", "ensemble", "noise")
 KEY = "training.chosen_on"

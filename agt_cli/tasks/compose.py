@@ -7,8 +7,8 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
+from agt.errors import ConfigError
 from agt_cli import usage
-from agt_cli.errors import ConfigError
 
 
 def composed(command: str, overrides: Sequence[str]) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from agt_cli.data.prepare.contract import Preparation
+from agt.settings import build
+from agt_cli.papers.prepare.contract import Preparation
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.schema import build
 from agt_cli.tasks.prepare import only_keys
 
 

@@ -6,21 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from agt_cli.certificates.box import Certificates
-from agt_cli.certificates.conditions import Condition
-from agt_cli.certificates.stability import ClosedForm
-from agt_cli.data.dataset import Records
-from agt_cli.facts import proved
-from agt_cli.mechanisms.rigour import grid_index
-from agt_cli.mechanisms.votes import certified_vote, vote_gap
+from agt.certificates.box import Certificates
+from agt.certificates.conditions import Condition
+from agt.certificates.stability import ClosedForm
+from agt.data.dataset import Records
+from agt.facts import proved
+from agt.mechanisms.rigour import grid_index
+from agt.mechanisms.votes import certified_vote, vote_gap
+from agt.relations import RELATIONS
+from agt.settings import ComputeConfig
+from agt.training.batches import BatchPlan
+from agt.training.ensemble import shards, train_members
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun
 from agt_cli.report.record import RunRecord
-from agt_cli.schema import ComputeConfig
 from agt_cli.tasks.prepare import Prepared, Settings
-from agt_cli.training.batches import BatchPlan
-from agt_cli.training.ensemble import shards, train_members
-from agt_cli.training.relations import RELATIONS
 
 SHOWN = 400  # distances of a vote that tables and curves list one by one
 Kind = Any  # BoxModel or LinearModel: fit(prepared, settings, console) and load(prepared, settings, finished)

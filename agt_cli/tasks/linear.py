@@ -5,24 +5,24 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import torch
 
-from agt_cli.certificates.box import Certificates
-from agt_cli.certificates.conditions import Condition, assess_linear
-from agt_cli.certificates.stability import certify_linear, logits_of, predict
-from agt_cli.errors import UnsoundError
-from agt_cli.models.features import FeatureMap
+from agt.certificates.box import Certificates
+from agt.certificates.conditions import Condition, assess_linear
+from agt.certificates.stability import certify_linear, logits_of, predict
+from agt.errors import UnsoundError
+from agt.models.features import FeatureMap
+from agt.settings import ErmConfig, StabilityConfig
+from agt.training.agt import Progress
+from agt.training.batches import BatchPlan
+from agt.training.erm import erm_sensitivity, train_erm
+from agt.training.linear import Examples, LinearTrained, train_linear
+from agt.training.optimizer import learning_rate
+from agt.training.sensitivity import LinearLoss, Sensitivity, above, sgd_sensitivity
 from agt_cli.report.console import Console
 from agt_cli.report.figures import map_levels
 from agt_cli.report.finished import FinishedRun
 from agt_cli.report.record import RunRecord
-from agt_cli.schema import ErmConfig, StabilityConfig
 from agt_cli.tasks.boxes import signed_margins
 from agt_cli.tasks.prepare import Prepared, Settings
-from agt_cli.training.agt import Progress
-from agt_cli.training.batches import BatchPlan
-from agt_cli.training.erm import erm_sensitivity, train_erm
-from agt_cli.training.linear import Examples, LinearTrained, train_linear
-from agt_cli.training.optimizer import learning_rate
-from agt_cli.training.sensitivity import LinearLoss, Sensitivity, above, sgd_sensitivity
 
 
 @dataclass(frozen=True)

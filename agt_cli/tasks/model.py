@@ -4,18 +4,18 @@ from typing import Protocol
 
 import numpy as np
 
-from agt_cli.certificates.box import Certificates
-from agt_cli.certificates.conditions import Condition
-from agt_cli.data.dataset import Records
+from agt.certificates.box import Certificates
+from agt.certificates.conditions import Condition
+from agt.data.dataset import Records
+from agt.settings import BoxConfig
+from agt.training.batches import BatchPlan
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun
 from agt_cli.report.record import RunRecord
-from agt_cli.schema import BoxConfig
 from agt_cli.tasks.boxes import BoxModel
 from agt_cli.tasks.ensemble import EnsembleModel
 from agt_cli.tasks.linear import LinearModel
 from agt_cli.tasks.prepare import Prepared, Settings
-from agt_cli.training.batches import BatchPlan
 
 
 class Model(Protocol):

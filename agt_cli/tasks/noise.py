@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from agt_cli.baselines.noise import NoisePlan, draw_noise, noise_seed, plan_noise, step_sensitivity
-from agt_cli.baselines.released import caveat_of
-from agt_cli.certificates.conditions import Condition, declarations
-from agt_cli.mechanisms.rigour import neighbours_of, refusal
+from agt.certificates.conditions import Condition, declarations
+from agt.mechanisms.rigour import neighbours_of, refusal
+from agt.training.agt import Noise
+from agt.training.batches import BatchPlan
+from agt.training.noise import NoisePlan, draw_noise, noise_seed, plan_noise, step_sensitivity
+from agt_cli.papers.baselines.released import caveat_of
 from agt_cli.tasks.prepare import Settings
-from agt_cli.training.agt import Noise
-from agt_cli.training.batches import BatchPlan
 
 RESTS_ON = "bceg"  # a and f speak of boxes alone; d of their nesting
 GIVEN_THE_DRAW = "the noise is one draw, the same for every dataset compared with"

@@ -9,22 +9,22 @@ import pandas as pd
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
-from agt_cli.certificates.box import Certificates
-from agt_cli.certificates.conditions import declarations
-from agt_cli.certificates.stability import logits_of, upper_lengths
-from agt_cli.data.dataset import DataError
-from agt_cli.errors import ConfigError, nearest
-from agt_cli.mechanisms.catalogue import MECHANISMS
-from agt_cli.mechanisms.exposure import gap_loss
-from agt_cli.mechanisms.guarantee import GaussianDP, PureDP
-from agt_cli.mechanisms.planning import Budget, Evidence, Offer, answerable, applicable, kind_of, offers, weight_offers
-from agt_cli.mechanisms.rigour import Counting, one_vote_alone
-from agt_cli.mechanisms.weights import expected_accuracy, noise_scale, weights_budget
+from agt.certificates.box import Certificates
+from agt.certificates.conditions import declarations
+from agt.certificates.stability import logits_of, upper_lengths
+from agt.data.dataset import DataError
+from agt.errors import ConfigError, nearest
+from agt.mechanisms.catalogue import MECHANISMS
+from agt.mechanisms.exposure import gap_loss
+from agt.mechanisms.guarantee import GaussianDP, PureDP
+from agt.mechanisms.planning import Budget, Evidence, Offer, answerable, applicable, kind_of, offers, weight_offers
+from agt.mechanisms.rigour import Counting, one_vote_alone
+from agt.mechanisms.weights import expected_accuracy, noise_scale, weights_budget
+from agt.settings import STRICT, NonNegative, Positive, validate
 from agt_cli.report.console import Console, show
 from agt_cli.report.curves import Curves, curves
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import plan_report
-from agt_cli.schema import STRICT, NonNegative, Positive, validate
 from agt_cli.tasks.ensemble import VoteCertificates
 from agt_cli.tasks.linear import LinearModel
 from agt_cli.tasks.model import Model

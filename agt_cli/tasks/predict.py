@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,24 +12,24 @@ import pandas as pd
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
-from agt_cli.certificates.box import Certificates
-from agt_cli.certificates.conditions import declarations
-from agt_cli.certificates.stability import predict as labels_of
-from agt_cli.errors import ConfigError
-from agt_cli.mechanisms.aggregate import CertifiedQuantile, release_quantile
-from agt_cli.mechanisms.composition import Total, total
-from agt_cli.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
-from agt_cli.mechanisms.mechanism import Mechanism
-from agt_cli.mechanisms.planning import Budget, afford, kind_of
-from agt_cli.mechanisms.rigour import Accounting, Claim, Counting, claim, neighbours_of
-from agt_cli.mechanisms.source import SeededSource, Source, SystemSource
-from agt_cli.mechanisms.votes import published_vote
-from agt_cli.mechanisms.weights import ReleaseWeights, check_claim, release_weights, weights_budget
+from agt.certificates.box import Certificates
+from agt.certificates.conditions import declarations
+from agt.certificates.stability import predict as labels_of
+from agt.errors import ConfigError
+from agt.mechanisms.aggregate import CertifiedQuantile, release_quantile
+from agt.mechanisms.composition import Total, total
+from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.planning import Budget, afford, kind_of
+from agt.mechanisms.rigour import Accounting, Claim, Counting, claim, neighbours_of
+from agt.mechanisms.source import SeededSource, Source, SystemSource
+from agt.mechanisms.votes import published_vote
+from agt.mechanisms.weights import ReleaseWeights, check_claim, release_weights, weights_budget
+from agt.settings import STRICT, NonNegative, Positive, imported, validate
 from agt_cli.report.console import Console
 from agt_cli.report.finished import open_run
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import predict_report
-from agt_cli.schema import STRICT, NonNegative, Positive, validate
 from agt_cli.tasks.ensemble import VoteCertificates
 from agt_cli.tasks.linear import LinearModel
 from agt_cli.tasks.noise import APART
@@ -123,11 +122,7 @@ def _mechanism(node: object) -> tuple[type[Any], dict[str, Any]]:
     """The mechanism's class, and what the configuration sets of it."""
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise ConfigError(f"mechanism: expected a mapping with a _target_, got {node!r}")
-    module, _, name = str(node["_target_"]).rpartition(".")
-    try:
-        kind = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"mechanism._target_: cannot import '{node['_target_']}': {error}") from None
+    kind = imported(str(node["_target_"]), "mechanism")
     if not (isinstance(kind, type) and issubclass(kind, Mechanism | ReleaseWeights | CertifiedQuantile)):
         raise ConfigError(f"mechanism._target_: '{node['_target_']}' is no release mechanism")
     return kind, {key: value for key, value in node.items() if value is not None and key != "_target_"}

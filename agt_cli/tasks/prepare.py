@@ -7,17 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agt_cli.baselines.noise import NoiseConfig, noise_config, step_sensitivity
-from agt_cli.data.checks import with_notes
-from agt_cli.data.dataset import Dataset, Source
-from agt_cli.errors import ConfigError, nearest
-from agt_cli.facts import Fact
-from agt_cli.kernels.select import pick_device
-from agt_cli.models.encoder import encode
-from agt_cli.models.features import check_dtype
-from agt_cli.models.heads import HeadConfig
-from agt_cli.report.console import Console
-from agt_cli.schema import (
+from agt.data.checks import with_notes
+from agt.data.dataset import Dataset, Source
+from agt.errors import ConfigError, nearest
+from agt.facts import Fact
+from agt.kernels.select import pick_device
+from agt.models.features import check_dtype
+from agt.models.heads import HeadConfig
+from agt.relations import rows_at_stake
+from agt.settings import (
     BoxConfig,
     CertificateConfig,
     ComputeConfig,
@@ -29,11 +27,13 @@ from agt_cli.schema import (
     certificate_config,
     validate,
 )
+from agt.training.ensemble import EnsembleConfig
+from agt.training.erm import check_erm
+from agt.training.noise import NoiseConfig, noise_config, step_sensitivity
+from agt.training.sensitivity import check_optimizer, rows_moved
+from agt_cli.papers.encoder import encode
+from agt_cli.report.console import Console
 from agt_cli.tasks.choices import choices_fact
-from agt_cli.training.ensemble import EnsembleConfig
-from agt_cli.training.erm import check_erm
-from agt_cli.training.relations import rows_at_stake
-from agt_cli.training.sensitivity import check_optimizer, rows_moved
 
 PARTS: dict[str, type[Any]] = {
     "training": TrainingConfig,

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from agt_cli.certificates.box import Certificates
-from agt_cli.data.dataset import UNLABELLED, DataError, Records
-from agt_cli.errors import ConfigError
-from agt_cli.mechanisms.rigour import Counting, grid_index
-from agt_cli.models.encoder import encode_queries
+from agt.certificates.box import Certificates
+from agt.data.dataset import UNLABELLED, DataError, Records
+from agt.errors import ConfigError
+from agt.mechanisms.rigour import Counting, grid_index
+from agt_cli.papers.encoder import encode_queries
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.manifest import read_digest

@@ -11,17 +11,12 @@ from typing import Any, Literal
 import pandas as pd
 from pydantic.dataclasses import dataclass as validated
 
-from agt_cli.data.files import resolve
-from agt_cli.errors import ConfigError
-from agt_cli.report.console import Console, show
-from agt_cli.report.disk import write_atomic
-from agt_cli.report.record import RunRecord
-from agt_cli.report.reproduction_md import Section, overview, reproduction_report, summary
-from agt_cli.schema import STRICT, validate
-from agt_cli.tasks.compose import composed
-from agt_cli.tasks.prepare import only_keys
-from agt_cli.tasks.reproduction import budgets, certified, maps, search, students, trainings  # noqa: F401  (each enters its kinds)
-from agt_cli.tasks.reproduction.definition import (
+from agt.data.files import resolve
+from agt.errors import ConfigError
+from agt.relations import RELATIONS
+from agt.settings import STRICT, validate
+from agt_cli.papers.reproduction import budgets, certified, maps, search, students, trainings  # noqa: F401  (each enters its kinds)
+from agt_cli.papers.reproduction.definition import (
     Experiment,
     Profile,
     ProfileName,
@@ -29,9 +24,14 @@ from agt_cli.tasks.reproduction.definition import (
     load_experiment,
     settings_for,
 )
-from agt_cli.tasks.reproduction.kinds import KINDS, Context, Made
-from agt_cli.tasks.reproduction.runs import Runs, without_proof
-from agt_cli.training.relations import RELATIONS
+from agt_cli.papers.reproduction.kinds import KINDS, Context, Made
+from agt_cli.papers.reproduction.runs import Runs, without_proof
+from agt_cli.report.console import Console, show
+from agt_cli.report.disk import write_atomic
+from agt_cli.report.record import RunRecord
+from agt_cli.report.reproduction_md import Section, overview, reproduction_report, summary
+from agt_cli.tasks.compose import composed
+from agt_cli.tasks.prepare import only_keys
 
 KEYS = ("name", "profile", "data", "only", "overrides", "runs_dir")
 BOTH: tuple[ProfileName, ...] = ("paper", "ours")

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from agt_cli.errors import AgtError
+from agt.errors import AgtError
 from agt_cli.report.finished import FinishedRun
 from agt_cli.report.manifest import Broken, seal, unseal
 from agt_cli.report.record import RunRecord

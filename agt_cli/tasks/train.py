@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from agt_cli.baselines.noise import NoiseConfig
-from agt_cli.certificates.conditions import Condition
+from agt.certificates.conditions import Condition
+from agt.training.noise import NoiseConfig
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import train_report

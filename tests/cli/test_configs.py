@@ -7,8 +7,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from agt.settings import validate
 from agt_cli import usage
-from agt_cli.schema import validate
 from agt_cli.tasks.prepare import PARTS, Settings, settings_of
 
 REQUIRED = {

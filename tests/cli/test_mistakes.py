@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from agt_cli.kernels import select
+from agt.kernels import select
 from agt_cli.mistakes import explain
 from agt_cli.tasks import train
 
@@ -52,7 +52,7 @@ MISTAKES = [
     (("train", "training.clip=1e-300"), 2, ("training.clip:", "greater than or equal to 0.000000001")),
     (("train", "compute.device=gpu"), 2, ("compute.device", "did you mean 'cpu'")),
     (("train", "compute.kernel=fast"), 2, ("compute.kernel", "reference")),
-    (("train", "model._target_=agt_cli.models.heads.Head"), 2, ("model._target_: cannot import",)),
+    (("train", "model._target_=agt.models.heads.Head"), 2, ("model._target_: cannot import",)),
     (("train", "dataset=digits", "dataset.classes=[3,5,8]"), 2, ("binary_cross_entropy needs two classes",)),
     (("train", "training.batch.n_max=100"), 2, ("n_max=100", "raise n_max")),
     (("train", "dataset=table", "dataset.path=no.csv", "dataset.label=y", "+dataset.numeric={a: [0, 1]}"), 4, ("no.csv",)),
@@ -164,7 +164,7 @@ def test_an_ordinary_value_error_is_a_bug_and_not_the_users() -> None:
 
 def test_user_s_own_dataset_without_training_settings(agt: Agt, tmp_path: Path) -> None:
     (tmp_path / "mine" / "dataset").mkdir(parents=True)
-    (tmp_path / "mine" / "dataset" / "mine.yaml").write_text("_target_: agt_cli.data.digits.Digits\n")
+    (tmp_path / "mine" / "dataset" / "mine.yaml").write_text("_target_: agt.data.digits.Digits\n")
     said = agt("train", "--config-dir", str(tmp_path / "mine"), "dataset=mine")
     assert said.code == 2
     assert "give training=NAME" in said.err

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from agt.mechanisms.catalogue import MECHANISMS
 from agt_cli.cli import main
-from agt_cli.mechanisms.catalogue import MECHANISMS
 from agt_cli.tasks import plan as task
 
 from .conftest import Agt, Said

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from agt.mechanisms.source import SystemSource
 from agt_cli.cli import main
-from agt_cli.mechanisms.source import SystemSource
 from agt_cli.report.disk import Pending
 from agt_cli.tasks.predict import _LabelTable
 
@@ -144,7 +144,7 @@ def child(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_killed_between_the_note_and_the_labels(agt: Agt, home: Path) -> None:
-    kill = "from agt_cli.mechanisms.mechanism import Mechanism\nMechanism.release = lambda *_: os.kill(os.getpid(), 9)"
+    kill = "from agt.mechanisms.mechanism import Mechanism\nMechanism.release = lambda *_: os.kill(os.getpid(), 9)"
     assert child(kill, "predict", f"run={home / 'box'}", *LABELS).returncode == -9
     folder = only("*/spent.json").parent
     assert json.loads((folder / "status.json").read_text())["state"] == "running"

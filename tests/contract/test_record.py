@@ -13,7 +13,7 @@ import torch
 from records import reseal
 from safetensors.torch import load_file, save_file
 
-from agt_cli.errors import ConfigError, DataMissing, UnsoundError
+from agt.errors import ConfigError, DataMissing, UnsoundError
 from agt_cli.report.disk import Pending, write_atomic
 from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.record import RunRecord, bounds_file

@@ -20,8 +20,8 @@ from records import reseal
 from safetensors import safe_open
 from safetensors.numpy import load_file, save
 
+from agt.errors import AgtError, ConfigError
 from agt_cli.cli import main
-from agt_cli.errors import AgtError, ConfigError
 from agt_cli.report.finished import open_run
 from agt_cli.report.manifest import Manifest, seal
 

@@ -26,13 +26,13 @@ from checks import draw, moved_by, nested, thresholds
 from pydantic import ValidationError
 from synthetic import RELATIONS
 
-from agt_cli.certificates.box import Certificates
-from agt_cli.data.dataset import DataError, Records
-from agt_cli.errors import ConfigError, UnboundedError
-from agt_cli.mechanisms.rigour import grid_index
+from agt.certificates.box import Certificates
+from agt.data.dataset import DataError, Records
+from agt.errors import ConfigError, UnboundedError
+from agt.mechanisms.rigour import grid_index
+from agt.training.agt import Trained
+from agt.training.linear import LinearTrained
 from agt_cli.tasks.ensemble import VoteCertificates
-from agt_cli.training.agt import Trained
-from agt_cli.training.linear import LinearTrained
 
 CELLS = tuple(product(RELATIONS, KINDS))
 EXPECTED = (ConfigError, DataError, UnboundedError)

@@ -7,11 +7,11 @@ from adversary_settings import Data, Setting
 from checks import concatenate, draw
 from synthetic import make_records
 
-from agt_cli.data.dataset import Records
-from agt_cli.data.ids import content_ids
-from agt_cli.training.batches import BatchPlan
-from agt_cli.training.ensemble import EnsembleConfig, shards
-from agt_cli.training.optimizer import learning_rate
+from agt.data.dataset import Records
+from agt.data.ids import content_ids
+from agt.training.batches import BatchPlan
+from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.optimizer import learning_rate
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Editor:
         if relation == "add_remove":
             gone = self.rng.random() < 0.4
             come = not gone
-        if relation in ("substitute", "paper_privacy"):  # one side alone is within one k too (training/relations.py)
+        if relation in ("substitute", "paper_privacy"):  # one side alone is within one k too (relations.py)
             gone, come = ((True, True), (True, True), (True, True), (True, False), (False, True))[self.rng.integers(5)]
         leaving, why = self._leaving(records, target) if gone else (None, "")
         kept = records if leaving is None else records.take(records.units != leaving)

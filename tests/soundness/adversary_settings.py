@@ -7,13 +7,13 @@ import torch
 from checks import Case, run
 from checks import certificates as certify_boxes
 
-from agt_cli.bounds.network import Network
-from agt_cli.certificates.box import Certificates
-from agt_cli.certificates.stability import certify_linear, logits_of
-from agt_cli.data.dataset import Dataset, Records
-from agt_cli.facts import grounds, proved
-from agt_cli.models.features import FeatureMap
-from agt_cli.schema import (
+from agt.bounds.network import Network
+from agt.certificates.box import Certificates
+from agt.certificates.stability import certify_linear, logits_of
+from agt.data.dataset import Dataset, Records
+from agt.facts import grounds, proved
+from agt.models.features import FeatureMap
+from agt.settings import (
     BoxConfig,
     CertificateConfig,
     ComputeConfig,
@@ -22,13 +22,13 @@ from agt_cli.schema import (
     RelationConfig,
     StabilityConfig,
 )
+from agt.training import relations
+from agt.training.agt import Trained
+from agt.training.ensemble import EnsembleConfig, train_members
+from agt.training.erm import train_erm
+from agt.training.linear import Examples, LinearTrained, train_linear
 from agt_cli.tasks.boxes import signed_margins
 from agt_cli.tasks.ensemble import vote
-from agt_cli.training import relations
-from agt_cli.training.agt import Trained
-from agt_cli.training.ensemble import EnsembleConfig, train_members
-from agt_cli.training.erm import train_erm
-from agt_cli.training.linear import Examples, LinearTrained, train_linear
 
 Member = tuple[Trained | LinearTrained, FeatureMap | None]
 KINDS = ("linear box", "one hidden", "two hidden", "stability", "erm", "votes of boxes", "votes of heads")

@@ -13,17 +13,17 @@ import numpy as np
 import torch
 from synthetic import KERNELS, make_head, make_records, make_training, random_interval, sample
 
-from agt_cli.bounds.interval import Interval
-from agt_cli.bounds.network import Network
-from agt_cli.bounds.products import Products
-from agt_cli.bounds.rounding import Rounding
-from agt_cli.certificates.box import Certificates, certify
-from agt_cli.data.dataset import Records
-from agt_cli.errors import UnsoundError
-from agt_cli.kernels.select import pick_kernel
-from agt_cli.schema import ComputeConfig, RelationConfig, TrainingConfig
-from agt_cli.training.agt import Trained, train
-from agt_cli.training.linear import LinearTrained
+from agt.bounds.interval import Interval
+from agt.bounds.network import Network
+from agt.bounds.products import Products
+from agt.bounds.rounding import Rounding
+from agt.certificates.box import Certificates, certify
+from agt.data.dataset import Records
+from agt.errors import UnsoundError
+from agt.kernels.select import pick_kernel
+from agt.settings import ComputeConfig, RelationConfig, TrainingConfig
+from agt.training.agt import Trained, train
+from agt.training.linear import LinearTrained
 
 WIDTH = 3
 numba.set_num_threads(1)  # arrays are tiny; tests/unit/test_kernels.py varies the threads

@@ -17,16 +17,16 @@ from synthetic import make_records
 from test_broken_rules import batches_by_index, gamma_forgotten, signed_as_nonnegative
 from test_lipschitz import one_member_counted, shards_in_any_order
 
-from agt_cli.bounds.interval import Interval
-from agt_cli.bounds.rounding import Rounding
-from agt_cli.data.dataset import Records
-from agt_cli.mechanisms.votes import Vote, published_vote
-from agt_cli.schema import FeaturesConfig, StabilityConfig, TrainingConfig
+from agt.bounds.interval import Interval
+from agt.bounds.rounding import Rounding
+from agt.data.dataset import Records
+from agt.mechanisms.votes import Vote, published_vote
+from agt.relations import RELATIONS
+from agt.settings import FeaturesConfig, StabilityConfig, TrainingConfig
+from agt.training import linear
+from agt.training.agt import Run, Trained
+from agt.training.sensitivity import LinearLoss, Sensitivity
 from agt_cli.tasks import ensemble as ensemble_tasks
-from agt_cli.training import linear
-from agt_cli.training.agt import Run, Trained
-from agt_cli.training.relations import RELATIONS
-from agt_cli.training.sensitivity import LinearLoss, Sensitivity
 
 ROUNDS, RETRAININGS = 3, 14
 REFUSED = {

@@ -10,16 +10,16 @@ from checks import CASES, WIDTH, Case, Tally, containment, factors, run
 from synthetic import make_records
 from torch import Tensor
 
-from agt_cli.bounds import products
-from agt_cli.bounds.interval import Interval
-from agt_cli.bounds.layers import Point, ReluRule
-from agt_cli.bounds.products import EXACT
-from agt_cli.bounds.rounding import Rounding
-from agt_cli.errors import UnsoundError
-from agt_cli.kernels.cpu import CpuKernel
-from agt_cli.training.agt import Run
-from agt_cli.training.batches import BatchPlan
-from agt_cli.training.relations import RELATIONS
+from agt.bounds import products
+from agt.bounds.interval import Interval
+from agt.bounds.layers import Point, ReluRule
+from agt.bounds.products import EXACT
+from agt.bounds.rounding import Rounding
+from agt.errors import UnsoundError
+from agt.kernels.cpu import CpuKernel
+from agt.relations import RELATIONS
+from agt.training.agt import Run
+from agt.training.batches import BatchPlan
 
 Break = Callable[[pytest.MonkeyPatch], None]
 LINEAR = replace(CASES[0], name="linear")

@@ -7,14 +7,14 @@ import pytest
 import torch
 from checks import moved_by
 
-from agt_cli.certificates.stability import ClosedForm, certify_linear
-from agt_cli.errors import ConfigError
-from agt_cli.models.features import FeatureMap
-from agt_cli.schema import BatchConfig, FeaturesConfig, RelationConfig, TrainingConfig
-from agt_cli.training import linear, sensitivity
-from agt_cli.training.erm import train_erm
-from agt_cli.training.linear import Examples, LinearTrained, train_linear
-from agt_cli.training.sensitivity import LinearLoss, Schedule
+from agt.certificates.stability import ClosedForm, certify_linear
+from agt.errors import ConfigError
+from agt.models.features import FeatureMap
+from agt.settings import BatchConfig, FeaturesConfig, RelationConfig, TrainingConfig
+from agt.training import linear, sensitivity
+from agt.training.erm import train_erm
+from agt.training.linear import Examples, LinearTrained, train_linear
+from agt.training.sensitivity import LinearLoss, Schedule
 
 WIDTH = 3
 

@@ -12,21 +12,21 @@ import pytest
 import torch
 from checks import CASES, WIDTH, Case, Evidence, Model, Read, Seen, compare, neighbour, run, thresholds
 
-from agt_cli.certificates.box import Certificates, certify
-from agt_cli.certificates.stability import ClosedForm, certify_linear, logits_of, margins_of, predict, upper_lengths
-from agt_cli.data.dataset import Records
-from agt_cli.kernels.reference import ReferenceExtremes
-from agt_cli.mechanisms.rigour import grid_index
-from agt_cli.mechanisms.votes import Vote, certified_vote, published_vote
-from agt_cli.models.features import FeatureMap
-from agt_cli.schema import ComputeConfig, FeaturesConfig, RelationConfig
+from agt.certificates.box import Certificates, certify
+from agt.certificates.stability import ClosedForm, certify_linear, logits_of, margins_of, predict, upper_lengths
+from agt.data.dataset import Records
+from agt.kernels.reference import ReferenceExtremes
+from agt.mechanisms.rigour import grid_index
+from agt.mechanisms.votes import Vote, certified_vote, published_vote
+from agt.models.features import FeatureMap
+from agt.settings import ComputeConfig, FeaturesConfig, RelationConfig
+from agt.training import ensemble as ensemble_training
+from agt.training.agt import Run
+from agt.training.batches import BatchPlan
+from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.linear import Examples, LinearTrained, train_linear
 from agt_cli.tasks import ensemble as ensemble_tasks
 from agt_cli.tasks.ensemble import VoteCertificates, vote
-from agt_cli.training import ensemble as ensemble_training
-from agt_cli.training.agt import Run
-from agt_cli.training.batches import BatchPlan
-from agt_cli.training.ensemble import EnsembleConfig, shards
-from agt_cli.training.linear import Examples, LinearTrained, train_linear
 
 Fit = Callable[[Records, np.random.Generator], Model]
 Break = Callable[[pytest.MonkeyPatch], None]

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from agt_cli.mechanisms.guarantee import GaussianDP
-from agt_cli.mechanisms.optimal import GaussianMargin, RandomizedResponse
-from agt_cli.mechanisms.published import ProposeTestRelease, SmoothCauchy
+from agt.mechanisms.guarantee import GaussianDP
+from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
+from agt.mechanisms.published import ProposeTestRelease, SmoothCauchy
 
 
 def best_total(classes: int, k_max: int, levels: list[tuple[float, float]]) -> float:

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from agt_cli.errors import ConfigError
-from agt_cli.mechanisms import thresholds
-from agt_cli.mechanisms.catalogue import MECHANISMS
-from agt_cli.mechanisms.exposure import true_loss
-from agt_cli.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
-from agt_cli.mechanisms.mechanism import Mechanism
-from agt_cli.mechanisms.optimal import GaussianMargin, RandomizedResponse
-from agt_cli.mechanisms.published import NoisyArgmax, SmoothCauchy, SmoothLaplace
-from agt_cli.mechanisms.thresholds import RatioRule, Table
+from agt.errors import ConfigError
+from agt.mechanisms import thresholds
+from agt.mechanisms.catalogue import MECHANISMS
+from agt.mechanisms.exposure import true_loss
+from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
+from agt.mechanisms.published import NoisyArgmax, SmoothCauchy, SmoothLaplace
+from agt.mechanisms.thresholds import RatioRule, Table
 
 FARTHEST = 400
 BUDGETS = (1e-15, 1e-6, 0.001, 0.1, 1.0, 3.0, 10.0, 100.0)

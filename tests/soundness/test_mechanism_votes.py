@@ -6,9 +6,9 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from agt_cli.certificates.stability import FARTHEST
-from agt_cli.errors import ConfigError
-from agt_cli.mechanisms.votes import Vote, certified_vote, published_vote, vote_gap
+from agt.certificates.stability import FARTHEST
+from agt.errors import ConfigError
+from agt.mechanisms.votes import Vote, certified_vote, published_vote, vote_gap
 
 rng = np.random.default_rng
 

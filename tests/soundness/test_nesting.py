@@ -6,12 +6,12 @@ import torch
 from checks import CASES, WIDTH, Case, Tally, certificates, nested, nesting, run
 from synthetic import KERNELS, RELATIONS, make_head, make_records, make_training, random_interval, sample
 
-from agt_cli.bounds.interval import Interval
-from agt_cli.bounds.network import Network
-from agt_cli.bounds.rounding import Rounding
-from agt_cli.data.dataset import Records
-from agt_cli.kernels.select import pick_kernel
-from agt_cli.schema import ComputeConfig
+from agt.bounds.interval import Interval
+from agt.bounds.network import Network
+from agt.bounds.rounding import Rounding
+from agt.data.dataset import Records
+from agt.kernels.select import pick_kernel
+from agt.settings import ComputeConfig
 
 DTYPES = ("float64", "float32")
 COMBINATIONS = [

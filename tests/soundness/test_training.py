@@ -9,13 +9,13 @@ from checks import CASES, RUMP, WIDTH, Case, containment, run
 from synthetic import KERNELS, RELATIONS, make_head, make_records, make_training
 from torch import nn
 
-from agt_cli.data.dataset import Records
-from agt_cli.errors import ConfigError, UnsoundError
-from agt_cli.schema import ComputeConfig, RelationConfig
-from agt_cli.training import agt
-from agt_cli.training.agt import Run, Trained, train
-from agt_cli.training.batches import BatchPlan
-from agt_cli.training.optimizer import learning_rate
+from agt.data.dataset import Records
+from agt.errors import ConfigError, UnsoundError
+from agt.settings import ComputeConfig, RelationConfig
+from agt.training import agt
+from agt.training.agt import Run, Trained, train
+from agt.training.batches import BatchPlan
+from agt.training.optimizer import learning_rate
 
 DTYPES = ("float64", "float32")
 

@@ -8,11 +8,11 @@ import mpmath
 import numpy as np
 import pytest
 
-from agt_cli.errors import ConfigError
-from agt_cli.mechanisms.composition import BOUNDS, PUBLISHED, per_query, pure_delta, total
-from agt_cli.mechanisms.guarantee import ApproximateDP, GaussianDP, PureDP, gaussian_delta
-from agt_cli.mechanisms.optimal import GaussianMargin, RandomizedResponse
-from agt_cli.mechanisms.pld import pld_total
+from agt.errors import ConfigError
+from agt.mechanisms.composition import BOUNDS, PUBLISHED, per_query, pure_delta, total
+from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, PureDP, gaussian_delta
+from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
+from agt.mechanisms.pld import pld_total
 
 
 def exact_pure_delta(e: float, queries: int, eps: float) -> mpmath.mpf:

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from agt_cli.baselines import dpsgd
-from agt_cli.baselines.dpsgd import DpSgdConfig, DpSgdPlan, epsilon_spent, plan_dpsgd, train_dpsgd
-from agt_cli.errors import ConfigError, UnsoundError
-from agt_cli.schema import validate
+from agt.errors import ConfigError, UnsoundError
+from agt.settings import validate
+from agt_cli.papers.baselines import dpsgd
+from agt_cli.papers.baselines.dpsgd import DpSgdConfig, DpSgdPlan, epsilon_spent, plan_dpsgd, train_dpsgd
 
 BCE = "binary_cross_entropy"
 

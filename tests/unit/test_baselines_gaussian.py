@@ -3,8 +3,8 @@
 import mpmath
 import pytest
 
-from agt_cli.baselines.gaussian import gaussian_delta, gaussian_mu
-from agt_cli.errors import ConfigError
+from agt.errors import ConfigError
+from agt.numeric import gaussian_delta, gaussian_mu
 
 EPSILONS = (0.0, 1e-6, 0.01, 0.1, 1.0, 10.0, 50.0)
 

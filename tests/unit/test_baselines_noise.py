@@ -5,7 +5,11 @@ import pytest
 import torch
 from synthetic import make_head, make_records, make_training
 
-from agt_cli.baselines.noise import (
+from agt.errors import ConfigError
+from agt.settings import ComputeConfig, RelationConfig
+from agt.training.agt import train
+from agt.training.batches import BatchPlan
+from agt.training.noise import (
     NoiseConfig,
     NoisePlan,
     draw_noise,
@@ -14,10 +18,6 @@ from agt_cli.baselines.noise import (
     plan_noise,
     step_sensitivity,
 )
-from agt_cli.errors import ConfigError
-from agt_cli.schema import ComputeConfig, RelationConfig
-from agt_cli.training.agt import train
-from agt_cli.training.batches import BatchPlan
 
 CLIP, NORMALIZER, LR = 0.1, 8.0, 0.5
 

@@ -9,9 +9,11 @@ import pytest
 from scipy.special import expit
 from scipy.stats import gamma, kstest
 
-from agt_cli.baselines.erm import Erm, smoothness, solve
-from agt_cli.baselines.gaussian import gaussian_delta, gaussian_mu
-from agt_cli.baselines.perturbation import (
+from agt.errors import AgtError, ConfigError
+from agt.numeric import gaussian_delta, gaussian_mu
+from agt.settings import validate
+from agt_cli.papers.baselines.erm import Erm, smoothness, solve
+from agt_cli.papers.baselines.perturbation import (
     SOLVER_SHARE,
     PerturbationConfig,
     _noise,
@@ -20,8 +22,6 @@ from agt_cli.baselines.perturbation import (
     tilt_noise,
     train_perturbed,
 )
-from agt_cli.errors import AgtError, ConfigError
-from agt_cli.schema import validate
 
 CLAMPS = (1.0, 0.5, 0.3)
 

@@ -9,13 +9,13 @@ import torch
 from mpmath import mp, mpf
 from synthetic import make_head, make_records, make_training
 
-from agt_cli.baselines.local_rr import LocalRRConfig, flip_labels, train_local_rr, unbiased_targets, wrong_draws
-from agt_cli.baselines.sgd import one_hot, train_sgd
-from agt_cli.baselines.student import train_student
-from agt_cli.data.dataset import Records
-from agt_cli.errors import ConfigError, UnsoundError
-from agt_cli.schema import ComputeConfig, RelationConfig, TrainingConfig
-from agt_cli.training.agt import train
+from agt.data.dataset import Records
+from agt.errors import ConfigError, UnsoundError
+from agt.settings import ComputeConfig, RelationConfig, TrainingConfig
+from agt.training.agt import train
+from agt_cli.papers.baselines.local_rr import LocalRRConfig, flip_labels, train_local_rr, unbiased_targets, wrong_draws
+from agt_cli.papers.baselines.sgd import one_hot, train_sgd
+from agt_cli.papers.baselines.student import train_student
 
 BCE = {"loss": "binary_cross_entropy"}
 

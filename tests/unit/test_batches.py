@@ -5,9 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from agt_cli.errors import ConfigError
-from agt_cli.schema import BatchConfig, default_n_max
-from agt_cli.training.batches import BatchPlan, check_unit_rows
+from agt.errors import ConfigError
+from agt.settings import BatchConfig, default_n_max
+from agt.training.batches import BatchPlan, check_unit_rows
 
 
 def plan(count: int = 4, epochs: int = 3, key: str = "agt", n_max: int = 1000) -> BatchPlan:

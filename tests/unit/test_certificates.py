@@ -7,16 +7,16 @@ import pytest
 import torch
 from synthetic import RELATIONS, make_head, make_records, make_training, random_interval, sample
 
-from agt_cli.bounds.network import Network
-from agt_cli.bounds.rounding import Rounding
-from agt_cli.certificates.box import Certificates, certified_labels, certify
-from agt_cli.certificates.conditions import assess
-from agt_cli.data.dataset import Dataset
-from agt_cli.errors import ConfigError, UnsoundError
-from agt_cli.facts import declared, grounds, proved, void
-from agt_cli.schema import BatchConfig, ComputeConfig, KGridConfig, RelationConfig
-from agt_cli.training.agt import Trained
-from agt_cli.training.batches import BatchPlan
+from agt.bounds.network import Network
+from agt.bounds.rounding import Rounding
+from agt.certificates.box import Certificates, certified_labels, certify
+from agt.certificates.conditions import assess
+from agt.data.dataset import Dataset
+from agt.errors import ConfigError, UnsoundError
+from agt.facts import declared, grounds, proved, void
+from agt.settings import BatchConfig, ComputeConfig, KGridConfig, RelationConfig
+from agt.training.agt import Trained
+from agt.training.batches import BatchPlan
 
 PLAN = BatchPlan.of(BatchConfig(normalizer=5.0), 1, None, 5)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agt_cli.facts import Standing
+from agt.facts import Standing
 from agt_cli.tasks.choices import PARTS, bound, choices_fact, declares, hashes, typed
 from agt_cli.tasks.compose import composed
 from agt_cli.usage import config_dir

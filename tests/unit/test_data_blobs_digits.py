@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from agt_cli.data.blobs import Blobs
-from agt_cli.data.dataset import UNLABELLED, DataError
-from agt_cli.data.digits import Digits
-from agt_cli.data.ids import uniform
-from agt_cli.errors import ConfigError
-from agt_cli.schema import validate
+from agt.data.blobs import Blobs
+from agt.data.dataset import UNLABELLED, DataError
+from agt.data.digits import Digits
+from agt.data.ids import uniform
+from agt.errors import ConfigError
+from agt.settings import validate
 
 
 def test_blobs_features_are_the_stated_polynomial() -> None:

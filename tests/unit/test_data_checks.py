@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agt_cli.data.checks import with_notes
-from agt_cli.data.dataset import DataError
-from agt_cli.data.embeddings import Embeddings
-from agt_cli.data.files import open_columns
-from agt_cli.data.medmnist import MedMnist
-from agt_cli.data.table import Table
-from agt_cli.errors import ConfigError
-from agt_cli.schema import validate
+from agt.data.checks import with_notes
+from agt.data.dataset import DataError
+from agt.data.embeddings import Embeddings
+from agt.data.files import open_columns
+from agt.data.medmnist import MedMnist
+from agt.data.table import Table
+from agt.errors import ConfigError
+from agt.settings import validate
 
 ROWS = 40
 TABLE = {"path": "t.csv", "label": "y", "numeric": {"a": [0, 9]}, "split": "part"}

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from agt_cli.data.blobs import Blobs
-from agt_cli.data.medmnist import MedMnist
-from agt_cli.schema import build, validate
+from agt.data.blobs import Blobs
+from agt.data.medmnist import MedMnist
+from agt.settings import build, validate
 
 FOLDER = Path(__file__).parents[2] / "conf" / "dataset"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agt_cli.data.dataset import UNLABELLED, DataError
-from agt_cli.data.embeddings import Embeddings
-from agt_cli.errors import ConfigError, DataMissing
-from agt_cli.facts import Standing
-from agt_cli.schema import validate
+from agt.data.dataset import UNLABELLED, DataError
+from agt.data.embeddings import Embeddings
+from agt.errors import ConfigError, DataMissing
+from agt.facts import Standing
+from agt.settings import validate
 
 X = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float16)
 Y = np.arange(40) % 2

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agt_cli.data.dataset import DataError
-from agt_cli.data.files import open_columns
-from agt_cli.errors import DataMissing
+from agt.data.dataset import DataError
+from agt.data.files import open_columns
+from agt.errors import DataMissing
 
 
 def write_csv(path: Path, text: str) -> Path:

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agt_cli.data import medmnist_info
-from agt_cli.data.dataset import DataError
-from agt_cli.data.ids import uniform
-from agt_cli.data.medmnist import MedMnist
-from agt_cli.errors import ConfigError, DataMissing
-from agt_cli.schema import validate
+from agt.data import medmnist_info
+from agt.data.dataset import DataError
+from agt.data.ids import uniform
+from agt.data.medmnist import MedMnist
+from agt.errors import ConfigError, DataMissing
+from agt.settings import validate
 
 OCT_LABELS = {"0": "choroidal neovascularization", "1": "diabetic macular edema", "2": "drusen", "3": "normal"}
 Write = Callable[..., Path]
@@ -52,7 +52,7 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
 def test_info_is_read_without_importing_medmnist_or_torchvision(tmp_path: Path) -> None:
     script = (
-        "import sys; from agt_cli.data.medmnist_info import info_of; i = info_of('octmnist');"
+        "import sys; from agt.data.medmnist_info import info_of; i = info_of('octmnist');"
         "assert i is None or (i['label']['2'] == 'drusen' and i['MD5'] == 'c68d92d5b585d8d81f7112f81e2d0842'), i;"
         "assert not {'medmnist', 'torchvision'} & set(sys.modules), 'imported'; print(i is not None)"
     )

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agt_cli.data.dataset import Dataset, Records
-from agt_cli.data.embeddings import Embeddings
-from agt_cli.data.ids import uniform
-from agt_cli.data.medmnist import MedMnist
-from agt_cli.data.table import Table
+from agt.data.dataset import Dataset, Records
+from agt.data.embeddings import Embeddings
+from agt.data.ids import uniform
+from agt.data.medmnist import MedMnist
+from agt.data.table import Table
 
 REMOVED = (0, 1, 2, 3, 20, 41)
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agt_cli.data.dataset import UNLABELLED, DataError, Dataset
-from agt_cli.data.table import Table
-from agt_cli.errors import ConfigError, DataMissing
-from agt_cli.schema import validate
+from agt.data.dataset import UNLABELLED, DataError, Dataset
+from agt.data.table import Table
+from agt.errors import ConfigError, DataMissing
+from agt.settings import validate
 
 PEOPLE = """id,age,income,region,default,part
 a,18,0,north,no,train

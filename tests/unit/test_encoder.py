@@ -11,14 +11,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from agt_cli.data.blobs import Blobs
-from agt_cli.data.dataset import DataError, Dataset, Records
-from agt_cli.data.medmnist import MedMnist
-from agt_cli.errors import ConfigError, DataMissing
-from agt_cli.facts import grounds, void
-from agt_cli.models import encoder as module
-from agt_cli.models.encoder import EncoderConfig, encode, encode_queries, load_encoder
-from agt_cli.schema import validate
+from agt.data.blobs import Blobs
+from agt.data.dataset import DataError, Dataset, Records
+from agt.data.medmnist import MedMnist
+from agt.errors import ConfigError, DataMissing
+from agt.facts import grounds, void
+from agt.models import encoder as module
+from agt.settings import validate
+from agt_cli.papers.encoder import EncoderConfig, encode, encode_queries, load_encoder
 
 
 @pytest.fixture(scope="module")

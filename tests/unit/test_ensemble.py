@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from synthetic import make_records
 
-from agt_cli.data.dataset import Records
-from agt_cli.schema import ComputeConfig
-from agt_cli.training.ensemble import EnsembleConfig, shards, train_members
+from agt.data.dataset import Records
+from agt.settings import ComputeConfig
+from agt.training.ensemble import EnsembleConfig, shards, train_members
 
 SEVEN = EnsembleConfig(members=7)
 

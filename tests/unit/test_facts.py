@@ -5,9 +5,9 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from agt_cli.certificates.conditions import Condition, declarations
-from agt_cli.data.declarations import classes_fact, id_facts, ordinal, size_fact, split_fact
-from agt_cli.facts import Fact, Grounds, Standing, declared, grounds, proved, void
+from agt.certificates.conditions import Condition, declarations
+from agt.data.declarations import classes_fact, id_facts, ordinal, size_fact, split_fact
+from agt.facts import Fact, Grounds, Standing, declared, grounds, proved, void
 
 SAID = declared("the list is public (dataset.classes)", "it was read off the records")
 

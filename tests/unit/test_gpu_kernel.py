@@ -10,10 +10,10 @@ import pytest
 import torch
 from synthetic import random_interval
 
-from agt_cli.bounds.interval import Interval
-from agt_cli.kernels.contract import QUANTA
-from agt_cli.kernels.reference import ReferenceKernel
-from agt_cli.kernels.select import check
+from agt.bounds.interval import Interval
+from agt.kernels.contract import QUANTA
+from agt.kernels.reference import ReferenceKernel
+from agt.kernels.select import check
 
 pytest.importorskip("triton", reason="Triton is not installed: it comes with a CUDA build of PyTorch")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -32,7 +32,7 @@ def on_device(interval: Interval) -> Interval:
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 7, 5, 11), (3, 40, 17, 65)])
 @pytest.mark.parametrize("size", [1e-8, 1.0, 40.0], ids=["a few quanta", "about the clip", "far beyond it"])
 def test_sums_are_the_references(shape: tuple[int, int, int, int], kind: str, size: float) -> None:
-    from agt_cli.kernels.gpu import GpuKernel
+    from agt.kernels.gpu import GpuKernel
 
     ks, n, outputs, width = shape
     rng = np.random.default_rng(0)
@@ -51,6 +51,6 @@ def test_sums_are_the_references(shape: tuple[int, int, int, int], kind: str, si
 
 
 def test_the_self_test_passes() -> None:
-    from agt_cli.kernels.gpu import GpuKernel
+    from agt.kernels.gpu import GpuKernel
 
     check(GpuKernel(), DEVICE)

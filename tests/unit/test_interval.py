@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from agt_cli.bounds.interval import Interval
-from agt_cli.errors import UnsoundError
+from agt.bounds.interval import Interval
+from agt.errors import UnsoundError
 
 
 def tensor(*values: float) -> torch.Tensor:

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import KERNELS, random_interval, sample
 
-from agt_cli.bounds.interval import Interval
-from agt_cli.bounds.products import Products, linear_point, relu_gate
-from agt_cli.bounds.rounding import outward
-from agt_cli.errors import ConfigError, UnsoundError
-from agt_cli.kernels import select
-from agt_cli.kernels.contract import QUANTA, Extremes, Kernel
-from agt_cli.kernels.reference import ReferenceKernel
-from agt_cli.kernels.select import pick_device, pick_kernel
-from agt_cli.schema import ComputeConfig
+from agt.bounds.interval import Interval
+from agt.bounds.products import Products, linear_point, relu_gate
+from agt.bounds.rounding import outward
+from agt.errors import ConfigError, UnsoundError
+from agt.kernels import select
+from agt.kernels.contract import QUANTA, Extremes, Kernel
+from agt.kernels.reference import ReferenceKernel
+from agt.kernels.select import pick_device, pick_kernel
+from agt.settings import ComputeConfig
 
 PRODUCTS = ("exact", "rump")
 
@@ -262,7 +262,7 @@ def test_selected_sums_beyond_32_bits(kernel: Kernel) -> None:
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_running_sums_are_exact_up_to_their_last_record(outputs: int) -> None:
     """The CPU kernel's float64 sums, over one record more than a block and at odd values just below the clip level."""
-    from agt_cli.kernels import cpu
+    from agt.kernels import cpu
 
     assert cpu._FLUSH * QUANTA <= 2**52
     n, value = cpu._FLUSH + 1, QUANTA - 1

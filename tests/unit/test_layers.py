@@ -9,11 +9,11 @@ import torch
 from synthetic import random_interval, sample
 from torch import nn
 
-from agt_cli.bounds.interval import Interval
-from agt_cli.bounds.layers import FlattenRule, LinearRule, ReluRule, rules_for
-from agt_cli.bounds.products import EXACT, RUMP, Products
-from agt_cli.bounds.rounding import Rounding
-from agt_cli.errors import ConfigError
+from agt.bounds.interval import Interval
+from agt.bounds.layers import FlattenRule, LinearRule, ReluRule, rules_for
+from agt.bounds.products import EXACT, RUMP, Products
+from agt.bounds.rounding import Rounding
+from agt.errors import ConfigError
 
 PRODUCTS = [pytest.param(EXACT, id="exact"), pytest.param(RUMP, id="rump")]
 DTYPES = ("float64", "float32")

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from synthetic import make_records
 from threadpoolctl import threadpool_limits
 
-from agt_cli.data.dataset import Dataset
-from agt_cli.errors import ConfigError, UnsoundError
-from agt_cli.facts import Standing, grounds, proved
-from agt_cli.models.features import PUBLIC_ROWS, FeatureMap, _covariance, _whitening, check_dtype, check_norms
-from agt_cli.schema import FeaturesConfig, validate
+from agt.data.dataset import Dataset
+from agt.errors import ConfigError, UnsoundError
+from agt.facts import Standing, grounds, proved
+from agt.models.features import PUBLIC_ROWS, FeatureMap, _covariance, _whitening, check_dtype, check_norms
+from agt.settings import FeaturesConfig, validate
 
 HELD = grounds(proved("for a test"))
 
@@ -135,8 +135,8 @@ ONE_THREAD = """
 import sys
 import numpy as np
 from threadpoolctl import threadpool_info
-from agt_cli.models.features import _whitening
-from agt_cli.schema import FeaturesConfig
+from agt.models.features import _whitening
+from agt.settings import FeaturesConfig
 assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {1}
 matrix = _whitening(np.load(sys.argv[1]), FeaturesConfig(whiten=0.75, public="test", ridge=1e-9))
 np.save(sys.argv[2], matrix)

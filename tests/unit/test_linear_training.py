@@ -8,14 +8,14 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from agt_cli.certificates.stability import FARTHEST, certify_linear, margins_of, predict
-from agt_cli.errors import ConfigError, UnsoundError
-from agt_cli.mechanisms.votes import certified_vote
-from agt_cli.schema import BatchConfig, RelationConfig, TrainingConfig
-from agt_cli.training.batches import BatchPlan
-from agt_cli.training.erm import erm_sensitivity, iterations, train_erm
-from agt_cli.training.linear import Examples, derivative, gradient_sum, train_linear
-from agt_cli.training.sensitivity import LinearLoss, Schedule, Sensitivity, sgd_sensitivity
+from agt.certificates.stability import FARTHEST, certify_linear, margins_of, predict
+from agt.errors import ConfigError, UnsoundError
+from agt.mechanisms.votes import certified_vote
+from agt.settings import BatchConfig, RelationConfig, TrainingConfig
+from agt.training.batches import BatchPlan
+from agt.training.erm import erm_sensitivity, iterations, train_erm
+from agt.training.linear import Examples, derivative, gradient_sum, train_linear
+from agt.training.sensitivity import LinearLoss, Schedule, Sensitivity, sgd_sensitivity
 
 ADD_REMOVE = RelationConfig(name="add_remove")
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from synthetic import random_interval, sample
 
-from agt_cli.bounds.interval import Interval
-from agt_cli.bounds.losses import BinaryCrossEntropy, CrossEntropy
-from agt_cli.bounds.rounding import Rounding
+from agt.bounds.interval import Interval
+from agt.bounds.losses import BinaryCrossEntropy, CrossEntropy
+from agt.bounds.rounding import Rounding
 
 DTYPES = ("float64", "float32")
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from agt_cli.errors import ConfigError
-from agt_cli.mechanisms.aggregate import certified_quantile, release_quantile, two_sided_geometric
-from agt_cli.mechanisms.guarantee import PureDP
-from agt_cli.mechanisms.source import SeededSource, SystemSource
+from agt.errors import ConfigError
+from agt.mechanisms.aggregate import certified_quantile, release_quantile, two_sided_geometric
+from agt.mechanisms.guarantee import PureDP
+from agt.mechanisms.source import SeededSource, SystemSource
 
 
 def test_definition() -> None:

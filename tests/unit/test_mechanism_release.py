@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
+from agt.errors import ConfigError
+from agt.mechanisms import enclosure
+from agt.mechanisms.catalogue import MECHANISMS, mechanism_named
+from agt.mechanisms.exposure import flip_table, gap_loss, true_loss
+from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, PureDP
+from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
+from agt.mechanisms.published import NoisyArgmax, ProposeTestRelease, SmoothCauchy, SmoothLaplace
+from agt.mechanisms.source import SeededSource, SystemSource
+from agt.mechanisms.thresholds import MAX_DISTANCE, GaussianRule, RatioRule, Table, rule_of
+from agt.settings import build
 from agt_cli import usage
-from agt_cli.errors import ConfigError
-from agt_cli.mechanisms import enclosure
-from agt_cli.mechanisms.catalogue import MECHANISMS, mechanism_named
-from agt_cli.mechanisms.exposure import flip_table, gap_loss, true_loss
-from agt_cli.mechanisms.guarantee import ApproximateDP, GaussianDP, PureDP
-from agt_cli.mechanisms.mechanism import Mechanism
-from agt_cli.mechanisms.optimal import GaussianMargin, RandomizedResponse
-from agt_cli.mechanisms.published import NoisyArgmax, ProposeTestRelease, SmoothCauchy, SmoothLaplace
-from agt_cli.mechanisms.source import SeededSource, SystemSource
-from agt_cli.mechanisms.thresholds import MAX_DISTANCE, GaussianRule, RatioRule, Table, rule_of
-from agt_cli.schema import build
 
 BUDGET: dict[str, dict[str, float]] = {
     "gaussian_margin": {"mu": 0.3},

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from agt_cli.certificates.conditions import Condition
-from agt_cli.errors import ConfigError
-from agt_cli.facts import grounds, proved, void
-from agt_cli.mechanisms.comparisons import ExponentialMechanism
-from agt_cli.mechanisms.optimal import GaussianMargin, RandomizedResponse
-from agt_cli.mechanisms.published import GlobalSensitivity, NoisyArgmax, SmoothCauchy
-from agt_cli.mechanisms.rigour import claim, grid_index
-from agt_cli.schema import RelationConfig
+from agt.certificates.conditions import Condition
+from agt.errors import ConfigError
+from agt.facts import grounds, proved, void
+from agt.mechanisms.comparisons import ExponentialMechanism
+from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
+from agt.mechanisms.published import GlobalSensitivity, NoisyArgmax, SmoothCauchy
+from agt.mechanisms.rigour import claim, grid_index
+from agt.settings import RelationConfig
 
 HELD = tuple(Condition(letter, f"name of {letter}", grounds(proved("it holds"))) for letter in "abcdefg")
 ADD_REMOVE = RelationConfig("add_remove")

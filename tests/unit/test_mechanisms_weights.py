@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, norm
 
-from agt_cli.certificates.conditions import Condition
-from agt_cli.errors import ConfigError, UnsoundError
-from agt_cli.facts import grounds, proved, void
-from agt_cli.mechanisms.guarantee import GaussianDP
-from agt_cli.mechanisms.source import SeededSource, SystemSource
-from agt_cli.mechanisms.weights import (
+from agt.certificates.conditions import Condition
+from agt.errors import ConfigError, UnsoundError
+from agt.facts import grounds, proved, void
+from agt.mechanisms.guarantee import GaussianDP
+from agt.mechanisms.source import SeededSource, SystemSource
+from agt.mechanisms.weights import (
     check_claim,
     expected_accuracy,
     noise_scale,
@@ -19,7 +19,7 @@ from agt_cli.mechanisms.weights import (
     standard_normal,
     weights_budget,
 )
-from agt_cli.schema import RelationConfig
+from agt.settings import RelationConfig
 
 HELD = tuple(Condition(letter, "x", grounds(proved("y"))) for letter in "abcdefg")
 

@@ -7,11 +7,11 @@ from synthetic import make_head, make_training, random_interval, sample
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from agt_cli.bounds.interval import Interval
-from agt_cli.bounds.network import Network
-from agt_cli.bounds.products import EXACT, RUMP, Products
-from agt_cli.bounds.rounding import Rounding
-from agt_cli.errors import ConfigError
+from agt.bounds.interval import Interval
+from agt.bounds.network import Network
+from agt.bounds.products import EXACT, RUMP, Products
+from agt.bounds.rounding import Rounding
+from agt.errors import ConfigError
 
 HEADS = [
     pytest.param("binary_cross_entropy", 2, (), id="linear, one logit"),

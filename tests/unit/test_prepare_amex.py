@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
-from agt_cli.data.dataset import DataError
-from agt_cli.data.embeddings import Embeddings
-from agt_cli.data.ids import uniform
-from agt_cli.data.prepare.amex import Amex
-from agt_cli.data.prepare.folder import ArrayFolder
-from agt_cli.errors import ConfigError, DataMissing
-from agt_cli.schema import build, validate
+from agt.data.dataset import DataError
+from agt.data.embeddings import Embeddings
+from agt.data.ids import uniform
+from agt.errors import ConfigError, DataMissing
+from agt.settings import build, validate
+from agt_cli.papers.prepare.amex import Amex
+from agt_cli.papers.prepare.folder import ArrayFolder
 
 ROOT = Path(__file__).parents[2]
 ROWS = 1_000

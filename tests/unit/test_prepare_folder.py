@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agt_cli.data.dataset import DataError
-from agt_cli.data.embeddings import Embeddings
-from agt_cli.data.prepare.folder import open_folder
-from agt_cli.data.prepared import read_prepared
-from agt_cli.errors import ConfigError, DataMissing
-from agt_cli.sealed import file_sha256, seal, unseal
+from agt.data.dataset import DataError
+from agt.data.embeddings import Embeddings
+from agt.data.prepared import read_prepared
+from agt.errors import ConfigError, DataMissing
+from agt.sealed import file_sha256, seal, unseal
+from agt_cli.papers.prepare.folder import open_folder
 
 X = np.arange(40, dtype=np.float32).reshape(10, 4)
 SETTINGS = {"prepare": {"pooling": "mean", "range": [0, 1]}, "files": {"bytes": 9}}
@@ -232,7 +232,7 @@ def test_arrays_are_hashed_once_in_a_process_and_again_when_they_change(
         hashed.append(path.name)
         return file_sha256(path)
 
-    monkeypatch.setattr("agt_cli.data.prepared.file_sha256", counting)
+    monkeypatch.setattr("agt.data.prepared.file_sha256", counting)
     for _ in range(3):
         read_prepared(tmp_path / "d")
     assert sorted(hashed) == ["id.npy", "is_test.npy", "label.npy", "x.npy"]

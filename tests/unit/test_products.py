@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import KERNELS, random_interval, sample
 
-from agt_cli.bounds import products
-from agt_cli.bounds.interval import Interval
-from agt_cli.bounds.products import EXACT, RUMP, Products
-from agt_cli.kernels.select import pick_kernel
-from agt_cli.schema import ComputeConfig
+from agt.bounds import products
+from agt.bounds.interval import Interval
+from agt.bounds.products import EXACT, RUMP, Products
+from agt.kernels.select import pick_kernel
+from agt.settings import ComputeConfig
 
 Q = Fraction
 eighths = st.integers(-40, 40).map(lambda i: i / 8)  # products and their sums of a few terms are exact in float64

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 import agt_cli
-from agt_cli.errors import AgtError
-from agt_cli.provenance import code_digest, machine, reachable, targets
-from agt_cli.tasks.reproduction.runs import COMPUTE
+from agt.errors import AgtError
+from agt.provenance import code_digest, machine, reachable, targets
+from agt_cli.papers.reproduction.runs import COMPUTE
 
 EDITS = [
     ("schema.py", "1.1 * normalizer + 6 *", "1.1 * normalizer + 7 *"),
     ("mechanisms/votes.py", "- 1", "- 2"),
-    ("baselines/noise.py", "import", "import  "),
+    ("training/noise.py", "import", "import  "),
     ("tasks/noise.py", "import", "import  "),
     ("tasks/boxes.py", "import", "import  "),
     ("tasks/reproduction/answers.py", "certify", "certify "),
@@ -34,11 +34,11 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def digest(copy: Path) -> str:
-    return code_digest((*COMPUTE, "agt_cli.data.blobs"), {"agt_cli": [copy]})
+    return code_digest((*COMPUTE, "agt.data.blobs"), {"agt_cli": [copy]})
 
 
 def test_a_copy_is_the_same_code(copy: Path) -> None:
-    assert digest(copy) == code_digest((*COMPUTE, "agt_cli.data.blobs"))
+    assert digest(copy) == code_digest((*COMPUTE, "agt.data.blobs"))
 
 
 @pytest.mark.parametrize(("name", "old", "new"), EDITS, ids=[name for name, _, _ in EDITS])
@@ -109,15 +109,15 @@ def test_every_form_of_import_is_followed(tmp_path: Path) -> None:
 
 
 def test_a_users_own_target_is_followed_within_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package(tmp_path, data="from mine.helper import f\nfrom agt_cli.data.assemble import records", helper="", other="")
+    package(tmp_path, data="from mine.helper import f\nfrom agt.data.assemble import records", helper="", other="")
     (tmp_path / "alone.py").write_text("import mine.other\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     config = {"dataset": {"_target_": "mine.data.Source", "part": [{"_target_": "alone.f"}]}, "model": {"hidden": [1]}}
     assert targets(config) == ("alone", "mine.data")
-    both = ("agt_cli.errors", *targets({"dataset": {"_target_": "mine.data.Source"}}))
+    both = ("agt.errors", *targets({"dataset": {"_target_": "mine.data.Source"}}))
     found = reachable(both)
     assert {name for name in found if name.startswith("mine")} == {"mine", "mine.data", "mine.helper"}
-    assert "agt_cli.data.ids" in found, "what it takes of agt_cli is followed too"
+    assert "agt.data.ids" in found, "what it takes of agt_cli is followed too"
     before = code_digest(both)
     (tmp_path / "mine" / "other.py").write_text("x = 1")
     assert code_digest(both) == before

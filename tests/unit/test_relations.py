@@ -9,11 +9,11 @@ import torch
 from synthetic import RELATIONS as NAMES
 from synthetic import make_head, make_records, make_training
 
-from agt_cli.errors import ConfigError
-from agt_cli.kernels.contract import QUANTA
-from agt_cli.schema import MOST_ROWS, ComputeConfig, RelationConfig
-from agt_cli.training.agt import Run
-from agt_cli.training.relations import RELATIONS, Sums, rows_at_stake
+from agt.errors import ConfigError
+from agt.kernels.contract import QUANTA
+from agt.relations import RELATIONS, Sums, rows_at_stake
+from agt.settings import MOST_ROWS, ComputeConfig, RelationConfig
+from agt.training.agt import Run
 
 UNIT = QUANTA // 4  # values are quarters of the clip level
 NORMALIZER = 3.0

@@ -8,16 +8,16 @@ import pytest
 import torch
 from synthetic import make_head, make_records, make_training
 
-from agt_cli.errors import ConfigError
+from agt.errors import ConfigError
+from agt.settings import ComputeConfig, RelationConfig
+from agt.training.agt import Trained, train
+from agt_cli.papers.reproduction import certified
+from agt_cli.papers.reproduction.certified import HALF, RATIO, at_half, certified_by_k, half_certified, training_curve
+from agt_cli.papers.reproduction.definition import Artifact, Experiment, Profile
+from agt_cli.papers.reproduction.kinds import Context
+from agt_cli.papers.reproduction.runs import Runs
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.schema import ComputeConfig, RelationConfig
-from agt_cli.tasks.reproduction import certified
-from agt_cli.tasks.reproduction.certified import HALF, RATIO, at_half, certified_by_k, half_certified, training_curve
-from agt_cli.tasks.reproduction.definition import Artifact, Experiment, Profile
-from agt_cli.tasks.reproduction.kinds import Context
-from agt_cli.tasks.reproduction.runs import Runs
-from agt_cli.training.agt import Trained, train
 
 BLOBS = ("dataset=blobs_overlapping", "dataset.n_train=120", "model.hidden=[6]", "kgrid=dense", "kgrid.max=9")
 PAPER = Profile(

@@ -11,19 +11,19 @@ import pytest
 import torch
 from synthetic import make_head, make_records, make_training
 
-from agt_cli.errors import ConfigError, DataMissing
+from agt.errors import ConfigError, DataMissing
+from agt.settings import BatchConfig, ComputeConfig, RelationConfig, default_n_max, validate
+from agt.training.agt import train
+from agt.training.batches import BatchPlan
+from agt_cli.papers.reproduction import runs as kept
+from agt_cli.papers.reproduction import search
+from agt_cli.papers.reproduction.definition import load_experiment, settings_for
+from agt_cli.papers.reproduction.kinds import Context, Made
+from agt_cli.papers.reproduction.runs import Runs
+from agt_cli.papers.reproduction.search import SearchConfig, batch_counts, largest_batch, last_that_passes, smallest_batch
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.schema import BatchConfig, ComputeConfig, RelationConfig, default_n_max, validate
 from agt_cli.tasks.boxes import BoxModel
-from agt_cli.tasks.reproduction import runs as kept
-from agt_cli.tasks.reproduction import search
-from agt_cli.tasks.reproduction.definition import load_experiment, settings_for
-from agt_cli.tasks.reproduction.kinds import Context, Made
-from agt_cli.tasks.reproduction.runs import Runs
-from agt_cli.tasks.reproduction.search import SearchConfig, batch_counts, largest_batch, last_that_passes, smallest_batch
-from agt_cli.training.agt import train
-from agt_cli.training.batches import BatchPlan
 
 TINY: dict[str, Any] = {"depths": [1], "width": 4, "k": 2, "least": 64, "per_doubling": 1, "generated": 1000}
 TINY |= {"data": "generated", "run": ["training.lr=0.3"]}

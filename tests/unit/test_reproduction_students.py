@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agt_cli.errors import ConfigError
-from agt_cli.mechanisms.catalogue import MECHANISMS
-from agt_cli.mechanisms.composition import PUBLISHED
-from agt_cli.mechanisms.planning import Budget, afford
+from agt.errors import ConfigError
+from agt.mechanisms.catalogue import MECHANISMS
+from agt.mechanisms.composition import PUBLISHED
+from agt.mechanisms.planning import Budget, afford
+from agt.settings import validate
+from agt_cli.papers.reproduction import students as module
+from agt_cli.papers.reproduction.definition import Artifact, Experiment, Profile
+from agt_cli.papers.reproduction.kinds import Context
+from agt_cli.papers.reproduction.runs import Runs
+from agt_cli.papers.reproduction.students import StudentsConfig, _per_query, students
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.schema import validate
-from agt_cli.tasks.reproduction import students as module
-from agt_cli.tasks.reproduction.definition import Artifact, Experiment, Profile
-from agt_cli.tasks.reproduction.kinds import Context
-from agt_cli.tasks.reproduction.runs import Runs
-from agt_cli.tasks.reproduction.students import StudentsConfig, _per_query, students
 
 BLOBS = (
     "dataset=blobs",

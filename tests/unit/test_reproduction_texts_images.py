@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from agt_cli.errors import ConfigError
+from agt.errors import ConfigError
+from agt_cli.papers.reproduction import budgets, certified, students, trainings  # noqa: F401  (each enters its kinds)
+from agt_cli.papers.reproduction.definition import Artifact, Experiment, ProfileName, load_experiment, settings_for
+from agt_cli.papers.reproduction.kinds import KINDS, Context
+from agt_cli.papers.reproduction.runs import Runs
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.tasks.reproduction import budgets, certified, students, trainings  # noqa: F401  (each enters its kinds)
-from agt_cli.tasks.reproduction.definition import Artifact, Experiment, ProfileName, load_experiment, settings_for
-from agt_cli.tasks.reproduction.kinds import KINDS, Context
-from agt_cli.tasks.reproduction.runs import Runs
 
 
 def load(name: str) -> Experiment:

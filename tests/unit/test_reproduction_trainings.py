@@ -6,13 +6,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from agt_cli.errors import ConfigError
+from agt.errors import ConfigError
+from agt_cli.papers.reproduction.definition import load_experiment
+from agt_cli.papers.reproduction.kinds import Context, Made
+from agt_cli.papers.reproduction.runs import Runs
+from agt_cli.papers.reproduction.trainings import private_trainings
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.tasks.reproduction.definition import load_experiment
-from agt_cli.tasks.reproduction.kinds import Context, Made
-from agt_cli.tasks.reproduction.runs import Runs
-from agt_cli.tasks.reproduction.trainings import private_trainings
 
 HEAD = ["model.hidden=[]", "training=imdb_linear", "training.lr=5.0", "training.epochs=20", "certificate=stability"]
 SETTINGS: dict[str, Any] = {

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agt_cli.data import medmnist_info
-from agt_cli.data.dataset import DataError, Dataset
-from agt_cli.data.embeddings import Embeddings
-from agt_cli.data.medmnist import MedMnist
-from agt_cli.data.table import Table
-from agt_cli.mechanisms.guarantee import PureDP
-from agt_cli.mechanisms.rigour import Claim
-from agt_cli.mechanisms.source import SystemSource
-from agt_cli.models.features import FeatureMap
-from agt_cli.schema import FeaturesConfig
+from agt.data import medmnist_info
+from agt.data.dataset import DataError, Dataset
+from agt.data.embeddings import Embeddings
+from agt.data.medmnist import MedMnist
+from agt.data.table import Table
+from agt.mechanisms.guarantee import PureDP
+from agt.mechanisms.rigour import Claim
+from agt.mechanisms.source import SystemSource
+from agt.models.features import FeatureMap
+from agt.settings import FeaturesConfig
 from agt_cli.tasks.predict import Released, _words
 
 N, COPIES = 150, 30
@@ -133,7 +133,7 @@ def test_a_release_says_what_it_is_about() -> None:
 
 
 def test_reviews_named_by_content_share_their_copies_split() -> None:
-    from agt_cli.data.prepare.reviews import Reviews, _ids_of
+    from agt_cli.papers.prepare.reviews import Reviews, _ids_of
 
     texts, labels = ["good", "bad", "good", "good"], np.array([1, 0, 1, 1])
     reviews = Reviews(texts, labels, _ids_of(texts, labels), "here", by_content=True)
@@ -145,7 +145,7 @@ def test_reviews_named_by_content_share_their_copies_split() -> None:
 
 
 def test_labels_are_never_published_under_hashes_of_content() -> None:
-    from agt_cli.data.ids import content_ids
+    from agt.data.ids import content_ids
     from agt_cli.tasks.predict import _names
 
     made = content_ids(np.eye(3), np.array([0, 1, 1]))

@@ -3,8 +3,8 @@
 import pytest
 from synthetic import make_training
 
-from agt_cli.errors import ConfigError
-from agt_cli.schema import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig, build, default_n_max, validate
+from agt.errors import ConfigError
+from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig, build, default_n_max, validate
 
 GOOD = {"loss": "cross_entropy", "epochs": 1, "lr": 0.1, "clip": 0.1}
 
@@ -123,7 +123,7 @@ def test_what_is_no_mapping_is_refused(node: object) -> None:
 def test_build_names_what_it_cannot_import() -> None:
     with pytest.raises(ConfigError, match=r"model._target_: cannot import 'agt_cli.nothing.Here'"):
         build({"_target_": "agt_cli.nothing.Here"}, "model")
-    assert build({"_target_": "agt_cli.schema.KGridConfig", "max": 2}, "kgrid").ks == (0, 1, 2)
+    assert build({"_target_": "agt.settings.KGridConfig", "max": 2}, "kgrid").ks == (0, 1, 2)
 
 
 def test_lr_times_weight_decay_may_reach_1() -> None:

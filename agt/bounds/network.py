@@ -1,0 +1,196 @@
+"""A head as its rules see it: forward and backward passes, nominal and bounded, layer by layer.
+
+Two classes under a softmax are handled as one logit, the difference f_1 - f_0: its gradient in the two rows of the last
+layer is (-delta, +delta), so bounding the difference loses nothing, and is never looser than bounding both logits.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from agt.bounds.interval import Interval
+from agt.bounds.layers import Box, LinearRule, Point, Rule, rules_for
+from agt.bounds.losses import BinaryCrossEntropy, CrossEntropy, Loss
+from agt.bounds.products import EXACT, Products
+from agt.bounds.rounding import Rounding
+from agt.errors import ConfigError
+
+
+class Factors(NamedTuple):
+    """What one linear layer's per-record gradient is made of: dW = d (x) x, db = d.
+
+    Attributes:
+        name: the layer's parameter prefix.
+        d: the loss gradient in the layer's output, [K, n, out].
+        x: the layer's input, [K or 1, n, in].
+    """
+
+    name: str
+    d: Interval
+    x: Interval
+
+
+@dataclass(frozen=True)
+class Network:
+    """A certified head: rules, loss, and how its last layer is read.
+
+    Attributes:
+        rules: one per layer.
+        loss: the gradient in the (collapsed) logits.
+        two_class: the last layer has two rows, read as their difference.
+        products: which interval products are used.
+        outputs: logits after collapsing: 1, or the number of classes.
+    """
+
+    rules: tuple[Rule, ...]
+    loss: Loss
+    two_class: bool
+    products: Products
+    outputs: int
+
+    @classmethod
+    def of(cls, head: nn.Sequential, loss: str, classes: int, products: Products = EXACT) -> "Network":
+        """Read a head.
+
+        Raises:
+            ConfigError: an unknown layer, a loss that does not fit the number of classes, or a last layer that is not
+                linear with the outputs this loss needs.
+        """
+        rules = rules_for(head)
+        last = head[-1] if rules else None
+        if not isinstance(last, nn.Linear):
+            raise ConfigError("model: the last layer must be linear")
+        outputs = last.out_features
+        if loss == "binary_cross_entropy":
+            if classes != 2:
+                raise ConfigError(
+                    f"training.loss=binary_cross_entropy needs two classes and the data has {classes}: "
+                    "use training.loss=cross_entropy, or map the classes to two"
+                )
+            if outputs != 1:
+                raise ConfigError(f"training.loss=binary_cross_entropy needs one output and the model has {outputs}")
+            return cls(rules, BinaryCrossEntropy(), False, products, 1)
+        if outputs != classes:
+            raise ConfigError(f"training.loss=cross_entropy needs {classes} outputs and the model has {outputs}")
+        if classes == 2:
+            return cls(rules, BinaryCrossEntropy(), True, products, 1)
+        return cls(rules, CrossEntropy(), False, products, classes)
+
+    @property
+    def last(self) -> LinearRule:
+        """The last layer's rule."""
+        rule = self.rules[-1]
+        if not isinstance(rule, LinearRule):
+            raise ConfigError("model: the last layer must be linear")
+        return rule
+
+    @property
+    def first(self) -> LinearRule:
+        """The first linear layer's rule: it takes the features."""
+        return next(rule for rule in self.rules if isinstance(rule, LinearRule))
+
+    # -- nominal ---------------------------------------------------------------------------------------------------
+
+    def logits(self, x: Tensor, point: Point) -> Tensor:
+        """The head's own outputs. [n, ...] -> [n, outputs]; not collapsed."""
+        for rule in self.rules:
+            x = rule.nominal(x, point)
+        return x
+
+    def predict(self, x: Tensor, point: Point) -> Tensor:
+        """Class indices [n]. A tie of two classes goes to class 0 (and is never certified)."""
+        for rule in self.rules[:-1]:
+            x = rule.nominal(x, point)
+        outputs = self.last.nominal(x, self.collapse_point(point))
+        return (outputs[:, 0] > 0).long() if outputs.shape[1] == 1 else outputs.argmax(dim=1)
+
+    def nominal_factors(
+        self, x: Tensor, labels: Tensor, point: Point, scale: float = 1.0
+    ) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """Per linear layer, last first: its name, d [n, out] and x [n, in], with scale * dW = d (x) x for each record."""
+        point = self.collapse_point(point)
+        inputs = [x]
+        for rule in self.rules:
+            inputs.append(rule.nominal(inputs[-1], point))
+        d = self.loss.nominal(inputs.pop(), labels) * scale
+        for index in reversed(range(len(self.rules))):
+            rule = self.rules[index]
+            if isinstance(rule, LinearRule):
+                yield rule.name, d, inputs[index]
+            if index > self._first_linear:
+                d = rule.nominal_back(d, inputs[index], point)
+
+    # -- bounded ---------------------------------------------------------------------------------------------------
+
+    def bound_logits(self, x: Tensor, box: Box, rounding: Rounding) -> Interval:
+        """Bounds on the logits, or on their difference for two classes. [n, ...] -> [K, n, outputs]."""
+        return self._bound_inputs(x, self.collapse(box), rounding)[-1]
+
+    def bound_hidden(self, x: Tensor, box: Box, rounding: Rounding) -> Interval:
+        """Bounds on the last layer's input, [K or 1, n, in]."""
+        value = Interval.point(x[None])
+        for rule in self.rules[:-1]:
+            value = rule.bound(value, box, rounding, self.products)
+        return value
+
+    def bound_margins(self, hidden: Interval, label: int, box: Box, rounding: Rounding) -> Interval:
+        """Bounds on f_label - f_c for every other class c: [K or 1, n, in] -> [K, n, classes - 1].
+
+        The prediction compares logits that were computed one by one, so both of their roundings are added to that of
+        their difference.
+        """
+        others = [c for c in range(self.outputs) if c != label]
+        rows = {n: box[n][:, [label]] - box[n][:, others] for n in self._last_names}
+        margins = self.last.bound(hidden, rows, rounding, self.products)
+        tau = self.last.rounding_of(hidden, box, rounding)
+        return rounding.widen((margins.lower, margins.upper), 2 * tau)
+
+    def factors(self, x: Tensor, labels: Tensor, box: Box, rounding: Rounding, scale: float = 1.0) -> Iterator[Factors]:
+        """Bounds on what each record's gradient, times ``scale`` > 0, is made of, per linear layer, last first."""
+        box = self.collapse(box)
+        inputs = self._bound_inputs(x, box, rounding)
+        d = self.loss.bound(inputs.pop(), labels, rounding)
+        d = Interval(d.lower * scale, d.upper * scale)  # one rounding, as in the nominal pass: monotone
+        for index in reversed(range(len(self.rules))):
+            rule = self.rules[index]
+            if isinstance(rule, LinearRule):
+                yield Factors(rule.name, d, inputs[index])
+            if index > self._first_linear:
+                d = rule.bound_back(d, inputs[index], box, rounding, self.products)
+
+    def _bound_inputs(self, x: Tensor, box: Box, rounding: Rounding) -> list[Interval]:
+        inputs = [Interval.point(x[None])]
+        for rule in self.rules:
+            inputs.append(rule.bound(inputs[-1], box, rounding, self.products))
+        return inputs
+
+    @property
+    def _first_linear(self) -> int:
+        return next(i for i, rule in enumerate(self.rules) if isinstance(rule, LinearRule))
+
+    # -- the two-class head ----------------------------------------------------------------------------------------
+
+    def collapse_point(self, point: Point) -> Point:
+        """The parameters with the last layer's two rows replaced by their difference (row 1 - row 0)."""
+        if not self.two_class:
+            return point
+        return {**point, **{n: point[n][1:] - point[n][:1] for n in self._last_names}}
+
+    def collapse(self, box: Box) -> Box:
+        """The same for a box [K, 2, ...]; the difference of two bounds is one rounding, so it stays monotone."""
+        if not self.two_class:
+            return box
+        return {**box, **{n: box[n][:, 1:] - box[n][:, :1] for n in self._last_names}}
+
+    def expand(self, name: str, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+        """A bound on the difference row's gradient, as bounds on both rows': (-delta, +delta). Leading axis K."""
+        if not self.two_class or name not in self._last_names:
+            return lower, upper
+        return torch.cat([-upper, lower], dim=1), torch.cat([-lower, upper], dim=1)
+
+    @property
+    def _last_names(self) -> tuple[str, ...]:
+        return (f"{self.last.name}.weight", f"{self.last.name}.bias") if self.last.bias else (f"{self.last.name}.weight",)

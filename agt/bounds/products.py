@@ -1,0 +1,109 @@
+"""Interval products: a box of matrices applied to intervals (method.md section 1).
+
+Every function returns fresh (lower, upper) tensors, correct in exact arithmetic; the caller widens them for rounding.
+Shapes: x is [K or 1, n, in], weights are [K, out, in], results [K, n, out].
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from agt.bounds.interval import Interval
+
+Bounds = tuple[Tensor, Tensor]
+
+
+def corners(a: Interval, b: Interval) -> Bounds:
+    """Exact elementwise product: the least and the greatest of the four corner products."""
+    products = (a.lower * b.lower, a.lower * b.upper, a.upper * b.lower, a.upper * b.upper)
+    return (
+        torch.minimum(torch.minimum(products[0], products[1]), torch.minimum(products[2], products[3])),
+        torch.maximum(torch.maximum(products[0], products[1]), torch.maximum(products[2], products[3])),
+    )
+
+
+def linear_point(x: Tensor, weights: Interval) -> Bounds:
+    """Exact for a point of any sign: x mid^T -+ |x| rad^T.
+
+    Equal to max(x,0) W_l^T + min(x,0) W_u^T below, and with W_l, W_u swapped above.
+    """
+    middle, radius = _midpoint_radius(weights)
+    centre = x @ middle.mT
+    spread = x.abs() @ radius.mT
+    return centre - spread, centre.add_(spread)
+
+
+def linear_nonnegative(x: Interval, weights: Interval) -> Bounds:
+    """Exact for x >= 0 (after a ReLU): the sign of the weight alone decides which end of x counts. Wrong for signed x."""
+    lower = (x.lower @ weights.lower.clamp(min=0).mT).add_(x.upper @ weights.lower.clamp(max=0).mT)
+    upper = (x.upper @ weights.upper.clamp(min=0).mT).add_(x.lower @ weights.upper.clamp(max=0).mT)
+    return lower, upper
+
+
+def linear_corners(x: Interval, weights: Interval) -> Bounds:
+    """Exact for any intervals: four corners for each term, summed term by term, no [n, out, in] tensor."""
+    terms = weights.shape[-1]
+    shape = torch.broadcast_shapes((*x.shape[:-1], 1), (*weights.shape[:-2], 1, weights.shape[-2]))
+    lower, upper = x.lower.new_zeros(shape), x.lower.new_zeros(shape)
+    for i in range(terms):
+        low, high = corners(x[..., i, None], weights[..., None, :, i])
+        lower += low
+        upper += high
+    return lower, upper
+
+
+def linear_rump(x: Interval, weights: Interval) -> Bounds:
+    """Rump's midpoint-radius product: three matrix products, up to 1.5 times as wide as the exact one."""
+    x_mid, x_rad = _midpoint_radius(x)
+    w_mid, w_rad = _midpoint_radius(weights)
+    centre = x_mid @ w_mid.mT
+    spread = x_mid.abs() @ w_rad.mT + x_rad @ (w_mid.abs() + w_rad).mT
+    return centre - spread, centre + spread
+
+
+def relu_gate(d: Interval, x: Interval) -> Bounds:
+    """Exact: d times ReLU's derivative, which is 1 where x.lower > 0, 0 where x.upper <= 0, else anything in [0, 1]."""
+    inactive, alive = x.lower <= 0, (x.upper > 0).to(d.lower.dtype)
+    lower = torch.where(inactive, d.lower.clamp(max=0), d.lower)
+    upper = torch.where(inactive, d.upper.clamp(min=0), d.upper)
+    return lower.mul_(alive), upper.mul_(alive)
+
+
+@dataclass(frozen=True)
+class Products:
+    """Which products a run uses; a kernel may bring faster implementations of each function it replaces.
+
+    Attributes:
+        rump: midpoint-radius instead of exact products where an interval meets an interval.
+        corners: ``linear_corners``.
+        point: ``linear_point``; None: that one.
+        gate: ``relu_gate``; it may overwrite d, which only the backward pass holds.
+    """
+
+    rump: bool = False
+    corners: Callable[[Interval, Interval], Bounds] = linear_corners
+    point: Callable[[Tensor, Interval], Bounds] | None = None
+    gate: Callable[[Interval, Interval], Bounds] = relu_gate
+
+    def forward(self, x: Interval, weights: Interval) -> Bounds:
+        """A layer's product: the cheapest form that is exact, unless Rump's is asked for."""
+        if x.is_point:
+            return (self.point or linear_point)(x.lower, weights)
+        if self.rump:
+            return linear_rump(x, weights)
+        if x.lower.numel() == 0 or x.lower.min() >= 0:
+            return linear_nonnegative(x, weights)
+        return self.corners(x, weights)
+
+    def back(self, d: Interval, weights: Interval) -> Bounds:
+        """The backward pass's product: gradients have any sign."""
+        return linear_rump(d, weights) if self.rump else self.corners(d, weights)
+
+
+EXACT, RUMP = Products(), Products(rump=True)
+
+
+def _midpoint_radius(interval: Interval) -> Bounds:
+    return (interval.lower + interval.upper) / 2, (interval.upper - interval.lower) / 2

@@ -1,0 +1,169 @@
+"""Stable distances from parameter boxes: for which k does every neighbouring model give a query the same label?
+
+Formal guarantees
+    certified(k, x) holds only if the bounds on every logit difference with the predicted class are finite and strictly
+    on its side, over the whole box for k, widened for rounding (bounds/rounding.py). The box holds the parameters of
+    every neighbour's training, so each neighbour's computed label is the nominal one.
+    L = the number of grid values certified from the least one on, without a gap, read off as the last such k; 0 if
+    none. On the dense grid nested boxes make L 1-Lipschitz between neighbours (method.md section 3); on any other
+    grid only the index ``stable_index`` is.
+    A finite query whose bounds overflow is not certified at that k, and nothing fails: whether they do depends on the
+    box, so a failure would tell a private fact. Nesting survives: bounds that are finite over D's box for k, rounding
+    included, enclose those over a neighbour's box for k-1, which are finite then.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from agt.bounds.interval import Interval
+from agt.bounds.layers import Box
+from agt.bounds.network import Network
+from agt.bounds.rounding import Rounding
+from agt.errors import ConfigError, UnboundedError, UnsoundError
+from agt.kernels.select import pick_device, pick_kernel
+from agt.settings import ComputeConfig, RelationName, TrainingConfig
+from agt.training.agt import Progress, Trained
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """What is known about each query's label.
+
+    Attributes:
+        ks: the grid, increasing.
+        relation: the neighbour relation; it says what one k counts.
+        prediction: [n] int64, the nominal model's label.
+        certified: [K, n] bool.
+    """
+
+    ks: tuple[int, ...]
+    relation: RelationName
+    prediction: np.ndarray
+    certified: np.ndarray
+
+    @property
+    def stable_index(self) -> np.ndarray:
+        """[n] int64: how many grid values are certified from the least on; 0: none."""
+        return np.logical_and.accumulate(self.certified, axis=0).sum(axis=0).astype(np.int64)
+
+    @property
+    def stable_distance(self) -> np.ndarray:
+        """[n] int64: L, the largest k up to which every grid value is certified; 0 if not even the least is."""
+        return np.array([0, *self.ks], dtype=np.int64)[self.stable_index]
+
+    def table(self, labels: np.ndarray | None) -> list[dict[str, float]]:
+        """Per k: the certified fraction and, where labels are known, nominal, worst-case and best-case accuracy.
+
+        Worst case: certified and right. Best case: everything but certified and wrong.
+        """
+        rows = []
+        for k, certified in zip(self.ks, self.certified, strict=True):
+            row: dict[str, float] = {"k": k, "certified_fraction": float(certified.mean())}
+            if labels is not None:
+                right = self.prediction == labels
+                row["nominal_accuracy"] = float(right.mean())
+                row["worst_accuracy"] = float((certified & right).mean())
+                row["best_accuracy"] = float(1 - (certified & ~right).mean())
+            rows.append(row)
+        return rows
+
+
+def certify(
+    head: nn.Sequential,
+    classes: int,
+    trained: Trained,
+    features: np.ndarray,
+    relation: RelationName,
+    training: TrainingConfig,
+    compute: ComputeConfig,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Certificates:
+    """Certify every query against every box.
+
+    Args:
+        head: the layers; its own parameters are not used.
+        classes: number of classes.
+        trained: the nominal parameters and boxes.
+        features: [n, ...] queries, scaled as the training data was; a single query is fine.
+        relation: the relation the boxes were trained under.
+        on_progress: called after every block of queries.
+
+    Raises:
+        ConfigError: the queries' width is not the model's.
+        UnsoundError: a box or a query is NaN or infinite.
+    """
+    network = Network.of(head, training.loss, classes, pick_kernel(compute).products(training.product))
+    width = trained.nominal[f"{network.first.name}.weight"].shape[-1]
+    if features[0].size != width:
+        raise ConfigError(f"inputs: a query has {features[0].size} features and the model takes {width}")
+    device, dtype = pick_device(compute), getattr(torch, training.dtype)
+    point = {n: p.to(device, dtype) for n, p in trained.nominal.items()}
+    box = {n: Interval(i.lower.to(device, dtype), i.upper.to(device, dtype)) for n, i in trained.box().items()}
+    rounding = Rounding.of(trained.ks, dtype, device)
+    prediction = np.empty(len(features), dtype=np.int64)
+    certified = np.zeros((len(trained.ks), len(features)), dtype=bool)
+    size, part = _block(box, compute, dtype, len(trained.ks))
+    with torch.no_grad():
+        for start in range(0, len(features), size):
+            rows = slice(start, start + size)
+            x = torch.from_numpy(np.array(features[rows], order="C")).to(device, dtype)  # a copy: features may be read-only
+            if not bool(torch.isfinite(x).all()):
+                raise UnsoundError(f"inputs: a query has a feature that is NaN, or infinite in {training.dtype}")
+            labels = network.predict(x, point)
+            prediction[rows] = labels.cpu().numpy()
+            for low in range(0, len(trained.ks), part):
+                ks = slice(low, low + part)
+                held = held_labels(network, x, labels, {n: i[ks] for n, i in box.items()}, rounding[ks])
+                certified[ks, rows] = held.cpu().numpy()
+            done = min(start + size, len(features))
+            on_progress(Progress(done, len(features), done * len(trained.ks), len(features) * len(trained.ks)))
+    return Certificates(trained.ks, relation, prediction, certified)
+
+
+def held_labels(network: Network, x: Tensor, labels: Tensor, box: Box, rounding: Rounding) -> Tensor:
+    """``certified_labels``, False for each query and k whose bounds overflow: found by halving, one by one in the end."""
+    try:
+        return certified_labels(network, x, labels, box, rounding)
+    except UnboundedError:
+        ks = rounding.factor.shape[0]
+        if len(x) > 1:
+            half = len(x) // 2
+            parts = (slice(0, half), slice(half, None))
+            return torch.cat([held_labels(network, x[part], labels[part], box, rounding) for part in parts], dim=1)
+        if ks > 1:
+            parts = (slice(0, ks // 2), slice(ks // 2, None))
+            return torch.cat(
+                [held_labels(network, x, labels, {n: i[p] for n, i in box.items()}, rounding[p]) for p in parts], dim=0
+            )
+        return torch.zeros((1, 1), dtype=torch.bool, device=x.device)
+
+
+def certified_labels(network: Network, x: Tensor, labels: Tensor, box: Box, rounding: Rounding) -> Tensor:
+    """[K, n] bool: the label is constant over each box.
+
+    One logit, or the difference of two: its bounds lie strictly on the label's side of 0. More classes: each logit
+    difference with the predicted class is bounded through the difference of the last layer's rows.
+    """
+    if network.outputs == 1:
+        f = network.bound_logits(x, box, rounding)
+        return torch.where(labels == 1, f.lower[..., 0] > 0, f.upper[..., 0] < 0)
+    hidden = network.bound_hidden(x, box, rounding)
+    held = torch.zeros((rounding.factor.shape[0], len(x)), dtype=torch.bool, device=x.device)
+    for label in range(network.outputs):
+        rows = torch.nonzero(labels == label)[:, 0]
+        if len(rows):
+            margins = network.bound_margins(hidden[:, rows], label, box, rounding)
+            held[:, rows] = (margins.lower > 0).all(dim=-1)
+    return held
+
+
+def _block(box: Box, compute: ComputeConfig, dtype: torch.dtype, ks: int) -> tuple[int, int]:
+    """(queries at once, k at once) that fit the working memory."""
+    widths = sum(i.shape[-1] + i.shape[-2] for i in box.values() if i.lower.dim() == 3)
+    budget = compute.memory_mb * 2**20 // (12 * dtype.itemsize * widths)
+    part = max(1, min(ks, budget // 256))
+    return max(1, min(4096, budget // part)), part

@@ -1,0 +1,123 @@
+"""Stable distances of a linear head in closed form: L = ceil(margin / what one k can move it) - 1, for every k at once.
+
+Formal guarantees
+    Let theta, theta' be the computed parameters of two runs whose records are k apart, m and m' exact margins at a query of
+    features phi: theta.phi for one logit, (theta_i - theta_j).phi for two classes of several. Training moves theta by at
+    most k per_k (training/sensitivity.py), so |m - m'| <= k * pair * per_k * |phi|: pair = 1 for one logit; sqrt 2 for a
+    softmax, |(v, -v)| = sqrt 2 |v|; 2 for one-vs-all, whose two classifiers move per_k each. Computed margins M, M' lie
+    within e of m, m', e from public numbers alone. So with w = pair * per_k * n + 2 e, n >= |phi|, all rounded up,
+        |M - M'| <= w for neighbours (k = 1),     and M - M' <= k w for every k >= 1.
+    Labels. The predicted class is the least index of greatest computed logit (one logit: 1 where it is > 0). With
+    M = min_j M_ij, i the predicted class and M_ij the rounded difference of computed logits (monotone: its sign is that of
+    their comparison), certified(k) means k < q, q = M / w rounded to nearest, and for k = 0 that M exceeds what two runs on
+    the same records can differ by. If k >= 1 is certified then M > k w exactly (rounding is monotone, and k is a float), so
+    every M'_ij > 0: the neighbour's computed label is i.
+    1-Lipschitz. L = max(0, ceil(q) - 1). Let D, D' be neighbours. Same label: |M_ij - M'_ij| <= w for every j, so the
+    minima differ by at most w, and the exact quotients Q, Q' by at most 1. If fl(Q) <= N for an integer N and Q' <= Q + 1
+    then fl(Q') <= N + 1: either Q <= N; or Q rounds down to N, being less than half a unit in the last place above it (a
+    quotient of two floats is never half way), and floats are no denser above N + 1. So ceil(fl(Q')) <= ceil(fl(Q)) + 1.
+    Different labels i, i': M_ii' >= 0 >= M'_ii', each at most w in size, so Q, Q' <= 1 and L = L' = 0, as the mechanisms
+    need.
+    A tie has M = 0 and L = 0. phi, n and e of a query come from the query and public constants, whatever the records are.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agt.certificates.box import Certificates
+from agt.errors import UnsoundError
+from agt.settings import RelationName
+from agt.training.sensitivity import UNIT, LinearLoss, Sensitivity, margin_rounding
+
+FARTHEST = 2**31
+"""Stable distances are capped here, a public constant, which keeps them 1-Lipschitz. Sums of those of 10,000 members are
+far from the end of int64 (mechanisms/votes.py), and no mechanism tells distances of 2^16 and more apart."""
+
+
+@dataclass(frozen=True)
+class ClosedForm(Certificates):
+    """Certificates known for every k, the grid being only what tables and curves show.
+
+    Attributes:
+        distance: [n] int64, L, not capped by the grid.
+    """
+
+    distance: np.ndarray
+
+    @property
+    def stable_distance(self) -> np.ndarray:
+        """[n] int64: L."""
+        return self.distance
+
+
+def certify_linear(
+    weight: Tensor,
+    loss: LinearLoss,
+    sensitivity: Sensitivity,
+    phi: np.ndarray,
+    relation: RelationName,
+    ks: tuple[int, ...],
+) -> ClosedForm:
+    """Stable distances of queries.
+
+    Args:
+        weight: [J, w] float64, the trained parameters.
+        loss, sensitivity: of the run that made them.
+        phi: [n, w] the queries' features, norm at most 1.
+        ks: the values of k to tabulate.
+
+    Raises:
+        UnsoundError: a logit is NaN or infinite.
+    """
+    logits = logits_of(weight, phi)
+    if not bool(np.isfinite(logits).all()):
+        raise UnsoundError("a query's logit is NaN or infinite: its features, or the weights, are out of range")
+    prediction = predict(logits)
+    margin = margins_of(logits, prediction)
+    length = upper_lengths(phi)
+    error = margin_rounding(loss, phi.shape[1], sensitivity.radius, length)
+    step, idle = ((loss.pair * move * length * (1 + 8 * UNIT) + 2 * error) * (1 + 8 * UNIT) for move in _moves(sensitivity))
+    share = margin / step
+    distance = np.minimum(np.maximum(np.ceil(share) - 1, 0), FARTHEST).astype(np.int64)
+    certified = np.stack([share > k if k else margin > idle for k in ks])
+    return ClosedForm(ks, relation, prediction, certified, distance)
+
+
+def logits_of(weight: Tensor, phi: np.ndarray) -> np.ndarray:
+    """[n, J] float64."""
+    with torch.no_grad():
+        return (torch.from_numpy(phi).double() @ weight.T).numpy()
+
+
+def predict(logits: np.ndarray) -> np.ndarray:
+    """[n] int64: the class of the greatest logit, the first of equals; one logit: class 1 if it is above 0."""
+    if logits.shape[1] == 1:
+        return (logits[:, 0] > 0).astype(np.int64)
+    return logits.argmax(axis=1)
+
+
+def margins_of(logits: np.ndarray, prediction: np.ndarray) -> np.ndarray:
+    """[n] the predicted class's lead over the next, >= 0."""
+    if logits.shape[1] == 1:
+        return np.abs(logits[:, 0])
+    rows = np.arange(len(logits))
+    others = logits.copy()
+    others[rows, prediction] = -np.inf
+    lead: np.ndarray = logits[rows, prediction] - others.max(axis=1)
+    return lead
+
+
+def upper_lengths(phi: np.ndarray) -> np.ndarray:
+    """[n] upper bounds on |phi|."""
+    wide = phi.astype(np.float64, copy=False)
+    squares = np.einsum("nd,nd->n", wide, wide)
+    bound: np.ndarray = np.sqrt(squares) * (1 + 2 * (phi.shape[1] + 4) * UNIT)
+    return bound
+
+
+def _moves(sensitivity: Sensitivity) -> tuple[float, float]:
+    """What one k moves theta by; what two runs on the same records may differ by."""
+    return sensitivity.per_k, sensitivity.rounding

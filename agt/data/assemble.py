@@ -1,0 +1,190 @@
+"""From columns to records: labels to classes, hash splits, default ids."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from agt.data.checks import check_found
+from agt.data.dataset import UNLABELLED, DataError, Records, row_words
+from agt.data.files import Columns, missing_word
+from agt.data.ids import content_ids, uniform
+from agt.errors import nearest
+
+
+def read_labels(columns: Columns, label: str, classes: Sequence[str] | None) -> np.ndarray:
+    """[n] object: the label of each row as text, none of them missing, and each among the ``classes`` if they are given.
+
+    Raises:
+        DataError: naming the row; or there are too many distinct labels, or two are alike (declared.check_found).
+    """
+    words = columns.words(label, "dataset.label")
+    columns.refuse_missing_words("dataset.classes", classes or ())
+    _check_labels(words, classes, columns.path, columns.row)
+    if classes is None:
+        check_found(set(words.tolist()), columns.path)
+    return words
+
+
+def class_names(words: np.ndarray, path: Path) -> tuple[str, ...]:
+    """The distinct labels in increasing order, as numbers if all of them are. Raises DataError as ``check_found``."""
+    names = set(words.tolist())
+    check_found(names, path)
+    try:
+        return tuple(sorted(names, key=float))
+    except ValueError:
+        return tuple(sorted(names))
+
+
+def class_indices(
+    words: np.ndarray,
+    classes: Sequence[str],
+    path: Path,
+    row_of: Callable[[int], str] = row_words,
+    optional: bool = False,
+) -> np.ndarray:
+    """[n] int64 indices into ``classes``.
+
+    Args:
+        words: [n] labels as text, None where missing.
+        row_of: names a row in messages.
+        optional: take a missing label as UNLABELLED (queries).
+
+    Raises:
+        DataError: a label is missing or not among the classes.
+    """
+    index: dict[str | None, int] = {name: i for i, name in enumerate(classes)}
+    if optional:
+        index[None] = UNLABELLED
+    _check_labels(words, classes, path, row_of, optional)
+    return np.array([index[word] for word in words], dtype=np.int64)
+
+
+def _check_labels(
+    words: np.ndarray, classes: Sequence[str] | None, path: Path, row_of: Callable[[int], str], optional: bool = False
+) -> None:
+    known = None if classes is None else set(classes)
+
+    def fits(word: str | None) -> bool:
+        if word is None:
+            return optional
+        return not missing_word(word) if known is None else word in known
+
+    bad = {word for word in set(words.tolist()) if not fits(word)}
+    if not bad:
+        return
+    row, word = next((row, word) for row, word in enumerate(words) if word in bad)
+    if missing_word(word):
+        said = f" ({word!r})" if word and word.strip() else ""
+        raise DataError(f"{path}: {row_of(row)} has no label{said}: every record needs one")
+    names = classes or ()
+    raise DataError(
+        f"{path}: {row_of(row)} has the label '{word}'{nearest(word, names)}; the classes are {', '.join(names)}"
+    )
+
+
+def records(
+    features: np.ndarray,
+    labels: np.ndarray,
+    ids: np.ndarray,
+    units: np.ndarray | None = None,
+    public: np.ndarray | None = None,
+) -> Records:
+    """Records whose unit is the record itself and which are private, unless said otherwise."""
+    return Records(
+        features=features,
+        labels=labels.astype(np.int64),
+        ids=ids,
+        units=ids if units is None else units,
+        public=np.zeros(len(features), dtype=bool) if public is None else public,
+    )
+
+
+def default_ids(content: np.ndarray, *attributes: np.ndarray | None, numbered: bool = True) -> np.ndarray:
+    """[n] str: a hash of a record's raw content and of everything else about it (label, unit, public flag, split).
+
+    Rows that share an id's content are numbered, and numbering is harmless only between rows that are alike in all
+    that training sees (see ids.content_ids); so whatever distinguishes two rows is part of what is hashed.
+    """
+    kept = [attribute.tolist() for attribute in attributes if attribute is not None]
+    tags = [repr(values) for values in zip(*kept, strict=True)] if kept else [""] * len(content)
+    return content_ids(content, np.array(tags, dtype=object), numbered)
+
+
+def named_ids(columns: Columns, id: str | None, as_text: bool, content: np.ndarray, *rest: np.ndarray | None) -> np.ndarray:
+    """[n] str, unique: the column ``id``, or hashes of the content where no column is named."""
+    if id is not None:
+        return columns.unique_ids(id, "dataset.id", as_text)
+    return default_ids(content, *rest)
+
+
+def split_names(
+    units: np.ndarray | None, ids: np.ndarray | None, content: np.ndarray, *rest: np.ndarray | None
+) -> np.ndarray:
+    """[n] str: what ``hash_split`` hashes: the unit, else the id that the file gives, else the content.
+
+    Copies of one content share a split. Were they told apart, a private training record that goes could take a copy out
+    of the test set instead (the last number is the one that vanishes), and test records count as public.
+    """
+    if units is not None:
+        return units
+    return default_ids(content, *rest, numbered=False) if ids is None else ids
+
+
+def query_labels(columns: Columns, label: str, classes: Sequence[str], n: int) -> np.ndarray:
+    """[n] int64 labels of queries: UNLABELLED where the column, or a value in it, is absent."""
+    if label not in columns.names:
+        return np.full(n, UNLABELLED, dtype=np.int64)
+    words = columns.words(label, "dataset.label")
+    return class_indices(words, classes, columns.path, columns.row, optional=True)
+
+
+def queries(
+    columns: Columns,
+    features: np.ndarray,
+    content: tuple[np.ndarray, ...],
+    labels: np.ndarray,
+    id: str | None = "id",
+    id_as_text: bool = False,
+    notes: tuple[str, ...] = (),
+) -> Records:
+    """Queries named by their id column where the file has it, otherwise by hashes of their raw ``content``.
+
+    Args:
+        notes: for the data owner, on how they were read.
+
+    Raises:
+        DataError: the file has no rows, or its ids are not usable.
+    """
+    if not len(features):
+        raise DataError(f"{columns.path}: no rows: at least one query is needed")
+    ids = named_ids(columns, id if id in columns.names else None, id_as_text, *content)
+    same_length(columns.path, len(features), {"label": labels, str(id): ids})
+    return replace(records(features, labels, ids), notes=notes)
+
+
+def same_length(path: Path, n: int, columns: Mapping[str, np.ndarray | None]) -> None:
+    """Raise DataError unless every column that is there has one value for each of ``n`` records (an npz promises none)."""
+    for name, values in columns.items():
+        if values is not None and len(values) != n:
+            raise DataError(f"{path}: {n} records and {len(values)} values of '{name}': each record needs one")
+
+
+def both_splits(test: np.ndarray, path: Path, given: bool, test_fraction: float) -> None:
+    """Raise DataError where every record is for training, or every one for testing.
+
+    Args:
+        test: [n] bool.
+        given: the split stands in the data; False: it is drawn by hash.
+    """
+    for split, there in (("train", not test.all()), ("test", test.any())):
+        if len(test) and not there:
+            remedy = "change dataset.test_fraction or dataset.split_key"
+            drawn = f": dataset.test_fraction={test_fraction:g} of {len(test)} records, drawn by hash; {remedy}"
+            raise DataError(f"{path}: the {split} split is empty{'' if given else drawn}")
+
+
+def hash_split(units: np.ndarray, test_fraction: float, key: str) -> np.ndarray:
+    """[n] bool, True for test: a keyed hash of each unit's id alone, so all rows of a unit share a split."""
+    return uniform(units, key) < test_fraction

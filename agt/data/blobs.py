@@ -1,0 +1,80 @@
+"""Two Gaussian clouds in the plane, the papers' synthetic example (001 Fig 3, 000 Fig 1; experiments.md)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from agt.data.assemble import default_ids, queries, query_labels, records
+from agt.data.dataset import Dataset, Plane, Records
+from agt.data.files import open_columns, same_shape
+from agt.facts import grounds, proved
+from agt.settings import STRICT, Positive
+
+CLASSES = ("left", "right")
+
+
+def lift(points: np.ndarray) -> np.ndarray:
+    """[n, 2] points to the [n, 6] features x1, x2, x1^2, x2^2, x1^3, x2^3, each point on its own."""
+    points = np.asarray(points, dtype=np.float64)
+    return np.concatenate([points, points**2, points**3], axis=1)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Blobs:
+    """Isotropic Gaussians around -(center, center), class 0, and +(center, center), class 1; synthetic.
+
+    Attributes:
+        center: p, the coordinate of both means.
+        std: standard deviation of each coordinate.
+        n_train: training records, half of each class.
+        test_fraction: test records as a fraction of ``n_train``, drawn after the training records.
+        seed: public seed of the generator.
+    """
+
+    center: Positive
+    std: Positive
+    n_train: Annotated[int, Field(ge=2)] = 3000
+    test_fraction: Annotated[float, Field(gt=0)] = 0.25
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    def load(self) -> Dataset:
+        """Draw both splits from the public seed."""
+        rng = np.random.default_rng(self.seed)
+        train_points, train_labels = self._draw(rng, self.n_train)
+        test_points, test_labels = self._draw(rng, max(2, round(self.test_fraction * self.n_train)))
+        return Dataset(
+            name=f"blobs p={self.center:g} s={self.std:g} (synthetic)",
+            classes=CLASSES,
+            train=_records(train_points, train_labels),
+            test=_records(test_points, test_labels),
+            declared_size=self.n_train,
+            scaling=self._scaling(),
+            selection=grounds(proved("each record is generated as a training or a test record; none is left out")),
+            preprocessing=grounds(proved("the six polynomial features are a fixed formula of one record")),
+            size=proved("the generator's own constant"),
+            plane=Plane(train_points, lift),
+        )
+
+    def load_queries(self, path: Path) -> Records:
+        """Points from columns x1 and x2, or key x [n, 2] of an npz; an optional ``label`` is left or right."""
+        columns = open_columns(path, "inputs")
+        points = columns.matrix("x", "inputs").astype(np.float64)
+        same_shape(points, (2,), path)
+        labels = query_labels(columns, "label", CLASSES, len(points))
+        return queries(columns, lift(points), (points,), labels)
+
+    def _draw(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+        labels = np.arange(n) % 2
+        means = np.where(labels == 1, self.center, -self.center)[:, None]
+        return means + self.std * rng.standard_normal((n, 2)), labels
+
+    def _scaling(self) -> Mapping[str, object]:
+        return {"features": "x1, x2, x1^2, x2^2, x1^3, x2^3", "center": self.center, "std": self.std}
+
+
+def _records(points: np.ndarray, labels: np.ndarray) -> Records:
+    return records(lift(points), labels, default_ids(points, labels))

@@ -1,0 +1,182 @@
+"""The one value that every dataset becomes: records with ids, a split, and the public constants that scaled them.
+
+Which features, labels and ids a record has depends on that record alone and on public constants; this is condition b
+of method.md section 3, and it is what lets a certificate speak about datasets that differ from this one.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from agt.errors import AgtError
+from agt.facts import Fact, Grounds
+
+UNLABELLED = -1
+_CHUNK = 65_536
+
+
+def row_words(row: int) -> str:
+    """How messages name the row with this index among the rows of data: counted from 1, as a person counts."""
+    return f"row {row + 1} of the data"
+
+
+class DataError(AgtError):
+    """The data was found, and cannot be used as it is."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Records:
+    """Rows of data, in a fixed order.
+
+    Attributes:
+        features: [n, ...] float32 or float64, finite; may be memory-mapped.
+        labels: [n] int64 class indices; ``UNLABELLED`` marks a query without a label.
+        ids: [n] str, unique: the name of each record.
+        units: [n] str: the person (or other unit of protection) each record belongs to; may repeat.
+        public: [n] bool: True where the record is public, so that it is never added, removed or changed.
+        notes: sentences for the data owner alone on how the records were read (queries).
+
+    Raises:
+        DataError: shapes disagree, ids repeat, or a feature is NaN or infinite (the record is named).
+    """
+
+    features: np.ndarray
+    labels: np.ndarray
+    ids: np.ndarray
+    units: np.ndarray
+    public: np.ndarray
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        n = len(self.features)
+        for name in ("labels", "ids", "units", "public"):
+            if getattr(self, name).shape != (n,):
+                raise DataError(f"records: {name} has shape {getattr(self, name).shape}, expected ({n},)")
+        if self.features.dtype not in (np.float32, np.float64):
+            raise DataError(f"records: features are {self.features.dtype}, expected float32 or float64")
+        for start in range(0, n, _CHUNK):
+            block = self.features[start : start + _CHUNK]
+            bad = ~np.isfinite(block).reshape(len(block), -1).all(axis=1)
+            if bad.any():
+                row = start + int(np.flatnonzero(bad)[0])
+                which = f"record {str(self.ids[row])!r} (number {row + 1} of {n})"
+                raise DataError(f"{which} has a NaN or infinite feature: repair or drop it")
+        unique, counts = np.unique(self.ids, return_counts=True)
+        if len(unique) != n:
+            raise DataError(f"record id {str(unique[counts > 1][0])!r} occurs {counts.max()} times: ids must be unique")
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def take(self, rows: np.ndarray) -> "Records":
+        """The records at ``rows`` (indices or a mask), in that order; an unbroken run is a view, not a copy."""
+        places = np.flatnonzero(rows) if rows.dtype == bool else rows
+        if len(places) and places[0] >= 0 and (np.diff(places) == 1).all():
+            run = slice(int(places[0]), int(places[-1]) + 1)
+            return Records(self.features[run], self.labels[run], self.ids[run], self.units[run], self.public[run])
+        return Records(self.features[rows], self.labels[rows], self.ids[rows], self.units[rows], self.public[rows])
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A dataset whose records come from points of the plane, so that certificates can be drawn as a map.
+
+    Attributes:
+        points: [n, 2] the training records' points, in the order of ``Dataset.train``.
+        lift: maps [m, 2] points to [m, d] features, each point on its own.
+    """
+
+    points: np.ndarray
+    lift: Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A training set, a test set, and what was public about them.
+
+    Attributes:
+        name: what tables and figures call it; a synthetic set says so here.
+        classes: names of the label values 0, 1, ...
+        train, test: the records.
+        declared_size: public constant: about how many training records there are; None if nobody declared it.
+        shard: ``train`` is one member's part of an ensemble's data: it may be empty or hold one class only, because to
+            refuse it would depend on private data.
+        scaling: the public constants that scaled the features, for the record and for later queries.
+        selection: condition b: ids, split and selection depend on each record alone.
+        preprocessing: condition e: scaling and vocabularies come from public data or constants only.
+        size: condition c: what makes ``declared_size`` a public constant; None where nobody but the user says so.
+        pretrain: public records a frozen encoder may be trained on.
+        plane: set for two-dimensional data only.
+        notes: sentences for the data owner alone: they may tell about private data, and are never part of a claim or of a
+            condition.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    train: Records
+    test: Records
+    declared_size: float | None
+    scaling: Mapping[str, object]
+    selection: Grounds
+    preprocessing: Grounds
+    size: Fact | None = None
+    pretrain: Records | None = None
+    plane: Plane | None = field(default=None, compare=False)
+    shard: bool = False
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        for split, records in (("train", self.train), ("test", self.test)):
+            if not len(records):
+                if self.shard:
+                    continue
+                raise DataError(f"{self.name}: the {split} split is empty")
+            if records.labels.min() < 0 or records.labels.max() >= len(self.classes):
+                raise DataError(f"{self.name}: {split} labels are not in 0..{len(self.classes) - 1}")
+        if not self.shard and len(np.unique(self.train.labels)) < 2:
+            only = self.classes[int(self.train.labels[0])]
+            raise DataError(f"{self.name}: every training record has the class {only!r}; at least two are needed")
+        if self.train.features.shape[1:] != self.test.features.shape[1:]:
+            raise DataError(f"{self.name}: train and test features differ in shape")
+
+    @property
+    def bare(self) -> "Dataset":
+        """The same without its training records: what every member of an ensemble shares."""
+        nobody = self.train.take(np.empty(0, dtype=np.int64))
+        return replace(self, train=nobody, pretrain=None, plane=None, shard=True)
+
+    def with_shard(self, records: Records, declared_size: float | None) -> "Dataset":
+        """The same with one member's training records."""
+        return replace(self, train=records, declared_size=declared_size, shard=True)
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of every record of both splits: features, labels, ids, units and public flags."""
+        h = blake2b(digest_size=16)
+        for records in (self.train, self.test, *([self.pretrain] if self.pretrain else [])):
+            for start in range(0, len(records), _CHUNK):
+                h.update(np.ascontiguousarray(records.features[start : start + _CHUNK]).tobytes())
+            for array in (records.labels, records.public):
+                h.update(array.tobytes())
+            for array in (records.ids, records.units):
+                h.update("\n".join(array.tolist()).encode())
+        return h.hexdigest()
+
+
+class Source(Protocol):
+    """What a dataset configuration's ``_target_`` builds: a frozen, validated description that can load itself."""
+
+    def load(self) -> Dataset:
+        """Read, check, scale and split the data. Raises DataMissing or DataError."""
+        ...
+
+    def load_queries(self, path: Path) -> Records:
+        """Read a file of queries, scaled by the same public constants; labels are UNLABELLED where absent."""
+        ...

@@ -1,0 +1,385 @@
+"""Reading npz, csv and parquet files by column, so that a fault names the file, the column and what to do.
+
+One rule holds everywhere: how a value is read depends on that value and on the file's format alone, never on the rest
+of its column (method.md section 3, condition b). A csv therefore has no guessed column types: every cell is text until
+a caller asks for numbers, and '07' does not turn into 7 because its neighbours happen to be digits.
+"""
+
+import csv
+import re
+import struct
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from agt.data.dataset import DataError, row_words
+from agt.errors import DataMissing, nearest
+
+FORMATS = (".npz", ".csv", ".parquet")
+_CHUNK = 65_536
+_DAMAGED = (ValueError, OSError, EOFError, KeyError, struct.error, zlib.error, zipfile.BadZipFile, pa.ArrowException)
+_NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL"]
+_FLAGS = {"1": True, "true": True, "test": True, "0": False, "false": False, "train": False}
+_KINDS = (
+    (re.compile(r"[+-]?\d+"), "a whole number"),
+    (re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?"), "a decimal number"),
+)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """An open file, read column by column.
+
+    Attributes:
+        path: the file, for messages.
+        names: its columns, or the keys of an npz.
+        read: the raw column: a numpy array (npz) or an arrow column (csv, parquet).
+        untyped: True for a csv, whose cells are text.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    read: Callable[[str], np.ndarray | pa.Array]
+    untyped: bool = False
+
+    def raw(self, name: str, setting: str) -> np.ndarray | pa.Array:
+        """The column called ``name``; ``setting`` is the configuration key that chose it. Raises DataError."""
+        if name not in self.names:
+            hint = nearest(name, self.names)
+            raise DataError(f"{self.path}: no column or key '{name}', which {setting} names{hint}")
+        try:
+            return self.read(name)
+        except _DAMAGED as error:
+            raise DataError(f"{self.path}: cannot read '{name}': {_unreadable(error)}") from None
+
+    def row(self, row: int) -> str:
+        """How messages name the row with this index: counted from 1; of a csv also the line, where that is certain.
+
+        Each row of a csv takes a line at least, and blank lines are no rows: so if the file has as many lines as rows and
+        a header, each of them is one line, and otherwise nothing is said.
+        """
+        if not self.untyped or not self.names or _lines(self.path) != len(self.raw(self.names[0], "")) + 1:
+            return row_words(row)
+        return f"{row_words(row)} (line {row + 2} of the file)"
+
+    def refuse_missing_words(self, setting: str, values: Iterable[str | int]) -> None:
+        """Raise DataError where a list names what in a csv stands for a missing value, so that it would never be met."""
+        for value in map(str, values):
+            if self.untyped and value in _NULLS:
+                raise DataError(
+                    f"{self.path}: {setting} lists '{value}', which in a csv stands for a missing value: write another "
+                    "word in the file, or give the data as parquet"
+                )
+
+    def numbers(self, name: str, setting: str) -> np.ndarray:
+        """[n] float64; a missing value is NaN. Raises DataError naming the first value that is no number."""
+        column = self._vector(name, setting)
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            return self._parse(column, name)
+        if pa.types.is_boolean(column.type):
+            column = column.cast(pa.int8())
+        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+            raise DataError(f"{self.path}: column '{name}' holds {column.type}, and {setting} needs numbers")
+        return column.to_numpy(zero_copy_only=False).astype(np.float64)
+
+    def _parse(self, column: pa.Array, name: str) -> np.ndarray:
+        trimmed = pc.utf8_trim_whitespace(column)
+        try:
+            return trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
+        except pa.ArrowInvalid:
+            row, value = next((row, v) for row, v in enumerate(trimmed.to_pylist()) if not _is_number(v))
+            raise DataError(f"{self.path}: column '{name}' has {value!r} in {self.row(row)}, expected a number") from None
+
+    def words(self, name: str, setting: str) -> np.ndarray:
+        """[n] object: each value as text, a whole number without a decimal point; None where it is missing."""
+        values = self._vector(name, setting).to_pylist()
+        return np.array([_word(value) for value in values] or [], dtype=object)
+
+    def ids(self, name: str, setting: str, as_text: bool = False) -> np.ndarray:
+        """[n] str: names of records or units, none missing and all of one kind; they may repeat.
+
+        Args:
+            as_text: take any mixture of numbers and text as text.
+
+        Raises:
+            DataError: an id is missing or a decimal number, or numbers and text are mixed; an example is given.
+        """
+        raw = self.raw(name, setting)
+        if isinstance(raw, np.ndarray) and raw.ndim == 1 and raw.dtype.kind in "US":
+            with suppress(UnicodeDecodeError):  # bytes beyond ASCII take the general way
+                return self._checked_ids(raw.astype(str), name, setting)
+        column = self._vector(name, setting)
+        where = f"{self.path}: {setting}: column '{name}'"
+        kinds: dict[str, object] = {}
+        values = column.to_pylist()
+        for row, value in enumerate(values):
+            if value is None or value != value:
+                raise DataError(f"{where} has no value in {self.row(row)}: every row needs one")
+            kinds.setdefault(_kind(value, self.untyped), value)
+        if not as_text and len(kinds) > 1:
+            examples = " and ".join(f"{kind} ({value!r})" for kind, value in kinds.items())
+            raise DataError(
+                f"{where} mixes types: {examples}; write all of them in one form, "
+                "or set dataset.id_as_text=true to take them all as text"
+            )
+        if not as_text and "a decimal number" in kinds:
+            raise DataError(f"{where} has decimal numbers ({kinds['a decimal number']!r}): use whole numbers or text")
+        if pa.types.is_floating(column.type):
+            self._refuse_rounded(raw, values, where)
+        return self._checked_ids(np.array([_word(value) for value in values], dtype=str), name, setting)
+
+    def _checked_ids(self, ids: np.ndarray, name: str, setting: str) -> np.ndarray:
+        """The same ids, of which there may be millions, none blank and no two alike but for spaces."""
+        where = f"{self.path}: {setting}: column '{name}'"
+        padded: dict[str, str] = {}
+        for start in range(0, len(ids), _CHUNK):
+            block = ids[start : start + _CHUNK]
+            trimmed = np.char.strip(block)
+            missing = np.flatnonzero(np.isin(trimmed, _NULLS))
+            if len(missing):
+                row = int(missing[0])
+                said = f" ({str(block[row])!r})" if trimmed[row] else ""
+                raise DataError(f"{where} has no value in {self.row(start + row)}{said}: every row needs one")
+            rows = np.flatnonzero(trimmed != block)
+            padded |= dict(zip(block[rows].tolist(), trimmed[rows].tolist(), strict=True))
+        names = set(ids.tolist()) if padded else set()
+        spellings: dict[str, str] = {}
+        for word, short in padded.items():
+            other = short if short in names else spellings.setdefault(short, word)
+            if other != word:
+                raise DataError(
+                    f"{where} has {other!r} and {word!r}, which differ by spaces alone: are they the same? "
+                    "Write each name in one form"
+                )
+        return ids
+
+    def _refuse_rounded(self, raw: np.ndarray | pa.Array, values: list[float], where: str) -> None:
+        """Ids stored as decimal numbers so large that neighbouring whole numbers cannot be told apart: two may be one."""
+        width = raw.dtype.itemsize if isinstance(raw, np.ndarray) else raw.type.bit_width // 8
+        exact = 2.0 ** {2: 11, 4: 24}.get(width, 53)
+        for row, value in enumerate(values):
+            if abs(value) >= exact:
+                raise DataError(
+                    f"{where} has {value!r} in {self.row(row)}, a decimal number too large to tell from the next whole "
+                    "one: store whole numbers or text"
+                )
+
+    def unique_ids(self, name: str, setting: str, as_text: bool = False) -> np.ndarray:
+        """[n] str: as ``ids``, and no value occurs twice. Raises DataError naming the column and one that does."""
+        ids = self.ids(name, setting, as_text)
+        unique, counts = np.unique(ids, return_counts=True)
+        if len(unique) < len(ids):
+            example, count = unique[counts > 1][0], counts[counts > 1][0]
+            raise DataError(
+                f"{self.path}: {setting}: column '{name}' has {str(example)!r} {count} times: a record's id must be "
+                "unique (rows of one person belong together by dataset.unit)"
+            )
+        return ids
+
+    def flags(self, name: str, setting: str) -> np.ndarray:
+        """[n] bool: True for 1, true or test; False for 0, false or train. Raises DataError for anything else."""
+        words = [None if word is None else word.strip().lower() for word in self.words(name, setting)]
+        for row, word in enumerate(words):
+            if word not in _FLAGS:
+                raise DataError(
+                    f"{self.path}: {setting}: column '{name}' has {word!r} in {self.row(row)}; "
+                    "expected 0, false or train, or else 1, true or test"
+                )
+        return np.array([_FLAGS[str(word)] for word in words], dtype=bool)
+
+    def matrix(self, name: str, setting: str) -> np.ndarray:
+        """[n, ...] numbers: an npz array, a column of lists, or the columns NAME0, NAME1, ... (also NAME_0, ...).
+
+        Returns:
+            an npz array in its own dtype, otherwise float64; at least two axes.
+
+        Raises:
+            DataError: not numeric, lists of different lengths, a numbered column is absent, or NaN or inf (the row).
+        """
+        array = self._stacked(name, setting) if name in self.names else self._numbered(name, setting)
+        if array.dtype.kind not in "biuf":
+            raise DataError(f"{self.path}: '{name}' holds {array.dtype}, and {setting} needs numbers")
+        if array.ndim < 2:
+            raise DataError(f"{self.path}: '{name}' has shape {array.shape}, and {setting} needs one row per record")
+        if array.dtype.kind == "f" and array.size:
+            for start in range(0, len(array), _CHUNK):  # a memory-mapped array may be larger than the memory
+                block = array[start : start + _CHUNK]
+                bad = ~np.isfinite(block).reshape(len(block), -1).all(axis=1)
+                if bad.any():
+                    row = start + int(np.flatnonzero(bad)[0])
+                    raise DataError(f"{self.path}: '{name}' has NaN or inf in {self.row(row)}: repair or drop it")
+        return array
+
+    def _stacked(self, name: str, setting: str) -> np.ndarray:
+        column = self.raw(name, setting)
+        if isinstance(column, np.ndarray):
+            return column
+        kind = column.type
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+            raise DataError(f"{self.path}: column '{name}' holds {kind}, and {setting} needs lists of numbers")
+        widths = np.unique(pc.list_value_length(column).to_numpy(zero_copy_only=False))
+        if len(widths) != 1 or widths[0] != widths[0]:
+            raise DataError(f"{self.path}: column '{name}' has lists of different lengths, or none in some row")
+        flat = pc.list_flatten(column).to_numpy(zero_copy_only=False)
+        return np.asarray(flat, dtype=np.float64).reshape(len(column), int(widths[0]))
+
+    def _numbered(self, name: str, setting: str) -> np.ndarray:
+        pattern = re.compile(re.escape(name) + r"_?(\d+)")
+        found = sorted((int(match[1]), column) for column in self.names if (match := pattern.fullmatch(column)))
+        if not found:
+            self.raw(name, setting)
+        numbers = [number for number, _ in found]
+        if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+            raise DataError(
+                f"{self.path}: the columns {name}{numbers[0]}..{name}{numbers[-1]} are not all there, once each"
+            )
+        return np.stack([self.numbers(column, setting) for _, column in found], axis=1)
+
+    def _vector(self, name: str, setting: str) -> pa.Array:
+        column = self.raw(name, setting)
+        if isinstance(column, np.ndarray):
+            if column.ndim == 2 and column.shape[1] == 1:
+                column = column[:, 0]
+            if column.ndim != 1:
+                raise DataError(f"{self.path}: '{name}' has shape {column.shape}, and {setting} needs one value per row")
+            column = pa.array(column.astype(np.float32) if column.dtype == np.float16 else column)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        return column.cast(pa.string()) if pa.types.is_binary(column.type) else column
+
+
+def open_columns(path: Path, setting: str) -> Columns:
+    """Open a npz, csv or parquet file, or a folder of npy files, which are memory-mapped.
+
+    Args:
+        path: the file, or the folder: its columns are ``NAME.npy``.
+        setting: the configuration key that named it, for messages.
+
+    Raises:
+        DataMissing: there is no such file.
+        DataError: the format is unknown, or the file is damaged.
+    """
+    if path.is_dir():
+        return _open_folder(path, setting)
+    require(path, setting)
+    if path.suffix not in FORMATS:
+        raise DataError(
+            f"{path}: unknown format '{path.suffix}'; {setting} takes {', '.join(FORMATS)}, or a folder of .npy files"
+        )
+    try:
+        return {".npz": _open_npz, ".csv": _open_csv, ".parquet": _open_parquet}[path.suffix](path)
+    except _DAMAGED as error:
+        raise DataError(f"{path}: truncated or not a {path.suffix[1:]} file: {_unreadable(error)}") from None
+
+
+def require(path: Path, setting: str) -> None:
+    """Raise DataMissing unless ``path`` is a file."""
+    if not path.is_file():
+        raise DataMissing(f"{path} is not there (or not a file): put it there, or change {setting}")
+
+
+def resolve(path: Path, data_dir: Path) -> Path:
+    """``path``, taken relative to ``data_dir`` unless absolute."""
+    return data_dir.expanduser() / path.expanduser()
+
+
+def same_shape(features: np.ndarray, shape: tuple[int, ...], path: Path) -> None:
+    """Raise DataError unless each row has ``shape``."""
+    if features.shape[1:] != shape:
+        got, expected = (" x ".join(map(str, s)) or "a single number" for s in (features.shape[1:], shape))
+        raise DataError(f"{path}: each record has {got} features, the model was trained on {expected}")
+
+
+def _open_folder(path: Path, setting: str) -> Columns:
+    names = tuple(sorted(file.stem for file in path.glob("*.npy")))
+    if not names:
+        raise DataMissing(f"{path} holds no .npy file: put them there, or change {setting}")
+    return Columns(path, names, lambda name: np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False))
+
+
+def _open_npz(path: Path) -> Columns:
+    if not zipfile.is_zipfile(path):
+        raise ValueError("not a whole zip archive")
+    with np.load(path, allow_pickle=False) as archive:
+        names = tuple(archive.files)
+
+    def read(name: str) -> np.ndarray:
+        with np.load(path, allow_pickle=False) as archive:
+            return archive[name]
+
+    return Columns(path, names, read)
+
+
+def _open_csv(path: Path) -> Columns:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        names = tuple(next(csv.reader(file), ()))
+    _refuse_repeated(names, path)
+    options = pa.csv.ConvertOptions(
+        column_types={name: pa.string() for name in names}, strings_can_be_null=True, null_values=_NULLS
+    )
+    parse = pa.csv.ParseOptions(newlines_in_values=True)
+    table = pa.csv.read_csv(path, parse_options=parse, convert_options=options)
+    return Columns(path, names, lambda name: table.column(name).combine_chunks(), untyped=True)
+
+
+def _open_parquet(path: Path) -> Columns:
+    names = tuple(pa.parquet.read_schema(path).names)
+    _refuse_repeated(names, path)
+    return Columns(path, names, lambda name: pa.parquet.read_table(path, columns=[name]).column(name).combine_chunks())
+
+
+def _refuse_repeated(names: tuple[str, ...], path: Path) -> None:
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+    if repeated:
+        raise DataError(f"{path}: two columns are called '{repeated[0]}': rename or drop one")
+
+
+def _lines(path: Path) -> int:
+    """The lines of a text file, a last one without an end included."""
+    with path.open(encoding="latin-1") as file:  # any bytes; only line ends matter
+        return sum(1 for _ in file)
+
+
+def missing_word(word: str | None) -> bool:
+    """Whether a value stands for none: in a csv it is one of these words or blank, and elsewhere text may say so too."""
+    return word is None or word.strip() in _NULLS
+
+
+def _unreadable(error: Exception) -> str:
+    if "allow_pickle" in str(error) or "pickled" in str(error):
+        return "it holds pickled Python objects, which may run code when opened; save plain arrays instead"
+    if isinstance(error, UnicodeDecodeError):
+        return "its text is not UTF-8; save it as UTF-8"
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _word(value: object) -> str | None:
+    if value is None or value != value:
+        return None
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _is_number(value: str | None) -> bool:
+    try:
+        pa.array([value], pa.string()).cast(pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _kind(value: object, untyped: bool) -> str:
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int | float):
+        return "a whole number" if isinstance(value, int) else "a decimal number"
+    return next((kind for shape, kind in _KINDS if untyped and shape.fullmatch(str(value))), "text")

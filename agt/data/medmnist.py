@@ -1,0 +1,280 @@
+"""MedMNIST's two-dimensional sets: local npz files or downloads, classes mapped, held out and thinned by config.
+
+Every choice about a record (kept, held out, pretraining or fine-tuning) is a function of its own class and of a keyed
+hash of its own id (method.md section 3, condition b); balancing by counting classes would not be.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass as plain_dataclass
+from hashlib import file_digest, md5
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from agt.data.assemble import default_ids, queries, records
+from agt.data.dataset import UNLABELLED, DataError, Dataset, Records
+from agt.data.declarations import classes_fact, split_fact
+from agt.data.files import Columns, open_columns, require, resolve, same_shape
+from agt.data.ids import uniform
+from agt.data.medmnist_info import INSTALL, fetch, info_of, official, required_info
+from agt.errors import DataMissing
+from agt.facts import Fact, Grounds, grounds, proved, void
+from agt.settings import STRICT, DeclaredSize, Positive
+
+Class = Annotated[int, Field(ge=0)]
+Rate = Annotated[float, Field(ge=0, le=1)]
+_WHITE = 255.0
+
+
+@dataclass(frozen=True, config=STRICT)
+class MedMnist:
+    """One MedMNIST set; features are (x/255 - center) / scale, [channels, height, width] per record.
+
+    Attributes:
+        name: MedMNIST's flag, such as pneumoniamnist.
+        data_dir: folder of relative paths and of downloads.
+        size: pixels per side: 28, 64, 128 or 224.
+        path: a local npz in MedMNIST's format, taken whatever its hash; None: the official file in ``data_dir``.
+        download: fetch the official file if it is not there.
+        positive: original classes that become label 1, all other ones 0; None: several classes.
+        held_out: original classes that the pretraining records leave out; if any, pretraining records are formed.
+        finetune_classes: original classes of the training and test sets; None: all that medmnist lists or, without that
+            package, all that the file has, which is not public.
+        keep: original class -> public rate; a training record is kept if the hash of its content falls below it.
+        keep_key: public key of that hash.
+        with_val: add the validation split to the training split.
+        pretrain_public: whoever runs this declares the pretraining records public.
+        center, scale: public constants.
+        declared_size: public constant: about how many training records there are.
+    """
+
+    name: str
+    data_dir: Path = Path("data")
+    size: Literal[28, 64, 128, 224] = 28
+    path: Path | None = None
+    download: bool = True
+    positive: tuple[Class, ...] | None = None
+    held_out: tuple[Class, ...] = ()
+    finetune_classes: Annotated[tuple[Class, ...], Field(min_length=1)] | None = None
+    keep: Mapping[Class, Rate] = Field(default_factory=dict)
+    keep_key: str = "keep"
+    with_val: bool = False
+    pretrain_public: bool = False
+    center: float = 0.5
+    scale: Positive = 1.0
+    declared_size: DeclaredSize | None = None
+
+    def __post_init__(self) -> None:
+        for setting in ("positive", "held_out", "finetune_classes"):
+            classes: tuple[int, ...] = getattr(self, setting) or ()
+            twice = sorted({c for c in classes if classes.count(c) > 1})
+            if twice:
+                raise ValueError(f"{setting} repeats class {twice[0]}")
+        unused = set(self.keep) - set(self.finetune_classes or self.keep)
+        if unused:
+            raise ValueError(f"keep names class {min(unused)}, which is not among finetune_classes")
+        if self.held_out and self.finetune_classes is None:
+            raise ValueError("held_out needs finetune_classes: otherwise every record is used for fine-tuning")
+
+    def load(self) -> Dataset:
+        """Read, select and scale; with classes held out, pretraining records too, disjoint from the training set.
+
+        Raises:
+            DataMissing: the file is not there and cannot be downloaded, or medmnist is needed and not installed.
+            DataError: a wrong hash, a damaged file, a multi-label or three-dimensional set, an unknown class.
+        """
+        path, provenance = self._locate()
+        columns = open_columns(path, "dataset.path")
+        train = _Raw.read(columns, ("train", "val") if self.with_val else ("train",))
+        test = _Raw.read(columns, ("test",))
+        present = sorted({*train.labels.tolist(), *test.labels.tolist()})
+        self._check_classes(present, path)
+        used = self._used(present, path)
+        # Copies share their fate: one that is private and goes must not take a public one's number, and so its place.
+        names = default_ids(train.images, train.labels, numbered=False)
+        kept = np.isin(train.labels, used) & (uniform(names, self.keep_key) < self._rates(train.labels))
+        return Dataset(
+            name=self.name + provenance,
+            classes=self._names(used),
+            train=self._records(train.where(kept), used),
+            test=self._records(test.where(np.isin(test.labels, used)), used),
+            declared_size=self.declared_size,
+            scaling={"divisor": _WHITE, "center": self.center, "scale": self.scale},
+            selection=self._selection(used),
+            preprocessing=self._preprocessing(),
+            pretrain=self._pretrain(train.where(~kept & ~np.isin(train.labels, self.held_out))),
+        )
+
+    def load_queries(self, path: Path) -> Records:
+        """Raw images of a npz: key ``images`` or ``x``, uint8 [n, h, w] or [n, h, w, c]; ``labels``, ``id`` optional.
+
+        Labels are MedMNIST's own classes.
+        """
+        columns = open_columns(path, "inputs")
+        images = _images(columns, "x" if "x" in columns.names else "images")
+        source = open_columns(self._locate()[0], "dataset.path")
+        same_shape(images, _images(source, "test_images").shape[1:], path)
+        labels = np.full(len(images), UNLABELLED, dtype=np.int64)
+        if "labels" in columns.names:
+            present = {*_labels(source, "train_labels").tolist(), *_labels(source, "test_labels").tolist()}
+            labels = self._indices(_labels(columns, "labels"), self._used(sorted(present), path))
+        return queries(columns, self._scaled(images), (images,), labels)
+
+    def _pretrain(self, raw: "_Raw") -> Records | None:
+        """Public records of the classes that are not held out, none of them used for fine-tuning."""
+        if not self.held_out:
+            return None
+        if not len(raw.ids):
+            raise DataError(f"{self.name}: no record is left to pretrain on; hold out fewer classes, or keep fewer records")
+        public = np.full(len(raw.ids), self.pretrain_public)
+        return self._records(raw, sorted(set(raw.labels.tolist())), public)
+
+    def _locate(self) -> tuple[Path, str]:
+        """The file, and what its name must say about where it came from."""
+        info = info_of(self.name)
+        if info is not None and "multi-label" in info["task"]:
+            raise DataError(f"{self.name}: records with several labels are unsupported; choose a set with one label each")
+        if self.path is not None:
+            path = resolve(self.path, self.data_dir)
+            require(path, "dataset.path or data_dir")
+            return path, self._provenance(path, info)
+        info = required_info(self.name, f"the official file of {self.name} (its address and hash)")
+        url, expected = official(info, self.size)
+        suffix = "" if self.size == 28 else f"_{self.size}"
+        path = resolve(Path(f"{self.name}{suffix}.npz"), self.data_dir)
+        if not path.exists():
+            if not self.download:
+                raise DataMissing(f"{path} is not there: set dataset.download=true, dataset.path or data_dir, or get {url}")
+            fetch(url, expected, path)
+        found = _md5(path)
+        if found != expected:
+            raise DataError(
+                f"{path}: MD5 {found}, and medmnist's official file has {expected}: delete it to download it again, "
+                f"or accept it as a local file with dataset.path={path.name}"
+            )
+        return path, ""
+
+    def _provenance(self, path: Path, info: Mapping[str, Any] | None) -> str:
+        if info is None:
+            return " (local file, hash unchecked)"
+        return "" if _md5(path) == official(info, self.size)[1] else " (local file, not the official hash)"
+
+    def _check_classes(self, present: list[int], path: Path) -> None:
+        for setting in ("positive", "held_out", "finetune_classes", "keep"):
+            absent = set(getattr(self, setting) or ()) - set(present)
+            if absent:
+                known = ", ".join(map(str, present))
+                raise DataError(f"{path}: dataset.{setting} names class {min(absent)}; the file has the classes {known}")
+
+    def _used(self, present: list[int], path: Path) -> list[int]:
+        """The original classes of training and test records: public, unless only the file at hand says them."""
+        info = info_of(self.name)
+        if self.finetune_classes is not None or info is None:
+            return sorted(self.finetune_classes or present)
+        used = sorted(map(int, info["label"]))
+        if not set(present) <= set(used):
+            listed = ", ".join(map(str, used))
+            raise DataError(f"{path}: class {min(set(present) - set(used))} is not one of {self.name}'s: {listed}")
+        return used
+
+    def _preprocessing(self) -> Grounds:
+        return grounds(proved("pixels are scaled by constants written in the configuration"), self._classes_fact())
+
+    def _classes_fact(self) -> Fact:
+        if self.finetune_classes is not None:
+            return classes_fact("dataset.finetune_classes")
+        if info_of(self.name) is not None:
+            return proved("the list of classes is MedMNIST's own, as published")
+        return void(
+            f"the list of classes was found in the data: give it in dataset.finetune_classes, or install medmnist, "
+            f"which has it ({INSTALL})",
+        )
+
+    def _rates(self, labels: np.ndarray) -> np.ndarray:
+        return np.array([self.keep.get(int(label), 1.0) for label in labels])
+
+    def _records(self, raw: "_Raw", used: list[int], public: np.ndarray | None = None) -> Records:
+        return records(self._scaled(raw.images), self._indices(raw.labels, used), raw.ids, public=public)
+
+    def _scaled(self, images: np.ndarray) -> np.ndarray:
+        """[n, c, h, w] float32: the 256 possible values are computed in float64 and rounded once."""
+        table = ((np.arange(256) / _WHITE - self.center) / self.scale).astype(np.float32)
+        return table[images]
+
+    def _indices(self, labels: np.ndarray, used: list[int]) -> np.ndarray:
+        if self.positive is not None:
+            return np.isin(labels, self.positive).astype(np.int64)
+        unknown = set(labels.tolist()) - set(used)
+        if unknown:
+            raise DataError(f"{self.name}: class {min(unknown)} is not among those used: {', '.join(map(str, used))}")
+        return np.searchsorted(used, labels).astype(np.int64)
+
+    def _names(self, used: list[int]) -> tuple[str, ...]:
+        info = info_of(self.name)
+        names = {c: info["label"][str(c)] if info else f"class {c}" for c in used}
+        if self.positive is None:
+            return tuple(names.values())
+        sides = ([c for c in used if (c in self.positive) == side] for side in (False, True))
+        return tuple(" or ".join(names[c] for c in side) or "none" for side in sides)
+
+    def _selection(self, used: list[int]) -> Grounds:
+        why = "each record's id is a hash of its own content"
+        if self.finetune_classes is not None:
+            why += f"; a record is used if its class is one of {', '.join(map(str, used))}"
+        if self.keep:
+            rates = ", ".join(f"{rate:g} of class {c}" for c, rate in sorted(self.keep.items()))
+            why += f"; thinned at public rates ({rates}) by a hash of its own id under the public key '{self.keep_key}'"
+        return grounds(proved(why), split_fact("MedMNIST's own split", 0, ""))
+
+
+@plain_dataclass(frozen=True)
+class _Raw:
+    """Unscaled images [n, c, h, w] uint8, MedMNIST's classes [n], ids [n]."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    ids: np.ndarray
+
+    @classmethod
+    def read(cls, columns: Columns, splits: tuple[str, ...]) -> "_Raw":
+        images = np.concatenate([_images(columns, f"{split}_images") for split in splits])
+        labels = np.concatenate([_labels(columns, f"{split}_labels") for split in splits])
+        if len(images) != len(labels):
+            raise DataError(f"{columns.path}: {len(images)} images and {len(labels)} labels in {' and '.join(splits)}")
+        return cls(images, labels, default_ids(images, labels))
+
+    def where(self, mask: np.ndarray) -> "_Raw":
+        return _Raw(self.images[mask], self.labels[mask], self.ids[mask])
+
+
+def _images(columns: Columns, key: str) -> np.ndarray:
+    """[n, c, h, w] uint8."""
+    images = columns.matrix(key, "MedMNIST's format")
+    if images.dtype != np.uint8:
+        raise DataError(f"{columns.path}: {key} is {images.dtype}, expected uint8 pixels 0..255")
+    if images.ndim == 3:
+        return images[:, None]
+    if images.ndim == 4 and images.shape[3] == 3:
+        return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    raise DataError(
+        f"{columns.path}: {key} has shape {images.shape}, expected [n, h, w] or [n, h, w, 3]; "
+        "three-dimensional sets are unsupported"
+    )
+
+
+def _labels(columns: Columns, key: str) -> np.ndarray:
+    """[n] int64, MedMNIST's own classes."""
+    labels = columns.raw(key, "MedMNIST's format")
+    if not isinstance(labels, np.ndarray) or labels.dtype.kind not in "iu":
+        raise DataError(f"{columns.path}: {key} must be whole numbers")
+    if labels.ndim == 2 and labels.shape[1] > 1:
+        raise DataError(f"{columns.path}: {key} has {labels.shape[1]} labels per record; several labels are unsupported")
+    return labels.reshape(-1).astype(np.int64)
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, lambda: md5(usedforsecurity=False)).hexdigest()

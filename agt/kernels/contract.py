@@ -1,0 +1,75 @@
+"""What every kernel computes: sums over records of clipped per-record gradients, in whole quanta.
+
+The gradient of weight (j, i) for one record is d_j x_i. Training clips it to [-gamma, gamma] and rounds it to the nearest
+multiple of one quantum, gamma / 2^30: this is the gradient the certified algorithm uses, nominal and bounded alike. So a
+sum over records is a sum of integers: exact, and the same in any order, on any device, over any split into fragments.
+
+Formal guarantees
+    q(v) = round(clip(v, -2^30, 2^30)) is monotone, and so is each elementwise product as rounded. With d in [d_l, d_u],
+    x in [x_l, x_u], all already scaled, q(d x) lies between q of the least and q of the greatest corner product,
+    bit for bit. The sums of these integers therefore contain the nominal sum, and grow by inclusion.
+
+    Range. |q| <= 2^30, and a batch holds at most 2^30 records (settings.MOST_ROWS, checked as batches are planned): every
+    sum over records, and over those that a selection takes, is at most 2^60 in size, which int64 holds. What a relation
+    adds for the rows at stake is at most as much again (relations.py). Counts of records fit int32.
+"""
+
+from typing import Protocol
+
+from torch import Tensor
+
+from agt.bounds.interval import Interval
+from agt.bounds.products import Products
+
+QUANTA = 2**30  # quanta in one clip level gamma
+
+
+class Extremes(Protocol):
+    """The sum of the c least upper bounds and of the c greatest lower bounds, per parameter, over a whole batch."""
+
+    def update(self, d: Interval, x: Interval | None) -> None:
+        """Take in a fragment: d [K, n, out], x [K or 1, n, in]; x None for a bias."""
+        ...
+
+    def result(self) -> tuple[Tensor, Tensor]:
+        """(sum of the greatest lower bounds, sum of the least upper bounds), int64, [K, out, in] or [K, out]."""
+        ...
+
+
+class Kernel(Protocol):
+    """One implementation. Everything arrives in float64, and ``d`` scaled by QUANTA / gamma."""
+
+    name: str
+
+    def nominal_sum(self, d: Tensor, x: Tensor | None) -> Tensor:
+        """Sum over records of q(d_j x_i). d [n, out], x [n, in] or None (bias) -> int64 [out, in] or [out]."""
+        ...
+
+    def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[Tensor, Tensor]:
+        """Sums of the least and greatest q. d [K, n, out], x [K or 1, n, in] or None -> two int64 [K, out, in]."""
+        ...
+
+    def corner_product(self, x: Interval, weights: Interval) -> tuple[Tensor, Tensor]:
+        """bounds/products.py's ``linear_corners``, summed over inputs in the same order for every record.
+
+        x [K or 1, n, in], weights [K, out, in] -> two [K, n, out].
+        """
+        ...
+
+    def products(self, product: str) -> Products:
+        """The interval products "exact" or "rump" names, with this kernel's corner product."""
+        ...
+
+    def outward(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
+        """bounds/rounding.py's ``outward``."""
+        ...
+
+    def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
+        """Select ``counts`` [K] records for each parameter of ``shape`` (out, in) or (out,).
+
+        Args:
+            counts: how many to select, at most the number of records that will be seen.
+            shape: the parameter's shape without K.
+            capped: select from min(q_u, 0) and max(q_l, 0) instead of q_u and q_l.
+        """
+        ...

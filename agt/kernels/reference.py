@@ -1,0 +1,123 @@
+"""The reference kernel: plain torch, streaming over records in blocks of bounded size. On any device.
+
+Each quantised bound becomes an int64 before it is added to another: sums are in range by contract.py.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from agt.bounds import products, rounding
+from agt.bounds.interval import Interval
+from agt.kernels.contract import QUANTA, Extremes
+
+_BLOCK = 1 << 21  # elements of a [K, records, out, in] block
+RUMP_ROUNDINGS = 64  # in units of eps |d||x|: past every rounding of a midpoint-radius product
+
+
+def quantise(value: Tensor) -> Tensor:
+    """q: clip to [-QUANTA, QUANTA] and round to the nearest integer, kept as a float."""
+    return value.clamp(-QUANTA, QUANTA).round_()
+
+
+def outer(d: Interval, x: Interval | None, product: str) -> Interval:
+    """Quantised bounds on each record's gradient. d [K, n, out], x [K or 1, n, in] -> [K, n, out, in] (or d's shape).
+
+    Midpoint-radius products are widened past their own rounding: four roundings of at most 3 |d||x|.
+    """
+    if x is None:
+        return Interval(quantise(d.lower), quantise(d.upper))
+    left, right = d[..., :, None], x[..., None, :]
+    if x.is_point:
+        a, b = left.lower * right.lower, left.upper * right.lower
+        low, high = torch.minimum(a, b), torch.maximum(a, b)
+    elif product == "rump":
+        low, high = _rump(left, right)
+    else:
+        low, high = products.corners(left, right)
+    return Interval(quantise(low), quantise(high))
+
+
+def _rump(a: Interval, b: Interval) -> tuple[Tensor, Tensor]:
+    a_mid, b_mid = (a.lower + a.upper) / 2, (b.lower + b.upper) / 2
+    a_rad, b_rad = (a.upper - a.lower) / 2, (b.upper - b.lower) / 2
+    centre = a_mid * b_mid
+    spread = a_mid.abs() * b_rad + a_rad * (b_mid.abs() + b_rad)
+    spread = spread + (a.magnitude() * b.magnitude()) * (RUMP_ROUNDINGS * torch.finfo(spread.dtype).eps)
+    return centre - spread, centre + spread
+
+
+def blocks(d: Interval, x: Interval | None) -> list[slice]:
+    """Slices over records that keep a [K, records, out, in] block within bounds."""
+    per_record = d.shape[0] * d.shape[2] * (1 if x is None else x.shape[2])
+    step = max(1, _BLOCK // per_record)
+    return [slice(start, start + step) for start in range(0, d.shape[1], step)]
+
+
+class ReferenceKernel:
+    """See ``contract.Kernel``."""
+
+    name = "reference"
+
+    def nominal_sum(self, d: Tensor, x: Tensor | None) -> Tensor:
+        point = Interval.point(d[None])
+        return self.bound_sum(point, None if x is None else Interval.point(x[None]), "exact")[0][0]
+
+    def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[Tensor, Tensor]:
+        shape = (d.shape[0], d.shape[2]) if x is None else (d.shape[0], d.shape[2], x.shape[2])
+        lower = torch.zeros(shape, dtype=torch.int64, device=d.lower.device)
+        upper = torch.zeros_like(lower)
+        for block in blocks(d, x):
+            bounds = outer(d[:, block], None if x is None else x[:, block], product)
+            lower += bounds.lower.to(torch.int64).sum(dim=1)
+            upper += bounds.upper.to(torch.int64).sum(dim=1)
+        return lower, upper
+
+    def corner_product(self, x: Interval, weights: Interval) -> tuple[Tensor, Tensor]:
+        return products.linear_corners(x, weights)
+
+    def products(self, product: str) -> products.Products:
+        return products.Products(product == "rump", self.corner_product)
+
+    def outward(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
+        return rounding.outward(lower, upper, slack)
+
+    def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
+        return ReferenceExtremes(counts, shape, capped, product)
+
+
+@dataclass
+class ReferenceExtremes:
+    """Keeps, per parameter, the c most extreme values seen so far: exact for every c, K c |parameters| memory."""
+
+    counts: Tensor
+    shape: tuple[int, ...]
+    capped: bool
+    product: str
+    _least: list[Tensor] = field(default_factory=list)  # per k: [c, *shape], the least upper bounds so far
+    _greatest: list[Tensor] = field(default_factory=list)
+
+    def update(self, d: Interval, x: Interval | None) -> None:
+        for block in blocks(d, x):
+            bounds = outer(d[:, block], None if x is None else x[:, block], self.product)
+            lower, upper = bounds.lower.to(torch.int64), bounds.upper.to(torch.int64)
+            if self.capped:
+                lower, upper = lower.clamp(min=0), upper.clamp(max=0)
+            for k, count in enumerate(self.counts.tolist()):
+                if k == len(self._least):
+                    self._least.append(upper.new_empty((0, *self.shape)))
+                    self._greatest.append(lower.new_empty((0, *self.shape)))
+                self._least[k] = self._keep(self._least[k], upper[k], count, largest=False)
+                self._greatest[k] = self._keep(self._greatest[k], lower[k], count, largest=True)
+
+    @staticmethod
+    def _keep(kept: Tensor, fresh: Tensor, count: int, largest: bool) -> Tensor:
+        pool = torch.cat([kept, fresh])
+        return pool.topk(count, dim=0, largest=largest, sorted=False).values if len(pool) > count else pool
+
+    def result(self) -> tuple[Tensor, Tensor]:
+        zeros = torch.zeros((len(self.counts), *self.shape), dtype=torch.int64, device=self.counts.device)
+        if not self._least:
+            return zeros, zeros.clone()
+        return torch.stack([t.sum(dim=0) for t in self._greatest]), torch.stack([t.sum(dim=0) for t in self._least])

@@ -1,0 +1,149 @@
+"""What a release guarantees, as values: pure, approximate and Gaussian differential privacy.
+
+Each says which (eps, delta)-DP it implies: ``delta_of(eps)`` is the least delta that the guarantee alone proves.
+
+Formal guarantees
+    PureDP(e): every e-DP mechanism is a post-processing of randomized response (Kairouz, Oh, Viswanath 2015), so that
+    delta(eps) = max(0, (exp(e) - exp(eps)) / (1 + exp(e))).
+    ApproximateDP(e, d): the same after a leak of probability d: delta(eps) = d + (1 - d) * the above.
+    GaussianDP(mu): delta(eps) = Phi(-eps/mu + mu/2) - exp(eps) Phi(-eps/mu - mu/2) (Dong, Roth, Su 2022, Corollary 1).
+    Every returned delta is rounded up by more than its floating-point error (``UP``): it is never below the true one.
+"""
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from scipy.special import erfcx, ndtr
+
+from agt.errors import ConfigError
+
+LEAST, GREATEST = 1e-15, 100.0  # of eps and mu, for one release
+UP = 1e-9  # relative; larger than the error of any special function used here
+
+
+@dataclass(frozen=True)
+class PureDP:
+    """eps-differential privacy: P(S) <= exp(eps) P'(S) for all events S and neighbours.
+
+    Raises:
+        ConfigError: eps is not in [1e-15, 100].
+    """
+
+    eps: float
+
+    def __post_init__(self) -> None:
+        _check_range("eps", self.eps)
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """The values by name, as a mechanism's settings take them."""
+        return {"eps": self.eps}
+
+    def delta_of(self, eps: float) -> float:
+        """The least delta for which (eps, delta)-DP follows."""
+        _check_level(eps)
+        return leftover(self.eps, eps)
+
+    def __str__(self) -> str:
+        return f"{self.eps:.6g}-differentially private"
+
+
+@dataclass(frozen=True)
+class ApproximateDP:
+    """(eps, delta)-differential privacy: P(S) <= exp(eps) P'(S) + delta.
+
+    Raises:
+        ConfigError: eps is not in [1e-15, 100], or delta not in (0, 1).
+    """
+
+    eps: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        _check_range("eps", self.eps)
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"delta = {self.delta!r}: give a number between 0 and 1, far below one over the records")
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """The values by name, as a mechanism's settings take them."""
+        return {"eps": self.eps, "delta": self.delta}
+
+    def delta_of(self, eps: float) -> float:
+        """The least delta for which (eps, delta)-DP follows."""
+        _check_level(eps)
+        return min(1.0, self.delta + (1 - self.delta) * leftover(self.eps, eps) * (1 + UP))
+
+    def __str__(self) -> str:
+        return f"({self.eps:.6g}, {self.delta:.6g})-differentially private"
+
+
+@dataclass(frozen=True)
+class GaussianDP:
+    """mu-Gaussian differential privacy: no test between neighbours beats one between N(0, 1) and N(mu, 1).
+
+    Raises:
+        ConfigError: mu is not in [1e-15, 100].
+    """
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        _check_range("mu", self.mu)
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """The values by name, as a mechanism's settings take them."""
+        return {"mu": self.mu}
+
+    def delta_of(self, eps: float) -> float:
+        """The least delta for which (eps, delta)-DP follows."""
+        _check_level(eps)
+        return gaussian_delta(self.mu, eps)
+
+    def __str__(self) -> str:
+        return f"{self.mu:.6g}-Gaussian differentially private"
+
+
+Guarantee: TypeAlias = PureDP | ApproximateDP | GaussianDP
+
+
+def leftover(pure: float, eps: float) -> float:
+    """max(0, (exp(pure) - exp(eps)) / (1 + exp(pure))), rounded up: what eps leaves of pure-DP."""
+    if eps >= pure:
+        return 0.0
+    return min(1.0, -math.expm1(eps - pure) / (1 + math.exp(-pure)) * (1 + UP))
+
+
+def gaussian_delta(mu: float, eps: float) -> float:
+    """delta(eps) of mu-GDP, rounded up.
+
+    With x = eps/mu - mu/2 it is phi(x) (R(x) - R(x + mu)), R the Mills ratio (1 - Phi)/phi: no cancellation in the tail.
+    R is convex and decreasing, R' = x R - 1, so mu (1 - x R(x)) bounds the difference from above where mu is so small that
+    the difference itself would be lost in rounding.
+    """
+    x = eps / mu - mu / 2
+    density = math.exp(-x * x / 2) / math.sqrt(2 * math.pi) if abs(x) < 1e3 else 0.0
+    if mu < 1e-4:
+        delta = density * mu * (1 - x * _mills(x)) if density else 0.0
+    elif x < 0:
+        delta = float(ndtr(-x)) - density * _mills(x + mu)
+    else:
+        delta = density * (_mills(x) - _mills(x + mu))
+    return min(1.0, max(delta, 0.0) * (1 + UP) + sys.float_info.min)
+
+
+def _mills(x: float) -> float:
+    return float(math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2)))
+
+
+def _check_range(name: str, value: float) -> None:
+    if not LEAST <= value <= GREATEST:  # a NaN fails every comparison
+        raise ConfigError(f"{name} = {value!r}: give a number from {LEAST:g} to {GREATEST:g}, the budget of one release")
+
+
+def _check_level(eps: float) -> None:
+    if not (math.isfinite(eps) and eps >= 0):
+        raise ConfigError(f"eps = {eps!r}: ask for delta at a finite eps >= 0")

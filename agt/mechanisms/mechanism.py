@@ -1,0 +1,173 @@
+"""What every release mechanism is: (label, evidence) of a query in, a label out, with one guarantee per query.
+
+The evidence is the certified stable distance L (``needs = "distance"``), the gap between two vote counts (``"votes"``), or
+nothing. A mechanism never sees a model, a dataset or another query. ``rigour.claim`` decides whether the evidence may carry
+a guarantee; composition.py adds queries up.
+"""
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Annotated, ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from agt.errors import ConfigError
+from agt.mechanisms.guarantee import GREATEST, LEAST, Guarantee
+from agt.mechanisms.source import Source
+from agt.mechanisms.thresholds import BITS, MAX_CLASSES, MAX_DISTANCE, N, Table, rule_of
+from agt.settings import STRICT, validate
+
+Budget = Annotated[float, Field(ge=LEAST, le=GREATEST)]
+Delta = Annotated[float, Field(gt=0, lt=0.5)]
+Need = Literal["distance", "votes", "nothing"]
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Mechanism:
+    """A release mechanism. Subclasses give the guarantee and the closed form of the flip probability.
+
+    Formal guarantees
+        ``release`` draws from the integer table of thresholds.py, which satisfies ``guarantee`` exactly whatever the closed
+        form says, provided that the evidence is 1-Lipschitz, that labels differ between neighbours only at L = 0, and that
+        the source is uniform. ``flip_probability`` is the closed form and ``exact_flip`` what the table does. They agree
+        to double precision, plus a few units of 2^-128 / min(1, budget): integers cannot decay for ever (tests measure it).
+
+    Attributes:
+        classes: C, the number of labels.
+        name: its name in conf/mechanism and in tables.
+        needs: what the evidence is.
+        any_classes: more than two classes are supported.
+    """
+
+    classes: Annotated[int, Field(ge=2, le=MAX_CLASSES)] = 2
+
+    name: ClassVar[str]
+    needs: ClassVar[Need] = "distance"
+    any_classes: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.classes > 2 and not self.any_classes:
+            raise ConfigError(
+                f"mechanism={self.name} releases one of two labels and the model has {self.classes} classes: "
+                "use mechanism=randomized_response"
+            )
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of one query."""
+        raise NotImplementedError
+
+    def _flip(self, distance: np.ndarray) -> np.ndarray:
+        """The closed form; ``distance`` is float64, at least 0."""
+        raise NotImplementedError
+
+    @classmethod
+    def of(cls, guarantee: Guarantee, classes: int = 2) -> Self:
+        """The mechanism with this guarantee per query.
+
+        Raises:
+            ConfigError: it gives no guarantee of this kind (smooth_cauchy and a delta, say).
+        """
+        return validate(cls, {**guarantee.parameters, "classes": classes}, f"mechanism={cls.name}")
+
+    def for_classes(self, classes: int) -> Self:
+        """The same mechanism for a model of ``classes`` classes, or ConfigError."""
+        return replace(self, classes=classes)
+
+    def flip_probability(self, distance: np.ndarray) -> np.ndarray:
+        """Probability that the released label is not the nominal one, in double precision also in the tail.
+
+        Args:
+            distance: integers >= 0, any shape: the evidence of each query.
+
+        Raises:
+            ConfigError: not integers, or negative.
+        """
+        evidence = _evidence(distance, self.needs)
+        return np.maximum(self._flip(evidence.astype(np.float64)), self._floor)
+
+    def exact_flip(self, distance: int) -> Fraction:
+        """The flip probability of what ``release`` does, a multiple of 2^-128."""
+        (index,) = _evidence(np.array([distance]), self.needs)
+        return Fraction(self._thresholds(index), N)
+
+    def release(self, predictions: np.ndarray, distances: np.ndarray, source: Source) -> np.ndarray:
+        """The released labels: each nominal label, or with the flip probability another one, uniformly.
+
+        Args:
+            predictions: [n] integers in 0..C-1, the nominal labels.
+            distances: [n] integers >= 0, their evidence.
+            source: SystemSource for a release; anything else is a simulation.
+
+        Returns:
+            [n] int64.
+
+        Raises:
+            ConfigError: shapes disagree, or values are out of range.
+        """
+        evidence = _evidence(distances, self.needs)
+        labels = self._labels(predictions, evidence)
+        draws = source.words(len(labels))
+        unique, place = np.unique(evidence, return_inverse=True)
+        limits = [self._thresholds(int(value)) for value in unique]
+        halves = np.array([divmod(limit, 1 << 64) for limit in limits], dtype=np.uint64).reshape(-1, 2)[place]
+        flipped = (draws[:, 0] < halves[:, 0]) | ((draws[:, 0] == halves[:, 0]) & (draws[:, 1] < halves[:, 1]))
+        if self.classes == 2:
+            return np.where(flipped, 1 - labels, labels)
+        released = labels.copy()
+        for row in np.flatnonzero(flipped):
+            share = limits[place[row]] // (self.classes - 1)
+            rank = ((int(draws[row, 0]) << 64) | int(draws[row, 1])) // share
+            released[row] = rank + (rank >= labels[row])  # the rank-th of the other labels
+        return released
+
+    def expected_accuracy(self, predictions: np.ndarray, distances: np.ndarray, labels: np.ndarray) -> float:
+        """The exact expectation of the released labels' accuracy: no draws, no repeats."""
+        flip = self.flip_probability(distances)
+        right = self._labels(predictions, np.asarray(distances)) == labels
+        return float(np.where(right, 1 - flip, flip / (self.classes - 1)).mean())
+
+    @property
+    def _floor(self) -> float:
+        """The least probability that a table can give, where none may be 0."""
+        return math.ldexp(self.classes - 1, -BITS)
+
+    @cached_property
+    def _table(self) -> Table:
+        return Table(rule_of(self.guarantee, self.classes), self._wish)
+
+    def _thresholds(self, evidence: int) -> int:
+        """How many of the N draws flip the label."""
+        return (self.classes - 1) * self._table.upto(evidence)[evidence]
+
+    def _wish(self, distance: int) -> int:
+        """The closed form as a number of draws per wrong label, rounded up, at least 1."""
+        p = float(self._flip(np.array([float(distance)]))[0])
+        return max(1, math.ceil(math.ldexp(p, BITS) / (self.classes - 1)))
+
+    def _labels(self, predictions: np.ndarray, evidence: np.ndarray) -> np.ndarray:
+        labels = np.asarray(predictions)
+        if labels.dtype.kind not in "iu" or labels.ndim != 1 or labels.shape != evidence.shape:
+            raise ConfigError(
+                f"mechanism={self.name}: predictions and distances must be integers, one of each per query; got "
+                f"{labels.dtype} {labels.shape} and {evidence.dtype} {evidence.shape}"
+            )
+        if len(labels) and not (labels.min() >= 0 and labels.max() < self.classes):
+            raise ConfigError(f"mechanism={self.name}: predictions must be labels 0..{self.classes - 1}")
+        return labels.astype(np.int64)
+
+
+def _evidence(distance: np.ndarray, need: Need) -> np.ndarray:
+    values = np.asarray(distance)
+    if values.dtype.kind not in "iu":
+        raise ConfigError(f"{need}: expected integers, got {values.dtype}: a stable distance is a whole number of records")
+    if values.size and values.min() < 0:
+        raise ConfigError(f"{need}: negative values: a stable distance is at least 0")
+    if need == "nothing":
+        return np.zeros(values.shape, dtype=np.int64)
+    longest = MAX_DISTANCE - values % 2 if need == "votes" else MAX_DISTANCE  # a gap between counts keeps its parity
+    return np.minimum(values, longest).astype(np.int64)

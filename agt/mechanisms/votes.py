@@ -1,0 +1,147 @@
+"""Certified votes: from the labels and stable distances of an ensemble's members to those of its vote.
+
+Members are trained on disjoint shards, so that one record (all rows of one unit) is in one shard (method.md section 4).
+One k of the relation changes at most m members (``Relation.touches``): m = 1 for add_remove; m = 2 for substitute and
+paper_privacy, where it may take a unit out of one shard and put one into another.
+
+Formal guarantees of ``certified_vote``
+    Let y_i be member i's label, L_i its distance, c_i = L_i + 1. Let F = min over vote vectors v with another winner than y
+    of sum_i [v_i != y_i] c_i; then L = ceil(F / m) - 1.
+    Sound: no k <= L edits change the winner. Of k edits let shard i lose a_i units and gain b_i. For m = 1 it is a_i + b_i
+    edits that reach shard i, they sum to at most k, and y_i stands while a_i + b_i < c_i. For m = 2 the edits take out k
+    units in all and put in k, so sum_i a_i <= k and sum_i b_i <= k; member i's certificate at k covers up to k units gone
+    and, independently, up to k come (relations.py for boxes; a linear head's per_k is two moves of rho, and
+    a_i + b_i <= 2 max(a_i, b_i)), so y_i stands while max(a_i, b_i) < c_i. Either way a changed label has
+    a_i + b_i >= c_i, and turning y into v takes sum_i [v_i != y_i] c_i <= sum_i (a_i + b_i) <= m k. So F <= m k where the
+    winner changes, and k <= L has m k < F.
+    1-Lipschitz, with labels that differ only at L = 0. A neighbour changes at most m members, each by one unit gone, one
+    come or both: all within one k of the relation for its shard (relations.py). So for such a member i either y_i
+    stays and c_i moves by at most 1, or y_i changes and c_i = 1 on both sides: either way the cost of each v moves by at
+    most m. If the winner is the same, the minimum is over the same v, F moves by at most m, and ceil(F / m) by at most 1.
+    If it differs, each side's votes are a v of the other, which differ in members whose c_i = 1, at most m of them: so
+    1 <= F <= m and L = 0 on both sides.
+    The same holds with L_i counted in steps of a grid (rigour.grid_index), of which only the second part is asked.
+    Range. Distances are at most 2^31: those of boxes end with the grid (2^30), closed forms are capped there, a public
+    constant, so that no data make a vote fail. T members cost T (2^31 + 1) at most, below 2^45 for T <= 10^4. Sums that
+    hold a ``_NEVER`` are replaced by it before they are compared.
+    The code computes F exactly. For a rival class r to win, the gap n_y - n_r must shrink by at least the gap, plus one if
+    the tie would still go to y (ties go to the smaller class). A voter of y who moves to r shrinks it by 2, any other by 1;
+    each at its own cost, so of each kind the cheapest move first. Moves to a third class are never cheaper than to r.
+    With two classes this is method.md's rule: the m cheapest among the majority voters, m = ceil((n1-n0)/2) if the vote
+    is 1 and floor((n0-n1)/2) + 1 if it is 0.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from agt.certificates.stability import FARTHEST
+from agt.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Vote:
+    """The winners and their evidence.
+
+    Attributes:
+        prediction: [n] int64, the class with most votes, the smaller one on ties.
+        distance: [n] int64, the stable distance of the vote.
+        lipschitz: the distance changes by at most 1 between neighbours; without it no guarantee can rest on it.
+    """
+
+    prediction: np.ndarray
+    distance: np.ndarray
+    lipschitz: bool
+
+
+def certified_vote(labels: np.ndarray, distances: np.ndarray, classes: int = 2, *, touches: int) -> Vote:
+    """The plurality vote with its stable distance.
+
+    Args:
+        labels: [T, n] integers 0..C-1, each member's label of each query.
+        distances: [T, n] integers >= 0, each member's stable distances.
+        touches: m, how many members one k of the relation can change (``Relation.touches``).
+
+    Raises:
+        ConfigError: shapes or values do not fit.
+    """
+    if touches < 1:
+        raise ConfigError(f"ensemble: one k changes at least one member, got touches={touches}")
+    labels, distances = _checked(labels, distances, classes)
+    counts = _counts(labels, classes)
+    winner = counts.argmax(axis=0)
+    cost = distances + 1
+    queries = np.arange(labels.shape[1])
+    own = _cheapest(cost, labels == winner)
+    least = np.full(labels.shape[1], np.iinfo(np.int64).max)
+    for rival in range(classes):
+        gap = counts[winner, queries] - counts[rival] + (winner < rival)
+        other = _cheapest(cost, (labels != winner) & (labels != rival))
+        price = _price(own, other, gap)
+        least = np.minimum(least, np.where(winner == rival, least, price))
+    return Vote(winner, (least - 1) // touches, lipschitz=True)  # ceil(F / m) - 1
+
+
+def published_vote(labels: np.ndarray, distances: np.ndarray) -> Vote:
+    """The vote of two classes with the distance of 001 Theorem 5.3: for ``accounting=paper`` alone.
+
+    m = ceil(|n1 - n0| / 2) and the sum of the m least distances over ALL members. Not 1-Lipschitz: a member that voted
+    against joining the majority raises m and so adds a whole distance at once. Read off the proof in appendix D.7.
+    """
+    labels, distances = _checked(labels, distances, 2)
+    counts = _counts(labels, 2)
+    flips = (abs(counts[1] - counts[0]) + 1) // 2
+    sums = np.vstack([np.zeros(labels.shape[1], dtype=np.int64), np.sort(distances, axis=0).cumsum(axis=0)])
+    return Vote(counts.argmax(axis=0), np.take_along_axis(sums, flips[None], axis=0)[0], lipschitz=False)
+
+
+def vote_gap(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(vote [n], |n1 - n0| [n]) of two classes: what noisy_argmax takes."""
+    labels, _ = _checked(labels, np.zeros_like(labels), 2)
+    counts = _counts(labels, 2)
+    return counts.argmax(axis=0), abs(counts[1] - counts[0])
+
+
+def _counts(labels: np.ndarray, classes: int) -> np.ndarray:
+    """[C, n] votes for each class."""
+    return np.stack([(labels == c).sum(axis=0) for c in range(classes)]).astype(np.int64)
+
+
+_NEVER = np.int64(2**62)  # the price of one voter more than there are
+
+
+def _cheapest(cost: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """[T+1, n]: the sum of the j smallest costs among the voters chosen, ``_NEVER`` where there are fewer than j."""
+    ordered = np.sort(np.where(among, cost, _NEVER), axis=0)
+    missing = ordered == _NEVER
+    sums = np.where(missing, 0, ordered).cumsum(axis=0)
+    sums = np.where(missing, _NEVER, sums)
+    return np.vstack([np.zeros(cost.shape[1], dtype=np.int64), sums])
+
+
+def _price(own: np.ndarray, other: np.ndarray, gap: np.ndarray) -> np.ndarray:
+    """[n]: the least price of closing the gap with moves that count 2 (``own``) and 1 (``other``)."""
+    members = len(own) - 1
+    best = np.full(len(gap), _NEVER)
+    for moves in range(members + 1):
+        rest = np.maximum(gap - 2 * moves, 0)
+        price = np.take_along_axis(other, np.minimum(rest, members)[None], axis=0)[0]
+        price = np.where(rest > members, _NEVER, price)
+        best = np.minimum(best, np.where((own[moves] == _NEVER) | (price == _NEVER), _NEVER, own[moves] + price))
+    return best
+
+
+def _checked(labels: np.ndarray, distances: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    labels, distances = np.asarray(labels), np.asarray(distances)
+    if labels.ndim != 2 or labels.shape != distances.shape or not labels.shape[0]:
+        raise ConfigError(
+            f"ensemble: labels {labels.shape} and distances {distances.shape} must both be [members, queries], with at "
+            "least one member"
+        )
+    if labels.dtype.kind not in "iu" or distances.dtype.kind not in "iu":
+        raise ConfigError(f"ensemble: labels and distances must be integers, got {labels.dtype} and {distances.dtype}")
+    if labels.size and (labels.min() < 0 or labels.max() >= classes):
+        raise ConfigError(f"ensemble: labels must be 0..{classes - 1}")
+    if distances.size and (distances.min() < 0 or distances.max() > FARTHEST):
+        raise ConfigError(f"ensemble: stable distances must be between 0 and {FARTHEST}")
+    return labels.astype(np.int64), distances.astype(np.int64)

@@ -1,0 +1,47 @@
+"""The certified heads: a linear classifier, or an MLP of any depth and width."""
+
+from itertools import pairwise
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import nn
+
+from agt.settings import STRICT, TrainingConfig
+from agt_cli.papers.encoder import EncoderConfig
+
+
+@dataclass(frozen=True, config=STRICT)
+class HeadConfig:
+    """A head and, in front of it, an optional frozen public encoder.
+
+    Attributes:
+        hidden: widths of the ReLU layers; empty for a linear head.
+        encoder: the frozen encoder, or None.
+    """
+
+    hidden: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    encoder: EncoderConfig | None = None
+
+
+def build_head(shape: tuple[int, ...], classes: int, model: HeadConfig, training: TrainingConfig) -> nn.Sequential:
+    """A head with the initial parameters that ``training.seed`` determines.
+
+    Args:
+        shape: one record's feature shape; flattened if it has more than one axis.
+        classes: number of classes; one output for two classes under binary cross-entropy, else one for each class.
+
+    Returns:
+        Linear and ReLU layers (after a Flatten where needed), in ``training.dtype``, with PyTorch's default
+        initialisation drawn in float64, so that both dtypes start at the same point up to rounding.
+    """
+    outputs = 1 if training.loss == "binary_cross_entropy" else classes
+    widths = (int(torch.Size(shape).numel()), *model.hidden, outputs)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(training.seed)
+        layers: list[nn.Module] = [nn.Flatten()] if len(shape) > 1 else []
+        for i, (fan_in, fan_out) in enumerate(pairwise(widths)):
+            layers += [nn.ReLU()] if i else []
+            layers.append(nn.Linear(fan_in, fan_out, dtype=torch.float64))
+    return nn.Sequential(*layers).to(getattr(torch, training.dtype))

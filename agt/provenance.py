@@ -1,0 +1,169 @@
+"""What a computed result comes from, beside its settings and data: the code, found from its imports, and the machine.
+
+Whoever keeps results names them by these digests, so that a result is found again only where it would come out the same.
+Code is read, not imported: from some modules on, every import is followed, at the top of a file or inside a function, as
+far as the modules' own packages go (agt_cli, and the package of a user's own ``_target_``). More than what runs may be
+found, which costs a computation made again; less is not, unless a module's name is put together while running.
+"""
+
+import ast
+import os
+import platform
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from importlib.machinery import all_suffixes
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec, resolve_name
+from pathlib import Path
+
+from agt.errors import AgtError
+
+PACKAGES = ("torch", "numpy", "numba", "scipy", "scikit-learn")
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+LIBRARY = __name__.partition(".")[0]
+Roots = Mapping[str, Sequence[Path]]
+"""For a package's first name, where its modules lie: its folders, or its one file."""
+
+
+def targets(config: object) -> tuple[str, ...]:
+    """The modules that a configuration's ``_target_``s name, at any depth, each once."""
+    found: set[str] = set()
+    if isinstance(config, Mapping):
+        found = {str(config["_target_"]).rpartition(".")[0]} if "_target_" in config else set()
+        found = found.union(*(targets(value) for value in config.values()))
+    elif isinstance(config, list | tuple):
+        found = found.union(*(targets(value) for value in config))
+    return tuple(sorted(found))
+
+
+def code_digest(modules: Iterable[str], roots: Roots | None = None) -> str:
+    """A hash of the source of every module that these can reach by import; files that move unchanged keep it.
+
+    Args:
+        modules: dotted names.
+        roots: where packages lie; None: where Python finds them.
+
+    Raises:
+        AgtError: one of ``modules`` is not to be found as a file.
+    """
+    h = sha256()
+    for name, path in sorted(reachable(modules, roots).items()):
+        h.update(f"{name} {sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return h.hexdigest()
+
+
+def reachable(modules: Iterable[str], roots: Roots | None = None) -> dict[str, Path]:
+    """The file of every module that importing ``modules`` can load, by name, with the packages that hold it.
+
+    Modules of other packages than this library and those of ``modules`` (numpy, torch) are left out: their versions stand
+    for them.
+
+    Args:
+        modules, roots, and what is raised: as ``code_digest``.
+    """
+    modules = list(modules)
+    if roots is None:
+        roots = {top: _places(top) for top in sorted({LIBRARY, *(name.partition(".")[0] for name in modules)})}
+    absent = [name for name in modules if _file(name, roots) is None]
+    if absent:
+        raise AgtError(f"the code of {absent[0]} is not in a file that can be found: put it into a module of its own")
+    found: dict[str, Path] = {}
+    waiting = modules
+    while waiting:
+        name = waiting.pop()
+        path = _file(name, roots) if name not in found else None
+        if path is None:
+            continue
+        found[name] = path
+        waiting += [name.rpartition(".")[0]] if "." in name else []  # a package is loaded before what it holds
+        waiting += _imports(name, path, roots) if path.suffix == ".py" else []
+    return found
+
+
+def machine(device: str = "cpu") -> dict[str, str | None]:
+    """What last bits depend on beside code and settings: versions of Python and of what computes, and the kind of machine.
+
+    Args:
+        device: cpu or cuda, as ``compute.device``.
+    """
+    import torch
+
+    gpu = torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available() else None
+    kind = {"system": platform.system(), "machine": platform.machine(), "vectors": torch.backends.cpu.get_cpu_capability()}
+    return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}, **kind, "gpu": gpu}
+
+
+def default_threads() -> tuple[int | None, str | None]:
+    """What decides how many threads compute where nobody says: the processors of this process, and OpenMP's own setting.
+
+    Not how many PyTorch has just now: Numba's first parallel loop changes that.
+    """
+    some = hasattr(os, "sched_getaffinity")  # Linux
+    return len(os.sched_getaffinity(0)) if some else os.cpu_count(), os.environ.get("OMP_NUM_THREADS")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _places(top: str) -> list[Path]:
+    """Where Python finds a top-level package; nowhere for what only a running program holds (``__main__``)."""
+    spec = None
+    if top != "__main__":
+        with suppress(ImportError, ValueError):
+            spec = find_spec(top)
+    if spec is None:
+        return []
+    if spec.submodule_search_locations is not None:
+        return [Path(place) for place in spec.submodule_search_locations]
+    return [Path(spec.origin)] if spec.origin else []
+
+
+def _file(name: str, roots: Roots) -> Path | None:
+    """Where a module's code lies; None if it is none of these packages', or no module."""
+    top, *rest = name.split(".")
+    for root in roots.get(top, ()):
+        if root.is_file():
+            return None if rest else root
+        base = root.joinpath(*rest)
+        for stem in (base / "__init__", base) if rest else (base / "__init__",):
+            for suffix in all_suffixes():
+                path = stem.with_name(stem.name + suffix)
+                if path.is_file():
+                    return path
+    return None
+
+
+def _imports(name: str, path: Path, roots: Roots) -> Iterator[str]:
+    """Every module that this one may load, and names beside them that may be none."""
+    package = name if path.stem == "__init__" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            dots, source = "." * node.level, str(node.module)
+            if dots:
+                try:
+                    source = resolve_name(f"{dots}{node.module or ''}", package)
+                except ImportError:  # beyond the package: it would fail when run
+                    continue
+            yield source
+            for alias in node.names:
+                yield from _inside(source, roots) if alias.name == "*" else (f"{source}.{alias.name}",)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            word = node.value.partition(":")[0]
+            if _DOTTED.fullmatch(word):  # import_module("a.b"), or a table of such names, with what they define or without
+                yield from (word, word.rpartition(".")[0])
+
+
+def _inside(package: str, roots: Roots) -> Iterator[str]:
+    """The modules right inside a package: which of them ``import *`` loads is for its ``__all__`` to say."""
+    path = _file(package, roots)
+    if path is not None and path.stem == "__init__":
+        names = sorted({entry.name.partition(".")[0] for entry in path.parent.iterdir()} - {"__init__", "__pycache__"})
+        yield from (f"{package}.{name}" for name in names)

@@ -1,0 +1,232 @@
+"""Neighbour relations: which datasets count as neighbours, and what that does to a batch's summed gradient.
+
+All sums are integers in quanta of gamma / 2^30 (kernels/contract.py). With r = k * unit_rows rows at stake, U and L the
+sums of the records' upper and lower bounds, low_r(u) the sum of the r least u, top_r(l) of the r greatest l, Q = 2^30:
+
+| relation         | upper numerator                | divisor | ball of one k                    | symmetric |
+|------------------|--------------------------------|---------|----------------------------------|-----------|
+| add_remove       | U + r Q                        | B       | k records added or removed       | yes       |
+| remove           | U - low_r(min(u, 0))           | B       | k records removed                | no        |
+| substitute       | U - low_r(min(u, 0)) + r Q     | B       | k records replaced               | yes       |
+| paper_privacy    | U - low_r(u) + r Q             | b       | k records removed and k added    | yes       |
+| paper_unlearning | U - low_r(u)                   | b - r   | k records removed                | no        |
+
+Lower numerators mirror them. Sources: method.md section 2; paper_privacy is 001 Theorem 4.6, paper_unlearning is 000.
+
+Formal guarantees
+    add_remove: a record gone takes away g in [l, u], one added brings at most Q; since u <= Q, -l <= Q, each of r changes
+    moves the sum by at most Q beyond [L, U]. Public records are summed in and never change.
+    remove: at most r private records go, each takes u away at worst, and only u < 0 raises the sum.
+    substitute: a replaced record's id, and with it its batch, may change (default ids hash the content). So this batch may
+    lose up to r records and, independently, gain up to r: hence min(u, 0) rather than u, which would assume that the
+    newcomer lands in the same batch.
+    paper_privacy: the mean over the actual batch; for r >= b it is anything in [-gamma, gamma]. Unsound if public records
+    share the batch, so those are refused.
+    paper_unlearning: the mean over what is left; for r >= b that may be one record, or none (mean 0).
+    touches. A record's batch and shard depend on its own unit's id alone (method.md section 3b), so one unit more or one
+    less changes one batch of an epoch and one member of an ensemble; a unit replaced, or one removed while another comes,
+    changes two at most, each by one unit gone, one come, or both.
+    One side alone. In a relation that touches two, one unit gone and none come is within one k as well, and so is one come
+    and none gone: a shard sees such halves of an edit (mechanisms/votes.py). Boxes hold and nest for them. Write B(D, r)
+    for the batches with up to r rows of D gone and, independently, up to r come, and let D' be D less (or plus) a unit of
+    up to m rows: B(D', r - m) is part of B(D, r), for what is gone from D' and what D' lacks are at most r rows of D, and
+    what has come likewise. substitute's numerators are the extreme sums over B(D, r), whose inclusion they thus follow.
+    paper_privacy's are the extreme means: of all batches b - a + c, a <= r, c <= r, the greatest mean has c = r and then
+    a = r (an added gamma raises a mean, and so does taking out the least), which is the rule; so these follow the inclusion
+    too, and where r >= b the rule is the whole [-gamma, gamma].
+    Range. A batch has b <= n_max <= 2^30 records and r <= 2^30 (settings.MOST_ROWS; BatchPlan and ``rows_at_stake`` see to
+    it), and |l|, |u| <= Q. Sums of bounds and of selected bounds are at most b Q <= 2^60 in size, U - low_r is a sum of at
+    most b bounds again, and r Q <= 2^60: every numerator is at most 2^61 in size, and int64 holds it.
+    Rounding. A constant divisor: an integer beyond 2^53 is rounded to the nearest double, then the quotient and the product
+    with gamma / Q are; each is monotone, and the nominal run, those of neighbours and both ends of every box take the same
+    three operations with the same constants. An integer between two others stays between them: nothing needs widening.
+    A mean: where its value counts r < b <= 2^23, so numerators are at most 2^53, exact, and means of different divisors
+    compare as fractions do; where r >= b it is replaced.
+    The papers' divisor is b, b - r for bounds and the neighbour's own size for its nominal run. Sums of up to 2^23 rows are
+    exact in float64, hence so is the comparison of their means.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from agt.errors import ConfigError
+from agt.kernels.contract import QUANTA
+from agt.settings import MOST_ROWS, RelationName
+
+EXACT_ROWS = 2**23  # rows whose sum of quanta float64 holds exactly
+
+
+class Sums(NamedTuple):
+    """Integer sums over one batch, each [K, ...]: of all bounds, and of the selected extremes (None if unused)."""
+
+    lower: Tensor
+    upper: Tensor
+    greatest: Tensor | None = None
+    least: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A neighbour relation's update rule.
+
+    Attributes:
+        name: its name in the configuration.
+        ball: in words, what one k counts.
+        symmetric: D' near D implies D near D'; without it no release mechanism may use the certificate.
+        selects: the rule needs the sum of the r most extreme bounds.
+        capped: ... of min(u, 0) and max(l, 0), among private records, instead of u and l.
+        adds: r records may be added.
+        mean: divides by the actual batch (the papers) instead of the public constant B.
+        touches: in how many places one k can change records: at most this many batches of an epoch, and members of an
+            ensemble, each by one unit gone, one come, or both.
+        edit: one k in words, ``{one}`` being the record or unit.
+    """
+
+    name: RelationName
+    ball: str
+    symmetric: bool
+    selects: bool
+    capped: bool
+    adds: bool
+    mean: bool
+    touches: int
+    edit: str
+
+    def neighbours(self, unit_rows: int) -> str:
+        """Which datasets are neighbours, in words."""
+        one = "one record" if unit_rows == 1 else f"one unit of up to {unit_rows} records"
+        return self.edit.format(one=one)
+
+    def selected(self, rows: int, batch: int, private: int) -> int:
+        """How many records to select when ``rows`` are at stake in a batch of ``batch``, ``private`` of them private."""
+        if not self.selects:
+            return 0
+        if self.capped:
+            return min(rows, private)
+        if rows < batch:
+            return rows
+        return max(batch - 1, 0)  # paper_unlearning: the single worst record is left; paper_privacy does not look
+
+    def direction(self, sums: Sums, rows: Tensor, batch: int, normalizer: float, clip: float) -> tuple[Tensor, Tensor]:
+        """Bounds on the descent direction.
+
+        Args:
+            sums: the batch's integer sums.
+            rows: [K] int64, r for each k.
+            batch: b, the number of records.
+            normalizer: B; unused by the papers' rules.
+            clip: gamma.
+
+        Returns:
+            (lower, upper), each [K, ...] float64.
+        """
+        r = rows.view(-1, *[1] * (sums.lower.dim() - 1))
+        lower = sums.lower if sums.greatest is None else sums.lower - sums.greatest
+        upper = sums.upper if sums.least is None else sums.upper - sums.least
+        if self.adds:
+            lower, upper = lower - r * QUANTA, upper + r * QUANTA
+        if not self.mean:
+            divisor = torch.full_like(r, normalizer, dtype=torch.float64)
+            return _divide(lower, divisor, clip), _divide(upper, divisor, clip)
+        left = torch.full_like(r, batch) if self.adds else batch - r
+        divisor = left.clamp(min=1).double()
+        lower, upper = _divide(lower, divisor, clip), _divide(upper, divisor, clip)
+        emptied = r >= max(batch, 1)
+        if self.adds:
+            return torch.where(emptied, -clip, lower), torch.where(emptied, clip, upper)
+        return torch.where(emptied, lower.clamp(max=0), lower), torch.where(emptied, upper.clamp(min=0), upper)
+
+    def nominal_direction(self, total: Tensor, batch: int, normalizer: float, clip: float) -> Tensor:
+        """The descent direction of the actual batch, float64: the same operations in the same order."""
+        divisor = total.new_tensor(max(batch, 1) if self.mean else normalizer, dtype=torch.float64)
+        return _divide(total, divisor, clip)
+
+
+def rows_at_stake(ks: Sequence[int], unit_rows: int) -> list[int]:
+    """r = k * unit_rows for each k.
+
+    Raises:
+        ConfigError: more than ``MOST_ROWS``, beyond which the sums here are not proved to stay in range.
+    """
+    if max(ks) * unit_rows > MOST_ROWS:
+        raise ConfigError(
+            f"kgrid: k = {max(ks)} (of kgrid.max or kgrid.values) times relation.unit_rows = {unit_rows} puts "
+            f"{max(ks) * unit_rows} rows at stake, and sums are exact up to {MOST_ROWS}: lower one of them"
+        )
+    return [k * unit_rows for k in ks]
+
+
+def _divide(total: Tensor, divisor: Tensor, clip: float) -> Tensor:
+    """total quanta / divisor, in units of the gradient, float64.
+
+    The quotient is taken first, for means of two exact numbers: correctly rounded, it grows with the fraction itself, so
+    that means over batches of different sizes compare as they should; scaled first, equal means could differ in the last
+    bit. The divisor is a tensor because a GPU multiplies by the reciprocal of a plain number.
+    """
+    return total.double() / divisor * (clip / QUANTA)
+
+
+RELATIONS: dict[str, Relation] = {
+    relation.name: relation
+    for relation in (
+        Relation(
+            "add_remove",
+            "up to k records added or removed in all",
+            symmetric=True,
+            selects=False,
+            capped=False,
+            adds=True,
+            mean=False,
+            touches=1,
+            edit="{one} added or removed",
+        ),
+        Relation(
+            "remove",
+            "up to k records removed",
+            symmetric=False,
+            selects=True,
+            capped=True,
+            adds=False,
+            mean=False,
+            touches=1,
+            edit="{one} removed",
+        ),
+        Relation(
+            "substitute",
+            "up to k records replaced by others",
+            symmetric=True,
+            selects=True,
+            capped=True,
+            adds=True,
+            mean=False,
+            touches=2,
+            edit="{one} replaced by another",
+        ),
+        Relation(
+            "paper_privacy",
+            "up to k records removed and, at the same time, up to k added",
+            symmetric=True,
+            selects=True,
+            capped=False,
+            adds=True,
+            mean=True,
+            touches=2,
+            edit="{one} removed and, at the same time, one added",
+        ),
+        Relation(
+            "paper_unlearning",
+            "up to k records removed",
+            symmetric=False,
+            selects=True,
+            capped=False,
+            adds=False,
+            mean=True,
+            touches=1,
+            edit="{one} removed",
+        ),
+    )
+}

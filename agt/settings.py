@@ -1,0 +1,320 @@
+"""Typed, frozen configuration, validated once at the border; nothing below the tasks sees a DictConfig.
+
+Everything a certificate depends on is in ``CertificateConfig``'s parts; ``ComputeConfig`` changes speed alone.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from agt.errors import ConfigError, nearest
+
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+RelationName = Literal["add_remove", "remove", "substitute", "paper_privacy", "paper_unlearning"]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+
+# Public caps. Numbers beyond them are mistakes, or would leave the range in which sums are proved exact.
+MOST_ROWS = 2**30  # rows of a batch, and rows at stake at one k: see kernels/contract.py
+MOST_KS = 2**16 + 1  # values in a grid: no mechanism tells longer distances apart
+DeclaredSize = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, config=STRICT)
+class KGridConfig:
+    """The values of k: every integer 0..max (dense), or the values listed.
+
+    A privacy guarantee needs the dense grid; on a listed one only the index is 1-Lipschitz (method.md section 3a).
+    """
+
+    max: Annotated[int, Field(ge=0)] | None = None
+    values: tuple[Annotated[int, Field(ge=0, le=MOST_ROWS)], ...] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.max is None) == (self.values is None):
+            raise ValueError("give either max (every integer 0..max) or values (a list), not both")
+        if self.max is not None and self.max >= MOST_KS:
+            raise ValueError(
+                f"max={self.max} asks for every integer up to it, and a grid holds {MOST_KS} values at most: use max="
+                f"{MOST_KS - 1} or less, or list some in values"
+            )
+        if self.values is not None:
+            if not self.values:
+                raise ValueError("values is empty")
+            if len(self.values) > MOST_KS:
+                raise ValueError(f"values lists {len(self.values)}, and a grid holds {MOST_KS} at most")
+            repeated = sorted(k for k, times in Counter(self.values).items() if times > 1)
+            if repeated:
+                raise ValueError(f"values repeats {repeated[0]}")
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """The grid in increasing order."""
+        return tuple(range(self.max + 1)) if self.max is not None else tuple(sorted(self.values or ()))
+
+    @property
+    def dense(self) -> bool:
+        """True if the grid is every integer from 0 to its largest value."""
+        return self.ks == tuple(range(len(self.ks)))
+
+
+@dataclass(frozen=True, config=STRICT)
+class RelationConfig:
+    """Which datasets count as neighbours, and how many rows one unit may have (method.md section 2)."""
+
+    name: RelationName
+    unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1
+
+
+@dataclass(frozen=True, config=STRICT)
+class BatchConfig:
+    """How records are laid into batches; all of it public constants.
+
+    Attributes:
+        count: batches per epoch; a record's batch is a keyed hash of its unit's id.
+        normalizer: B, what a summed gradient is divided by; None: declared_size / count.
+        n_max: no batch may hold more records; None: 1.1 B + 6 sqrt(B), rounded up.
+        key: the public key of the hash.
+    """
+
+    count: Annotated[int, Field(ge=1, le=10**6)] = 1
+    normalizer: Annotated[float, Field(ge=1e-6, le=MOST_ROWS)] | None = None
+    n_max: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
+    key: str = "agt"
+
+
+@dataclass(frozen=True, config=STRICT)
+class TrainingConfig:
+    """SGD: learning rate max(lr / (1 + decay n), lr_min) at step n, momentum, decoupled weight decay, clip level.
+
+    Attributes:
+        clip: gamma, the elementwise clip level of each record's gradient.
+        product: interval products: exact four-corner, or Rump's midpoint-radius.
+        decay_mode: where weight decay acts; ``coupled`` (inside the gradient) is refused with momentum.
+        chosen_on: what these settings were chosen on, declared by whoever chose them: "public" data or constants, or the
+            training or test "data" itself; None: nobody said, and then condition e does not hold.
+        chosen_for: which settings ``chosen_on`` is about (tasks/choices.py); about any others it says nothing.
+    """
+
+    loss: Literal["binary_cross_entropy", "cross_entropy"]
+    epochs: Annotated[int, Field(ge=1, le=10**5)]
+    lr: Annotated[float, Field(gt=0, le=1e6)]
+    clip: Annotated[float, Field(ge=1e-9, le=1e9)]
+    decay: NonNegative = 0.0
+    lr_min: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    dampening: Annotated[float, Field(ge=0, le=1)] = 0.0
+    nesterov: bool = False
+    weight_decay: NonNegative = 0.0
+    decay_mode: Literal["decoupled", "coupled"] = "decoupled"
+    batch: BatchConfig = Field(default_factory=BatchConfig)
+    product: Literal["exact", "rump"] = "exact"
+    dtype: Literal["float64", "float32"] = "float64"
+    seed: Annotated[int, Field(ge=0)] = 0
+    chosen_on: Literal["public", "data"] | None = None
+    chosen_for: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.nesterov and (self.dampening or not self.momentum):
+            raise ValueError("nesterov needs momentum > 0 and dampening = 0")
+        if self.dampening and not self.momentum:
+            raise ValueError("dampening needs momentum > 0")
+        if self.decay_mode == "coupled" and self.momentum:
+            raise ValueError(
+                "decay_mode=coupled puts L2 inside the momentum buffer, where pairing lower with upper bounds is not "
+                "sound (method.md section 2: a 60-step run leaves its box); use decay_mode=decoupled"
+            )
+        if max(self.lr, self.lr_min) * self.weight_decay > 1:
+            raise ValueError(
+                f"lr * weight_decay = {max(self.lr, self.lr_min) * self.weight_decay:g} exceeds 1: the decay factor "
+                "1 - lr * weight_decay would be negative and swap the bounds"
+            )
+
+
+@dataclass(frozen=True, config=STRICT)
+class FeaturesConfig:
+    """Public features phi(x) of norm at most 1 in front of a linear head (models/features.py); every setting is public.
+
+    Attributes:
+        map: none; relu: max(W x, 0) with a random W; fourier: cosines and sines of W x.
+        count: how many random features; needed by relu and fourier alone.
+        bandwidth: fourier: the length over which the kernel that these features stand for decays.
+        seed: public seed of W.
+        whiten: p: x -> cov^(-p/2) x before anything else, cov being public rows' covariance; 0: nothing, 1: whitening.
+        public: the rows that are declared public for whitening: "test", the dataset's test records without their labels,
+            or "train", training records that are marked public.
+        ridge: share of the mean variance added to the covariance.
+        radius: null: every vector is brought to length 1; else vectors are divided by it, and longer ones brought to 1.
+        bias: the bias coordinate, relative to a vector of length 1.
+    """
+
+    map: Literal["none", "relu", "fourier"] = "none"
+    count: Annotated[int, Field(ge=2, le=2**20)] | None = None
+    bandwidth: Positive = 1.0
+    seed: Annotated[int, Field(ge=0)] = 0
+    whiten: Annotated[float, Field(ge=0, le=1)] = 0.0
+    public: Literal["test", "train"] | None = None
+    ridge: Annotated[float, Field(ge=0, le=1)] = 1e-3
+    radius: Positive | None = None
+    bias: Annotated[float, Field(ge=0, le=10)] = 0.1
+
+    def __post_init__(self) -> None:
+        if (self.map == "none") != (self.count is None):
+            raise ValueError("count says how many random features relu or fourier make; with map=none it must be null")
+        if self.map == "fourier" and self.count is not None and self.count % 2:
+            raise ValueError(f"count={self.count}: fourier features come in pairs, a cosine and a sine; give an even count")
+        if bool(self.whiten) != (self.public is not None):
+            raise ValueError("whitening needs rows that are declared public: give both whiten > 0 and public, or neither")
+
+
+@dataclass(frozen=True, config=STRICT)
+class BoxConfig:
+    """Certificates from parameter boxes: any head, any relation (method.md sections 1-3)."""
+
+    name: Literal["box"] = "box"
+
+
+@dataclass(frozen=True, config=STRICT)
+class StabilityConfig:
+    """Certificates in closed form for a linear head on public features, from the stability of SGD (method.md section 5).
+
+    Attributes:
+        features: the public feature map.
+        average: the model is the mean of this many last iterates; 1: the last one.
+    """
+
+    name: Literal["stability"] = "stability"
+    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
+    average: Annotated[int, Field(ge=1)] = 1
+
+
+@dataclass(frozen=True, config=STRICT)
+class ErmConfig:
+    """The same for the minimiser of the regularised loss (002's output perturbation); training.weight_decay is lambda.
+
+    Attributes:
+        features: the public feature map.
+        tolerance: public bound on the gradient's norm at the solution; a run that does not reach it stops.
+    """
+
+    name: Literal["erm"] = "erm"
+    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
+    tolerance: Positive = 1e-8
+
+
+CertificateConfig = BoxConfig | StabilityConfig | ErmConfig
+CERTIFICATES: dict[str, type[Any]] = {"box": BoxConfig, "stability": StabilityConfig, "erm": ErmConfig}
+
+
+def certificate_config(node: object) -> CertificateConfig:
+    """The certificate's settings, by their ``name``; None, as in records older than the choice: boxes.
+
+    Raises:
+        ConfigError: an unknown name or setting.
+    """
+    if node is None:
+        return BoxConfig()
+    name = str(node.get("name")) if isinstance(node, Mapping) else None
+    if name is not None and name not in CERTIFICATES:
+        raise ConfigError(f"certificate.name: unknown value '{name}'{nearest(name, CERTIFICATES)}")
+    config: CertificateConfig = validate(CERTIFICATES[name or "box"], node, "certificate")
+    return config
+
+
+@dataclass(frozen=True, config=STRICT)
+class ComputeConfig:
+    """What changes speed and memory alone, never a certificate's validity.
+
+    Attributes:
+        device: cpu or cuda.
+        kernel: who sums gradients; auto takes the fastest that this device has.
+        fragment: records handled at once; auto fits it to ``memory_mb``.
+        memory_mb: working memory for one fragment, MiB; small enough for the caches is fastest on a CPU.
+        threads: CPU threads; None: all.
+    """
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    kernel: Literal["auto", "reference", "cpu", "gpu"] = "auto"
+    fragment: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    memory_mb: Annotated[int, Field(ge=16)] = 256
+    threads: Annotated[int, Field(ge=1)] | None = None
+
+
+def validate(cls: type[T], node: object, where: str) -> T:
+    """Build ``cls`` from a plain mapping, or raise ConfigError naming the key, the fault and the nearest name.
+
+    Args:
+        cls: a (pydantic) dataclass.
+        node: a mapping of field names to values.
+        where: the key of the mapping, for messages; empty: the mapping of all keys.
+    """
+    if not isinstance(node, Mapping):
+        raise ConfigError(f"{where}: expected a mapping of settings, got {node!r}")
+    try:
+        return TypeAdapter(cls).validate_python(dict(node))
+    except ValidationError as error:
+        raise ConfigError(_explain(cls, error, where)) from None
+
+
+def _explain(cls: Any, error: ValidationError, where: str) -> str:
+    first = error.errors()[0]
+    path = ".".join(filter(None, [where, *(str(part) for part in first["loc"] if _is_key(part))])) or "settings"
+    kind, value = first["type"], first.get("input")
+    if kind == "missing":
+        return f"{path}: a value is required"
+    if kind == "unexpected_keyword_argument":
+        return f"{path}: unknown key{nearest(str(first['loc'][-1]), _fields(cls, first['loc']))}"
+    message = first["msg"].removeprefix("Value error, ")
+    if kind == "literal_error":
+        known = [word.strip("' ") for word in first["ctx"]["expected"].replace(" or ", ", ").split(",")]
+        return f"{path}: unknown value '{value}'{nearest(str(value), known)}"
+    return f"{path}: {message}" + ("" if isinstance(value, dict) or "ArgsKwargs" in repr(value) else f", got {value!r}")
+
+
+def _is_key(part: int | str) -> bool:
+    """False for the names that pydantic gives to the members of a union (``constrained-int``, ``literal['auto']``)."""
+    return isinstance(part, int) or (part.isidentifier() and part not in ("int", "float", "str", "bool"))
+
+
+def _fields(cls: Any, loc: tuple[int | str, ...]) -> list[str]:
+    for part in loc[:-1]:
+        cls = cls.__dataclass_fields__[part].type
+    return list(cls.__dataclass_fields__)
+
+
+def build(node: object, where: str) -> Any:
+    """Build what ``_target_`` names from the mapping's other keys (datasets, models).
+
+    Raises:
+        ConfigError: no ``_target_``, one that cannot be imported, or settings it does not take.
+    """
+    if not isinstance(node, Mapping) or "_target_" not in node:
+        raise ConfigError(f"{where}: expected a mapping with a _target_, got {node!r}")
+    settings = dict(node)
+    return validate(imported(str(settings.pop("_target_")), where), settings, where)
+
+
+def imported(target: str, where: str) -> Any:
+    """What a ``_target_`` names.
+
+    Raises:
+        ConfigError: it cannot be imported; where the library has it under a newer name, says which.
+    """
+    module_name, _, name = target.rpartition(".")
+    try:
+        return getattr(import_module(module_name), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        moved = f"; it is now '{target.replace('agt_cli.', 'agt.', 1)}'" if target.startswith("agt_cli.") else ""
+        raise ConfigError(f"{where}._target_: cannot import '{target}': {error}{moved}") from None
+
+
+def default_n_max(normalizer: float) -> int:
+    """The public cap on a batch's size when none is given: 1.1 B + 6 sqrt(B), rounded up (method.md 3c)."""
+    return math.ceil(1.1 * normalizer + 6 * math.sqrt(normalizer))

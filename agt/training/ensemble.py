@@ -1,0 +1,102 @@
+"""Ensembles over disjoint shards: members trained alike, each on the records that a keyed hash gives to it (001 section 5).
+
+Formal guarantees
+    A record's shard depends on its unit's id and the public key alone (method.md section 3b), so one unit added or removed
+    changes one member's training set and leaves every other member, its box and its certificates exactly as they were. One
+    replaced by another may leave one shard and enter another, and changes two at most (``Relation.touches``).
+    That is the ground on which certified votes stand (mechanisms/votes.py), and it must hold bit for bit: members that
+    round otherwise when records arrive in another order could all change at once, each by what its own certificate allows.
+    So ``parts`` orders each shard by id: the same records are the same bytes, from which the same program on the same
+    machine makes the same bits. (Sums of gradients inside boxes are exact in any order; a linear head's are not.)
+    A shard may be empty: its member then takes empty steps, as any empty batch does; refusing it would depend on private
+    data.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Protocol, TypeVar
+
+import numpy as np
+from joblib import Parallel, delayed, parallel_config
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from agt.data.dataset import Records
+from agt.data.ids import keyed_hash
+from agt.settings import STRICT, ComputeConfig
+
+T = TypeVar("T", covariant=True)
+
+
+@dataclass(frozen=True, config=STRICT)
+class EnsembleConfig:
+    """How many members, and the public key of the hash that deals records to them.
+
+    Attributes:
+        members: T; 1: no ensemble, every record in the one member's training set.
+        key: the public key of the hash.
+    """
+
+    members: Annotated[int, Field(ge=1, le=10_000)] = 1
+    key: str = "agt"
+
+
+class Member(Protocol[T]):
+    """Trains one member. It travels to another process: a module-level function, or a ``functools.partial`` of one."""
+
+    def __call__(self, records: Records, declared_size: float | None, compute: ComputeConfig) -> T: ...
+
+
+def shards(units: np.ndarray, config: EnsembleConfig) -> np.ndarray:
+    """[n] int64: the shard of each record. All rows of a unit share one."""
+    return (keyed_hash(units, f"shard/{config.key}") % np.uint64(config.members)).astype(np.int64)
+
+
+def parts(records: Records, config: EnsembleConfig) -> list[Records]:
+    """Each member's records in the order of their ids, whatever order they came in."""
+    home = shards(records.units, config)
+    found = [records.take(home == shard) for shard in range(config.members)]
+    return [part.take(np.argsort(part.ids)) for part in found]
+
+
+def train_members(
+    member: Member[T],
+    records: Records,
+    declared_size: float | None,
+    config: EnsembleConfig,
+    compute: ComputeConfig,
+    on_done: Callable[[int], None] = lambda done: None,
+) -> list[T]:
+    """Train every member on its shard, several processes at once where the machine has the cores.
+
+    Args:
+        member: trains one; called with its shard, the declared size of a shard, and its share of the threads.
+        records: all training records.
+        declared_size: of all records; each member's is its equal share.
+        on_done: called with the number of members finished.
+
+    Returns:
+        What ``member`` returned, in the order of the shards.
+    """
+    own = parts(records, config)
+    share = None if declared_size is None else declared_size / config.members
+    workers, threads = _division(config, compute)
+    compute = replace(compute, threads=threads)
+    if workers == 1:
+        return [_counted(member(part, share, compute), index, on_done) for index, part in enumerate(own)]
+    with parallel_config("loky", n_jobs=workers, inner_max_num_threads=threads):
+        results = Parallel(return_as="generator")(delayed(member)(part, share, compute) for part in own)
+        return [_counted(result, index, on_done) for index, result in enumerate(results)]
+
+
+def _counted(result: T, index: int, on_done: Callable[[int], None]) -> T:  # type: ignore[misc]
+    on_done(index + 1)
+    return result
+
+
+def _division(config: EnsembleConfig, compute: ComputeConfig) -> tuple[int, int]:
+    """(processes, threads of each). A GPU is not shared out: its members train one after another."""
+    cores = compute.threads or os.cpu_count() or 1
+    workers = 1 if compute.device != "cpu" else min(cores, config.members)
+    return workers, max(1, cores // workers)

@@ -1,0 +1,141 @@
+"""The minimiser of the regularised loss, and how far one record moves it (002's output perturbation).
+
+theta* = argmin F(theta) = (1/B) sum_i l(y_i, theta.phi_i) + (lambda/2) |theta|^2, with the losses and the notation of
+training/sensitivity.py, lambda = training.weight_decay and B a public constant.
+
+Formal guarantees
+    F is lambda-strongly convex. With one record more, grad F' - grad F = c(z) phi_z / B, of norm at most C / B everywhere,
+    so lambda |theta*' - theta*| <= C / B: rho = C / (lambda B). (Replacing a record moves it by twice that: 002's
+    2 C / (lambda n).) No step size enters.
+    The solver returns some theta with |grad F(theta)| <= tolerance, a public constant, verified on the gradient as computed
+    plus a bound on its rounding; so |theta - theta*| <= tolerance / lambda, and two runs differ by 2 tolerance / lambda
+    beyond rho. How the solver got there is irrelevant.
+    |theta*| <= n_max C / (lambda B), since grad F(theta*) = 0.
+    Nesterov's method with a constant momentum has F(x_t) - F* <= (F(0) - F* + lambda |theta*|^2 / 2) (1 - 1/sqrt kappa)^t,
+    kappa = (h n_max / B + lambda) / lambda, so a public number of iterations reaches any tolerance on any data (in exact
+    arithmetic): stopping without an answer is no event that tells anything about the records. ``ITERATIONS`` times as many
+    are allowed before the run gives up.
+
+Sources: 002; Chaudhuri, Monteleoni, Sarwate (2011); Nesterov (2004), theorem 2.2.3.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from agt.errors import ConfigError, UnsoundError
+from agt.settings import RelationConfig, TrainingConfig
+from agt.training.agt import Progress
+from agt.training.batches import BatchPlan, check_unit_rows
+from agt.training.linear import Examples, LinearTrained, gradient_sum
+from agt.training.sensitivity import LinearLoss, Sensitivity, above, check_optimizer, rows_moved, sum_rounding
+
+ITERATIONS = 4
+_REPORT = 16
+
+
+def erm_sensitivity(
+    loss: LinearLoss,
+    width: int,
+    training: TrainingConfig,
+    plan: BatchPlan,
+    relation: RelationConfig,
+    slack: float,
+    tolerance: float,
+) -> Sensitivity:
+    """The constants of a minimiser.
+
+    Raises:
+        ConfigError: lambda = 0, several batches, a tolerance that rounding alone exceeds.
+    """
+    rows = rows_moved(relation)
+    check_erm(training)
+    strength, b = training.weight_decay, plan.normalizer
+    rho = above(above(loss.reach / strength) / b)
+    away = above(tolerance / strength)
+    radius = above(above(above(loss.reach / strength) * above(plan.n_max / b)) + away)
+    least = gradient_rounding(loss, width, training, plan, radius, slack)
+    if tolerance < 4 * least:
+        raise ConfigError(
+            f"certificate.tolerance={tolerance:g}: a gradient is only known to {least:.2g}: use {4.01 * least:.2g} or more"
+        )
+    return Sensitivity(rho, above(2 * away), radius, None, rows)
+
+
+def check_erm(training: TrainingConfig) -> None:
+    """Raise ConfigError if the settings do not describe one strongly convex problem."""
+    check_optimizer(training)
+    if not training.weight_decay:
+        raise ConfigError(
+            "training.weight_decay=0: certificate=erm divides by it; give a positive public constant, like 1e-4"
+        )
+    if training.batch.count != 1:
+        raise ConfigError(f"training.batch.count={training.batch.count}: certificate=erm takes all records at once: use 1")
+
+
+def gradient_rounding(
+    loss: LinearLoss, width: int, training: TrainingConfig, plan: BatchPlan, radius: float, slack: float
+) -> float:
+    """Bound on how far the computed gradient of F is from the exact one, of the exact features, where |theta| <= radius."""
+    part = above(sum_rounding(loss, width, plan.n_max, radius, slack) / plan.normalizer)
+    return above(above(part + 4 * 2.0**-53 * training.weight_decay * radius) * (1 + 2.0**-20))
+
+
+def train_erm(
+    examples: Examples,
+    classes: int,
+    declared_size: float | None,
+    training: TrainingConfig,
+    relation: RelationConfig,
+    slack: float,
+    tolerance: float,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> LinearTrained:
+    """Minimise F by accelerated gradient descent from 0.
+
+    Args:
+        as ``train_linear``; ``tolerance``: the gradient's norm to reach (each class's, for one_vs_all).
+
+    Raises:
+        ConfigError: as ``erm_sensitivity``, or more records than n_max.
+        UnsoundError: the tolerance was not reached.
+    """
+    loss = LinearLoss.of(training, classes)
+    width, strength = examples.phi.shape[1], training.weight_decay
+    plan = BatchPlan.of(training.batch, 1, declared_size, len(examples))
+    check_unit_rows(examples.units, relation.unit_rows)
+    sensitivity = erm_sensitivity(loss, width, training, plan, relation, slack, tolerance)
+    goal = tolerance - gradient_rounding(loss, width, training, plan, sensitivity.radius, slack)
+    smoothness = loss.smoothness * plan.n_max / plan.normalizer + strength
+    root = math.sqrt(strength / smoothness)
+    (rows,) = plan.batches(examples.units)
+    x = y = torch.zeros((loss.outputs, width), dtype=torch.float64)
+    most = iterations(loss, training, plan, tolerance)
+    for step in range(ITERATIONS * most):
+        gradient = gradient_sum(loss, y, examples, rows) / plan.normalizer + y * strength
+        if _size(loss, gradient) <= goal and _size(loss, y) <= sensitivity.radius:
+            return LinearTrained(y, loss, plan, sensitivity)
+        x, before = y - gradient / smoothness, x
+        y = x + (x - before) * ((1 - root) / (1 + root))
+        if step % _REPORT == 0:
+            on_progress(Progress(min(step + 1, most), most, min(step + 1, most), most))
+    raise UnsoundError(
+        f"certificate.tolerance={tolerance:g} was not reached in {ITERATIONS * most} iterations (the gradient's norm is "
+        f"{_size(loss, gradient):.3g}), so nothing is certified: raise the tolerance, or training.weight_decay"
+    )
+
+
+def iterations(loss: LinearLoss, training: TrainingConfig, plan: BatchPlan, tolerance: float) -> int:
+    """Iterations after which the gradient's norm is below the tolerance on any data, in exact arithmetic."""
+    strength, share = training.weight_decay, plan.n_max / plan.normalizer
+    smoothness = loss.smoothness * share + strength
+    start = share * math.log(max(2, loss.outputs)) + (share * loss.reach) ** 2 / (2 * strength)
+    return 1 + math.ceil(math.sqrt(smoothness / strength) * math.log(max(2.0, 2 * smoothness * start / tolerance**2)))
+
+
+def _size(loss: LinearLoss, value: Tensor) -> float:
+    """The norm: of the whole, or of the largest class's part under one_vs_all; rounded up."""
+    norm = torch.linalg.vector_norm(value, dim=1).max() if loss.kind == "one_vs_all" else torch.linalg.vector_norm(value)
+    return float(norm) * (1 + 2.0**-30)

@@ -1,0 +1,1 @@
+"""What reproduces the papers: their baselines, encoder, data and figures. The library never imports it."""

@@ -1,0 +1,146 @@
+"""Which customer each statement belongs to: names, units, split and places, in one pass over two columns."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from agt.data.assemble import class_indices, hash_split
+from agt.data.dataset import DataError, row_words
+from agt.data.files import open_columns
+from agt_cli.papers.prepare.statements import Statements, require_columns
+
+CUSTOMER, DATE, TARGET = "customer_ID", "S_2", "target"
+CLASSES = ("0", "1")
+
+
+@dataclass(frozen=True)
+class Index:
+    """The statements' customers and dates, in the order of the file.
+
+    Attributes:
+        customers: customer_ID, in the order of first appearance.
+        codes: [n] int32, each statement's customer.
+        days: [n] int32, its date in days since 1970.
+        chunk_rows: rows of each chunk of the file.
+    """
+
+    customers: list[str]
+    codes: np.ndarray
+    days: np.ndarray
+    chunk_rows: tuple[int, ...]
+
+
+def read_index(statements: Statements, on_chunk: Callable[[int], None]) -> Index:
+    """One pass over customer_ID and S_2.
+
+    Raises:
+        DataError: a column is absent, or a value of it is missing or no date.
+    """
+    require_columns(statements.names, (CUSTOMER, DATE), statements.path)
+    number: dict[str, int] = {}
+    codes: list[np.ndarray] = []
+    days: list[np.ndarray] = []
+    rows: list[int] = []
+    for chunk, table in enumerate(statements.read({CUSTOMER: pa.string(), DATE: pa.date32()})):
+        for name in (CUSTOMER, DATE):
+            if table.column(name).null_count:
+                row = sum(rows) + int(pc.index(pc.is_null(table.column(name)), pa.scalar(True)).as_py())
+                raise DataError(f"{statements.path}: column '{name}' has no value in {row_words(row)}: every row needs one")
+        names = table.column(CUSTOMER).combine_chunks().dictionary_encode()
+        of_name = np.array([number.setdefault(name, len(number)) for name in names.dictionary.to_pylist()], dtype=np.int32)
+        codes.append(of_name[names.indices.to_numpy()])
+        days.append(table.column(DATE).cast(pa.int32()).to_numpy())
+        rows.append(len(table))
+        on_chunk(chunk + 1)
+    if not number:
+        raise DataError(f"{statements.path}: holds no rows")
+    return Index(list(number), np.concatenate(codes), np.concatenate(days).astype(np.int32), tuple(rows))
+
+
+def check_rows(index: Index, cap: int, path: Path) -> None:
+    """Raise DataError where a customer has more than ``cap`` statements."""
+    counts = np.bincount(index.codes, minlength=len(index.customers))
+    if counts.max() > cap:
+        raise DataError(
+            f"{path}: customer {index.customers[int(counts.argmax())]} has {counts.max()} statements and prepare.unit_rows "
+            f"is {cap}: raise it to a public cap on the statements of one customer"
+        )
+
+
+def match_labels(index: Index, path: Path, statements: Path) -> np.ndarray:
+    """[customers] int64: each customer's label, from a file with customer_ID and target.
+
+    Raises:
+        DataMissing, DataError: no such file; a repeated customer; customers of one file that the other lacks.
+    """
+    columns = open_columns(path, "prepare.labels or data_dir")
+    names = columns.unique_ids(CUSTOMER, "prepare.labels", as_text=True).tolist()
+    labels = class_indices(columns.words(TARGET, "prepare.labels"), CLASSES, path, columns.row)
+    label_of = dict(zip(names, labels.tolist(), strict=True))
+    unlabelled = [name for name in index.customers if name not in label_of]
+    known = set(index.customers)
+    absent = [name for name in names if name not in known]
+    faults = [
+        f"{len(found)} of {of} customers of {where} are not in {other} (such as {found[0]})"
+        for found, of, where, other in (
+            (unlabelled, len(known), statements, path),
+            (absent, len(names), path, statements),
+        )
+        if found
+    ]
+    if faults:
+        raise DataError(f"{'; '.join(faults)}: give the two files of one set, or cut both to the same customers")
+    return np.array([label_of[name] for name in index.customers], dtype=np.int64)
+
+
+def unit_names(customers: list[str]) -> np.ndarray:
+    """[customers] S16: a short name for each customer, a hash of customer_ID. Raises DataError if two share one."""
+    units = np.array([blake2b(name.encode(), digest_size=8).hexdigest() for name in customers], dtype="S16")
+    if len(np.unique(units)) < len(units):
+        raise DataError("two customers have one 64-bit hash, which chance does not do: check the file")
+    return units
+
+
+def statement_ids(index: Index, units: np.ndarray) -> tuple[np.ndarray, int]:
+    """Each statement's name, unit/date, or unit/date#1, #2, ... after the first of one customer's day.
+
+    Args:
+        units: [customers] S16.
+
+    Returns:
+        [n] bytes; and how many statements share customer and date with an earlier one. The name of such a one depends on
+        the customer's other statements, so only a whole customer's coming and going leaves other names alone.
+    """
+    n = len(index.codes)
+    dates = np.datetime_as_string(index.days.astype("datetime64[D]")).astype("S10")
+    parts = (units[index.codes].view("S1").reshape(n, -1), np.full((n, 1), b"/"), dates.view("S1").reshape(n, -1))
+    ids = np.ascontiguousarray(np.concatenate(parts, axis=1)).view("S27").reshape(n)
+    key = index.codes.astype(np.int64) * 2**32 + index.days
+    order = np.argsort(key, kind="stable")
+    first = np.flatnonzero(np.concatenate([[True], np.diff(key[order]) != 0]))
+    occurrence = np.arange(n) - np.repeat(first, np.diff(np.append(first, n)))
+    again = np.flatnonzero(occurrence)
+    if len(again):
+        ids = ids.astype("S31")
+        for place in again:
+            row = order[place]
+            ids[row] = ids[row] + b"#" + str(occurrence[place]).encode()
+    return ids, len(again)
+
+
+def places(test: np.ndarray) -> np.ndarray:
+    """[n] int64: where each row goes so that training rows come first, test rows last, each in their order."""
+    order = np.argsort(test, kind="stable")
+    where = np.empty(len(test), dtype=np.int64)
+    where[order] = np.arange(len(test))
+    return where
+
+
+def test_customers(index: Index, fraction: float, key: str) -> np.ndarray:
+    """[customers] bool: by a keyed hash of customer_ID, so that all statements of a customer share a split."""
+    return hash_split(np.array(index.customers, dtype=object), fraction, key)

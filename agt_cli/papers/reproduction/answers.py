@@ -1,0 +1,33 @@
+"""What a trained model answers about queries, as the table that is kept of a run."""
+
+import numpy as np
+import pandas as pd
+
+from agt.mechanisms.votes import published_vote
+from agt_cli.report.console import Console
+from agt_cli.tasks.ensemble import VoteCertificates
+from agt_cli.tasks.model import Model
+from agt_cli.tasks.prepare import Prepared
+
+
+def answers(
+    model: Model, features: np.ndarray, prepared: Prepared, labels: np.ndarray | None, console: Console
+) -> tuple[pd.DataFrame, tuple[int, ...]]:
+    """Certify queries.
+
+    Args:
+        features: [n, ...] the queries.
+        labels: [n] their true ones, where they are known.
+
+    Returns:
+        ``Finished.frame`` and ``Finished.ks``.
+    """
+    certificates = model.certify(features, console, "certifying")
+    columns = {"prediction": certificates.prediction, "distance": certificates.stable_distance}
+    if labels is not None:
+        columns["label"] = labels
+    if isinstance(certificates, VoteCertificates) and prepared.classes == 2:
+        columns["gap"] = certificates.gap
+        columns["published_distance"] = published_vote(certificates.members, certificates.member_distances).distance
+        columns["member_right"] = (certificates.members == labels).mean(axis=0) if labels is not None else certificates.gap
+    return pd.DataFrame(columns), certificates.ks

@@ -1,0 +1,190 @@
+"""What an experiment is: data that experiments/NAME.yaml holds, read into typed values.
+
+A profile says how runs are made: ``paper`` as published, ``ours`` with what this project adds, ``smoke`` small enough for
+minutes on two cores. An artifact is one published figure or table: a kind (what is computed and drawn; kinds.py), settings
+of that kind, and the published values to stand beside.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+import yaml  # type: ignore[import-untyped]
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from agt.errors import ConfigError, nearest
+from agt.mechanisms.composition import BOUNDS, PUBLISHED
+from agt.mechanisms.rigour import Accounting
+from agt.settings import STRICT, RelationName, validate
+from agt_cli.usage import experiments_dir
+
+ProfileName = Literal["paper", "ours", "smoke"]
+
+
+@dataclass(frozen=True, config=STRICT)
+class Profile:
+    """How a profile makes its runs and releases its labels.
+
+    Attributes:
+        privacy, unlearning: the relations; a run's ``relation=@unlearning`` is this profile's.
+        overrides: of agt train's configuration, before the run's own.
+        final: overrides after the run's own: what a profile insists on (smoke's small grids).
+        ensembles: overrides after those, of runs with more than one member: members have fewer records and smaller grids.
+        mechanisms: released with, for pure eps; the first is the profile's own choice.
+        many: the mechanism for many queries under one total budget.
+        accounting: what the mechanisms' guarantee is taken to be.
+        vote: how an ensemble's distance is computed.
+    """
+
+    privacy: RelationName = "add_remove"
+    unlearning: RelationName = "remove"
+    overrides: tuple[str, ...] = ()
+    final: tuple[str, ...] = ()
+    ensembles: tuple[str, ...] = ()
+    mechanisms: tuple[str, ...] = ("randomized_response",)
+    many: str = "gaussian_margin"
+    accounting: Accounting = "rigorous"
+    vote: Literal["certified", "published"] = "certified"
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """The composition bounds that a total budget is divided by: under accounting=paper, the papers' own."""
+        return PUBLISHED if self.accounting == "paper" else BOUNDS
+
+
+@dataclass(frozen=True, config=STRICT)
+class Published:
+    """A number from a paper.
+
+    Attributes:
+        what: the name of the value that the kind computes, to stand beside.
+        value: as printed, a number or words.
+        note: why ours may differ.
+    """
+
+    what: str
+    value: float | str
+    note: str = ""
+
+
+@dataclass(frozen=True, config=STRICT)
+class Variation:
+    """What differs about an artifact on the papers' own data.
+
+    Attributes:
+        settings: of the kind, in place of those for the stand-in.
+        notes: in place of the artifact's.
+    """
+
+    settings: dict[str, Any] = Field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, config=STRICT)
+class Artifact:
+    """One figure or table.
+
+    Attributes:
+        id: names its files.
+        source: the paper's figure or table.
+        title: what it shows.
+        kind: a name in kinds.KINDS.
+        settings: of the kind.
+        smoke: settings that differ in the smoke profile; null: left out of it.
+        original: what differs on the papers' own data, where the experiment can run on either.
+        published: numbers from the paper.
+        notes: what a reader must know: substitutions, what is not the same.
+    """
+
+    id: str
+    source: str
+    title: str
+    kind: str
+    settings: dict[str, Any] = Field(default_factory=dict)
+    smoke: dict[str, Any] | None = Field(default_factory=dict)
+    original: Variation = Field(default_factory=Variation)
+    published: tuple[Published, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, config=STRICT)
+class Original:
+    """The papers' own data, for an experiment that also runs on a stand-in.
+
+    Attributes:
+        data: which it is; in every table.
+        base: overrides of every run.
+        profiles: those that differ, such as in their grids.
+    """
+
+    data: str
+    base: tuple[str, ...]
+    profiles: dict[ProfileName, Profile] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Experiment:
+    """One data set's part of the papers.
+
+    Attributes:
+        title: of the report.
+        data: which data it runs on, and what that stands in for; in every table.
+        smoke_data: the same for the smoke profile; empty: as ``data``.
+        base: overrides of every run.
+        original: the papers' own data, where ``data`` is a stand-in for it.
+        profiles: by name.
+        artifacts: in the order of the report.
+    """
+
+    title: str
+    data: str
+    artifacts: Annotated[tuple[Artifact, ...], Field(min_length=1)]
+    profiles: dict[ProfileName, Profile]
+    base: tuple[str, ...] = ()
+    smoke_data: str = ""
+    original: Original | None = None
+
+    def on_original(self) -> "Experiment":
+        """The same on the papers' own data; what explained differences of the stand-in explains nothing there.
+
+        Raises:
+            ConfigError: it has no stand-in.
+        """
+        if self.original is None:
+            raise ConfigError(f"{self.title}: there is one data set, {self.data}: leave out data=original")
+        artifacts = tuple(
+            replace(
+                artifact,
+                settings={**artifact.settings, **artifact.original.settings},
+                notes=artifact.original.notes,
+                published=tuple(replace(published, note="") for published in artifact.published),
+            )
+            for artifact in self.artifacts
+        )
+        own = self.original
+        return replace(self, data=own.data, base=own.base, profiles={**self.profiles, **own.profiles}, artifacts=artifacts)
+
+
+def experiment_names() -> tuple[str, ...]:
+    """The experiments there are."""
+    return tuple(sorted(path.stem for path in experiments_dir().glob("*.yaml")))
+
+
+def load_experiment(name: str) -> Experiment:
+    """Read a definition.
+
+    Raises:
+        ConfigError: there is none of this name, or it is not valid.
+    """
+    if name not in experiment_names():
+        raise ConfigError(f"unknown experiment '{name}'{nearest(name, experiment_names())}")
+    node = yaml.safe_load((experiments_dir() / f"{name}.yaml").read_text(encoding="utf-8"))
+    return validate(Experiment, node, f"experiments/{name}.yaml")
+
+
+def settings_for(artifact: Artifact, profiles: Mapping[ProfileName, Profile]) -> dict[str, Any] | None:
+    """The kind's settings for these profiles; None if the artifact is left out of them."""
+    if "smoke" not in profiles:
+        return artifact.settings
+    return None if artifact.smoke is None else {**artifact.settings, **artifact.smoke}
