@@ -45,7 +45,7 @@ from agt.certificates.box import certify
 from agt.data.blobs import Blobs
 from agt.data.dataset import Records
 from agt.settings import ComputeConfig, RelationConfig, TrainingConfig
-from agt.training.agt import Run, train
+from agt.training.loop import Run, train
 
 CLIP = 0.04
 Row = dict[str, Any]

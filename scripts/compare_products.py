@@ -17,7 +17,7 @@ from agt.certificates.box import certify
 from agt.data.blobs import Blobs
 from agt.models.heads import HeadConfig, build_head
 from agt.settings import ComputeConfig, RelationConfig, TrainingConfig
-from agt.training.agt import train
+from agt.training.loop import train
 
 SETS = {"separable": Blobs(center=1.25, std=0.35), "overlapping": Blobs(center=1.0, std=0.75)}
 REPORTED = {  # Rump / exact, seed 0 of another code's initialisation

@@ -26,7 +26,7 @@ from agt.bounds.rounding import Rounding
 from agt.errors import ConfigError, UnboundedError, UnsoundError
 from agt.kernels.select import pick_device, pick_kernel
 from agt.settings import ComputeConfig, RelationName, TrainingConfig
-from agt.training.agt import Progress, Trained
+from agt.training.loop import Progress, Trained
 
 
 @dataclass(frozen=True)

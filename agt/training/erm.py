@@ -27,9 +27,9 @@ from torch import Tensor
 
 from agt.errors import ConfigError, UnsoundError
 from agt.settings import RelationConfig, TrainingConfig
-from agt.training.agt import Progress
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.linear import Examples, LinearTrained, gradient_sum
+from agt.training.loop import Progress
 from agt.training.sensitivity import LinearLoss, Sensitivity, above, check_optimizer, rows_moved, sum_rounding
 
 ITERATIONS = 4

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from agt.errors import UnsoundError
 from agt.settings import RelationConfig, TrainingConfig
-from agt.training.agt import Progress
 from agt.training.batches import BatchPlan, check_unit_rows
+from agt.training.loop import Progress
 from agt.training.sensitivity import LinearLoss, Schedule, Sensitivity, sgd_sensitivity
 
 _ROWS = 1024  # records at once: their features stay in the cache between the two products

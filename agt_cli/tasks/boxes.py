@@ -12,8 +12,8 @@ from agt.certificates.box import Certificates, certify
 from agt.certificates.conditions import Condition, assess
 from agt.facts import proved
 from agt.models.heads import build_head
-from agt.training.agt import Progress, Trained, train
 from agt.training.batches import BatchPlan
+from agt.training.loop import Progress, Trained, train
 from agt.training.noise import NoisePlan
 from agt_cli.report.console import Console
 from agt_cli.report.figures import map_levels

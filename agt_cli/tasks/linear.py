@@ -11,10 +11,10 @@ from agt.certificates.stability import certify_linear, logits_of, predict
 from agt.errors import UnsoundError
 from agt.models.features import FeatureMap
 from agt.settings import ErmConfig, StabilityConfig
-from agt.training.agt import Progress
 from agt.training.batches import BatchPlan
 from agt.training.erm import erm_sensitivity, train_erm
 from agt.training.linear import Examples, LinearTrained, train_linear
+from agt.training.loop import Progress
 from agt.training.optimizer import learning_rate
 from agt.training.sensitivity import LinearLoss, Sensitivity, above, sgd_sensitivity
 from agt_cli.report.console import Console

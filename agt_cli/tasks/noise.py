@@ -12,8 +12,8 @@ from torch import nn
 
 from agt.certificates.conditions import Condition, declarations
 from agt.mechanisms.rigour import neighbours_of, refusal
-from agt.training.agt import Noise
 from agt.training.batches import BatchPlan
+from agt.training.loop import Noise
 from agt.training.noise import NoisePlan, draw_noise, noise_seed, plan_noise, step_sensitivity
 from agt_cli.papers.baselines.released import caveat_of
 from agt_cli.tasks.prepare import Settings

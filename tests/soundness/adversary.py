@@ -30,8 +30,8 @@ from agt.certificates.box import Certificates
 from agt.data.dataset import DataError, Records
 from agt.errors import ConfigError, UnboundedError
 from agt.mechanisms.rigour import grid_index
-from agt.training.agt import Trained
 from agt.training.linear import LinearTrained
+from agt.training.loop import Trained
 from agt_cli.tasks.ensemble import VoteCertificates
 
 CELLS = tuple(product(RELATIONS, KINDS))

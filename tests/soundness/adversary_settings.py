@@ -7,6 +7,7 @@ import torch
 from checks import Case, run
 from checks import certificates as certify_boxes
 
+from agt import relations
 from agt.bounds.network import Network
 from agt.certificates.box import Certificates
 from agt.certificates.stability import certify_linear, logits_of
@@ -22,11 +23,10 @@ from agt.settings import (
     RelationConfig,
     StabilityConfig,
 )
-from agt.training import relations
-from agt.training.agt import Trained
 from agt.training.ensemble import EnsembleConfig, train_members
 from agt.training.erm import train_erm
 from agt.training.linear import Examples, LinearTrained, train_linear
+from agt.training.loop import Trained
 from agt_cli.tasks.boxes import signed_margins
 from agt_cli.tasks.ensemble import vote
 

@@ -22,8 +22,8 @@ from agt.data.dataset import Records
 from agt.errors import UnsoundError
 from agt.kernels.select import pick_kernel
 from agt.settings import ComputeConfig, RelationConfig, TrainingConfig
-from agt.training.agt import Trained, train
 from agt.training.linear import LinearTrained
+from agt.training.loop import Trained, train
 
 WIDTH = 3
 numba.set_num_threads(1)  # arrays are tiny; tests/unit/test_kernels.py varies the threads

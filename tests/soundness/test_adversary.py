@@ -24,7 +24,7 @@ from agt.mechanisms.votes import Vote, published_vote
 from agt.relations import RELATIONS
 from agt.settings import FeaturesConfig, StabilityConfig, TrainingConfig
 from agt.training import linear
-from agt.training.agt import Run, Trained
+from agt.training.loop import Run, Trained
 from agt.training.sensitivity import LinearLoss, Sensitivity
 from agt_cli.tasks import ensemble as ensemble_tasks
 

@@ -18,8 +18,8 @@ from agt.bounds.rounding import Rounding
 from agt.errors import UnsoundError
 from agt.kernels.cpu import CpuKernel
 from agt.relations import RELATIONS
-from agt.training.agt import Run
 from agt.training.batches import BatchPlan
+from agt.training.loop import Run
 
 Break = Callable[[pytest.MonkeyPatch], None]
 LINEAR = replace(CASES[0], name="linear")

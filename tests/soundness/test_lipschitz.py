@@ -21,10 +21,10 @@ from agt.mechanisms.votes import Vote, certified_vote, published_vote
 from agt.models.features import FeatureMap
 from agt.settings import ComputeConfig, FeaturesConfig, RelationConfig
 from agt.training import ensemble as ensemble_training
-from agt.training.agt import Run
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.linear import Examples, LinearTrained, train_linear
+from agt.training.loop import Run
 from agt_cli.tasks import ensemble as ensemble_tasks
 from agt_cli.tasks.ensemble import VoteCertificates, vote
 

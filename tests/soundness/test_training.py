@@ -12,9 +12,9 @@ from torch import nn
 from agt.data.dataset import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.settings import ComputeConfig, RelationConfig
-from agt.training import agt
-from agt.training.agt import Run, Trained, train
+from agt.training import loop
 from agt.training.batches import BatchPlan
+from agt.training.loop import Run, Trained, train
 from agt.training.optimizer import learning_rate
 
 DTYPES = ("float64", "float32")
@@ -319,7 +319,7 @@ def test_sizes_that_cannot_work_are_refused_before_the_first_step(monkeypatch: p
     with pytest.raises(ConfigError, match=r"compute.fragment=21 is larger than a batch may be \(n_max 20\)"):
         train(head, 2, data, None, training, relation, (0,), ComputeConfig(fragment=21))
     train(head, 2, data, None, training, relation, (0,), ComputeConfig(fragment=20))
-    monkeypatch.setattr(agt, "_memory", lambda device: 2**10)
+    monkeypatch.setattr(loop, "_memory", lambda device: 2**10)
     with pytest.raises(ConfigError, match=r"kgrid: boxes for 50 values of k over 8 parameters need .* GiB"):
         train(head, 2, data, None, training, relation, range(50), ComputeConfig())
     huge = make_training(batch={"normalizer": 2.0**23, "n_max": 2**24})

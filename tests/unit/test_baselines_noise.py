@@ -7,8 +7,8 @@ from synthetic import make_head, make_records, make_training
 
 from agt.errors import ConfigError
 from agt.settings import ComputeConfig, RelationConfig
-from agt.training.agt import train
 from agt.training.batches import BatchPlan
+from agt.training.loop import train
 from agt.training.noise import (
     NoiseConfig,
     NoisePlan,

@@ -12,7 +12,7 @@ from synthetic import make_head, make_records, make_training
 from agt.data.dataset import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.settings import ComputeConfig, RelationConfig, TrainingConfig
-from agt.training.agt import train
+from agt.training.loop import train
 from agt_cli.papers.baselines.local_rr import LocalRRConfig, flip_labels, train_local_rr, unbiased_targets, wrong_draws
 from agt_cli.papers.baselines.sgd import one_hot, train_sgd
 from agt_cli.papers.baselines.student import train_student

@@ -15,8 +15,8 @@ from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import declared, grounds, proved, void
 from agt.settings import BatchConfig, ComputeConfig, KGridConfig, RelationConfig
-from agt.training.agt import Trained
 from agt.training.batches import BatchPlan
+from agt.training.loop import Trained
 
 PLAN = BatchPlan.of(BatchConfig(normalizer=5.0), 1, None, 5)
 

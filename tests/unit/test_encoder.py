@@ -16,8 +16,8 @@ from agt.data.dataset import DataError, Dataset, Records
 from agt.data.medmnist import MedMnist
 from agt.errors import ConfigError, DataMissing
 from agt.facts import grounds, void
-from agt.models import encoder as module
 from agt.settings import validate
+from agt_cli.papers import encoder as module
 from agt_cli.papers.encoder import EncoderConfig, encode, encode_queries, load_encoder
 
 

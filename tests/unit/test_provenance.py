@@ -5,36 +5,39 @@ from pathlib import Path
 
 import pytest
 
+import agt
 import agt_cli
 from agt.errors import AgtError
 from agt.provenance import code_digest, machine, reachable, targets
 from agt_cli.papers.reproduction.runs import COMPUTE
 
 EDITS = [
-    ("schema.py", "1.1 * normalizer + 6 *", "1.1 * normalizer + 7 *"),
-    ("mechanisms/votes.py", "- 1", "- 2"),
-    ("training/noise.py", "import", "import  "),
-    ("tasks/noise.py", "import", "import  "),
-    ("tasks/boxes.py", "import", "import  "),
-    ("tasks/reproduction/answers.py", "certify", "certify "),
-    ("data/ids.py", "2.0**-53", "2.0**-52"),
-    ("data/blobs.py", "points**3", "points**4"),
-    ("kernels/cpu.py", "import", "import  "),
-    ("kernels/gpu.py", "import", "import  "),
-    ("__init__.py", "__version__", "__version__ "),
+    ("agt/settings.py", "1.1 * normalizer + 6 *", "1.1 * normalizer + 7 *"),
+    ("agt/mechanisms/votes.py", "- 1", "- 2"),
+    ("agt/training/noise.py", "import", "import  "),
+    ("agt_cli/tasks/noise.py", "import", "import  "),
+    ("agt_cli/tasks/boxes.py", "import", "import  "),
+    ("agt_cli/papers/reproduction/answers.py", "certify", "certify "),
+    ("agt/data/ids.py", "2.0**-53", "2.0**-52"),
+    ("agt/data/blobs.py", "points**3", "points**4"),
+    ("agt/kernels/cpu.py", "import", "import  "),
+    ("agt/kernels/gpu.py", "import", "import  "),
+    ("agt/__init__.py", "__version__", "__version__ "),
 ]
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package's own source, in a folder where it can be edited."""
-    folder = tmp_path_factory.mktemp("copy") / "agt_cli"
-    shutil.copytree(Path(agt_cli.__file__).parent, folder, ignore=shutil.ignore_patterns("__pycache__", "_*s"))
+    """The packages' own source, in a folder where it can be edited."""
+    folder = tmp_path_factory.mktemp("copy")
+    for package in (agt, agt_cli):
+        source, skip = Path(str(package.__file__)).parent, shutil.ignore_patterns("__pycache__", "_*s")
+        shutil.copytree(source, folder / source.name, ignore=skip)
     return folder
 
 
 def digest(copy: Path) -> str:
-    return code_digest((*COMPUTE, "agt.data.blobs"), {"agt_cli": [copy]})
+    return code_digest((*COMPUTE, "agt.data.blobs"), {name: [copy / name] for name in ("agt", "agt_cli")})
 
 
 def test_a_copy_is_the_same_code(copy: Path) -> None:
@@ -53,7 +56,10 @@ def test_an_edit_of_what_computes_is_other_code(copy: Path, name: str, old: str,
     assert digest(copy) == before
 
 
-@pytest.mark.parametrize("name", ["cli.py", "data/prepare/amex.py", "report/curves.py", "data/table.py", "unused.py"])
+@pytest.mark.parametrize(
+    "name",
+    ["agt_cli/cli.py", "agt_cli/papers/prepare/amex.py", "agt_cli/report/curves.py", "agt/data/table.py", "agt/unused.py"],
+)
 def test_an_edit_of_what_is_out_of_reach_changes_nothing(copy: Path, name: str) -> None:
     before = digest(copy)
     with (copy / name).open("a") as file:

@@ -13,7 +13,7 @@ from agt.errors import ConfigError
 from agt.kernels.contract import QUANTA
 from agt.relations import RELATIONS, Sums, rows_at_stake
 from agt.settings import MOST_ROWS, ComputeConfig, RelationConfig
-from agt.training.agt import Run
+from agt.training.loop import Run
 
 UNIT = QUANTA // 4  # values are quarters of the clip level
 NORMALIZER = 3.0

@@ -10,7 +10,7 @@ from synthetic import make_head, make_records, make_training
 
 from agt.errors import ConfigError
 from agt.settings import ComputeConfig, RelationConfig
-from agt.training.agt import Trained, train
+from agt.training.loop import Trained, train
 from agt_cli.papers.reproduction import certified
 from agt_cli.papers.reproduction.certified import HALF, RATIO, at_half, certified_by_k, half_certified, training_curve
 from agt_cli.papers.reproduction.definition import Artifact, Experiment, Profile

@@ -13,8 +13,8 @@ from synthetic import make_head, make_records, make_training
 
 from agt.errors import ConfigError, DataMissing
 from agt.settings import BatchConfig, ComputeConfig, RelationConfig, default_n_max, validate
-from agt.training.agt import train
 from agt.training.batches import BatchPlan
+from agt.training.loop import train
 from agt_cli.papers.reproduction import runs as kept
 from agt_cli.papers.reproduction import search
 from agt_cli.papers.reproduction.definition import load_experiment, settings_for

@@ -17,8 +17,8 @@ from agt.errors import ConfigError
 from agt.models.heads import build_head
 from agt.relations import RELATIONS
 from agt.settings import STRICT, BoxConfig, validate
-from agt.training.agt import Progress, Trained, train
 from agt.training.batches import BatchPlan
+from agt.training.loop import Progress, Trained, train
 from agt_cli.papers.reproduction.definition import ProfileName
 from agt_cli.papers.reproduction.keep import keep, kept
 from agt_cli.papers.reproduction.kinds import Context, Made, kind

@@ -20,8 +20,8 @@ from agt.data.dataset import Records
 from agt.errors import ConfigError
 from agt.mechanisms.weights import weights_budget
 from agt.settings import STRICT, BatchConfig, RelationConfig, TrainingConfig, validate
-from agt.training.agt import train
 from agt.training.batches import BatchPlan
+from agt.training.loop import train
 from agt.training.noise import NoiseConfig, draw_noise, plan_noise, step_sensitivity
 from agt_cli.papers.baselines.dpsgd import train_dpsgd
 from agt_cli.papers.baselines.local_rr import LocalRRConfig, train_local_rr
