@@ -5,6 +5,7 @@ directory. Its facts are one dictionary literal in info.py: that file is parsed,
 """
 
 import ast
+import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -87,30 +88,30 @@ def fetch(url: str, md5: str, path: Path) -> None:
 
 
 class _Bar:
-    """The progress bar interface that pooch expects, drawn by rich on stderr; silent if stderr is no terminal."""
+    """The progress bar interface that pooch expects: one line on stderr; silent if that is no terminal."""
 
     def __init__(self, name: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
-        console = Console(stderr=True)
-        columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-        self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
-        self._task = self._progress.add_task(name, total=None)
-        self.total = 0
+        self._name, self._shown = name, sys.stderr.isatty()
+        self.total = self._done = 0
 
     def __enter__(self) -> "_Bar":
-        self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        if self._shown:
+            print(file=sys.stderr)
 
     def update(self, amount: int) -> None:
-        self._progress.update(self._task, total=self.total, advance=amount)
+        self._done += amount
+        self._draw()
 
     def reset(self) -> None:
-        self._progress.reset(self._task, total=self.total)
+        self._done = 0
 
     def close(self) -> None:
-        self._progress.refresh()
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._shown:
+            text = f"\r{self._name}: {self._done / 2**20:.1f} of {self.total / 2**20:.1f} MiB"
+            print(text, end="", file=sys.stderr, flush=True)

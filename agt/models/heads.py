@@ -9,20 +9,23 @@ from pydantic.dataclasses import dataclass
 from torch import nn
 
 from agt.settings import STRICT, TrainingConfig
-from agt_cli.papers.encoder import EncoderConfig
 
 
 @dataclass(frozen=True, config=STRICT)
 class HeadConfig:
-    """A head and, in front of it, an optional frozen public encoder.
+    """A head.
 
     Attributes:
         hidden: widths of the ReLU layers; empty for a linear head.
-        encoder: the frozen encoder, or None.
+        encoder: None; a head behind a frozen public encoder has a class of its own (``_target_``).
     """
 
     hidden: tuple[Annotated[int, Field(ge=1)], ...] = ()
-    encoder: EncoderConfig | None = None
+    encoder: object | None = None
+
+    def __post_init__(self) -> None:
+        if type(self) is HeadConfig and self.encoder is not None:
+            raise ValueError("encoder: this head takes none; give model=small_cnn, and its encoder's settings")
 
 
 def build_head(shape: tuple[int, ...], classes: int, model: HeadConfig, training: TrainingConfig) -> nn.Sequential:

@@ -38,6 +38,7 @@ from agt.data.dataset import DataError, Dataset, Records
 from agt.data.ids import content_ids
 from agt.errors import AgtError, DataMissing
 from agt.facts import Fact, Grounds, Standing, declared, void
+from agt.models.heads import HeadConfig
 from agt.provenance import code_digest, machine
 from agt.settings import STRICT, Positive
 
@@ -74,6 +75,17 @@ class EncoderConfig:
     weights: Path | None = None
     weights_public: bool = False
     cache_dir: Path = Path("outputs/encoders")
+
+
+@dataclass(frozen=True, config=STRICT)
+class EncodedHead(HeadConfig):
+    """A head behind a frozen public encoder.
+
+    Attributes:
+        encoder: the encoder; None: a plain head.
+    """
+
+    encoder: EncoderConfig | None = None
 
 
 class BaseModel(nn.Module):

@@ -31,7 +31,7 @@ from agt.training.ensemble import EnsembleConfig
 from agt.training.erm import check_erm
 from agt.training.noise import NoiseConfig, noise_config, step_sensitivity
 from agt.training.sensitivity import check_optimizer, rows_moved
-from agt_cli.papers.encoder import encode
+from agt_cli.papers.encoder import EncodedHead, encode
 from agt_cli.report.console import Console
 from agt_cli.tasks.choices import choices_fact
 
@@ -165,9 +165,10 @@ def prepare(settings: Settings, console: Console) -> Prepared:
     use_threads(settings.compute)
     loaded = dataset = with_notes(settings.source.load(), _normalized(settings))
     initial: dict[str, Tensor] | None = None
-    if settings.model.encoder is not None:
+    encoder = settings.model.encoder if isinstance(settings.model, EncodedHead) else None
+    if encoder is not None:
         with console.progress("public encoder") as report:
-            dataset, initial = encode(settings.model.encoder, loaded, lambda step, of: report(step, of, step, of))
+            dataset, initial = encode(encoder, loaded, lambda step, of: report(step, of, step, of))
     return Prepared(loaded, dataset, initial)
 
 

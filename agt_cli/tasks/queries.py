@@ -11,7 +11,7 @@ from agt.certificates.box import Certificates
 from agt.data.dataset import UNLABELLED, DataError, Records
 from agt.errors import ConfigError
 from agt.mechanisms.rigour import Counting, grid_index
-from agt_cli.papers.encoder import encode_queries
+from agt_cli.papers.encoder import EncodedHead, encode_queries
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.manifest import read_digest
@@ -121,5 +121,6 @@ def _queries(source: Source, prepared: Prepared) -> Records:
     queries = source.settings.source.load_queries(source.inputs)
     if not len(queries):
         raise DataError(f"inputs={source.inputs}: holds no queries")
-    encoder = source.settings.model.encoder
+    model = source.settings.model
+    encoder = model.encoder if isinstance(model, EncodedHead) else None
     return queries if encoder is None else encode_queries(encoder, prepared.loaded, queries)

@@ -1,0 +1,86 @@
+"""The rooms and the one direction of their imports, as docs/architecture.md draws them."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import agt
+import agt_cli
+
+LIBRARY, COMMANDS = (Path(str(package.__file__)).parent for package in (agt, agt_cli))
+
+# Each room may import from those before it, and from its own; the bottom first. docs/architecture.md says what each is for.
+ROOMS = (
+    ("agt.errors", "agt.facts", "agt.sealed", "agt.numeric", "agt.provenance"),
+    ("agt.settings",),
+    ("agt.data", "agt.bounds"),
+    ("agt.kernels",),
+    ("agt.relations",),
+    ("agt.training",),
+    ("agt.certificates",),
+    ("agt.models",),
+    ("agt.mechanisms",),
+    ("agt_cli.usage", "agt_cli.mistakes"),
+    ("agt_cli.report",),
+    ("agt_cli.papers", "agt_cli.tasks"),
+    ("agt_cli.cli", "agt_cli.__main__"),
+)
+FOREIGN = {"hydra", "omegaconf", "rich", "matplotlib", "agt_cli"}  # what the library has nothing of
+
+
+def sources(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
+
+
+def module(path: Path) -> str:
+    root = LIBRARY.parent if path.is_relative_to(LIBRARY) else COMMANDS.parent
+    return path.relative_to(root).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module that a file names in an import, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def level(name: str) -> int | None:
+    """Where a module's room stands; None for modules of other packages, and for the packages' own first lines."""
+    for place, rooms in enumerate(ROOMS):
+        if any(name == room or name.startswith(f"{room}.") for room in rooms):
+            return place
+    return None
+
+
+def test_every_module_is_in_a_room() -> None:
+    homeless = [module(p) for p in (*sources(LIBRARY), *sources(COMMANDS)) if level(module(p)) is None]
+    assert homeless == ["agt", "agt_cli"]
+
+
+@pytest.mark.parametrize("path", [*sources(LIBRARY), *sources(COMMANDS)], ids=module)
+def test_imports_go_down(path: Path) -> None:
+    own = level(module(path))
+    for name in imports(path):
+        other = level(name)
+        if own is not None and other is not None:
+            assert other <= own, f"{module(path)} imports {name}, a room above it"
+
+
+@pytest.mark.parametrize("path", sources(LIBRARY), ids=module)
+def test_the_library_knows_neither_command_line_nor_console_nor_figures(path: Path) -> None:
+    named = {name.partition(".")[0] for name in imports(path)}
+    assert not named & FOREIGN, module(path)
+
+
+def test_importing_the_library_loads_nothing_of_the_command_line() -> None:
+    rooms = ", ".join(sorted(module(path) for path in sources(LIBRARY) if path.stem != "gpu"))
+    code = f"import sys, {rooms}; print(sorted({FOREIGN!r} & {{name.partition('.')[0] for name in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=LIBRARY.parent)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
