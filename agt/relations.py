@@ -27,7 +27,7 @@ Formal guarantees
     less changes one batch of an epoch and one member of an ensemble; a unit replaced, or one removed while another comes,
     changes two at most, each by one unit gone, one come, or both.
     One side alone. In a relation that touches two, one unit gone and none come is within one k as well, and so is one come
-    and none gone: a shard sees such halves of an edit (mechanisms/votes.py). Boxes hold and nest for them. Write B(D, r)
+    and none gone: a shard sees such halves of an edit (certificates/votes.py). Boxes hold and nest for them. Write B(D, r)
     for the batches with up to r rows of D gone and, independently, up to r come, and let D' be D less (or plus) a unit of
     up to m rows: B(D', r - m) is part of B(D, r), for what is gone from D' and what D' lacks are at most r rows of D, and
     what has come likewise. substitute's numerators are the extreme sums over B(D, r), whose inclusion they thus follow.

@@ -12,7 +12,7 @@ Formal guarantees
     included, enclose those over a neighbour's box for k-1, which are finite then.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,6 +70,20 @@ class Certificates:
                 row["best_accuracy"] = float(1 - (certified & ~right).mean())
             rows.append(row)
         return rows
+
+
+def grid_index(ks: Sequence[int], certified: np.ndarray) -> np.ndarray:
+    """Evidence for ``counting=index``: how many grid values k >= 1 are certified from the least on.
+
+    Args:
+        ks: [K] the grid, increasing.
+        certified: [K, n] bool.
+
+    Returns:
+        [n] int64. On a dense grid it is the stable distance.
+    """
+    steps = np.logical_and.accumulate(certified, axis=0).sum(axis=0).astype(np.int64)
+    return np.maximum(steps - (ks[0] == 0), 0)
 
 
 def certify(

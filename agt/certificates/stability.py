@@ -34,7 +34,7 @@ from agt.training.sensitivity import UNIT, LinearLoss, Sensitivity, margin_round
 
 FARTHEST = 2**31
 """Stable distances are capped here, a public constant, which keeps them 1-Lipschitz. Sums of those of 10,000 members are
-far from the end of int64 (mechanisms/votes.py), and no mechanism tells distances of 2^16 and more apart."""
+far from the end of int64 (certificates/votes.py), and no mechanism tells distances of 2^16 and more apart."""
 
 
 @dataclass(frozen=True)

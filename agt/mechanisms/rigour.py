@@ -21,8 +21,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-import numpy as np
-
 from agt.certificates.conditions import Condition, declarations
 from agt.errors import ConfigError
 from agt.facts import grounds, void
@@ -112,20 +110,6 @@ def claim(
         raise ConfigError(f"accounting=rigorous: {refusal(missing[0]) if missing else shards}; {_PAPER}")
     letters = tuple(condition.letter for condition in missing)
     return Claim(False, _disclaimer(mechanism, letters, shards), neighbours, letters, said)
-
-
-def grid_index(ks: Sequence[int], certified: np.ndarray) -> np.ndarray:
-    """Evidence for ``counting=index``: how many grid values k >= 1 are certified from the least on.
-
-    Args:
-        ks: [K] the grid, increasing.
-        certified: [K, n] bool.
-
-    Returns:
-        [n] int64. On a dense grid it is the stable distance.
-    """
-    steps = np.logical_and.accumulate(certified, axis=0).sum(axis=0).astype(np.int64)
-    return np.maximum(steps - (ks[0] == 0), 0)
 
 
 def neighbours_of(relation: RelationConfig) -> str:

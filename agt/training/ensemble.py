@@ -4,7 +4,7 @@ Formal guarantees
     A record's shard depends on its unit's id and the public key alone (method.md section 3b), so one unit added or removed
     changes one member's training set and leaves every other member, its box and its certificates exactly as they were. One
     replaced by another may leave one shard and enter another, and changes two at most (``Relation.touches``).
-    That is the ground on which certified votes stand (mechanisms/votes.py), and it must hold bit for bit: members that
+    That is the ground on which certified votes stand (certificates/votes.py), and it must hold bit for bit: members that
     round otherwise when records arrive in another order could all change at once, each by what its own certificate allows.
     So ``parts`` orders each shard by id: the same records are the same bytes, from which the same program on the same
     machine makes the same bits. (Sums of gradients inside boxes are exact in any order; a linear head's are not.)

@@ -5,21 +5,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import torch
 from omegaconf import OmegaConf
 from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from agt.errors import ConfigError, UnsoundError
+from agt.errors import ConfigError
 from agt_cli.report.manifest import NAME as MANIFEST
 from agt_cli.report.manifest import Broken, Manifest
-from agt_cli.report.record import bounds_file
 
 Tensors = dict[str, Tensor]
 AGAIN = "restore it, or run again"
@@ -68,47 +65,10 @@ class FinishedRun:
         """How the manifest calls one of this part's files."""
         return (self.folder / name).relative_to(self.home).as_posix()
 
-    def boxes(self, ks: tuple[int, ...], like: Tensors) -> tuple[Tensors, Tensors, Tensors]:
-        """The saved parameters and boxes.
-
-        Args:
-            ks: the grid; every k of it must be there.
-            like: name -> a tensor of the shape and dtype expected.
-
-        Returns:
-            nominal, lower [K, ...] and upper [K, ...].
-
-        Raises:
-            ConfigError: a file is missing, too many, or not what the manifest lists.
-            UnsoundError: a tensor has another shape or dtype, is not finite, or lower > upper; or a file is of another k.
-        """
-        self._check_grid(ks)
-        nominal = self.tensors("model.safetensors", like)
-        ends = {end: {f"{end}.{name}": tensor for name, tensor in like.items()} for end in ("lower", "upper")}
-        boxes = [self.tensors(bounds_file(k), ends["lower"] | ends["upper"], {"k": str(k)}) for k in ks]
-        for k, box in zip(ks, boxes, strict=True):
-            for name in like:
-                if not bool((box[f"lower.{name}"] <= box[f"upper.{name}"]).all()):
-                    raise UnsoundError(f"{self.folder / bounds_file(k)}: lower.{name} exceeds upper.{name}")
-        lower, upper = (
-            {name: torch.stack([box[f"{end}.{name}"] for box in boxes]) for name in like} for end in ("lower", "upper")
-        )
-        return nominal, lower, upper
-
-    def constants(self) -> dict[str, Any]:
-        """stability.json of a linear head.
-
-        Raises:
-            ConfigError: it is missing or not what the manifest lists.
-        """
-        return _object(self.read("stability.json"), self.folder / "stability.json", self.key)
-
-    def _check_grid(self, ks: tuple[int, ...]) -> None:
-        """A box for each k of the grid and for no other."""
-        there, grid = self.manifest.under(self._listed("bounds")), {self._listed(bounds_file(k)) for k in ks}
-        for name in sorted(there ^ grid):
-            why = "no k of the run's grid" if name in there else f"missing from {MANIFEST}, and the run's grid has this k"
-            raise ConfigError(f"{self.key}={self.home}: {name} is {why}; {AGAIN}")
+    def names(self, folder: str) -> set[str]:
+        """The listed files of a subfolder, without its name."""
+        inside = self._listed(folder)
+        return {name.removeprefix(f"{inside}/") for name in self.manifest.under(inside)}
 
     def released_weights(self) -> tuple[np.ndarray, dict[str, Any]]:
         """The weights that a release published, and the noise they carry.
@@ -127,40 +87,6 @@ class FinishedRun:
             raise ConfigError(f"{path}: cannot be read ({error})") from None
         constants = path.with_suffix(".json")
         return weight, _object(self.read(constants.name), constants, self.key)
-
-    def tensors(self, name: str, like: Tensors, metadata: Mapping[str, str] = MappingProxyType({})) -> Tensors:
-        """The tensors of one file.
-
-        Args:
-            name: the file.
-            like: name -> a tensor of the shape and dtype expected.
-            metadata: what the file's own header must say.
-
-        Raises:
-            ConfigError: the file is missing, is not what the manifest lists, or cannot be read.
-            UnsoundError: a tensor has another shape or dtype, or is not finite; or the header says something else.
-        """
-        path, content = self.folder / name, self.read(name)
-        try:
-            tensors: Tensors = load(content)
-        except SafetensorError as error:
-            raise ConfigError(f"{path}: cannot be read ({error}); train again") from None
-        said = _metadata(content)
-        for key, value in metadata.items():
-            if said.get(key) != value:
-                raise UnsoundError(f"{path}: its header says {key} = {said.get(key)}, expected {value}; train again")
-        if tensors.keys() != like.keys():
-            raise UnsoundError(f"{path}: holds {sorted(tensors)}, expected {sorted(like)}; train again")
-        for key, tensor in tensors.items():
-            expected = like[key]
-            if tensor.shape != expected.shape or tensor.dtype != expected.dtype:
-                raise UnsoundError(
-                    f"{path}: {key} is {tensor.dtype} {tuple(tensor.shape)}, "
-                    f"expected {expected.dtype} {tuple(expected.shape)}; train again"
-                )
-            if not bool(torch.isfinite(tensor).all()):
-                raise UnsoundError(f"{path}: {key} is NaN or infinite; train again")
-        return {key: tensors[key] for key in like}  # in the model's order, which a file does not keep
 
 
 def open_run(folder: Path, command: str, digest: str | None = None, key: str = "run") -> FinishedRun:
@@ -250,10 +176,3 @@ def _object(content: bytes, path: Path, key: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigError(f"{key}={path.parent}: {path.name} does not hold an object")
     return value
-
-
-def _metadata(content: bytes) -> dict[str, str]:
-    """The free words in the header of a safetensors file: 8 bytes of length, little-endian, then that much JSON."""
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    said: dict[str, str] = header.get("__metadata__", {})
-    return said

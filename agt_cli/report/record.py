@@ -203,25 +203,11 @@ class RunRecord:
         table.to_parquet(buffer, index=False)
         self.write(f"{name}.parquet", buffer.getvalue())
 
-    def model(self, ks: tuple[int, ...], nominal: Tensors, lower: Tensors, upper: Tensors) -> None:
-        """Write the nominal parameters and, for each k, the box. ``lower`` and ``upper`` have a leading axis over k."""
-        self.write("model.safetensors", save({n: t.contiguous() for n, t in nominal.items()}))
-        for index, k in enumerate(ks):
-            box = {f"lower.{n}": t[index].contiguous() for n, t in lower.items()}
-            box |= {f"upper.{n}": t[index].contiguous() for n, t in upper.items()}
-            self.write(bounds_file(k), save(box, metadata={"k": str(k)}))
-
     def part(self, name: str) -> "RunRecord":
         """The same record's subfolder, for a part that keeps its files as a whole run does (a member of an ensemble)."""
         part = copy(self)
         part.folder = self.folder / name
         return part
-
-    def linear(self, weight: Tensor, matrices: Tensors, constants: Mapping[str, object]) -> None:
-        """Write a linear head, the public matrices of its features, and how far one record moves it."""
-        self.write("model.safetensors", save({"weight": weight.contiguous()}))
-        self.write("features.safetensors", save({name: matrix.contiguous() for name, matrix in matrices.items()}))
-        self._write_json("stability.json", constants)
 
     def released_weights(self, weight: np.ndarray, constants: Mapping[str, object]) -> None:
         """Write weights that may be published, and the noise they carry."""
@@ -239,11 +225,6 @@ def exit_code(error: BaseException | None) -> int:
     if isinstance(error, KeyboardInterrupt):
         return 130
     return error.exit_code if isinstance(error, AgtError) else 1
-
-
-def bounds_file(k: int) -> str:
-    """Where the box of one k lies in the record."""
-    return f"bounds/k={k:05d}.safetensors"
 
 
 def describe_environment(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from agt_cli.report import figures
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import Subject, certify_report
+from agt_cli.tasks.model import certify
 from agt_cli.tasks.noise import REDRAWN
 from agt_cli.tasks.prepare import only_keys
 from agt_cli.tasks.queries import Asked, Source, ask
@@ -58,7 +59,7 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     asked, settings, finished = ask(job.source, record, console), job.source.settings, job.source.finished
     model, queries, labels, dataset = asked.model, asked.queries, asked.labels, asked.prepared.dataset
     started = time.perf_counter()
-    certificates = model.certify(queries.features, console, "certifying")
+    certificates = certify(model, queries.features, console, "certifying")
     seconds = time.perf_counter() - started
     table = pd.DataFrame(certificates.table(labels))
     conditions, labelled = model.conditions, labels is not None
@@ -126,7 +127,9 @@ def _draw(job: Job, record: RunRecord, asked: Asked, subject: Subject, table: pd
         return
     grid = figures.Grid.around(dataset.plane.points, resolution)
     features = dataset.plane.lift(grid.points).astype(dataset.train.features.dtype)
-    certificates = model.certify(features, console, "map of the plane", shown=True)
+    certificates = certify(
+        model, features, console, "map of the plane", figures.map_levels(model.problem.settings.kgrid.ks)
+    )
     margins = model.margins(features)
     figures.plane_map(record, subject, grid, certificates, margins, dataset.plane.points, dataset.train.labels)
 

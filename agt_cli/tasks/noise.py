@@ -8,18 +8,13 @@ and labels from the certificates sees two functions of one draw.
 
 from collections.abc import Sequence
 
-from torch import nn
-
 from agt.certificates.conditions import Condition, declarations
 from agt.mechanisms.rigour import neighbours_of, refusal
-from agt.training.batches import BatchPlan
-from agt.training.loop import Noise
-from agt.training.noise import NoisePlan, draw_noise, noise_seed, plan_noise, step_sensitivity
+from agt.training.noise import NoisePlan
 from agt_cli.papers.baselines.released import caveat_of
 from agt_cli.tasks.prepare import Settings
 
 RESTS_ON = "bceg"  # a and f speak of boxes alone; d of their nesting
-GIVEN_THE_DRAW = "the noise is one draw, the same for every dataset compared with"
 REDRAWN = (
     "certificates compare with runs that meet the noise this run drew; training again draws anew and may give a query "
     "another label, so they certify nothing about retraining or unlearning"
@@ -32,29 +27,6 @@ APART = (
     "labels released from this run's certificates take the noise that training drew as a public constant: publish such "
     "labels or the noisy weights, never both, as their losses do not add up"
 )
-
-
-def noise_plan(settings: Settings, plan: BatchPlan, parameters: int) -> NoisePlan | None:
-    """How much noise each step takes; None without any.
-
-    Args:
-        parameters: P, the number of scalar parameters trained.
-    """
-    if settings.noise is None:
-        return None
-    relation, clip = settings.relation, settings.training.clip
-    sensitivity = step_sensitivity(relation.name, clip, parameters, plan.normalizer, relation.unit_rows)
-    return plan_noise(settings.noise, sensitivity, plan.epochs)
-
-
-def noise_draws(settings: Settings, plan: BatchPlan, head: nn.Module) -> Noise | None:
-    """step -> name -> noise, for ``train``; None without any. The seed is kept nowhere."""
-    parameters = {name: p.detach() for name, p in head.named_parameters()}
-    noise = noise_plan(settings, plan, sum(p.numel() for p in parameters.values()))
-    if settings.noise is None or noise is None:
-        return None
-    seed = noise_seed(settings.noise)
-    return lambda step: draw_noise(parameters, noise, seed, step)
 
 
 def noise_words(settings: Settings, noise: NoisePlan, conditions: Sequence[Condition]) -> list[str]:

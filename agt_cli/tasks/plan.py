@@ -20,14 +20,15 @@ from agt.mechanisms.guarantee import GaussianDP, PureDP
 from agt.mechanisms.planning import Budget, Evidence, Offer, answerable, applicable, kind_of, offers, weight_offers
 from agt.mechanisms.rigour import Counting, one_vote_alone
 from agt.mechanisms.weights import expected_accuracy, noise_scale, weights_budget
+from agt.models.ensemble import VoteCertificates
+from agt.models.linear import LinearModel
+from agt.models.model import Model
 from agt.settings import STRICT, NonNegative, Positive, validate
 from agt_cli.report.console import Console, show
 from agt_cli.report.curves import Curves, curves
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import plan_report
-from agt_cli.tasks.ensemble import VoteCertificates
-from agt_cli.tasks.linear import LinearModel
-from agt_cli.tasks.model import Model
+from agt_cli.tasks.model import certify
 from agt_cli.tasks.noise import APART
 from agt_cli.tasks.prepare import only_keys
 from agt_cli.tasks.queries import Asked, Source, ask, evidence_of
@@ -89,7 +90,7 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     asked = ask(job.source, record, console)
     if asked.labels is None:
         raise DataError(f"inputs={job.request.inputs}: a plan needs queries whose labels are known")
-    certificates = asked.model.certify(asked.queries.features, console, "certifying")
+    certificates = certify(asked.model, asked.queries.features, console, "certifying")
     evidence = evidence_for_plan(certificates, asked.labels, asked.prepared.classes, job.request.counting)
     weights = weights_accuracy(asked.model, asked.queries.features, asked.labels)
     names = job.request.mechanisms or applicable(evidence)

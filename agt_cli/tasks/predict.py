@@ -15,6 +15,7 @@ from pydantic.dataclasses import dataclass as validated
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import declarations
 from agt.certificates.stability import predict as labels_of
+from agt.certificates.votes import published_vote
 from agt.errors import ConfigError
 from agt.mechanisms.aggregate import CertifiedQuantile, release_quantile
 from agt.mechanisms.composition import Total, total
@@ -23,15 +24,15 @@ from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.planning import Budget, afford, kind_of
 from agt.mechanisms.rigour import Accounting, Claim, Counting, claim, neighbours_of
 from agt.mechanisms.source import SeededSource, Source, SystemSource
-from agt.mechanisms.votes import published_vote
 from agt.mechanisms.weights import ReleaseWeights, check_claim, release_weights, weights_budget
+from agt.models.ensemble import VoteCertificates
+from agt.models.linear import LinearModel
 from agt.settings import STRICT, NonNegative, Positive, imported, validate
 from agt_cli.report.console import Console
 from agt_cli.report.finished import open_run
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import predict_report
-from agt_cli.tasks.ensemble import VoteCertificates
-from agt_cli.tasks.linear import LinearModel
+from agt_cli.tasks.model import certify
 from agt_cli.tasks.noise import APART
 from agt_cli.tasks.prepare import only_keys
 from agt_cli.tasks.queries import Asked, ask, digest_of, evidence_of
@@ -256,7 +257,7 @@ def _release_quantile(
     relation, counting = job.queries.settings.relation, job.request.counting
     voting: Literal["none", "certified"] = "certified" if job.queries.settings.ensemble.members > 1 else "none"
     said = claim(asked.model.conditions, relation, aggregate, job.request.accounting, counting, voting)
-    evidence = evidence_of(asked.model.certify(asked.queries.features, console, "certifying"), counting)
+    evidence = evidence_of(certify(asked.model, asked.queries.features, console, "certifying"), counting)
     end = asked.model.metrics["k_max"]  # of the grid: a public constant
     text = said.text.replace("per query", "for this one number")
 
@@ -308,7 +309,7 @@ def _release_labels(job: Job, kind: type[Mechanism], asked: Asked, source: Sourc
     # The claim comes first: where it is refused, no distance is computed.
     relation, counting = job.queries.settings.relation, job.request.counting
     said = claim(asked.model.conditions, relation, mechanism, job.request.accounting, counting, voting)
-    certificates = asked.model.certify(asked.queries.features, console, "certifying")
+    certificates = certify(asked.model, asked.queries.features, console, "certifying")
     prediction, evidence = _evidence(certificates, mechanism, counting, voting)
     return Released(lambda: mechanism.release(prediction, evidence, source), mechanism.guarantee, said, totals)
 

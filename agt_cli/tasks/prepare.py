@@ -10,16 +10,10 @@ from torch import Tensor
 from agt.data.checks import with_notes
 from agt.data.dataset import Dataset, Source
 from agt.errors import ConfigError, nearest
-from agt.facts import Fact
-from agt.kernels.select import pick_device
-from agt.models.features import check_dtype
-from agt.models.heads import HeadConfig
-from agt.relations import rows_at_stake
+from agt.problem import Problem
+from agt.problem import Settings as ProblemSettings
 from agt.settings import (
-    BoxConfig,
-    CertificateConfig,
     ComputeConfig,
-    ErmConfig,
     KGridConfig,
     RelationConfig,
     TrainingConfig,
@@ -28,9 +22,7 @@ from agt.settings import (
     validate,
 )
 from agt.training.ensemble import EnsembleConfig
-from agt.training.erm import check_erm
-from agt.training.noise import NoiseConfig, noise_config, step_sensitivity
-from agt.training.sensitivity import check_optimizer, rows_moved
+from agt.training.noise import noise_config
 from agt_cli.papers.encoder import EncodedHead, encode
 from agt_cli.report.console import Console
 from agt_cli.tasks.choices import choices_fact
@@ -45,20 +37,11 @@ PARTS: dict[str, type[Any]] = {
 PATHS = ("output_dir", "data_dir")
 
 
-@dataclass(frozen=True)
-class Settings:
-    """A training run's configuration, every part of it typed and valid; ``choices``: what its settings were chosen on."""
+@dataclass(frozen=True, kw_only=True)
+class Settings(ProblemSettings):
+    """A training run's configuration: everything about the training, and where its data comes from."""
 
     source: Source
-    model: HeadConfig
-    training: TrainingConfig
-    relation: RelationConfig
-    kgrid: KGridConfig
-    compute: ComputeConfig
-    certificate: CertificateConfig
-    ensemble: EnsembleConfig
-    noise: NoiseConfig | None
-    choices: Fact
 
 
 def settings_of(config: Mapping[str, Any]) -> Settings:
@@ -73,64 +56,7 @@ def settings_of(config: Mapping[str, Any]) -> Settings:
     parts["certificate"] = certificate_config(config.get("certificate"))
     parts["noise"] = noise_config(config.get("noise"))
     parts["choices"] = choices_fact(config)
-    pick_device(parts["compute"])
-    settings = Settings(build(config.get("dataset"), "dataset"), build(config.get("model"), "model"), **parts)
-    if not isinstance(settings.certificate, BoxConfig):
-        _check_linear(settings)
-    _check_noise(settings)
-    rows_at_stake(settings.kgrid.ks, settings.relation.unit_rows)
-    return settings
-
-
-def _check_linear(settings: Settings) -> None:
-    """Refuse what no closed form covers. The step size also depends on the data's declared size: see training/.
-
-    Raises:
-        ConfigError: hidden layers, momentum, a relation or features that the proofs leave out.
-    """
-    if settings.model.hidden:
-        raise ConfigError(
-            f"model.hidden={list(settings.model.hidden)}: certificate={settings.certificate.name} is proved for linear "
-            "heads alone (no hidden layers): use model=linear, or certificate=box"
-        )
-    if settings.compute.device != "cpu":
-        raise ConfigError(
-            f"compute.device={settings.compute.device}: certificate={settings.certificate.name} runs on the CPU, where it "
-            "takes seconds: use compute=default"
-        )
-    rows_moved(settings.relation)
-    check_optimizer(settings.training)
-    if isinstance(settings.certificate, ErmConfig):
-        check_erm(settings.training)
-    if not isinstance(settings.certificate, BoxConfig):
-        check_dtype(settings.certificate.features, settings.training.dtype)
-
-
-def _check_noise(settings: Settings) -> None:
-    """Refuse noise where nothing is proved about it.
-
-    Raises:
-        ConfigError: a linear certificate, an ensemble, or a relation whose steps are means over the actual batch.
-    """
-    if settings.noise is None:
-        return
-    if not isinstance(settings.certificate, BoxConfig):
-        raise ConfigError(
-            f"noise.epsilon: certificate={settings.certificate.name} trains without noise in its steps; agt predict "
-            "mechanism=release_weights adds it once, at the end, and needs less"
-        )
-    if settings.ensemble.members > 1:
-        raise ConfigError(
-            f"noise.epsilon: ensemble.members={settings.ensemble.members}: an ensemble answers by vote and its weights are "
-            "not released: leave the noise out, or train one model"
-        )
-    if settings.relation.name == "remove":
-        raise ConfigError(
-            "noise.epsilon: relation=remove is for unlearning, and training again draws other noise than this run met, so "
-            "its certificates would say nothing about it; nor do removals alone make a privacy guarantee: use "
-            "relation=add_remove"
-        )
-    step_sensitivity(settings.relation.name, settings.training.clip, 1, 1.0)
+    return Settings(source=build(config.get("dataset"), "dataset"), model=build(config.get("model"), "model"), **parts)
 
 
 def only_keys(config: Mapping[str, Any], known: tuple[str, ...]) -> None:
@@ -158,6 +84,10 @@ class Prepared:
     def classes(self) -> int:
         """The number of classes."""
         return len(self.dataset.classes)
+
+    def problem(self, settings: ProblemSettings) -> Problem:
+        """To train on it with these settings."""
+        return Problem(self.dataset, settings, self.initial)
 
 
 def prepare(settings: Settings, console: Console) -> Prepared:

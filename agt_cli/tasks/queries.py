@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from agt.certificates.box import Certificates
+from agt.certificates.box import Certificates, grid_index
 from agt.data.dataset import UNLABELLED, DataError, Records
 from agt.errors import ConfigError
-from agt.mechanisms.rigour import Counting, grid_index
+from agt.mechanisms.rigour import Counting
+from agt.models.ensemble import VoteCertificates
+from agt.models.model import Model, load
 from agt_cli.papers.encoder import EncodedHead, encode_queries
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.manifest import read_digest
 from agt_cli.report.record import RunRecord
-from agt_cli.tasks.ensemble import VoteCertificates
-from agt_cli.tasks.model import Model, load
 from agt_cli.tasks.prepare import Prepared, Settings, prepare, settings_of
 
 
@@ -83,7 +83,7 @@ def ask(source: Source, record: RunRecord, console: Console) -> Asked:
     """
     prepared = prepare(source.settings, console)
     _check_unchanged(source.finished, prepared)
-    model = load(prepared, source.settings, source.finished)
+    model = load(prepared.problem(source.settings), source.finished)
     queries = _queries(source, prepared)
     for note in queries.notes:
         console.note(f"note: {note}")

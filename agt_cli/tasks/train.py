@@ -6,12 +6,13 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from agt.certificates.conditions import Condition
+from agt.models.box import BoxModel
+from agt.models.model import accuracy
 from agt.training.noise import NoiseConfig
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import train_report
-from agt_cli.tasks.boxes import BoxModel
-from agt_cli.tasks.model import accuracy, fit
+from agt_cli.tasks.model import fit
 from agt_cli.tasks.noise import noise_words, proved
 from agt_cli.tasks.prepare import Prepared, Settings, prepare, settings_of
 from agt_cli.tasks.spending import Spending, of_data, spending, unfinished

@@ -14,9 +14,10 @@ from records import reseal
 from safetensors.torch import load_file, save_file
 
 from agt.errors import ConfigError, DataMissing, UnsoundError
+from agt.models.store import bounds_file, read_boxes, read_constants, read_tensors, write_boxes
 from agt_cli.report.disk import Pending, write_atomic
 from agt_cli.report.finished import FinishedRun, open_run
-from agt_cli.report.record import RunRecord, bounds_file
+from agt_cli.report.record import RunRecord
 
 KS = (0, 2, 5)
 NOMINAL = {"0.weight": torch.arange(6.0, dtype=torch.float64).view(2, 3), "0.bias": torch.zeros(2, dtype=torch.float64)}
@@ -36,7 +37,7 @@ def finished(tmp_path: Path) -> FinishedRun:
     with RunRecord(tmp_path / "run", "train", {"training": {"seed": 7}}) as record:
         spread = {name: RADIUS.view(-1, *[1] * t.dim()).expand(3, *t.shape) for name, t in NOMINAL.items()}
         lower = {name: t - spread[name] for name, t in NOMINAL.items()}
-        record.model(KS, NOMINAL, lower, {name: t + spread[name] for name, t in NOMINAL.items()})
+        write_boxes(record, KS, NOMINAL, lower, {name: t + spread[name] for name, t in NOMINAL.items()})
         record.add_metrics(accuracy=0.5)
     return open_run(tmp_path / "run", "train")
 
@@ -118,7 +119,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_names_it(tmp_path: Path, mon
 
 
 def test_boxes_come_back_bit_for_bit(finished: FinishedRun) -> None:
-    nominal, lower, upper = finished.boxes(KS, NOMINAL)
+    nominal, lower, upper = read_boxes(finished, KS, NOMINAL)
     assert list(nominal) == list(NOMINAL), "in the model's order"
     for name, tensor in NOMINAL.items():
         assert torch.equal(nominal[name], tensor)
@@ -157,10 +158,10 @@ def test_unsound_boxes_are_refused(
 ) -> None:
     damage(finished, change)
     with pytest.raises(ConfigError, match=r"k=00002\.safetensors is not what manifest\.json says"):
-        finished.boxes(KS, NOMINAL)
+        read_boxes(finished, KS, NOMINAL)
     again = resealed(finished)
     with pytest.raises(UnsoundError, match=message):
-        again.boxes(KS, NOMINAL)
+        read_boxes(again, KS, NOMINAL)
 
 
 def test_a_box_of_another_k_is_refused(finished: FinishedRun) -> None:
@@ -170,20 +171,20 @@ def test_a_box_of_another_k_is_refused(finished: FinishedRun) -> None:
     two.write_bytes(content[1])
     five.write_bytes(content[0])
     with pytest.raises(UnsoundError, match=r"k=00002\.safetensors: its header says k = 5, expected 2"):
-        resealed(finished).boxes(KS, NOMINAL)
+        read_boxes(resealed(finished), KS, NOMINAL)
     save_file(load_file(two), two)
     with pytest.raises(UnsoundError, match="its header says k = None"):
-        resealed(finished).boxes(KS, NOMINAL)
+        read_boxes(resealed(finished), KS, NOMINAL)
 
 
 def test_every_k_of_the_grid_must_be_there(finished: FinishedRun) -> None:
-    with pytest.raises(ConfigError, match=r"k=00003\.safetensors is missing from manifest"):
-        finished.boxes((0, 2, 3, 5), NOMINAL)
+    with pytest.raises(ConfigError, match=r"k=00003\.safetensors is missing, and the run"):
+        read_boxes(finished, (0, 2, 3, 5), NOMINAL)
 
 
 def test_a_box_that_the_grid_does_not_have_is_refused(finished: FinishedRun) -> None:
-    with pytest.raises(ConfigError, match=r"k=00002\.safetensors is no k of the run's grid"):
-        finished.boxes((0, 5), NOMINAL)
+    with pytest.raises(ConfigError, match=r"k=00002\.safetensors is of no k of the run's grid"):
+        read_boxes(finished, (0, 5), NOMINAL)
 
 
 def test_a_truncated_file_is_refused(finished: FinishedRun) -> None:
@@ -192,7 +193,7 @@ def test_a_truncated_file_is_refused(finished: FinishedRun) -> None:
     with pytest.raises(ConfigError, match=r"k=00005\.safetensors is not what manifest\.json says"):
         open_run(finished.folder, "train")
     with pytest.raises(ConfigError, match=r"k=00005\.safetensors: cannot be read"):
-        resealed(finished).boxes(KS, NOMINAL)
+        read_boxes(resealed(finished), KS, NOMINAL)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +315,7 @@ def test_a_file_changed_after_the_run_was_opened(finished: FinishedRun) -> None:
     tensors = {name: 100 * tensor for name, tensor in load_file(path).items()}
     save_file(tensors, path)
     with pytest.raises(ConfigError, match=r"model\.safetensors is not what manifest\.json says"):
-        finished.tensors("model.safetensors", NOMINAL)
+        read_tensors(finished, "model.safetensors", NOMINAL)
 
 
 def test_a_file_that_is_not_listed_is_never_read(finished: FinishedRun) -> None:
@@ -322,7 +323,7 @@ def test_a_file_that_is_not_listed_is_never_read(finished: FinishedRun) -> None:
     (finished.folder / "stability.json").write_text("{}")
     run = open_run(finished.folder, "train")
     with pytest.raises(ConfigError, match=r"stability\.json is not listed in manifest\.json"):
-        run.constants()
+        read_constants(run)
 
 
 def test_parts_read_through_the_whole_run_s_manifest(tmp_path: Path) -> None:

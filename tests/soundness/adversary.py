@@ -26,13 +26,12 @@ from checks import draw, moved_by, nested, thresholds
 from pydantic import ValidationError
 from synthetic import RELATIONS
 
-from agt.certificates.box import Certificates
+from agt.certificates.box import Certificates, grid_index
 from agt.data.dataset import DataError, Records
 from agt.errors import ConfigError, UnboundedError
-from agt.mechanisms.rigour import grid_index
+from agt.models.ensemble import VoteCertificates
 from agt.training.linear import LinearTrained
 from agt.training.loop import Trained
-from agt_cli.tasks.ensemble import VoteCertificates
 
 CELLS = tuple(product(RELATIONS, KINDS))
 EXPECTED = (ConfigError, DataError, UnboundedError)

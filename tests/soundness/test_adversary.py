@@ -19,14 +19,14 @@ from test_lipschitz import one_member_counted, shards_in_any_order
 
 from agt.bounds.interval import Interval
 from agt.bounds.rounding import Rounding
+from agt.certificates.votes import Vote, published_vote
 from agt.data.dataset import Records
-from agt.mechanisms.votes import Vote, published_vote
+from agt.models import ensemble as ensemble_tasks
 from agt.relations import RELATIONS
 from agt.settings import FeaturesConfig, StabilityConfig, TrainingConfig
 from agt.training import linear
 from agt.training.loop import Run, Trained
 from agt.training.sensitivity import LinearLoss, Sensitivity
-from agt_cli.tasks import ensemble as ensemble_tasks
 
 ROUNDS, RETRAININGS = 3, 14
 REFUSED = {

@@ -12,12 +12,13 @@ import pytest
 import torch
 from checks import CASES, WIDTH, Case, Evidence, Model, Read, Seen, compare, neighbour, run, thresholds
 
-from agt.certificates.box import Certificates, certify
+from agt.certificates.box import Certificates, certify, grid_index
 from agt.certificates.stability import ClosedForm, certify_linear, logits_of, margins_of, predict, upper_lengths
+from agt.certificates.votes import Vote, certified_vote, published_vote
 from agt.data.dataset import Records
 from agt.kernels.reference import ReferenceExtremes
-from agt.mechanisms.rigour import grid_index
-from agt.mechanisms.votes import Vote, certified_vote, published_vote
+from agt.models import ensemble as ensemble_tasks
+from agt.models.ensemble import VoteCertificates, vote
 from agt.models.features import FeatureMap
 from agt.settings import ComputeConfig, FeaturesConfig, RelationConfig
 from agt.training import ensemble as ensemble_training
@@ -25,8 +26,6 @@ from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.linear import Examples, LinearTrained, train_linear
 from agt.training.loop import Run
-from agt_cli.tasks import ensemble as ensemble_tasks
-from agt_cli.tasks.ensemble import VoteCertificates, vote
 
 Fit = Callable[[Records, np.random.Generator], Model]
 Break = Callable[[pytest.MonkeyPatch], None]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from agt.certificates.stability import FARTHEST
+from agt.certificates.votes import Vote, certified_vote, published_vote, vote_gap
 from agt.errors import ConfigError
-from agt.mechanisms.votes import Vote, certified_vote, published_vote, vote_gap
 
 rng = np.random.default_rng
 

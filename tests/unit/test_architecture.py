@@ -22,7 +22,7 @@ ROOMS = (
     ("agt.relations",),
     ("agt.training",),
     ("agt.certificates",),
-    ("agt.models",),
+    ("agt.problem", "agt.models"),
     ("agt.mechanisms",),
     ("agt_cli.usage", "agt_cli.mistakes"),
     ("agt_cli.report",),

@@ -9,8 +9,8 @@ import torch
 from scipy.optimize import minimize
 
 from agt.certificates.stability import FARTHEST, certify_linear, margins_of, predict
+from agt.certificates.votes import certified_vote
 from agt.errors import ConfigError, UnsoundError
-from agt.mechanisms.votes import certified_vote
 from agt.settings import BatchConfig, RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan
 from agt.training.erm import erm_sensitivity, iterations, train_erm

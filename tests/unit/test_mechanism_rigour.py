@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from agt.certificates.box import grid_index
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
 from agt.facts import grounds, proved, void
 from agt.mechanisms.comparisons import ExponentialMechanism
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import GlobalSensitivity, NoisyArgmax, SmoothCauchy
-from agt.mechanisms.rigour import claim, grid_index
+from agt.mechanisms.rigour import claim
 from agt.settings import RelationConfig
 
 HELD = tuple(Condition(letter, f"name of {letter}", grounds(proved("it holds"))) for letter in "abcdefg")

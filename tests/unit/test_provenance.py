@@ -13,10 +13,10 @@ from agt_cli.papers.reproduction.runs import COMPUTE
 
 EDITS = [
     ("agt/settings.py", "1.1 * normalizer + 6 *", "1.1 * normalizer + 7 *"),
-    ("agt/mechanisms/votes.py", "- 1", "- 2"),
+    ("agt/certificates/votes.py", "- 1", "- 2"),
     ("agt/training/noise.py", "import", "import  "),
-    ("agt_cli/tasks/noise.py", "import", "import  "),
-    ("agt_cli/tasks/boxes.py", "import", "import  "),
+    ("agt/problem.py", "import", "import  "),
+    ("agt/models/box.py", "import", "import  "),
     ("agt_cli/papers/reproduction/answers.py", "certify", "certify "),
     ("agt/data/ids.py", "2.0**-53", "2.0**-52"),
     ("agt/data/blobs.py", "points**3", "points**4"),

@@ -12,6 +12,7 @@ import torch
 from synthetic import make_head, make_records, make_training
 
 from agt.errors import ConfigError, DataMissing
+from agt.models.box import BoxModel
 from agt.settings import BatchConfig, ComputeConfig, RelationConfig, default_n_max, validate
 from agt.training.batches import BatchPlan
 from agt.training.loop import train
@@ -23,7 +24,6 @@ from agt_cli.papers.reproduction.runs import Runs
 from agt_cli.papers.reproduction.search import SearchConfig, batch_counts, largest_batch, last_that_passes, smallest_batch
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.tasks.boxes import BoxModel
 
 TINY: dict[str, Any] = {"depths": [1], "width": 4, "k": 2, "least": 64, "per_doubling": 1, "generated": 1000}
 TINY |= {"data": "generated", "run": ["training.lr=0.3"]}
@@ -230,11 +230,11 @@ def test_read_only_features_train_predict_and_certify() -> None:
     torch.set_warn_always(True)
     try:
         trained = train(head, 2, make_records(features, labels), 60, training, relation, (0, 1), compute)
-        prepared: Any = SimpleNamespace(classes=2)
-        settings: Any = SimpleNamespace(training=training, relation=relation, compute=compute)
-        model = BoxModel(prepared, settings, head, trained)
+        settings = SimpleNamespace(training=training, relation=relation, compute=compute)
+        problem: Any = SimpleNamespace(classes=2, settings=settings)
+        model = BoxModel(problem, head, trained)
         predicted = model.predict(features)
-        certificates = model.certify(features, Console(quiet=True), "certifying")
+        certificates = model.certify(features)
         margins = model.margins(features)
     finally:
         torch.set_warn_always(False)

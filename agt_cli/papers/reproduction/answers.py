@@ -3,10 +3,11 @@
 import numpy as np
 import pandas as pd
 
-from agt.mechanisms.votes import published_vote
+from agt.certificates.votes import published_vote
+from agt.models.ensemble import VoteCertificates
+from agt.models.model import Model
 from agt_cli.report.console import Console
-from agt_cli.tasks.ensemble import VoteCertificates
-from agt_cli.tasks.model import Model
+from agt_cli.tasks.model import certify
 from agt_cli.tasks.prepare import Prepared
 
 
@@ -22,7 +23,7 @@ def answers(
     Returns:
         ``Finished.frame`` and ``Finished.ks``.
     """
-    certificates = model.certify(features, console, "certifying")
+    certificates = certify(model, features, console, "certifying")
     columns = {"prediction": certificates.prediction, "distance": certificates.stable_distance}
     if labels is not None:
         columns["label"] = labels

@@ -16,6 +16,7 @@ from agt.mechanisms.catalogue import MECHANISMS
 from agt.mechanisms.guarantee import PureDP
 from agt.mechanisms.planning import Budget, afford
 from agt.mechanisms.weights import weights_budget
+from agt.models.box import start_from
 from agt.models.heads import build_head
 from agt.relations import RELATIONS
 from agt.settings import STRICT, validate
@@ -24,7 +25,6 @@ from agt_cli.papers.reproduction.definition import Profile
 from agt_cli.papers.reproduction.kinds import Context, Made, kind
 from agt_cli.papers.reproduction.runs import Finished
 from agt_cli.report.curves import Curves, curves
-from agt_cli.tasks.boxes import start_from
 from agt_cli.tasks.plan import weights_accuracy
 
 Positive = Annotated[float, Field(gt=0)]

@@ -14,6 +14,7 @@ from pydantic.dataclasses import dataclass as validated
 
 from agt.certificates.box import Certificates
 from agt.errors import ConfigError
+from agt.models.box import BoxModel, start_from
 from agt.models.heads import build_head
 from agt.relations import RELATIONS
 from agt.settings import STRICT, BoxConfig, validate
@@ -24,7 +25,6 @@ from agt_cli.papers.reproduction.keep import keep, kept
 from agt_cli.papers.reproduction.kinds import Context, Made, kind
 from agt_cli.papers.reproduction.runs import Finished, signature
 from agt_cli.report.curves import Curves, curves
-from agt_cli.tasks.boxes import BoxModel, start_from
 from agt_cli.tasks.prepare import Prepared, Settings
 
 Overrides = tuple[str, ...]
@@ -154,7 +154,7 @@ def _untrained(prepared: Prepared, settings: Settings) -> BoxModel:
     point = {name: tensor.detach() for name, tensor in head.state_dict().items()}
     box = {name: tensor[None] for name, tensor in point.items()}
     plan = BatchPlan.of(training.batch, training.epochs, dataset.declared_size, len(dataset.train))
-    return BoxModel(prepared, settings, head, Trained((0,), point, box, box, plan))
+    return BoxModel(prepared.problem(settings), head, Trained((0,), point, box, box, plan))
 
 
 # -- over training -----------------------------------------------------------------------------------------------------
@@ -219,12 +219,11 @@ def _over_training(prepared: Prepared, settings: Settings, context: Context, lab
     rows: list[dict[str, float]] = []
 
     def on_epoch(epoch: int, reached: Trained) -> None:
-        model = BoxModel(prepared, settings, start.head, reached)
-        certificates: Certificates = model.certify(test.features, quiet, label)
+        model = BoxModel(prepared.problem(settings), start.head, reached)
+        certificates: Certificates = model.certify(test.features)
         rows.extend({"epoch": epoch, **row} for row in certificates.table(test.labels))
 
     console = context.runs.console
-    quiet = type(console)(quiet=True)
     with console.progress(f"training, {label}") as report:
 
         def on_progress(at: Progress) -> None:

@@ -20,16 +20,17 @@ import pandas as pd
 
 from agt.certificates.conditions import Condition
 from agt.mechanisms.planning import Evidence
+from agt.models.model import Model
 from agt.provenance import code_digest, default_threads, machine, targets
 from agt_cli.papers.reproduction.answers import answers
 from agt_cli.papers.reproduction.keep import keep, kept
 from agt_cli.report.console import Console
 from agt_cli.tasks.choices import bound, declares, hashes
 from agt_cli.tasks.compose import composed
-from agt_cli.tasks.model import Model, fit
+from agt_cli.tasks.model import fit
 from agt_cli.tasks.prepare import Prepared, Settings, prepare, settings_of
 
-COMPUTE = ("agt_cli.tasks.model", "agt_cli.tasks.prepare", "agt_cli.tasks.ensemble", "agt_cli.papers.reproduction.answers")
+COMPUTE = ("agt.models.model", "agt_cli.tasks.model", "agt_cli.tasks.prepare", "agt_cli.papers.reproduction.answers")
 PLACES = ("output_dir", "data_dir")
 Queries = Callable[[Prepared], np.ndarray]
 

@@ -23,7 +23,9 @@ from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.planning import Budget, Evidence, afford
 from agt.mechanisms.source import SeededSource
 from agt.mechanisms.weights import noise_scale, weights_budget
+from agt.models.box import start_from
 from agt.models.heads import build_head
+from agt.models.linear import LinearModel
 from agt.settings import STRICT, BatchConfig, TrainingConfig, validate
 from agt_cli.papers.baselines.dpsgd import train_dpsgd
 from agt_cli.papers.baselines.student import train_student
@@ -32,8 +34,6 @@ from agt_cli.papers.reproduction.definition import Profile, ProfileName
 from agt_cli.papers.reproduction.kinds import Context, Made, kind
 from agt_cli.report.curves import LINES
 from agt_cli.report.figures import drawing
-from agt_cli.tasks.boxes import start_from
-from agt_cli.tasks.linear import LinearModel
 from agt_cli.tasks.prepare import Prepared, Settings
 
 Overrides = tuple[str, ...]

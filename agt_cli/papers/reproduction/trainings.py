@@ -19,6 +19,7 @@ from torch import nn
 from agt.data.dataset import Records
 from agt.errors import ConfigError
 from agt.mechanisms.weights import weights_budget
+from agt.models.linear import LinearModel
 from agt.settings import STRICT, BatchConfig, RelationConfig, TrainingConfig, validate
 from agt.training.batches import BatchPlan
 from agt.training.loop import train
@@ -31,7 +32,6 @@ from agt_cli.papers.baselines.sgd import train_sgd
 from agt_cli.papers.reproduction.budgets import Sgd
 from agt_cli.papers.reproduction.kinds import Context, Made, kind
 from agt_cli.report.curves import Curves, curves
-from agt_cli.tasks.linear import LinearModel
 from agt_cli.tasks.plan import weights_accuracy
 
 Positive = Annotated[float, Field(gt=0)]
@@ -108,8 +108,8 @@ class Bench:
 
     def __init__(self, context: Context, config: TrainingsConfig, model: LinearModel) -> None:
         self.context, self.config, self.model = context, config, model
-        self.dataset, self.training = model.prepared.dataset, model.settings.training
-        self.classes, self.loss = model.prepared.classes, model.settings.training.loss
+        self.dataset, self.training = model.problem.dataset, model.settings.training
+        self.classes, self.loss = model.problem.classes, model.settings.training.loss
         if self.dataset.declared_size is None:
             raise ConfigError(f"{context.artifact.id}: every method needs a public size: give dataset.declared_size")
         self.size = int(self.dataset.declared_size)

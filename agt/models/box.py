@@ -1,6 +1,6 @@
 """A head trained with parameter boxes: any layers, any relation."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,66 +12,61 @@ from agt.certificates.box import Certificates, certify
 from agt.certificates.conditions import Condition, assess
 from agt.facts import proved
 from agt.models.heads import build_head
+from agt.models.store import Shelf, Store, read_boxes, write_boxes
+from agt.problem import Problem, Settings
 from agt.training.batches import BatchPlan
-from agt.training.loop import Progress, Trained, train
-from agt.training.noise import NoisePlan
-from agt_cli.report.console import Console
-from agt_cli.report.figures import map_levels
-from agt_cli.report.finished import FinishedRun
-from agt_cli.report.record import RunRecord
-from agt_cli.tasks.noise import GIVEN_THE_DRAW, noise_draws, noise_plan
-from agt_cli.tasks.prepare import Prepared, Settings
+from agt.training.loop import Noise, Progress, Trained, train
+from agt.training.noise import NoisePlan, draw_noise, noise_seed, plan_noise, step_sensitivity
 
+GIVEN_THE_DRAW = "the noise is one draw, the same for every dataset compared with"
 BLOCK = 8192
 
 
 @dataclass(frozen=True)
 class BoxModel:
-    """The nominal head and its box for every k (a ``tasks.model.Model``)."""
+    """The nominal head and its box for every k (a ``models.model.Model``)."""
 
-    prepared: Prepared
-    settings: Settings
+    problem: Problem
     head: nn.Sequential
     trained: Trained
 
     @classmethod
-    def fit(cls, prepared: Prepared, settings: Settings, console: Console) -> "BoxModel":
-        """Train with bounds."""
-        dataset, ks, plan = prepared.dataset, settings.kgrid.ks, _plan(prepared, settings)
-        head = _head(prepared, settings)
-        if prepared.initial and not start_from(head, prepared.initial):
-            console.note("the head differs in shape from the encoder's base model: it starts from random parameters")
-        with console.progress(f"training, k = {ks[0]}..{ks[-1]} ({len(ks)} values)") as report:
-
-            def on_progress(at: Progress) -> None:
-                report(at.step, at.steps, at.done, at.total)
-
-            trained = train(
-                head,
-                prepared.classes,
-                dataset.train,
-                dataset.declared_size,
-                settings.training,
-                settings.relation,
-                ks,
-                settings.compute,
-                on_progress,
-                noise_draws(settings, plan, head),
-            )
-        return cls(prepared, settings, head, trained)
+    def fit(cls, problem: Problem, on_progress: Callable[[Progress], None] = lambda progress: None) -> "BoxModel":
+        """Train with bounds, from the problem's initial parameters where they fit the head."""
+        settings, dataset = problem.settings, problem.dataset
+        head = _head(problem)
+        if problem.initial:
+            start_from(head, problem.initial)
+        trained = train(
+            head,
+            problem.classes,
+            dataset.train,
+            dataset.declared_size,
+            settings.training,
+            settings.relation,
+            settings.kgrid.ks,
+            settings.compute,
+            on_progress,
+            _draws(problem, head),
+        )
+        return cls(problem, head, trained)
 
     @classmethod
-    def load(cls, prepared: Prepared, settings: Settings, finished: FinishedRun) -> "BoxModel":
+    def load(cls, problem: Problem, shelf: Shelf) -> "BoxModel":
         """Read the boxes back."""
-        head = _head(prepared, settings)
+        head, ks = _head(problem), problem.settings.kgrid.ks
         like = {name: tensor.detach() for name, tensor in head.state_dict().items()}
-        nominal, lower, upper = finished.boxes(settings.kgrid.ks, like)
-        trained = Trained(settings.kgrid.ks, nominal, lower, upper, _plan(prepared, settings))
-        return cls(prepared, settings, head, trained)
+        nominal, lower, upper = read_boxes(shelf, ks, like)
+        return cls(problem, head, Trained(ks, nominal, lower, upper, problem.plan))
 
-    def save(self, record: RunRecord) -> None:
+    def save(self, store: Store) -> None:
         """model.safetensors and bounds/."""
-        record.model(self.trained.ks, self.trained.nominal, self.trained.lower, self.trained.upper)
+        write_boxes(store, self.trained.ks, self.trained.nominal, self.trained.lower, self.trained.upper)
+
+    @property
+    def settings(self) -> Settings:
+        """The problem's."""
+        return self.problem.settings
 
     @property
     def plan(self) -> BatchPlan:
@@ -83,7 +78,7 @@ class BoxModel:
         """Conditions a-g; under noise, given the draw."""
         settings = self.settings
         found = assess(
-            self.prepared.dataset, settings.kgrid, settings.relation, settings.training, self.plan, settings.choices
+            self.problem.dataset, settings.kgrid, settings.relation, settings.training, self.plan, settings.choices
         )
         if settings.noise is None:
             return found
@@ -92,7 +87,7 @@ class BoxModel:
     @property
     def noise(self) -> NoisePlan | None:
         """The noise of each step; None without any."""
-        return noise_plan(self.settings, self.plan, self._parameters)
+        return _noise_plan(self.settings, self.plan, self._parameters)
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
@@ -117,27 +112,19 @@ class BoxModel:
         logits = [network.logits(x, dict(self.trained.nominal)) for x in self._blocks(features)]
         return signed_margins(torch.cat(logits).numpy())
 
-    def certify(self, features: np.ndarray, console: Console, label: str, shown: bool = False) -> Certificates:
-        """Certify against every box, or those of the few k that a map tells apart."""
-        trained = _at(self.trained, map_levels(self.trained.ks)) if shown else self.trained
-        with console.progress(label, "query") as report:
-
-            def on_progress(at: Progress) -> None:
-                report(at.step, at.steps, at.done, at.total)
-
-            return certify(
-                self.head,
-                self.prepared.classes,
-                trained,
-                features,
-                self.settings.relation.name,
-                self.settings.training,
-                self.settings.compute,
-                on_progress,
-            )
+    def certify(
+        self,
+        features: np.ndarray,
+        ks: tuple[int, ...] | None = None,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+    ) -> Certificates:
+        """Certify against every box, or those of some k."""
+        settings, trained = self.settings, self.trained if ks is None else _at(self.trained, ks)
+        relation, training, compute = settings.relation.name, settings.training, settings.compute
+        return certify(self.head, self.problem.classes, trained, features, relation, training, compute, on_progress)
 
     def _network(self) -> Network:
-        return Network.of(self.head, self.settings.training.loss, self.prepared.classes)
+        return Network.of(self.head, self.settings.training.loss, self.problem.classes)
 
     def _blocks(self, features: np.ndarray) -> Iterator[Tensor]:
         dtype = getattr(torch, self.settings.training.dtype)
@@ -167,14 +154,37 @@ def start_from(head: nn.Sequential, initial: Mapping[str, Tensor]) -> bool:
     return True
 
 
-def _head(prepared: Prepared, settings: Settings) -> nn.Sequential:
-    shape = prepared.dataset.train.features.shape[1:]
-    return build_head(shape, prepared.classes, settings.model, settings.training)
+def starts_elsewhere(problem: Problem) -> bool:
+    """Whether the problem brings initial parameters that do not fit its head, so that it starts from random ones."""
+    return bool(problem.initial) and not start_from(_head(problem), problem.initial or {})
 
 
-def _plan(prepared: Prepared, settings: Settings) -> BatchPlan:
-    dataset, training = prepared.dataset, settings.training
-    return BatchPlan.of(training.batch, training.epochs, dataset.declared_size, len(dataset.train))
+def _head(problem: Problem) -> nn.Sequential:
+    shape = problem.dataset.train.features.shape[1:]
+    return build_head(shape, problem.classes, problem.settings.model, problem.settings.training)
+
+
+def _noise_plan(settings: Settings, plan: BatchPlan, parameters: int) -> NoisePlan | None:
+    """How much noise each step takes; None without any.
+
+    Args:
+        parameters: P, the number of scalar parameters trained.
+    """
+    if settings.noise is None:
+        return None
+    relation, clip = settings.relation, settings.training.clip
+    sensitivity = step_sensitivity(relation.name, clip, parameters, plan.normalizer, relation.unit_rows)
+    return plan_noise(settings.noise, sensitivity, plan.epochs)
+
+
+def _draws(problem: Problem, head: nn.Module) -> Noise | None:
+    """step -> name -> noise, for ``train``; None without any. The seed is kept nowhere."""
+    parameters = {name: p.detach() for name, p in head.named_parameters()}
+    noise = _noise_plan(problem.settings, problem.plan, sum(p.numel() for p in parameters.values()))
+    if problem.settings.noise is None or noise is None:
+        return None
+    seed = noise_seed(problem.settings.noise)
+    return lambda step: draw_noise(parameters, noise, seed, step)
 
 
 def _at(trained: Trained, ks: tuple[int, ...]) -> Trained:

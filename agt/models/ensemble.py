@@ -1,29 +1,28 @@
 """An ensemble of models on disjoint shards, answering by certified vote (001 section 5; method.md section 4)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from agt.certificates.box import Certificates
+from agt.certificates.box import Certificates, grid_index
 from agt.certificates.conditions import Condition
 from agt.certificates.stability import ClosedForm
+from agt.certificates.votes import certified_vote, vote_gap
 from agt.data.dataset import Records
 from agt.facts import proved
-from agt.mechanisms.rigour import grid_index
-from agt.mechanisms.votes import certified_vote, vote_gap
+from agt.models.store import Shelf, Store
+from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import shards, train_members
-from agt_cli.report.console import Console
-from agt_cli.report.finished import FinishedRun
-from agt_cli.report.record import RunRecord
-from agt_cli.tasks.prepare import Prepared, Settings
+from agt.training.loop import Progress
 
 SHOWN = 400  # distances of a vote that tables and curves list one by one
-Kind = Any  # BoxModel or LinearModel: fit(prepared, settings, console) and load(prepared, settings, finished)
+Kind = Any  # BoxModel or LinearModel: fit(problem) and load(problem, shelf)
 
 
 @dataclass(frozen=True)
@@ -45,45 +44,50 @@ class VoteCertificates(ClosedForm):
 
 @dataclass(frozen=True)
 class EnsembleModel:
-    """Members trained alike on disjoint shards (a ``tasks.model.Model``)."""
+    """Members trained alike on disjoint shards (a ``models.model.Model``)."""
 
-    prepared: Prepared
-    settings: Settings
+    problem: Problem
     members: tuple[Any, ...]
 
     @classmethod
-    def fit(cls, kind: Kind, prepared: Prepared, settings: Settings, console: Console) -> "EnsembleModel":
-        """Train every member, several processes at once; data and encoder were read once, by this one."""
-        dataset, count = prepared.dataset, settings.ensemble.members
-        bare = replace(prepared, loaded=dataset.bare, dataset=dataset.bare)
-        member = partial(_fit_member, kind, bare, settings)
-        with console.progress(f"training {count} members", "member") as report:
-            models = train_members(
-                member,
-                dataset.train,
-                dataset.declared_size,
-                settings.ensemble,
-                settings.compute,
-                lambda done: report(done, count, done, count),
-            )
-        return cls(prepared, settings, tuple(models))
+    def fit(
+        cls, kind: Kind, problem: Problem, on_progress: Callable[[Progress], None] = lambda progress: None
+    ) -> "EnsembleModel":
+        """Train every member, several processes at once."""
+        dataset, settings = problem.dataset, problem.settings
+        count = settings.ensemble.members
+        member = partial(_fit_member, kind, problem.on(dataset.bare))
+        models = train_members(
+            member,
+            dataset.train,
+            dataset.declared_size,
+            settings.ensemble,
+            settings.compute,
+            lambda done: on_progress(Progress(done, count, done, count)),
+        )
+        return cls(problem, tuple(models))
 
     @classmethod
-    def load(cls, kind: Kind, prepared: Prepared, settings: Settings, finished: FinishedRun) -> "EnsembleModel":
+    def load(cls, kind: Kind, problem: Problem, shelf: Shelf) -> "EnsembleModel":
         """Read every member back."""
-        dataset, count = prepared.dataset, settings.ensemble.members
-        home = shards(dataset.train.units, settings.ensemble)
-        share = None if dataset.declared_size is None else dataset.declared_size / count
+        dataset, ensemble = problem.dataset, problem.settings.ensemble
+        home = shards(dataset.train.units, ensemble)
+        share = None if dataset.declared_size is None else dataset.declared_size / ensemble.members
         members = []
-        for index in range(count):
+        for index in range(ensemble.members):
             shard = dataset.bare.with_shard(dataset.train.take(home == index), share)
-            members.append(kind.load(replace(prepared, dataset=shard), settings, finished.part(_name(index))))
-        return cls(prepared, settings, tuple(members))
+            members.append(kind.load(problem.on(shard), shelf.part(_name(index))))
+        return cls(problem, tuple(members))
 
-    def save(self, record: RunRecord) -> None:
+    def save(self, store: Store) -> None:
         """members/000/..., each as a run without an ensemble keeps its model."""
         for index, member in enumerate(self.members):
-            member.save(record.part(_name(index)))
+            member.save(store.part(_name(index)))
+
+    @property
+    def settings(self) -> Settings:
+        """The problem's."""
+        return self.problem.settings
 
     @property
     def plan(self) -> BatchPlan:
@@ -109,24 +113,28 @@ class EnsembleModel:
         """[n] int64: the vote's labels, ties to the smaller class."""
         labels = np.stack([member.predict(features) for member in self.members])
         touches = RELATIONS[self.settings.relation.name].touches
-        return certified_vote(labels, np.zeros_like(labels), self.prepared.classes, touches=touches).prediction
+        return certified_vote(labels, np.zeros_like(labels), self.problem.classes, touches=touches).prediction
 
     def margins(self, features: np.ndarray) -> np.ndarray:
         """[1, n] of two classes: share of votes for class 1, less a half; else each class's share less the best other's."""
         labels = np.stack([member.predict(features) for member in self.members])
-        shares = np.stack([(labels == c).mean(axis=0) for c in range(self.prepared.classes)])
+        shares = np.stack([(labels == c).mean(axis=0) for c in range(self.problem.classes)])
         if len(shares) == 2:
             return shares[1:] - 0.5
         return shares - np.stack([np.delete(shares, c, axis=0).max(axis=0) for c in range(len(shares))])
 
-    def certify(self, features: np.ndarray, console: Console, label: str, shown: bool = False) -> Certificates:
+    def certify(
+        self,
+        features: np.ndarray,
+        ks: tuple[int, ...] | None = None,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+    ) -> Certificates:
         """Certify every member, then the vote."""
-        quiet, certificates = replace(console, quiet=True), []
-        with console.progress(label, "member") as report:
-            for index, member in enumerate(self.members):
-                certificates.append(member.certify(features, quiet, label, shown))
-                report(index + 1, len(self.members), index + 1, len(self.members))
-        return vote(certificates, self.prepared.classes)
+        certificates, count = [], len(self.members)
+        for done, member in enumerate(self.members, start=1):
+            certificates.append(member.certify(features, ks))
+            on_progress(Progress(done, count, done, count))
+        return vote(certificates, self.problem.classes)
 
 
 def vote(members: list[Certificates], classes: int) -> VoteCertificates:
@@ -158,18 +166,11 @@ def _ks(longest: int) -> tuple[int, ...]:
     return (*range(0, longest, step), max(longest, 1))
 
 
-def _fit_member(
-    kind: Kind,
-    prepared: Prepared,
-    settings: Settings,
-    records: Records,
-    declared_size: float | None,
-    compute: ComputeConfig,
-) -> Any:
+def _fit_member(kind: Kind, problem: Problem, records: Records, declared_size: float | None, compute: ComputeConfig) -> Any:
     """Train one member in a process of its own; what it sends back holds the model and no data."""
-    shard = replace(prepared, dataset=prepared.dataset.with_shard(records, declared_size))
-    model = kind.fit(shard, replace(settings, compute=compute), Console(quiet=True))
-    return replace(model, prepared=prepared, settings=settings)
+    settings = replace(problem.settings, compute=compute)
+    shard = replace(problem, dataset=problem.dataset.with_shard(records, declared_size), settings=settings)
+    return replace(kind.fit(shard), problem=problem)
 
 
 def _name(index: int) -> str:

@@ -1,5 +1,6 @@
 """A linear head whose certificates are in closed form: trained by SGD (stability) or to the minimiser (erm)."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -9,7 +10,10 @@ from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, assess_linear
 from agt.certificates.stability import certify_linear, logits_of, predict
 from agt.errors import UnsoundError
+from agt.models.box import signed_margins
 from agt.models.features import FeatureMap
+from agt.models.store import CONSTANTS, FEATURES, MODEL, Shelf, Store, read_constants, read_tensors, write_linear
+from agt.problem import Problem, Settings
 from agt.settings import ErmConfig, StabilityConfig
 from agt.training.batches import BatchPlan
 from agt.training.erm import erm_sensitivity, train_erm
@@ -17,71 +21,63 @@ from agt.training.linear import Examples, LinearTrained, train_linear
 from agt.training.loop import Progress
 from agt.training.optimizer import learning_rate
 from agt.training.sensitivity import LinearLoss, Sensitivity, above, sgd_sensitivity
-from agt_cli.report.console import Console
-from agt_cli.report.figures import map_levels
-from agt_cli.report.finished import FinishedRun
-from agt_cli.report.record import RunRecord
-from agt_cli.tasks.boxes import signed_margins
-from agt_cli.tasks.prepare import Prepared, Settings
 
 
 @dataclass(frozen=True)
 class LinearModel:
-    """A feature map, a head on top of it, and how far one record moves the head (a ``tasks.model.Model``)."""
+    """A feature map, a head on top of it, and how far one record moves the head (a ``models.model.Model``)."""
 
-    prepared: Prepared
-    settings: Settings
+    problem: Problem
     features: FeatureMap
     trained: LinearTrained
 
     @classmethod
-    def fit(cls, prepared: Prepared, settings: Settings, console: Console) -> "LinearModel":
+    def fit(cls, problem: Problem, on_progress: Callable[[Progress], None] = lambda progress: None) -> "LinearModel":
         """Train on the public features."""
-        dataset, config = prepared.dataset, _config(settings)
+        dataset, settings, config = problem.dataset, problem.settings, _config(problem.settings)
         features = FeatureMap.of(config.features, dataset)
         phi = features(dataset.train.features, settings.training.dtype)
         examples = Examples(phi, dataset.train.labels, dataset.train.units)
-        common = (examples, prepared.classes, dataset.declared_size, settings.training, settings.relation, features.slack)
-        with console.progress("training a linear head") as report:
-
-            def on_progress(at: Progress) -> None:
-                report(at.step, at.steps, at.done, at.total)
-
-            if isinstance(config, ErmConfig):
-                trained = train_erm(*common, config.tolerance, on_progress)
-            else:
-                trained = train_linear(*common, config.average, on_progress)
-        return cls(prepared, settings, features, trained)
+        common = (examples, problem.classes, dataset.declared_size, settings.training, settings.relation, features.slack)
+        if isinstance(config, ErmConfig):
+            trained = train_erm(*common, config.tolerance, on_progress)
+        else:
+            trained = train_linear(*common, config.average, on_progress)
+        return cls(problem, features, trained)
 
     @classmethod
-    def load(cls, prepared: Prepared, settings: Settings, finished: FinishedRun) -> "LinearModel":
+    def load(cls, problem: Problem, shelf: Shelf) -> "LinearModel":
         """Read the head back, and check that its constants are those that its configuration implies.
 
         Raises:
             ConfigError: a file is missing, or the configuration is one whose sensitivity is not proved.
             UnsoundError: the recorded constants are not the configuration's.
         """
-        dataset, training = prepared.dataset, settings.training
-        blank = FeatureMap.blank(_config(settings).features, int(np.prod(dataset.train.features.shape[1:])))
-        features = blank.with_matrices(finished.tensors("features.safetensors", blank.matrices))
-        loss = LinearLoss.of(training, prepared.classes)
-        plan = BatchPlan.of(training.batch, training.epochs, dataset.declared_size, len(dataset.train))
+        settings, plan = problem.settings, problem.plan
+        blank = FeatureMap.blank(_config(settings).features, int(np.prod(problem.dataset.train.features.shape[1:])))
+        features = blank.with_matrices(read_tensors(shelf, FEATURES, blank.matrices))
+        loss = LinearLoss.of(settings.training, problem.classes)
         like = {"weight": torch.zeros((loss.outputs, features.outputs), dtype=torch.float64)}
-        weight = finished.tensors("model.safetensors", like)["weight"]
+        weight = read_tensors(shelf, MODEL, like)["weight"]
         sensitivity = _sensitivity(settings, loss, features, plan)
-        model = cls(prepared, settings, features, LinearTrained(weight, loss, plan, sensitivity))
-        now, then = model.constants, finished.constants()
+        model = cls(problem, features, LinearTrained(weight, loss, plan, sensitivity))
+        now, then = model.constants, read_constants(shelf)
         for key in now.keys() | then.keys():
             if now.get(key) != then.get(key):
                 raise UnsoundError(
-                    f"{finished.folder}/stability.json: {key} is {then.get(key)} and the run's configuration implies "
+                    f"{shelf.folder}/{CONSTANTS}: {key} is {then.get(key)} and the run's configuration implies "
                     f"{now.get(key)}: train again"
                 )
         return model
 
-    def save(self, record: RunRecord) -> None:
+    def save(self, store: Store) -> None:
         """model.safetensors, features.safetensors and stability.json."""
-        record.linear(self.trained.weight, self.features.matrices, self.constants)
+        write_linear(store, self.trained.weight, self.features.matrices, self.constants)
+
+    @property
+    def settings(self) -> Settings:
+        """The problem's."""
+        return self.problem.settings
 
     @property
     def plan(self) -> BatchPlan:
@@ -104,7 +100,7 @@ class LinearModel:
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g."""
-        settings, dataset = self.settings, self.prepared.dataset
+        settings, dataset = self.settings, self.problem.dataset
         steps, moves = _words(settings, self.trained)
         return assess_linear(
             dataset,
@@ -142,13 +138,18 @@ class LinearModel:
         """[1, n] the logit, or logit difference, of two classes; else [classes, n] each logit less the best other."""
         return signed_margins(logits_of(self.trained.weight, self.phi(features)))
 
-    def certify(self, features: np.ndarray, console: Console, label: str, shown: bool = False) -> Certificates:
-        """Stable distances; for a map, tabulated at the few k that it tells apart, and no farther than the last."""
-        del console, label  # it takes no time
-        trained, relation, ks = self.trained, self.settings.relation.name, self.settings.kgrid.ks
-        ks = map_levels(ks) if shown else ks
-        known = certify_linear(trained.weight, trained.loss, trained.sensitivity, self.phi(features), relation, ks)
-        return Certificates(ks, relation, known.prediction, known.certified) if shown else known
+    def certify(
+        self,
+        features: np.ndarray,
+        ks: tuple[int, ...] | None = None,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+    ) -> Certificates:
+        """Stable distances; at some k, tabulated there alone and no farther than the last."""
+        del on_progress  # it takes no time
+        trained, relation = self.trained, self.settings.relation.name
+        grid, phi = ks or self.settings.kgrid.ks, self.phi(features)
+        known = certify_linear(trained.weight, trained.loss, trained.sensitivity, phi, relation, grid)
+        return known if ks is None else Certificates(grid, relation, known.prediction, known.certified)
 
 
 def _config(settings: Settings) -> StabilityConfig | ErmConfig:

@@ -1,0 +1,96 @@
+"""A trained model, whichever kind of certificate it was trained for: fit it, read it back, ask it."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from agt.certificates.box import Certificates
+from agt.certificates.conditions import Condition
+from agt.data.dataset import Records
+from agt.models.box import BoxModel
+from agt.models.ensemble import EnsembleModel
+from agt.models.linear import LinearModel
+from agt.models.store import Shelf, Store
+from agt.problem import Problem
+from agt.settings import BoxConfig
+from agt.training.batches import BatchPlan
+from agt.training.loop import Progress
+
+
+class Model(Protocol):
+    """What ``fit`` makes and ``load`` reads back.
+
+    Features are the problem's own: as the head takes them.
+    """
+
+    @property
+    def problem(self) -> Problem:
+        """What it was trained on, and how."""
+        ...
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Conditions a-g of method.md section 3."""
+        ...
+
+    @property
+    def plan(self) -> BatchPlan:
+        """The batch plan it was trained by."""
+        ...
+
+    @property
+    def metrics(self) -> dict[str, float | int | str]:
+        """Flat facts about it."""
+        ...
+
+    def save(self, store: Store) -> None:
+        """Write what ``load`` needs."""
+        ...
+
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        """[n] int64 labels of the nominal model."""
+        ...
+
+    def margins(self, features: np.ndarray) -> np.ndarray:
+        """[lines, n] signed margins; a decision line of a map is where one is 0."""
+        ...
+
+    def certify(
+        self,
+        features: np.ndarray,
+        ks: tuple[int, ...] | None = None,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+    ) -> Certificates:
+        """Certificates of queries.
+
+        Args:
+            ks: at these values of the grid alone, such as the few that a map tells apart; None: the whole grid.
+            on_progress: called after every block of queries, or every member of an ensemble.
+        """
+        ...
+
+
+def fit(problem: Problem, on_progress: Callable[[Progress], None] = lambda progress: None) -> Model:
+    """Train the kind of model that ``problem.settings.certificate`` names."""
+    kind = _kind(problem)
+    if problem.settings.ensemble.members > 1:
+        return EnsembleModel.fit(kind, problem, on_progress)
+    return kind.fit(problem, on_progress)
+
+
+def load(problem: Problem, shelf: Shelf) -> Model:
+    """Read back a model that was trained on this problem."""
+    kind = _kind(problem)
+    if problem.settings.ensemble.members > 1:
+        return EnsembleModel.load(kind, problem, shelf)
+    return kind.load(problem, shelf)
+
+
+def accuracy(model: Model, records: Records) -> float:
+    """The fraction of records that the nominal model labels right."""
+    return float((model.predict(records.features) == records.labels).mean())
+
+
+def _kind(problem: Problem) -> type[BoxModel] | type[LinearModel]:
+    return BoxModel if isinstance(problem.settings.certificate, BoxConfig) else LinearModel

@@ -1,0 +1,171 @@
+"""A model's files, wherever they are kept: what is written of it, and what is checked when it is read back.
+
+model.safetensors, bounds/k=00005.safetensors       nominal parameters, and "lower.<name>", "upper.<name>" for each k
+model.safetensors ("weight" [classes or 1, width]), features.safetensors, stability.json        a linear head's
+members/000/...                                     an ensemble's members, each with the files of its model
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from agt.errors import ConfigError, UnsoundError
+
+Tensors = dict[str, Tensor]
+MODEL, FEATURES, CONSTANTS, BOUNDS = "model.safetensors", "features.safetensors", "stability.json", "bounds"
+
+
+class Store(Protocol):
+    """Where files are written."""
+
+    def write(self, name: str, content: bytes) -> object:
+        """Write one file, whole or not at all."""
+        ...
+
+    def part(self, name: str) -> "Store":
+        """A subfolder."""
+        ...
+
+
+class Shelf(Protocol):
+    """Where files are read, each of them as it was written or not at all.
+
+    Attributes:
+        folder: for messages.
+    """
+
+    @property
+    def folder(self) -> Path: ...
+
+    def read(self, name: str) -> bytes:
+        """One file. Raises ConfigError if it is not what was written."""
+        ...
+
+    def names(self, folder: str) -> set[str]:
+        """The files of a subfolder, without its name."""
+        ...
+
+    def part(self, name: str) -> "Shelf":
+        """A subfolder."""
+        ...
+
+
+def bounds_file(k: int) -> str:
+    """Where the box of one k lies."""
+    return f"{BOUNDS}/k={k:05d}.safetensors"
+
+
+def as_json(value: object) -> bytes:
+    """JSON for people to read."""
+    return (json.dumps(value, indent=2, default=str) + "\n").encode()
+
+
+def write_boxes(store: Store, ks: tuple[int, ...], nominal: Tensors, lower: Tensors, upper: Tensors) -> None:
+    """Write the nominal parameters and, for each k, the box. ``lower`` and ``upper`` have a leading axis over k."""
+    store.write(MODEL, save({n: t.contiguous() for n, t in nominal.items()}))
+    for index, k in enumerate(ks):
+        box = {f"lower.{n}": t[index].contiguous() for n, t in lower.items()}
+        box |= {f"upper.{n}": t[index].contiguous() for n, t in upper.items()}
+        store.write(bounds_file(k), save(box, metadata={"k": str(k)}))
+
+
+def write_linear(store: Store, weight: Tensor, matrices: Tensors, constants: Mapping[str, object]) -> None:
+    """Write a linear head, the public matrices of its features, and how far one record moves it."""
+    store.write(MODEL, save({"weight": weight.contiguous()}))
+    store.write(FEATURES, save({name: matrix.contiguous() for name, matrix in matrices.items()}))
+    store.write(CONSTANTS, as_json(constants))
+
+
+def read_boxes(shelf: Shelf, ks: tuple[int, ...], like: Tensors) -> tuple[Tensors, Tensors, Tensors]:
+    """The saved parameters and boxes.
+
+    Args:
+        ks: the grid; there is a box for each k of it and for no other.
+        like: name -> a tensor of the shape and dtype expected.
+
+    Returns:
+        nominal, lower [K, ...] and upper [K, ...].
+
+    Raises:
+        ConfigError: a file is missing, too many, or not what was written.
+        UnsoundError: a tensor has another shape or dtype, is not finite, or lower > upper; or a file is of another k.
+    """
+    grid = {bounds_file(k).removeprefix(f"{BOUNDS}/") for k in ks}
+    for name in sorted(shelf.names(BOUNDS) ^ grid):
+        why = "missing, and the run's grid has this k" if name in grid else "of no k of the run's grid"
+        raise ConfigError(f"run={shelf.folder}: {BOUNDS}/{name} is {why}; restore it, or train again")
+    nominal = read_tensors(shelf, MODEL, like)
+    ends = {end: {f"{end}.{name}": tensor for name, tensor in like.items()} for end in ("lower", "upper")}
+    boxes = [read_tensors(shelf, bounds_file(k), ends["lower"] | ends["upper"], {"k": str(k)}) for k in ks]
+    for k, box in zip(ks, boxes, strict=True):
+        for name in like:
+            if not bool((box[f"lower.{name}"] <= box[f"upper.{name}"]).all()):
+                raise UnsoundError(f"{shelf.folder / bounds_file(k)}: lower.{name} exceeds upper.{name}")
+    lower, upper = (
+        {name: torch.stack([box[f"{end}.{name}"] for box in boxes]) for name in like} for end in ("lower", "upper")
+    )
+    return nominal, lower, upper
+
+
+def read_constants(shelf: Shelf) -> dict[str, Any]:
+    """stability.json of a linear head.
+
+    Raises:
+        ConfigError: it is missing or not what was written.
+    """
+    try:
+        value = json.loads(shelf.read(CONSTANTS))
+    except ValueError as error:
+        raise ConfigError(f"{shelf.folder / CONSTANTS}: cannot be read ({error}); train again") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{shelf.folder / CONSTANTS}: does not hold an object; train again")
+    return value
+
+
+def read_tensors(shelf: Shelf, name: str, like: Tensors, metadata: Mapping[str, str] = MappingProxyType({})) -> Tensors:
+    """The tensors of one file.
+
+    Args:
+        name: the file.
+        like: name -> a tensor of the shape and dtype expected.
+        metadata: what the file's own header must say.
+
+    Raises:
+        ConfigError: the file is missing, is not what was written, or cannot be read.
+        UnsoundError: a tensor has another shape or dtype, or is not finite; or the header says something else.
+    """
+    path, content = shelf.folder / name, shelf.read(name)
+    try:
+        tensors: Tensors = load(content)
+    except SafetensorError as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); train again") from None
+    said = _metadata(content)
+    for key, value in metadata.items():
+        if said.get(key) != value:
+            raise UnsoundError(f"{path}: its header says {key} = {said.get(key)}, expected {value}; train again")
+    if tensors.keys() != like.keys():
+        raise UnsoundError(f"{path}: holds {sorted(tensors)}, expected {sorted(like)}; train again")
+    for key, tensor in tensors.items():
+        expected = like[key]
+        if tensor.shape != expected.shape or tensor.dtype != expected.dtype:
+            raise UnsoundError(
+                f"{path}: {key} is {tensor.dtype} {tuple(tensor.shape)}, "
+                f"expected {expected.dtype} {tuple(expected.shape)}; train again"
+            )
+        if not bool(torch.isfinite(tensor).all()):
+            raise UnsoundError(f"{path}: {key} is NaN or infinite; train again")
+    return {key: tensors[key] for key in like}  # in the model's order, which a file does not keep
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    """The free words in the header of a safetensors file: 8 bytes of length, little-endian, then that much JSON."""
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    said: dict[str, str] = header.get("__metadata__", {})
+    return said

@@ -1,0 +1,141 @@
+"""What is trained, on what, and what it is compared with: the values that a run is made of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor
+
+from agt.data.dataset import Dataset
+from agt.errors import ConfigError
+from agt.facts import Fact
+from agt.kernels.select import pick_device
+from agt.models.features import check_dtype
+from agt.models.heads import HeadConfig
+from agt.relations import rows_at_stake
+from agt.settings import (
+    BoxConfig,
+    CertificateConfig,
+    ComputeConfig,
+    ErmConfig,
+    KGridConfig,
+    RelationConfig,
+    TrainingConfig,
+)
+from agt.training.batches import BatchPlan
+from agt.training.ensemble import EnsembleConfig
+from agt.training.erm import check_erm
+from agt.training.noise import NoiseConfig, step_sensitivity
+from agt.training.sensitivity import check_optimizer, rows_moved
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything about a training but its data, every part of it typed.
+
+    Attributes:
+        model: the head.
+        training, relation, kgrid, compute, certificate, ensemble: as in settings.py.
+        noise: DP-SGD's noise inside training; None: none.
+        choices: what these settings were chosen on, for condition e.
+
+    Raises:
+        ConfigError: parts that do not go together, or a case that no proof covers; by key.
+    """
+
+    model: HeadConfig
+    training: TrainingConfig
+    relation: RelationConfig
+    kgrid: KGridConfig
+    compute: ComputeConfig
+    certificate: CertificateConfig
+    ensemble: EnsembleConfig
+    noise: NoiseConfig | None
+    choices: Fact
+
+    def __post_init__(self) -> None:
+        pick_device(self.compute)
+        if not isinstance(self.certificate, BoxConfig):
+            _check_linear(self)
+        _check_noise(self)
+        rows_at_stake(self.kgrid.ks, self.relation.unit_rows)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A dataset and the settings to train with.
+
+    Attributes:
+        dataset: features as the head takes them.
+        settings: everything else.
+        initial: ``weight.0``, ``bias.0``, ...: dense layers that the head starts from, where there are any.
+    """
+
+    dataset: Dataset
+    settings: Settings
+    initial: Mapping[str, Tensor] | None = field(default=None, compare=False)
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return len(self.dataset.classes)
+
+    @property
+    def plan(self) -> BatchPlan:
+        """The plan of batches."""
+        training = self.settings.training
+        return BatchPlan.of(training.batch, training.epochs, self.dataset.declared_size, len(self.dataset.train))
+
+    def on(self, dataset: Dataset) -> "Problem":
+        """The same settings on other data: a member's shard."""
+        return replace(self, dataset=dataset)
+
+
+def _check_linear(settings: Settings) -> None:
+    """Refuse what no closed form covers. The step size also depends on the data's declared size: see training/.
+
+    Raises:
+        ConfigError: hidden layers, momentum, a relation or features that the proofs leave out.
+    """
+    if settings.model.hidden:
+        raise ConfigError(
+            f"model.hidden={list(settings.model.hidden)}: certificate={settings.certificate.name} is proved for linear "
+            "heads alone (no hidden layers): use model=linear, or certificate=box"
+        )
+    if settings.compute.device != "cpu":
+        raise ConfigError(
+            f"compute.device={settings.compute.device}: certificate={settings.certificate.name} runs on the CPU, where it "
+            "takes seconds: use compute=default"
+        )
+    rows_moved(settings.relation)
+    check_optimizer(settings.training)
+    if isinstance(settings.certificate, ErmConfig):
+        check_erm(settings.training)
+    if not isinstance(settings.certificate, BoxConfig):
+        check_dtype(settings.certificate.features, settings.training.dtype)
+
+
+def _check_noise(settings: Settings) -> None:
+    """Refuse noise where nothing is proved about it.
+
+    Raises:
+        ConfigError: a linear certificate, an ensemble, or a relation whose steps are means over the actual batch.
+    """
+    if settings.noise is None:
+        return
+    if not isinstance(settings.certificate, BoxConfig):
+        raise ConfigError(
+            f"noise.epsilon: certificate={settings.certificate.name} trains without noise in its steps; agt predict "
+            "mechanism=release_weights adds it once, at the end, and needs less"
+        )
+    if settings.ensemble.members > 1:
+        raise ConfigError(
+            f"noise.epsilon: ensemble.members={settings.ensemble.members}: an ensemble answers by vote and its weights are "
+            "not released: leave the noise out, or train one model"
+        )
+    if settings.relation.name == "remove":
+        raise ConfigError(
+            "noise.epsilon: relation=remove is for unlearning, and training again draws other noise than this run met, so "
+            "its certificates would say nothing about it; nor do removals alone make a privacy guarantee: use "
+            "relation=add_remove"
+        )
+    step_sensitivity(settings.relation.name, settings.training.clip, 1, 1.0)
