@@ -17,8 +17,13 @@ class Standing(StrEnum):
     DECLARED = "declared"
     VOID = "not held"
 
+    def weaker(self, other: "Standing") -> bool:
+        """Whether this one can be relied on less."""
+        order = list(Standing)
+        return order.index(self) > order.index(other)
 
-_ORDER = (Standing.VOID, Standing.DECLARED, Standing.PROVED)
+
+_ORDER = tuple(reversed(Standing))
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ class TrainingConfig:
     batch: BatchConfig = Field(default_factory=BatchConfig)
     product: Literal["exact", "rump"] = "exact"
     dtype: Literal["float64", "float32"] = "float64"
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     chosen_on: Literal["public", "data"] | None = None
     chosen_for: Mapping[str, str] | None = None
 
@@ -244,7 +244,7 @@ class ComputeConfig:
     kernel: Literal["auto", "reference", "cpu", "gpu"] = "auto"
     fragment: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     memory_mb: Annotated[int, Field(ge=16)] = 256
-    threads: Annotated[int, Field(ge=1)] | None = None
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
 
 
 def validate(cls: type[T], node: object, where: str) -> T:
@@ -257,10 +257,36 @@ def validate(cls: type[T], node: object, where: str) -> T:
     """
     if not isinstance(node, Mapping):
         raise ConfigError(f"{where}: expected a mapping of settings, got {node!r}")
+    _refuse_booleans(cls, node, where)
     try:
         return TypeAdapter(cls).validate_python(dict(node))
     except ValidationError as error:
         raise ConfigError(_explain(cls, error, where)) from None
+
+
+def _refuse_booleans(cls: Any, node: Mapping[Any, Any], where: str) -> None:
+    """Refuse true and false where a number is meant, which Python would take as 1 and 0."""
+    for key, value in node.items():
+        entry = getattr(cls, "__dataclass_fields__", {}).get(key)
+        if entry is None:
+            continue
+        if (
+            isinstance(value, bool)
+            and ("int" in str(entry.type) or "float" in str(entry.type))
+            and "bool" not in str(entry.type)
+        ):
+            raise ConfigError(f"{'.'.join(filter(None, [where, str(key)]))}: expected a number, got {str(value).lower()}")
+        if isinstance(value, Mapping) and hasattr(entry.type, "__dataclass_fields__"):
+            _refuse_booleans(entry.type, value, f"{where}.{key}" if where else str(key))
+
+
+def _shown(value: object) -> str:
+    """A value as a message shows it, cut where it would fill a screen."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        return "a number of thousands of digits"
+    return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
 
 
 def _explain(cls: Any, error: ValidationError, where: str) -> str:
@@ -275,7 +301,8 @@ def _explain(cls: Any, error: ValidationError, where: str) -> str:
     if kind == "literal_error":
         known = [word.strip("' ") for word in first["ctx"]["expected"].replace(" or ", ", ").split(",")]
         return f"{path}: unknown value '{value}'{nearest(str(value), known)}"
-    return f"{path}: {message}" + ("" if isinstance(value, dict) or "ArgsKwargs" in repr(value) else f", got {value!r}")
+    shown = _shown(value)
+    return f"{path}: {message}" + ("" if isinstance(value, dict) or "ArgsKwargs" in shown else f", got {shown}")
 
 
 def _is_key(part: int | str) -> bool:

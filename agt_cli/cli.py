@@ -63,8 +63,8 @@ def _dispatch(name: str, rest: list[str], console: "Console") -> int:
         _run_hydra(name, rest, console, jobs)
         if jobs.error:
             raise jobs.error
-    except KeyboardInterrupt:
-        return _fail(console, "interrupted", INTERRUPTED)
+    except KeyboardInterrupt as error:
+        return _fail(console, str(error) or "interrupted", INTERRUPTED)
     except BrokenPipeError:  # whoever read our output stopped reading; nothing can be said there any more
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return AgtError.exit_code

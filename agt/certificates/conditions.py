@@ -58,6 +58,17 @@ class Condition:
         return cls(node["letter"], node["name"], grounds_of(node))
 
 
+def weaker(recorded: Sequence[Condition], now: Sequence[Condition]) -> tuple[Condition, ...]:
+    """Each condition as the weaker of two assessments has it: a run's own, and the one that its data allows today.
+
+    What was not held when a run was made does not come to hold because a file beside its data is gone.
+    """
+    known = {condition.letter: condition for condition in recorded}
+    unknown = grounds(void("the run's record does not say how it stands"))
+    pairs = [(known.get(c.letter, Condition(c.letter, c.name, unknown)), c) for c in now]
+    return tuple(then if then.standing.weaker(c.standing) else c for then, c in pairs)
+
+
 def declarations(conditions: Sequence[Condition]) -> tuple[str, ...]:
     """Everything that was declared and not proved, one sentence each, for whoever reads a claim that rests on it."""
     return tuple(

@@ -10,7 +10,7 @@ import numpy as np
 
 from agt.facts import Fact, declared, proved, void
 
-_ORDINAL = re.compile(r"(\D*)(\d{1,18})")
+_ORDINAL = re.compile(r"(\D*)(\d{1,18})(\D*)")
 _RENAMED = "an id is a row number, or is given anew when another record comes or goes"
 
 
@@ -61,15 +61,26 @@ def _names_fact(setting: str, column: str | None, names: np.ndarray, permanent: 
 
 
 def ordinal(names: np.ndarray) -> bool:
-    """Whether the names are consecutive numbers in their order, such as p7, p8, p9; fewer than three say nothing."""
+    """Whether names count in equal steps, up or down, such as p7, p8, p9 or 30, 20, 10; fewer than three say nothing."""
     if len(names) < 3:
         return False
-    first = _ORDINAL.fullmatch(str(names[0]))
-    if first is None:
+    matches = [_ORDINAL.fullmatch(name) for name in names.tolist()]
+    if any(match is None for match in matches):
         return False
-    prefix, start, width = first[1], int(first[2]), len(first[2])
-    return all(
-        name in (f"{prefix}{start + row}", f"{prefix}{start + row:0{width}d}") for row, name in enumerate(names.tolist())
+    around = {(match[1], match[3]) for match in matches if match}
+    steps = set(np.diff([int(match[2]) for match in matches if match]).tolist())
+    return len(around) == 1 and len(steps) == 1 and steps != {0}
+
+
+def features_fact(which: str) -> Fact:
+    """Condition b for features that come with a file: where they came from, code cannot see.
+
+    Args:
+        which: in words, the columns.
+    """
+    return declared(
+        f"{which} were made from each record alone, by public constants",
+        "something fitted on the records took part in them: a mean, a scale, a rank, components, an encoder",
     )
 
 

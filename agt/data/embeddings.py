@@ -1,5 +1,6 @@
 """Vectors from a public encoder, with labels, in one npz, parquet or csv file, or a folder of memory-mapped arrays."""
 
+from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +23,7 @@ from agt.data.assemble import (
 )
 from agt.data.checks import Word, check_classes, check_label
 from agt.data.dataset import DataError, Dataset, Records
-from agt.data.declarations import classes_fact, id_facts, split_fact
+from agt.data.declarations import classes_fact, features_fact, id_facts, split_fact
 from agt.data.files import Columns, open_columns, resolve, same_shape
 from agt.data.prepared import alone_fact, require_finished
 from agt.facts import Fact, Grounds, declared, grounds, proved, void
@@ -50,6 +51,8 @@ class Embeddings:
         scale: public factor.
         unit_norm: bring every vector to length ``scale``; a vector equal to the center stays zero.
         public_scaling: whoever runs this declares ``center`` public (not computed from training records).
+        public_digest: of the test records and the center, which are public; other ones are refused, since what this
+            configuration declares was said about these. None: any.
         declared_size: public constant: about how many training records there are.
         name: what tables call it; None: the file's name.
         obtain: the command that makes the data, for the message where it is not there.
@@ -73,6 +76,7 @@ class Embeddings:
     scale: Positive = 1.0
     unit_norm: bool = False
     public_scaling: bool = False
+    public_digest: str | None = None
     declared_size: DeclaredSize | None = None
     name: str | None = None
     obtain: str | None = None
@@ -102,6 +106,7 @@ class Embeddings:
         both_splits(test, columns.path, self.is_test is not None, self.test_fraction)
         labels = class_indices(words, classes, columns.path, columns.row)
         everyone = records(self._scaled(x, columns, columns), labels, ids, unit, public)
+        self._check_public(everyone.take(test), columns)
         return Dataset(
             name=self.name or self.path.stem,
             classes=classes,
@@ -127,6 +132,16 @@ class Embeddings:
         labels = query_labels(columns, self.label, classes, len(x))
         return queries(columns, self._scaled(x, columns, source), (_raw(x),), labels, self.id or "id", self.id_as_text)
 
+    def _check_public(self, test: Records, columns: Columns) -> None:
+        """Refuse a file that only has the name of the one that was declared about. Private records do not enter."""
+        found = public_digest(test, np.asarray(self._center(columns)))
+        if self.public_digest is not None and found != self.public_digest:
+            raise DataError(
+                f"{columns.path}: its public part (test records and center) has the digest {found} and "
+                f"dataset.public_digest is {self.public_digest}: what this configuration declares is about another file; "
+                "describe yours with dataset=embeddings, or set dataset.public_digest=null and declare it all yourself"
+            )
+
     def _open(self) -> Columns:
         path = resolve(self.path, self.data_dir)
         require_finished(path, self.obtain)
@@ -136,7 +151,8 @@ class Embeddings:
         """Condition b: the split, and where the data was prepared, whether each record was prepared on its own."""
         given = None if self.is_test is None else f"column '{self.is_test}' (dataset.is_test)"
         alone = alone_fact(path, units=self.unit is not None)
-        return grounds(split_fact(given, self.test_fraction, self.split_key), *([alone] if alone else []))
+        made = alone or features_fact(f"the vectors ('{self.x}')")
+        return grounds(split_fact(given, self.test_fraction, self.split_key), made)
 
     @property
     def _listed(self) -> tuple[str, ...] | None:
@@ -217,6 +233,14 @@ class Embeddings:
             f"the center ({self._center_source()}) has not been declared public: a mean of private records would leak "
             "them; if it comes from public data, set dataset.public_scaling=true",
         )
+
+
+def public_digest(test: Records, center: np.ndarray) -> str:
+    """A hash of test records, in any order, and of the center."""
+    rows = [f"{features.tobytes().hex()} {label}" for features, label in zip(test.features, test.labels, strict=True)]
+    h = blake2b(center.astype(np.float64).tobytes(), digest_size=16)
+    h.update("\n".join(sorted(rows)).encode())
+    return h.hexdigest()
 
 
 def _raw(x: np.ndarray) -> np.ndarray:

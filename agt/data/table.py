@@ -24,7 +24,7 @@ from agt.data.assemble import (
 )
 from agt.data.checks import Word, check_classes, check_label, check_range, check_values, clipped, unknown_values
 from agt.data.dataset import DataError, Dataset, Records
-from agt.data.declarations import classes_fact, id_facts, split_fact
+from agt.data.declarations import classes_fact, features_fact, id_facts, split_fact
 from agt.data.files import Columns, open_columns, resolve
 from agt.facts import Fact, Grounds, declared, grounds, void
 from agt.settings import STRICT, DeclaredSize
@@ -216,7 +216,8 @@ class Table:
     def _selection(self, train: "_Part") -> Grounds:
         given = f"column '{self.split}' (dataset.split)" if self.split else None
         given = f"file {self.test.name} (dataset.test)" if self.test else given
-        return grounds(split_fact(given, self.test_fraction, self.split_key), *train.facts)
+        made = features_fact("the columns of features")
+        return grounds(split_fact(given, self.test_fraction, self.split_key), *train.facts, made)
 
     def _preprocessing(self) -> Grounds:
         return grounds(self._ranges_fact(), classes_fact(None if self.classes is None else "dataset.classes"))

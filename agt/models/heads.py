@@ -20,7 +20,7 @@ class HeadConfig:
         encoder: None; a head behind a frozen public encoder has a class of its own (``_target_``).
     """
 
-    hidden: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    hidden: tuple[Annotated[int, Field(ge=1, le=2**24)], ...] = ()
     encoder: object | None = None
 
     def __post_init__(self) -> None:

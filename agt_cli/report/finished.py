@@ -103,7 +103,7 @@ def open_run(folder: Path, command: str, digest: str | None = None, key: str = "
     if not folder.is_dir():
         raise ConfigError(f"{key}={folder}: no such folder{_latest(folder, command)}")
     try:
-        content = (folder / "status.json").read_bytes()
+        content = _plain(folder / "status.json")
     except FileNotFoundError:
         raise ConfigError(f"{key}={folder}: not a run folder (status.json is missing)") from None
     except OSError as error:
@@ -137,7 +137,7 @@ def _check_status(status: Mapping[str, Any], folder: Path, command: str, key: st
 
 def _manifest(folder: Path) -> Manifest:
     try:
-        return Manifest.read((folder / MANIFEST).read_bytes())
+        return Manifest.read(_plain(folder / MANIFEST))
     except FileNotFoundError:
         raise Broken(f"{MANIFEST} is missing: the run was made by an agt that wrote none, or is damaged") from None
     except OSError as error:
@@ -168,10 +168,17 @@ def _latest(folder: Path, command: str) -> str:
     return f"; the newest {command} run there is {runs[-1]}" if runs else ""
 
 
+def _plain(path: Path) -> bytes:
+    """A file's bytes; a pipe in its place, which would be waited for for ever, is none. Raises OSError."""
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path.name} is no file")
+    return path.read_bytes()
+
+
 def _object(content: bytes, path: Path, key: str) -> dict[str, Any]:
     try:
         value = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{key}={path.parent}: {path.name} cannot be read ({error})") from None
     if not isinstance(value, dict):
         raise ConfigError(f"{key}={path.parent}: {path.name} does not hold an object")

@@ -62,7 +62,7 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     certificates = certify(model, queries.features, console, "certifying")
     seconds = time.perf_counter() - started
     table = pd.DataFrame(certificates.table(labels))
-    conditions, labelled = model.conditions, labels is not None
+    conditions, labelled = asked.conditions, labels is not None
     where, relation = job.source.words, settings.relation
     caveat = REDRAWN if settings.noise else ""
     subject = Subject(dataset.name, dataset.classes, where, relation, certificates, labelled, conditions, caveat)

@@ -21,7 +21,8 @@ REDRAWN = (
 )
 SCOPE = (
     "model.safetensors alone: boxes, metrics and the rest of the folder depend on the private data; and among data that "
-    "training takes without an error (no batch above n_max, no unit above relation.unit_rows, every class there)"
+    "training takes without an error (it refuses a batch above n_max, a unit above relation.unit_rows, a missing class and "
+    "the like)"
 )
 APART = (
     "labels released from this run's certificates take the noise that training drew as a public constant: publish such "

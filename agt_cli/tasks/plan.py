@@ -97,14 +97,14 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     found = all_offers(evidence, names, weights, job.request)
     table = as_table(found)
     record.table("plan", table)
-    record.conditions(asked.model.conditions)
+    record.conditions(asked.conditions)
     record.add_metrics(n_queries=len(asked.queries), accuracy=evidence.accuracy, mechanisms=", ".join(names))
     captions = draw(record, asked.prepared.dataset.name, evidence, names, weights, found, job.request)
     advice = recommend(evidence, weights, names, job.request)
     if job.source.settings.noise:
         advice = f"{advice} Note: {APART}."
     dataset, words = asked.prepared.dataset.name, job.source.words
-    report = plan_report(dataset, words, advice, wide(found), asked.model.conditions, captions, record)
+    report = plan_report(dataset, words, advice, wide(found), asked.conditions, captions, record)
     record.write("report.md", report.encode())
     _say(record, asked, evidence, found, advice, console)
     return {"metrics": record.metrics, "recommendation": advice, "table": table.to_dict("records")}
@@ -264,12 +264,12 @@ def _say(
         [(f"{row[0]:g}", str(row[1]), *(show(value) for value in row[2:])) for row in table.itertuples(index=False)],
     )
     console.say(advice)
-    failed = [c.letter for c in asked.model.conditions if not c.held]
+    failed = [c.letter for c in asked.conditions if not c.held]
     if failed:
         console.say(
             f"{'condition' if len(failed) == 1 else 'conditions'} {', '.join(failed)} of a guarantee: not held here, so "
             "accounting=rigorous will refuse to release from it; report.md says why"
         )
-    for line in declarations(asked.model.conditions):
+    for line in declarations(asked.conditions):
         console.say(line)
     console.say(f"run folder: {record.folder}")

@@ -43,9 +43,9 @@ KEYS = ("run", "inputs", "digest", "mechanism", "total", "accounting", "counting
 CONTENT = re.compile("[0-9a-f]{32}")  # what data/ids.py makes
 SHOWN_DELTA = 1e-5  # where a total is shown for budgets given per query
 SCOPE = (
-    "it is about the training records, among data that training takes without an error (no batch above n_max, no unit "
-    "above relation.unit_rows, every class there); the queries, their number and ids are taken to be public, and not to "
-    "depend on the training records"
+    "it is about the training records, among data that training takes without an error (it refuses a batch above n_max, a "
+    "unit above relation.unit_rows, a class or a value that is missing, and the like); the queries, their number and ids "
+    "are taken to be public, and not to depend on the training records"
 )
 
 
@@ -124,7 +124,8 @@ def _mechanism(node: object) -> tuple[type[Any], dict[str, Any]]:
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise ConfigError(f"mechanism: expected a mapping with a _target_, got {node!r}")
     kind = imported(str(node["_target_"]), "mechanism")
-    if not (isinstance(kind, type) and issubclass(kind, Mechanism | ReleaseWeights | CertifiedQuantile)):
+    known = isinstance(kind, type) and issubclass(kind, Mechanism | ReleaseWeights | CertifiedQuantile)
+    if not known or not hasattr(kind, "name"):  # the base class has none
         raise ConfigError(f"mechanism._target_: '{node['_target_']}' is no release mechanism")
     return kind, {key: value for key, value in node.items() if value is not None and key != "_target_"}
 
@@ -172,7 +173,7 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
         released = _release_weights(job, asked, record, source)
     else:
         released = _release_labels(job, job.kind, asked, source, console)
-    record.conditions(asked.model.conditions)
+    record.conditions(asked.conditions)
     proved = released.claim.proved and not source.simulated
     record.add_metrics(n_queries=count, proved=int(proved), simulated=int(source.simulated), **released.each.parameters)
     dataset, words = asked.prepared.dataset.name, _words(released, source, _noisy(job))
@@ -256,7 +257,7 @@ def _release_quantile(
     aggregate = validate(CertifiedQuantile, {**budget, **job.given}, "mechanism")
     relation, counting = job.queries.settings.relation, job.request.counting
     voting: Literal["none", "certified"] = "certified" if job.queries.settings.ensemble.members > 1 else "none"
-    said = claim(asked.model.conditions, relation, aggregate, job.request.accounting, counting, voting)
+    said = claim(asked.conditions, relation, aggregate, job.request.accounting, counting, voting)
     evidence = evidence_of(certify(asked.model, asked.queries.features, console, "certifying"), counting)
     end = asked.model.metrics["k_max"]  # of the grid: a public constant
     text = said.text.replace("per query", "for this one number")
@@ -266,7 +267,7 @@ def _release_quantile(
 
     released = Released(draw, aggregate.guarantee, replace(said, text=text), ())
     words = _words(released, source, _noisy(job))
-    record.conditions(asked.model.conditions)
+    record.conditions(asked.conditions)
     proved = said.proved and not source.simulated
     known = {"proved": int(proved), "simulated": int(source.simulated)}
     record.add_metrics(fraction=aggregate.fraction, **known, eps=aggregate.eps)
@@ -308,7 +309,7 @@ def _release_labels(job: Job, kind: type[Mechanism], asked: Asked, source: Sourc
     totals = _totals(mechanism.guarantee, count, budget.delta)
     # The claim comes first: where it is refused, no distance is computed.
     relation, counting = job.queries.settings.relation, job.request.counting
-    said = claim(asked.model.conditions, relation, mechanism, job.request.accounting, counting, voting)
+    said = claim(asked.conditions, relation, mechanism, job.request.accounting, counting, voting)
     certificates = certify(asked.model, asked.queries.features, console, "certifying")
     prediction, evidence = _evidence(certificates, mechanism, counting, voting)
     return Released(lambda: mechanism.release(prediction, evidence, source), mechanism.guarantee, said, totals)
@@ -334,7 +335,7 @@ def _release_weights(job: Job, asked: Asked, record: RunRecord, source: Source) 
         raise ConfigError(
             "mechanism=release_weights is for one linear head: train with model=linear certificate=stability, no ensemble"
         )
-    check_claim(model.conditions, relation)
+    check_claim(asked.conditions, relation)
     settings = validate(ReleaseWeights, job.given, "mechanism")
     if settings.weights:
         weight, guarantee = _earlier(job, settings)
@@ -359,7 +360,7 @@ def _release_weights(job: Job, asked: Asked, record: RunRecord, source: Source) 
     totals: tuple[str, ...] = (f"for any number of queries: {total(guarantee, 1, job.request.total.delta or SHOWN_DELTA)}",)
     if settings.weights:
         totals = (*totals, f"weights released earlier ({settings.weights}): these labels spend nothing more")
-    return Released(draw, guarantee, Claim(True, text, neighbours, (), declarations(model.conditions)), totals)
+    return Released(draw, guarantee, Claim(True, text, neighbours, (), declarations(asked.conditions)), totals)
 
 
 def _earlier(job: Job, settings: ReleaseWeights) -> tuple[np.ndarray, GaussianDP]:

@@ -56,7 +56,12 @@ def settings_of(config: Mapping[str, Any]) -> Settings:
     parts["certificate"] = certificate_config(config.get("certificate"))
     parts["noise"] = noise_config(config.get("noise"))
     parts["choices"] = choices_fact(config)
-    return Settings(source=build(config.get("dataset"), "dataset"), model=build(config.get("model"), "model"), **parts)
+    source, model = build(config.get("dataset"), "dataset"), build(config.get("model"), "model")
+    if not hasattr(source, "load"):
+        raise ConfigError(
+            f"dataset._target_: {type(source).__name__} loads no data: it needs load() and load_queries(path)"
+        )
+    return Settings(source=source, model=model, **parts)
 
 
 def only_keys(config: Mapping[str, Any], known: tuple[str, ...]) -> None:

@@ -1,5 +1,6 @@
 """What certify, predict and plan begin with: a finished training run, its model, and queries to ask it."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from agt.certificates.box import Certificates, grid_index
+from agt.certificates.conditions import Condition, weaker
 from agt.data.dataset import UNLABELLED, DataError, Records
 from agt.errors import ConfigError
 from agt.mechanisms.rigour import Counting
@@ -66,6 +68,7 @@ class Asked:
     prepared: Prepared
     model: Model
     queries: Records
+    conditions: tuple[Condition, ...]
 
     @property
     def labels(self) -> np.ndarray | None:
@@ -91,7 +94,20 @@ def ask(source: Source, record: RunRecord, console: Console) -> Asked:
     record.environment(data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name)
     record.environment(trained_run=str(source.finished.folder.resolve()), trained_digest=source.finished.digest)
     record.environment(inputs=source.inputs and str(source.inputs))
-    return Asked(prepared, model, queries)
+    _note_training_records(prepared.loaded.train, queries, console)
+    return Asked(prepared, model, queries, weaker(_recorded(source.finished), model.conditions))
+
+
+def _recorded(finished: FinishedRun) -> tuple[Condition, ...]:
+    """Conditions a-g as the run itself recorded them.
+
+    Raises:
+        ConfigError: conditions.json is not what the run wrote, or is none.
+    """
+    try:
+        return tuple(Condition.of(node) for node in json.loads(finished.read("conditions.json")))
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"run={finished.folder}: conditions.json cannot be read ({error}): train again") from None
 
 
 def evidence_of(certificates: Certificates, counting: Counting) -> np.ndarray:
@@ -101,6 +117,16 @@ def evidence_of(certificates: Certificates, counting: Counting) -> np.ndarray:
     if isinstance(certificates, VoteCertificates):
         return certificates.steps
     return grid_index(certificates.ks, certificates.certified)
+
+
+def _note_training_records(train: Records, queries: Records, console: Console) -> None:
+    """Tell the owner if queries bear the names of private training records: a claim takes queries to be public."""
+    shared = int(np.isin(queries.ids, train.ids[~train.public]).sum())
+    if shared:
+        console.note(
+            f"note: {shared} of the {len(queries)} queries have the id of a private training record; what is said of a "
+            "release takes its queries, and their ids, to be public"
+        )
 
 
 def _check_unchanged(finished: FinishedRun, prepared: Prepared) -> None:

@@ -1,9 +1,10 @@
 """What a release gives away, on disk before it is drawn: spent.json, and what earlier attempts left there.
 
 Formal guarantees
-    Whatever was drawn in this machine's lifetime is told by a spent.json that was durable before the first draw: a release
-    that was killed, or whose disk ran full, counts as spent, and the next one about the same training run says so. What is
-    said depends on public settings and on what happened to the machine, never on labels or distances.
+    Whatever was drawn is told by a spent.json that was durable before the first draw: a release that was killed, or whose
+    disk ran full, counts as spent, and the next one about the same training run says so, as long as it writes under the
+    same ``output_dir`` or beside it. It is no ledger: an attempt that was written elsewhere, moved or deleted is not known.
+    What is said depends on public settings and on what happened to the machine, never on labels or distances.
 """
 
 import json
@@ -15,7 +16,8 @@ from pathlib import Path
 
 from agt.errors import AgtError
 from agt_cli.report.finished import FinishedRun
-from agt_cli.report.manifest import Broken, seal, unseal
+from agt_cli.report.manifest import NAME as MANIFEST
+from agt_cli.report.manifest import Broken, Manifest, seal, unseal
 from agt_cli.report.record import RunRecord
 
 NAME = "spent.json"
@@ -61,6 +63,11 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
     record.write(NAME, seal({**asdict(about), **subject, "time": now, "note": note}))
     try:
         yield
+    except KeyboardInterrupt:
+        counted = (
+            "" if about.simulated else f"; {about.what} may have been drawn: {record.folder / NAME} says what to count"
+        )
+        raise KeyboardInterrupt(f"interrupted{counted}") from None
     except Exception as error:
         where = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
         spent = record.folder / NAME
@@ -92,26 +99,41 @@ def unfinished(record: RunRecord, subject: Mapping[str, str]) -> list[str]:
 
 def _line(path: Path, subject: Mapping[str, str]) -> str | None:
     state = _state(path.parent)
-    if state == "done":
-        return None
     try:
-        value = unseal(path.read_bytes(), NAME)
-    except (OSError, Broken) as error:
+        if not path.is_file():
+            raise Broken(f"{NAME} is no file")
+        content = path.read_bytes()
+        if state == "done" and _ended(path.parent, content):
+            return None
+        value = unseal(content, NAME)
+        totals, about = "; ".join(value["totals"]), f"{value['what']} by {value['mechanism']}"
+    except (OSError, Broken, KeyError, TypeError) as error:
         return (
             f"an earlier attempt ({path.parent}, {state}) may have released something: its spent.json cannot be read "
             f"({error}): count it as spent, the amount unknown"
         )
     if value.get("simulated") or any(value.get(key) != subject[key] for key in subject if key.endswith("_digest")):
         return None
-    totals = "; ".join(value["totals"])
     return (
-        f"an earlier attempt ({path.parent}, {value['time']}, {state}) may have released {value['what']} by "
-        f"{value['mechanism']}: count it as spent: {totals}"
+        f"an earlier attempt ({path.parent}, {value.get('time')}, {state}) may have released {about}: count it as spent: "
+        f"{totals}"
     )
 
 
-def _state(folder: Path) -> str:
+def _ended(folder: Path, spent: bytes) -> bool:
+    """Whether the run's manifest says so too: a status alone is a word in a file."""
     try:
-        return str(json.loads((folder / "status.json").read_bytes())["state"])
-    except (OSError, ValueError, KeyError, TypeError):
+        manifest = Manifest.read((folder / MANIFEST).read_bytes())
+        manifest.check(NAME, spent)
+        manifest.load(folder, "status.json")
+    except (OSError, Broken):
+        return False
+    return True
+
+
+def _state(folder: Path) -> str:
+    status = folder / "status.json"
+    try:
+        return str(json.loads(status.read_bytes())["state"]) if status.is_file() else "state unknown"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "state unknown"
