@@ -11,7 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from agt.data.prepared import FORMAT
 from agt.mechanisms.source import SystemSource
+from agt.sealed import file_sha256, seal
 from agt_cli.cli import main
 from agt_cli.report.disk import Pending
 from agt_cli.tasks.predict import _LabelTable
@@ -224,3 +226,55 @@ def test_noise_in_training_is_a_release_too(agt: Agt, broken: Break) -> None:
     assert plain.code == 0
     assert "an earlier attempt" not in plain.out
     assert not (max(Path("outputs/train").iterdir()) / "spent.json").exists()
+
+
+def test_a_status_alone_does_not_end_an_attempt(agt: Agt, home: Path, broken: Break) -> None:
+    broken("labels.csv")
+    assert agt("predict", of(home, "labels"), *LABELS).code == 1
+    broken("")
+    status = only("*/status.json")
+    status.write_text(status.read_text().replace("failed", "done"))
+    assert "an earlier attempt" in agt("predict", of(home, "labels"), *LABELS).out
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b'{"state": 3}', None], ids=["deep", "odd", "pipe"])
+def test_odd_files_beside_a_run_stop_nothing(agt: Agt, home: Path, broken: Break, content: bytes | None) -> None:
+    place = Path("outputs/predict/odd")
+    place.mkdir(parents=True)
+    (place / "spent.json").write_bytes(b"{}")
+    if content is None:
+        os.mkfifo(place / "status.json")
+    else:
+        (place / "status.json").write_bytes(content)
+    said = agt("predict", of(home, "labels"), *LABELS)
+    assert said.code == 0, said.err
+    assert "may have released something" in said.out
+    asked = agt("certify", f"run={place}")
+    assert asked.code == 2
+    assert "status.json" in asked.err
+
+
+def test_a_preparation_that_is_forgotten_makes_no_claim(agt: Agt) -> None:
+    """prepared.json says that records were not prepared each on its own; without it the run's own record still does."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 3)).astype(np.float32)
+    folder = Path("data/prep")
+    folder.mkdir(parents=True)
+    arrays = {"x": x, "label": (x[:, 0] > 0).astype(np.uint8)}
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    described = {
+        name: {"shape": a.shape, "dtype": a.dtype.str, "sha256": file_sha256(folder / f"{name}.npy")}
+        for name, a in arrays.items()
+    }
+    alone = {"rows": {"held": False, "why": "embedded eight at once"}}
+    (folder / "prepared.json").write_bytes(seal({"format": FORMAT, "arrays": described, "alone": alone}))
+    settings = ("dataset=embeddings", "training=generic", "dataset.path=prep", "dataset.declared_size=60", "model=linear")
+    more = ("dataset.classes=['0','1']", "training.chosen_on=public", "training.epochs=1", "kgrid.max=2")
+    run = agt("train", *settings, *more, "--json", "-q").json["run"]
+    assert "embedded eight at once" in agt("predict", f"run={run}", *LABELS).err
+    (folder / "prepared.json").unlink()
+    refused = agt("predict", f"run={run}", *LABELS)
+    assert refused.code == 2
+    assert "condition b" in refused.err
+    assert "embedded eight at once" in refused.err

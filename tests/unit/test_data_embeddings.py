@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from agt.data.dataset import UNLABELLED, DataError
-from agt.data.embeddings import Embeddings
+from agt.data.embeddings import Embeddings, public_digest
 from agt.errors import ConfigError, DataMissing
 from agt.facts import Standing
 from agt.settings import validate
@@ -186,3 +186,14 @@ def test_queries_made_for_other_constants_are_refused(tmp_path: Path) -> None:
     np.savez(path, x=X[:3], mean=np.full(6, 1.5))
     with pytest.raises(DataError, match="made for other constants"):
         source.load_queries(path)
+
+
+def test_a_file_that_only_has_the_name_of_the_one_declared_about_is_refused(tmp_path: Path) -> None:
+    path = npz(tmp_path, mean=np.ones(6))
+    settings: dict[str, Any] = {"classes": ("0", "1"), "center": "mean", "public_scaling": True}
+    source = Embeddings(path=path, **settings)
+    digest = public_digest(source.load().test, np.ones(6))
+    assert len(Embeddings(path=path, public_digest=digest, **settings).load().test)
+    other = npz(tmp_path, mean=np.full(6, 1.5))
+    with pytest.raises(DataError, match=r"dataset\.public_digest is .*: what this configuration declares is about another"):
+        Embeddings(path=other, public_digest=digest, **settings).load()

@@ -5,7 +5,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from agt.certificates.conditions import Condition, declarations
+from agt.certificates.conditions import Condition, declarations, weaker
 from agt.data.declarations import classes_fact, id_facts, ordinal, size_fact, split_fact
 from agt.facts import Fact, Grounds, Standing, declared, grounds, proved, void
 
@@ -109,3 +109,18 @@ def test_splits_classes_and_sizes_that_people_state_are_declared() -> None:
     assert classes_fact(None).standing is Standing.VOID
     assert classes_fact("dataset.classes").standing is Standing.DECLARED
     assert "just their number" in size_fact("the normaliser 448").broken_by
+
+
+def test_what_was_not_held_when_a_run_was_made_does_not_come_to_hold_later() -> None:
+    def one(fact: Fact) -> Condition:
+        return Condition("b", "alone", grounds(fact))
+
+    for then, now, expected in (
+        (void("batches of 8"), SAID, Standing.VOID),
+        (SAID, void("edited"), Standing.VOID),
+        (SAID, proved("by hash"), Standing.DECLARED),
+        (proved("by hash"), proved("by hash"), Standing.PROVED),
+    ):
+        (found,) = weaker([one(then)], [one(now)])
+        assert found.standing is expected
+    assert weaker([], [one(proved("x"))])[0].standing is Standing.VOID, "a record that is silent proves nothing"

@@ -138,3 +138,23 @@ def test_the_default_cap_leaves_room(normalizer: float) -> None:
 def test_a_member_of_a_union_is_not_named_as_a_key() -> None:
     with pytest.raises(ConfigError, match=r"^compute\.fragment: Input should be greater than or equal to 1, got 0$"):
         validate(ComputeConfig, {"fragment": 0}, "compute")
+
+
+@pytest.mark.parametrize("key", ["lr", "epochs", "clip", "seed"])
+def test_true_is_no_number(key: str) -> None:
+    node = {"loss": "cross_entropy", "epochs": 1, "lr": 0.1, "clip": 0.1, key: True}
+    with pytest.raises(ConfigError, match=rf"^training\.{key}: expected a number, got true$"):
+        validate(TrainingConfig, node, "training")
+
+
+def test_true_is_no_number_further_down_and_stays_a_truth_value_where_one_is_meant() -> None:
+    node = {"loss": "cross_entropy", "epochs": 1, "lr": 0.1, "clip": 0.1}
+    with pytest.raises(ConfigError, match=r"^training\.batch\.count: expected a number"):
+        validate(TrainingConfig, {**node, "batch": {"count": True}}, "training")
+    assert validate(TrainingConfig, {**node, "momentum": 0.9, "nesterov": True}, "training").nesterov
+
+
+def test_a_number_of_hundreds_of_digits_does_not_fill_the_message() -> None:
+    with pytest.raises(ConfigError) as error:
+        validate(RelationConfig, {"name": "add_remove", "unit_rows": 10**400}, "relation")
+    assert len(str(error.value)) < 300
