@@ -1,4 +1,4 @@
-"""Two Gaussian clouds in the plane, the papers' synthetic example (001 Fig 3, 000 Fig 1; experiments.md)."""
+"""Two Gaussian clouds in the plane, the papers' synthetic example (001 Fig 3, 000 Fig 1; reproductions.md)."""
 
 from collections.abc import Mapping
 from pathlib import Path

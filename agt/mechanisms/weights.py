@@ -11,7 +11,7 @@ Formal guarantees
     multiples of one constant. Answers computed from released weights, to however many queries, are post-processing too.
     Only the time it takes depends on the draws; it does not depend on theta beyond the digits of its rounding.
 
-Source: Karney, Sampling exactly from the normal distribution, ACM TOMS 42 (2016), algorithm N.
+Source: Karney (2016), Sampling exactly from the normal distribution, algorithm N.
 """
 
 import math

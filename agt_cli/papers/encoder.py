@@ -1,4 +1,4 @@
-"""The papers' small convolutional network as a frozen public encoder (experiments.md, OCT-MNIST; 000 Fig 3, 001 Fig 7).
+"""The papers' small convolutional network as a frozen public encoder (reproductions.md, OCT-MNIST; 000 Fig 3, 001 Fig 7).
 
 A base model, convolutions and dense layers, is trained on public records (``Dataset.pretrain``); then its convolutions
 are frozen and turn images into features, and its dense layers are where certified fine-tuning starts. A frozen public

@@ -61,7 +61,7 @@ def test_published_grids(experiment: str, ks: int, last: int) -> None:
 
 
 def test_published_settings() -> None:
-    """experiments.md's table, where a slip would go unnoticed."""
+    """reproductions.md's table, where a slip would go unnoticed."""
     blobs = settings("experiment=blobs_overlapping").training
     assert (blobs.lr, blobs.decay, blobs.lr_min, blobs.clip, blobs.epochs) == (2.0, 0.6, 1e-3, 0.06, 4)
     imdb = settings("experiment=imdb_minilm")

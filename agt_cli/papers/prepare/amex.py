@@ -1,4 +1,4 @@
-"""``agt data prepare amex``: the American Express default prediction data as memory-mapped arrays (experiments.md, AMEX).
+"""``agt data prepare amex``: the American Express default prediction data as memory-mapped arrays (reproductions.md, AMEX).
 
 Two passes in bounded memory: over customers and dates, then over the 188 features. Every value is brought into a public
 range by constants of the configuration, each on its own, so that nothing about a record depends on another.

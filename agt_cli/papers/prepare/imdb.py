@@ -1,4 +1,4 @@
-"""``agt data prepare imdb``: film reviews to vectors of GPT-2, as in 000 section 5.4 and 001 section 6 (experiments.md)."""
+"""``agt data prepare imdb``: film reviews to vectors of GPT-2 (reproductions.md; 000 section 5.4, 001 section 6)."""
 
 import math
 from collections.abc import Callable, Mapping

@@ -1,0 +1,150 @@
+"""The pages keep their word: citations resolve, links lead somewhere, rooms are named, code runs."""
+
+import ast
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from test_architecture import ROOMS
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+SOURCES = [path for folder in ("agt", "agt_cli", "scripts", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
+
+CITED = re.compile(r"method\.md(?:,?\s+sections?)?\s+((?:\d+[a-g]?(?:, | and |-)?)+)")
+CODE = re.compile(r"(?<![\w.])00\d\b(?![.-]\d)")
+AUTHORS = re.compile(r"\b([A-Z][a-zà-ÿ]+)(?:,? (?:and )?[A-Z][a-zà-ÿ]+| et al\.)* \(?((?:19|20)\d\d)\b")
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TEXTS = {path: path.read_text(encoding="utf-8") for path in (*SOURCES, *PAGES) if path.name != Path(__file__).name}
+
+
+@cache
+def docstrings(path: Path) -> tuple[str, ...]:
+    """Every docstring of a file."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found.append(ast.get_docstring(node) or "")
+    return tuple(found)
+
+
+def sections(cited: str) -> set[int]:
+    """The sections that a citation names: ``1-3`` and ``3b, 3c`` and ``1, 2``."""
+    found = set()
+    for part in re.findall(r"(\d+)[a-g]?(?:-(\d+))?", cited):
+        first, last = int(part[0]), int(part[1] or part[0])
+        found |= set(range(first, last + 1))
+    return found
+
+
+def anchors(path: Path) -> set[str]:
+    """The names that a page's headings can be linked by."""
+    heads = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def bibliography() -> str:
+    return (DOCS / "bibliography.md").read_text(encoding="utf-8")
+
+
+def test_citations_are_read_as_they_are_written() -> None:
+    text = "method.md section 3b, 3c; method.md 1, 2; method.md sections 1-3; method.md section 4's sum; method.md 3c"
+    assert [sections(cited) for cited in CITED.findall(text)] == [{3}, {1, 2}, {1, 2, 3}, {4}, {3}]
+    cited = AUTHORS.findall("(Dong, Roth and Su 2022; Mironov 2012) Kifer et al. 2012; Hardt, Recht, Singer (2016)")
+    assert cited == [("Dong", "2022"), ("Mironov", "2012"), ("Kifer", "2012"), ("Hardt", "2016")]
+
+
+@pytest.mark.parametrize("folder", ["agt", "agt_cli", "scripts", "tests"])
+def test_every_cited_section_is_a_heading(folder: str) -> None:
+    headings = {int(n) for n in re.findall(r"^## (\d+)\. ", (DOCS / "method.md").read_text(encoding="utf-8"), re.MULTILINE)}
+    here = {path: text for path, text in TEXTS.items() if path.is_relative_to(ROOT / folder)}
+    lost = {(str(p), n) for p, text in here.items() for cited in CITED.findall(text) for n in sections(cited) - headings}
+    assert not lost
+
+
+def test_pages_that_docstrings_name_exist() -> None:
+    named = {(path, name) for path in SOURCES for text in docstrings(path) for name in re.findall(r"\b[a-z-]+\.md\b", text)}
+    pages = {page.name for page in PAGES} | {"report.md", "overview.md"}  # what commands write
+    assert {(str(path), name) for path, name in named if name not in pages} == set()
+
+
+def test_every_code_is_in_the_bibliography() -> None:
+    known = set(re.findall(r"^\| (00\d) \|", bibliography(), re.MULTILINE))
+    works = {path: text for path, text in TEXTS.items() if not path.is_relative_to(ROOT / "tests")}
+    lost = {(str(path), code) for path, text in works.items() for code in CODE.findall(text) if code not in known}
+    assert not lost
+    assert known == {"000", "001", "002", "003", "004"}
+
+
+def test_every_cited_work_is_in_the_bibliography() -> None:
+    entries = bibliography().split("\n- ")
+    library = [path for path in SOURCES if not path.is_relative_to(ROOT / "tests")]
+    used = {work for path in library for text in docstrings(path) for work in AUTHORS.findall(text)}
+    assert len(used) > 10
+    assert {(name, year) for name, year in used if not any(name in e and year in e for e in entries)} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_relative_links_resolve(page: Path) -> None:
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = unquote(target).partition("#")
+        there = (page.parent / name).resolve() if name else page
+        assert there.exists(), f"{page.name} links to {target}"
+        assert there.is_relative_to(ROOT), f"{page.name} links out of the repository: {target}"
+        assert not anchor or anchor in anchors(there), f"{page.name} links to {target}, and there is no such heading"
+
+
+def test_every_room_is_named_on_the_page_of_rooms() -> None:
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    rooms = [room for level in ROOMS for room in level]
+    table = re.findall(r"^\| `(agt[\w.]*)` \|", page, re.MULTILINE)
+    assert sorted(table) == sorted(rooms), "the table"
+    boxes = [set(names.split(", ")) for names in re.findall(r'\["([^"]*)"\]', page)]
+    assert boxes == [set(level) for level in reversed(ROOMS)], "the picture"
+    place = {room: height for height, level in enumerate(ROOMS) for room in level}
+    assert [place[room] for room in table] == sorted(place[room] for room in table), "the table's order"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "README.md"], ids=lambda page: page.name)
+def test_python_on_pages_compiles_and_imports_what_there_is(page: Path) -> None:
+    """Blocks stand for files of their own; what they import from agt must exist."""
+    for block in FENCE.findall(page.read_text(encoding="utf-8")):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("agt"):
+                module = __import__(str(node.module), fromlist=["_"])
+                assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
+
+
+def test_python_in_the_readme_runs(tmp_path: Path) -> None:
+    blocks = FENCE.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert blocks
+    for block in blocks:
+        code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{block}"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
+
+
+def test_the_readme_keeps_its_two_commands() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "    make run " in text
+    assert "    make test " in text
+
+
+@pytest.mark.parametrize("group", ["dataset", "mechanism"])
+def test_settings_that_pages_give_can_be_chosen(group: str) -> None:
+    """GROUP=NAME on a page is an option, or one that the page itself makes."""
+    options = {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        own = set(re.findall(rf"my_conf/{group}/(\w+)\.yaml", text))
+        used = set(re.findall(rf"(?<![\w.]){group}=(\w+)", text)) - {"NAME"}
+        assert used <= options | own, page.name
