@@ -6,6 +6,7 @@ none for the rules as they are, some for each rule broken on purpose.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import mpmath
@@ -113,7 +114,7 @@ def outside(at: Setting, samples: int = 40) -> int:
 
 
 def unnested(at: Setting, shares: tuple[float, ...] = (0.0, 1e-9, 0.3)) -> int:
-    """Ends of bounds, for each k - 1 and inner intervals, beyond those for k: also where the inner one was bounded alone."""
+    """Ends of bounds, for each k - 1 and inner intervals, beyond those for k; also of one record alone."""
     rng, count = np.random.default_rng(2), 0
     outer = Rounding.of([k + 1 for k in KS], at.x.lower.dtype, torch.device("cpu"))
     wide = at.rule.bound(at.x, at.box, outer, EXACT), at.rule.bound_back(at.d, at.x, at.box, outer, EXACT)
@@ -259,12 +260,12 @@ def test_functions_are_monotone_between_the_turning_points(kind: type[nn.Module]
         with mpmath.workdps(40):
             ends = [grid[0], *map(mpmath.mpf, turns), grid[-1]]
             signs = []
-            for low, high in zip(ends, ends[1:], strict=False):
+            for low, high in pairwise(ends):
                 values = [f(p) for p in [low, *[g for g in grid if low < g < high], high]]
-                steps = [b - a for a, b in zip(values, values[1:], strict=False)]
+                steps = [b - a for a, b in pairwise(values)]
                 assert all(step >= 0 for step in steps) or all(step <= 0 for step in steps)
                 signs.append(sum(steps) > 0)
-            assert all(a != b for a, b in zip(signs, signs[1:], strict=False))
+            assert all(a != b for a, b in pairwise(signs))
 
 
 @activations
@@ -342,7 +343,7 @@ def test_the_checks_catch_a_forgotten_turning_point(kind: type[nn.Module]) -> No
 
 
 def rough(at: Setting) -> Setting:
-    """The same on a worse machine: each evaluation of s and s' errs anew, by up to half the margin besides its own error."""
+    """The same on a worse machine: each evaluation of s and s' errs anew, by up to half the margin more."""
     assert isinstance(at.rule, ElementwiseRule)
     s, unit = at.rule.activation, torch.finfo(at.x.lower.dtype).eps / 2
     generator = torch.Generator().manual_seed(0)

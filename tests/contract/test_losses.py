@@ -7,6 +7,7 @@ some for each loss broken on purpose.
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import numpy as np
@@ -25,6 +26,7 @@ from agt.errors import ConfigError
 from agt.models.heads import HeadConfig, build_head
 from agt.settings import LossName
 from agt.training.sensitivity import LinearLoss
+from agt_cli.tasks.boxes import BoxModel
 
 KS, DTYPES, SCALES = (0, 3, 40), ("float64", "float32"), (0.0, 1e-12, 1.0, 30.0, 1e4)
 PYTORCHS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # summed over records
@@ -140,6 +142,22 @@ def test_the_threshold_parts_the_classes(name: str) -> None:
 
 
 @losses
+def test_margins_are_on_the_labels_side(name: str) -> None:
+    """What a map of the plane colours: positive where the label is 1."""
+    training = make_training(loss=name)
+    head = make_head(training, 2, 2, (4,))
+    with torch.no_grad():
+        head[-1].bias.fill_(LOSSES[name].threshold)  # so that both labels are given
+    nominal = {n: p.detach() for n, p in head.named_parameters()}
+    settings, prepared = SimpleNamespace(training=training), SimpleNamespace(classes=2)
+    model = BoxModel(prepared, settings, head, SimpleNamespace(nominal=nominal))  # type: ignore[arg-type]
+    features = np.random.default_rng(0).normal(size=(200, 2)) * 3
+    labels = model.predict(features)
+    assert 0 < labels.sum() < 200
+    assert ((model.margins(features)[0] > 0) == labels).all()
+
+
+@losses
 def test_heads_have_the_outputs_that_the_loss_needs(name: str) -> None:
     one = LOSSES[name].one_output
     head = make_head(make_training(loss=name), 3, 2, (4,))
@@ -160,7 +178,7 @@ def test_unknown_losses_are_refused() -> None:
 
 def test_closed_forms_refuse_a_squared_error() -> None:
     """Its gradient grows with the output, so no public constant bounds what one record moves."""
-    with pytest.raises(ConfigError, match="training.loss=squared_error: no closed form covers it"):
+    with pytest.raises(ConfigError, match=r"training.loss=squared_error: no closed form covers it"):
         LinearLoss.of(make_training(loss="squared_error"), 2)
 
 

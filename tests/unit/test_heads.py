@@ -37,5 +37,5 @@ def test_older_settings_without_an_activation_mean_relu() -> None:
 
 
 def test_an_unknown_activation_is_refused() -> None:
-    with pytest.raises(ConfigError, match="model.activation: unknown value 'gellu'; did you mean 'gelu'"):
+    with pytest.raises(ConfigError, match=r"model.activation: unknown value 'gellu'; did you mean 'gelu'"):
         validate(HeadConfig, {"hidden": [4], "activation": "gellu"}, "model")
