@@ -17,6 +17,7 @@ from agt.errors import ConfigError, nearest
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 RelationName = Literal["add_remove", "remove", "substitute", "paper_privacy", "paper_unlearning"]
+LossName = Literal["binary_cross_entropy", "cross_entropy", "squared_error"]  # bounds/losses.py
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 
@@ -103,7 +104,7 @@ class TrainingConfig:
         chosen_for: which settings ``chosen_on`` is about (tasks/choices.py); about any others it says nothing.
     """
 
-    loss: Literal["binary_cross_entropy", "cross_entropy"]
+    loss: LossName
     epochs: Annotated[int, Field(ge=1, le=10**5)]
     lr: Annotated[float, Field(gt=0, le=1e6)]
     clip: Annotated[float, Field(ge=1e-9, le=1e9)]

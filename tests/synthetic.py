@@ -40,9 +40,11 @@ def make_training(**settings: object) -> TrainingConfig:
     return TrainingConfig(**{**defaults, **settings})  # type: ignore[arg-type]
 
 
-def make_head(training: TrainingConfig, width: int, classes: int, hidden: tuple[int, ...]) -> nn.Sequential:
+def make_head(
+    training: TrainingConfig, width: int, classes: int, hidden: tuple[int, ...], activation: str = "relu"
+) -> nn.Sequential:
     """A head with PyTorch's initialisation."""
-    return build_head((width,), classes, HeadConfig(hidden=hidden), training)
+    return build_head((width,), classes, HeadConfig(hidden=hidden, activation=activation), training)  # type: ignore[arg-type]
 
 
 def random_interval(rng: np.random.Generator, *shape: int, radius: float = 0.5, dtype: str = "float64") -> Interval:

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from agt.bounds.interval import Interval
-from agt.bounds.layers import Box, LinearRule, Point, Rule, rules_for
-from agt.bounds.losses import BinaryCrossEntropy, CrossEntropy, Loss
+from agt.bounds.losses import Loss, loss_of
 from agt.bounds.products import EXACT, Products
 from agt.bounds.rounding import Rounding
+from agt.bounds.rules import LinearRule, rules_for
+from agt.bounds.rules.contract import Box, Point, Rule
 from agt.errors import ConfigError
 
 
@@ -64,20 +65,14 @@ class Network:
         if not isinstance(last, nn.Linear):
             raise ConfigError("model: the last layer must be linear")
         outputs = last.out_features
-        if loss == "binary_cross_entropy":
-            if classes != 2:
-                raise ConfigError(
-                    f"training.loss=binary_cross_entropy needs two classes and the data has {classes}: "
-                    "use training.loss=cross_entropy, or map the classes to two"
-                )
-            if outputs != 1:
-                raise ConfigError(f"training.loss=binary_cross_entropy needs one output and the model has {outputs}")
-            return cls(rules, BinaryCrossEntropy(), False, products, 1)
-        if outputs != classes:
-            raise ConfigError(f"training.loss=cross_entropy needs {classes} outputs and the model has {outputs}")
-        if classes == 2:
-            return cls(rules, BinaryCrossEntropy(), True, products, 1)
-        return cls(rules, CrossEntropy(), False, products, classes)
+        gradient = loss_of(loss, classes)
+        needed = 1 if gradient.one_output else classes
+        if outputs != needed:
+            words = "one output" if needed == 1 else f"{needed} outputs"
+            raise ConfigError(f"training.loss={loss} needs {words} and the model has {outputs}")
+        if classes == 2 and gradient.difference is not None:
+            return cls(rules, gradient.difference, True, products, 1)
+        return cls(rules, gradient, False, products, outputs)
 
     @property
     def last(self) -> LinearRule:
@@ -101,11 +96,11 @@ class Network:
         return x
 
     def predict(self, x: Tensor, point: Point) -> Tensor:
-        """Class indices [n]. A tie of two classes goes to class 0 (and is never certified)."""
+        """Class indices [n]. A tie of two classes goes to class 0 (and is never certified), as does ``loss.threshold``."""
         for rule in self.rules[:-1]:
             x = rule.nominal(x, point)
         outputs = self.last.nominal(x, self.collapse_point(point))
-        return (outputs[:, 0] > 0).long() if outputs.shape[1] == 1 else outputs.argmax(dim=1)
+        return (outputs[:, 0] > self.loss.threshold).long() if outputs.shape[1] == 1 else outputs.argmax(dim=1)
 
     def nominal_factors(
         self, x: Tensor, labels: Tensor, point: Point, scale: float = 1.0

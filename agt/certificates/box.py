@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from agt.bounds.interval import Interval
-from agt.bounds.layers import Box
 from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
+from agt.bounds.rules.contract import Box
 from agt.errors import ConfigError, UnboundedError, UnsoundError
 from agt.kernels.select import pick_device, pick_kernel
 from agt.settings import ComputeConfig, RelationName, TrainingConfig
@@ -159,12 +159,13 @@ def held_labels(network: Network, x: Tensor, labels: Tensor, box: Box, rounding:
 def certified_labels(network: Network, x: Tensor, labels: Tensor, box: Box, rounding: Rounding) -> Tensor:
     """[K, n] bool: the label is constant over each box.
 
-    One logit, or the difference of two: its bounds lie strictly on the label's side of 0. More classes: each logit
-    difference with the predicted class is bounded through the difference of the last layer's rows.
+    One output, or the difference of two: its bounds lie strictly on the label's side of the loss's threshold. More classes:
+    each logit difference with the predicted class is bounded through the difference of the last layer's rows.
     """
     if network.outputs == 1:
         f = network.bound_logits(x, box, rounding)
-        return torch.where(labels == 1, f.lower[..., 0] > 0, f.upper[..., 0] < 0)
+        threshold = network.loss.threshold
+        return torch.where(labels == 1, f.lower[..., 0] > threshold, f.upper[..., 0] < threshold)
     hidden = network.bound_hidden(x, box, rounding)
     held = torch.zeros((rounding.factor.shape[0], len(x)), dtype=torch.bool, device=x.device)
     for label in range(network.outputs):

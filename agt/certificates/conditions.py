@@ -100,7 +100,7 @@ def assess(
             "inclusion-monotone rules",
             void("the mean over what is left does not nest under removals from other datasets")
             if relation.name == "paper_unlearning"
-            else proved("interval products, clamps, ReLU, sigmoid, integer sums; gradients clipped elementwise"),
+            else proved("interval products, clamps, activations, the loss, integer sums; gradients clipped elementwise"),
         ),
         _choices(dataset, choices),
         _condition(

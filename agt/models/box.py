@@ -107,10 +107,10 @@ class BoxModel:
         return torch.cat(labels).numpy().astype(np.int64)
 
     def margins(self, features: np.ndarray) -> np.ndarray:
-        """[1, n] the logit, or logit difference, of two classes; else [classes, n] each logit less the best other."""
+        """[1, n] one output less its threshold, or two's difference; else [classes, n] each logit less the best other."""
         network = self._network()
         logits = [network.logits(x, dict(self.trained.nominal)) for x in self._blocks(features)]
-        return signed_margins(torch.cat(logits).numpy())
+        return signed_margins(torch.cat(logits).numpy() - network.loss.threshold)
 
     def certify(
         self,

@@ -82,8 +82,13 @@ class LinearLoss:
         """From the loss's name and the number of classes.
 
         Raises:
-            ConfigError: a softmax's gradient would be clamped.
+            ConfigError: a loss whose gradient nothing bounds, or a softmax's gradient would be clamped.
         """
+        if training.loss not in ("binary_cross_entropy", "cross_entropy"):
+            raise ConfigError(
+                f"training.loss={training.loss}: no closed form covers it: use training.loss=binary_cross_entropy, or "
+                "certificate=box"
+            )
         if training.loss == "cross_entropy":
             if training.clip < 1:
                 raise ConfigError(

@@ -54,6 +54,13 @@ MISTAKES = [
     (("train", "compute.kernel=fast"), 2, ("compute.kernel", "reference")),
     (("train", "model._target_=agt.models.heads.Head"), 2, ("model._target_: cannot import",)),
     (("train", "dataset=digits", "dataset.classes=[3,5,8]"), 2, ("binary_cross_entropy needs two classes",)),
+    (("train", "dataset=digits", "dataset.classes=[3,5,8]", "training.loss=squared_error"), 2, ("needs two classes",)),
+    (("train", "model.activation=gleu"), 2, ("model.activation", "did you mean 'gelu'")),
+    (
+        ("train", "dataset=digits", "model=linear", "training.loss=squared_error", "certificate=stability"),
+        2,
+        ("training.loss=squared_error", "certificate=box"),
+    ),
     (("train", "training.batch.n_max=100"), 2, ("n_max=100", "raise n_max")),
     (("train", "dataset=table", "dataset.path=no.csv", "dataset.label=y", "+dataset.numeric={a: [0, 1]}"), 4, ("no.csv",)),
     (("train", "dataset=table", "dataset.numeric={a: [0, 1]}"), 2, ("with a plus sign: '+dataset.numeric={a: [0, 1]}'",)),

@@ -29,6 +29,16 @@ def test_train_then_certify(agt: Agt) -> None:
     assert "k counts up to k records added or removed in all" in " ".join(certify.out.split())
 
 
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
+def test_any_activation_and_loss_train_and_certify(agt: Agt, loss: str) -> None:
+    train = agt("train", *TINY, "model=mlp", "model.hidden=[4]", "model.activation=tanh", f"training.loss={loss}", "--json")
+    assert train.code == 0, train.err
+    assert "activation: tanh" in (Path(train.json["run"]) / "config.yaml").read_text()
+    certify = agt("certify", f"run={train.json['run']}", "map_resolution=8", "--json")
+    assert certify.code == 0, certify.err
+    assert certify.json["table"][0]["certified_fraction"] > 0.9, "k = 0: all but what rounding may turn"
+
+
 def test_json_is_alone_on_stdout(process: Agt) -> None:
     train = process("train", *TINY, "--json")
     assert train.json["command"] == "train"

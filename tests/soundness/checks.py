@@ -35,7 +35,7 @@ class Case:
 
     Attributes:
         name: the test's id.
-        hidden, classes: the head.
+        hidden, classes, activation: the head.
         n: units in the data.
         width: features of a record.
         unit_rows: rows that a unit may have.
@@ -56,6 +56,7 @@ class Case:
     zero: bool = False
     noise: float = 0.0
     width: int = WIDTH
+    activation: str = "relu"
     training: dict = field(default_factory=dict)
 
     def config(self, dtype: str = "float64") -> TrainingConfig:
@@ -65,7 +66,7 @@ class Case:
 
     def head(self, dtype: str) -> torch.nn.Sequential:
         """The head, always from the same seed."""
-        head = make_head(self.config(dtype), self.width, self.classes, self.hidden)
+        head = make_head(self.config(dtype), self.width, self.classes, self.hidden, self.activation)
         grain = 0.0 if self.zero else 1 / 8
         if self.dyadic or self.zero:
             with torch.no_grad():

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from agt.bounds import products
 from agt.bounds.interval import Interval
-from agt.bounds.layers import Point, ReluRule
 from agt.bounds.products import EXACT
 from agt.bounds.rounding import Rounding
+from agt.bounds.rules import ReluRule
+from agt.bounds.rules.contract import Point
 from agt.errors import UnsoundError
 from agt.kernels.cpu import CpuKernel
 from agt.relations import RELATIONS

@@ -10,9 +10,9 @@ from synthetic import random_interval, sample
 from torch import nn
 
 from agt.bounds.interval import Interval
-from agt.bounds.layers import FlattenRule, LinearRule, ReluRule, rules_for
 from agt.bounds.products import EXACT, RUMP, Products
 from agt.bounds.rounding import Rounding
+from agt.bounds.rules import FlattenRule, LinearRule, ReluRule, rules_for
 from agt.errors import ConfigError
 
 PRODUCTS = [pytest.param(EXACT, id="exact"), pytest.param(RUMP, id="rump")]
@@ -143,8 +143,8 @@ def linear() -> nn.Linear:
 @pytest.mark.parametrize(
     ("head", "message"),
     [
-        (nn.Sequential(linear(), nn.GELU()), "no bound rule for layer 1 .GELU."),
-        (nn.Sequential(linear(), nn.LeakyReLU(), linear()), "did you mean 'ReLU'"),
+        (nn.Sequential(linear(), nn.Mish()), "no bound rule for layer 1 .Mish."),
+        (nn.Sequential(linear(), nn.ReLU6(), linear()), "did you mean 'ReLU'"),
         (nn.Sequential(Doubled(2, 2)), "no bound rule"),
         (nn.Sequential(nn.Sequential(linear())), "no bound rule"),
         (nn.Sequential(linear(), nn.Flatten(), linear()), "first layer only"),

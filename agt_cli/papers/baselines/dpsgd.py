@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from agt.errors import ConfigError
 from agt.numeric import gaussian_delta, gaussian_mu
-from agt.settings import STRICT, NonNegative, Positive
+from agt.settings import STRICT, LossName, NonNegative, Positive
 from agt_cli.papers.baselines.released import RECORD, Released, caveat_of
 from agt_cli.papers.baselines.sgd import LOSSES, one_hot
 
@@ -152,7 +152,7 @@ def train_dpsgd(
     classes: int,
     features: np.ndarray,
     labels: np.ndarray,
-    loss: Literal["binary_cross_entropy", "cross_entropy"],
+    loss: LossName,
     declared_size: int | None,
     config: DpSgdConfig,
 ) -> Released:

@@ -25,8 +25,10 @@ def one_hot(labels: np.ndarray, classes: int, loss: str) -> np.ndarray:
     """[n] class indices as the loss's targets, float64: [n, 1] under binary cross-entropy, else [n, classes].
 
     Raises:
-        ConfigError: a label that is no class.
+        ConfigError: a label that is no class, or a loss that no baseline takes.
     """
+    if loss not in LOSSES:
+        raise ConfigError(f"training.loss={loss}: the baselines take {' or '.join(LOSSES)}")
     if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
         raise ConfigError(f"labels run from {labels.min()} to {labels.max()}, expected 0..{classes - 1}")
     if loss == "binary_cross_entropy":

@@ -1,0 +1,375 @@
+"""What every layer rule owes (bounds/rules/contract.py), for each entry of the registry: a new entry inherits this suite.
+
+No tolerance where the claims are about numbers as computed. Each check counts violations, so that it proves itself twice:
+none for the rules as they are, some for each rule broken on purpose.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from synthetic import random_interval, sample
+from torch import Tensor, nn
+
+from agt.bounds.interval import Interval
+from agt.bounds.products import EXACT, Products
+from agt.bounds.rounding import Rounding
+from agt.bounds.rules import RULES, rules_for
+from agt.bounds.rules.contract import Box, Point, Rule
+from agt.bounds.rules.elementwise import ELEMENTWISE, ElementwiseRule
+from agt.bounds.rules.relu import ReluRule
+from agt.errors import ConfigError
+
+WIDTH, KS, DTYPES = 3, (0, 3, 40), ("float64", "float32")
+# How to make a layer, where its type alone does not say. Several settings of one type may be listed.
+LAYERS: dict[type[nn.Module], tuple[Callable[[], nn.Module], ...]] = {
+    nn.Linear: (lambda: nn.Linear(WIDTH, 4), lambda: nn.Linear(WIDTH, 2, bias=False)),
+    nn.LeakyReLU: (nn.LeakyReLU, lambda: nn.LeakyReLU(0.0), lambda: nn.LeakyReLU(0.7), lambda: nn.LeakyReLU(1.0)),
+}
+EVERY = [(kind, make) for kind in RULES for make in LAYERS.get(kind, (kind,))]
+NAMES = [f"{kind.__name__}{i or ''}" for kind in RULES for i in range(len(LAYERS.get(kind, (kind,))))]
+SHAPES = ("ordinary", "points", "slivers", "turns", "huge")
+rules = pytest.mark.parametrize("make", [make for _, make in EVERY], ids=NAMES)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A layer, its rule, bounds of its parameters, of inputs x and of gradients d, for each k of ``KS``."""
+
+    layer: nn.Module
+    rule: Rule
+    box: Box
+    x: Interval
+    d: Interval
+    rounding: Rounding
+
+
+def rule_of(layer: nn.Module) -> Rule:
+    return rules_for(nn.Sequential(layer))[0]
+
+
+def inputs(rng: np.random.Generator, shape: str, n: int, dtype: str) -> Interval:
+    """[K, n, WIDTH]: one interval for all k, as is usual after a layer that was bounded for each."""
+    size = (len(KS), n, WIDTH)
+    if shape == "ordinary":
+        return random_interval(rng, *size, radius=2.0, dtype=dtype)
+    centre = torch.from_numpy(rng.normal(size=size) * rng.choice([0.1, 1.0, 4.0, 30.0], size)).to(getattr(torch, dtype))
+    if shape == "points":
+        return Interval(centre, centre.clone())
+    if shape == "slivers":  # a few neighbouring numbers: here rounding decides
+        return Interval(centre, centre + centre.abs() * torch.finfo(centre.dtype).eps * 3)
+    if shape == "huge":
+        reach = torch.as_tensor(10.0 ** rng.uniform(0, 15, size), dtype=centre.dtype)
+        return Interval(centre - reach, centre + reach)
+    # Where functions of one number turn: 0, -.7518, +-sqrt 2; softplus's threshold.
+    turns = torch.from_numpy(rng.choice([0.0, -0.7517915246935645, 2**0.5, -(2**0.5), 20.0], size)).to(centre.dtype)
+    below, above = (torch.as_tensor(rng.choice([0.0, 1e-16, 1e-7, 0.3, 2.0], size), dtype=centre.dtype) for _ in range(2))
+    return Interval(turns - below, turns + above)
+
+
+def setting(make: Callable[[], nn.Module], shape: str, dtype: str, n: int = 40, seed: int = 0) -> Setting:
+    rng = np.random.default_rng(seed)
+    torch.manual_seed(seed)
+    layer = make().to(getattr(torch, dtype))
+    x = inputs(rng, shape, n, dtype)
+    box = {
+        f"0.{name}": random_interval(rng, len(KS), *p.shape, radius=0.4, dtype=dtype)
+        for name, p in layer.named_parameters()
+    }
+    out = layer(x.lower[0]).shape[-1]
+    d = random_interval(rng, len(KS), n, out, dtype=dtype)
+    rounding = Rounding.of(KS, x.lower.dtype, torch.device("cpu"))
+    return Setting(layer, rule_of(layer), box, x, d, rounding)
+
+
+def draws(at: Setting, samples: int) -> Iterator[tuple[int, Tensor, Tensor, Point]]:
+    """(k's index, an input, a gradient, parameters), ends as often as insides."""
+    rng = np.random.default_rng(1)
+    for index in range(samples):
+        x, d = (sample(rng, interval, corners=index % 2 == 0) for interval in (at.x, at.d))
+        values = {name: sample(rng, interval, corners=index % 2 == 0) for name, interval in at.box.items()}
+        for k in range(len(KS)):
+            yield k, x[k], d[k], {name: value[k] for name, value in values.items()}
+
+
+def beyond(bound: Interval, value: Tensor) -> int:
+    return int((~((bound.lower <= value) & (value <= bound.upper))).sum())
+
+
+def outside(at: Setting, samples: int = 40) -> int:
+    """Computed values and gradients outside their bounds; each also computed for one record alone."""
+    bound = at.rule.bound(at.x, at.box, at.rounding, EXACT)
+    back = at.rule.bound_back(at.d, at.x, at.box, at.rounding, EXACT)
+    count = 0
+    for k, x, d, point in draws(at, samples):
+        for rows in (slice(None), slice(0, 1)):
+            count += beyond(bound[k, rows], at.rule.nominal(x[rows], point))
+            count += beyond(back[k, rows], at.rule.nominal_back(d[rows], x[rows], point))
+    return count
+
+
+def unnested(at: Setting, shares: tuple[float, ...] = (0.0, 1e-9, 0.3)) -> int:
+    """Ends of bounds, for each k - 1 and inner intervals, beyond those for k; also of one record alone."""
+    rng, count = np.random.default_rng(2), 0
+    outer = Rounding.of([k + 1 for k in KS], at.x.lower.dtype, torch.device("cpu"))
+    wide = at.rule.bound(at.x, at.box, outer, EXACT), at.rule.bound_back(at.d, at.x, at.box, outer, EXACT)
+    for share in shares:
+        x, d, box = inner(rng, at.x, share), inner(rng, at.d, share), {n: inner(rng, i, share) for n, i in at.box.items()}
+        for rows in (slice(None), slice(0, 1)):
+            part, gradient = x[:, rows], d[:, rows]
+            narrow = (
+                at.rule.bound(part, box, at.rounding, EXACT),
+                at.rule.bound_back(gradient, part, box, at.rounding, EXACT),
+            )
+            for big, small in zip(wide, narrow, strict=True):
+                big = big[:, rows]
+                count += int((big.lower > small.lower).sum() + (small.upper > big.upper).sum())
+    return count
+
+
+def inner(rng: np.random.Generator, interval: Interval, share: float) -> Interval:
+    """Within the interval, each end moved by up to ``share`` of the width."""
+    width = interval.upper - interval.lower
+    moves = [torch.as_tensor(rng.random(interval.shape) * share / 2, dtype=width.dtype) * width for _ in range(2)]
+    lower = torch.minimum(interval.lower + moves[0], interval.upper)
+    return Interval(lower, torch.maximum(lower, torch.minimum(interval.upper - moves[1], interval.upper)))
+
+
+# -- the contract --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+@rules
+def test_computed_values_and_gradients_lie_within_their_bounds(make: Callable, shape: str, dtype: str) -> None:
+    assert outside(setting(make, shape, dtype)) == 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+@rules
+def test_inner_intervals_give_inner_bounds(make: Callable, shape: str, dtype: str) -> None:
+    assert unnested(setting(make, shape, dtype)) == 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@rules
+def test_the_nominal_pass_is_pytorchs(make: Callable, dtype: str) -> None:
+    at = setting(make, "ordinary", dtype)
+    tolerance = 1e-12 if dtype == "float64" else 1e-5
+    for k, x, d, point in draws(at, 4):
+        with torch.no_grad():
+            for name, parameter in at.layer.named_parameters():
+                parameter.copy_(point[f"0.{name}"])
+        at_x = x.clone().requires_grad_()
+        y = at.layer(at_x)
+        y.backward(d)
+        torch.testing.assert_close(at.rule.nominal(x, point), y.detach(), rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(at.rule.nominal_back(d, x, point), at_x.grad, rtol=tolerance, atol=tolerance)
+        assert k in range(len(KS))
+
+
+@rules
+def test_bounds_are_little_wider_than_what_is_reached(make: Callable) -> None:
+    """Brute force over 2,001 points of each input's interval: one input at a time, parameters and gradient being points."""
+    at = setting(make, "ordinary", "float64", n=6)
+    at = replace(
+        at,
+        box={n: Interval(i.lower, i.lower.clone()) for n, i in at.box.items()},
+        d=Interval(at.d.lower, at.d.lower.clone()),
+        rounding=Rounding.of((0,) * len(KS), torch.float64, torch.device("cpu")),
+    )
+    point = {n: i.lower[0] for n, i in at.box.items()}
+    width = torch.zeros_like(at.x.lower)
+    width[..., 0] = (at.x.upper - at.x.lower)[..., 0]
+    x = Interval(at.x.lower, at.x.lower + width)
+    bound, back = at.rule.bound(x, at.box, at.rounding, EXACT), at.rule.bound_back(at.d, x, at.box, at.rounding, EXACT)
+    steps = torch.linspace(0, 1, 2001, dtype=torch.float64)[:, None, None]
+    path = x.lower[0] + steps * width[0]
+    for found, values in (
+        (bound, torch.stack([at.rule.nominal(p, point) for p in path])),
+        (back, torch.stack([at.rule.nominal_back(at.d.lower[0], p, point) for p in path])),
+    ):
+        torch.testing.assert_close(found.lower[0], values.amin(0), rtol=0, atol=2e-3)
+        torch.testing.assert_close(found.upper[0], values.amax(0), rtol=0, atol=2e-3)
+
+
+@rules
+def test_a_point_of_no_k_gets_bounds_for_every_k(make: Callable) -> None:
+    """The first layer's input: one slice, K = 1."""
+    at = setting(make, "points", "float64")
+    x = Interval.point(at.x.lower[:1])
+    bound = at.rule.bound(x, at.box, at.rounding, EXACT)
+    assert bound.shape[0] in (1, len(KS))
+    for k, _, _, point in draws(at, 4):
+        assert beyond(bound[min(k, bound.shape[0] - 1)], at.rule.nominal(x.lower[0], point)) == 0
+
+
+@pytest.mark.parametrize("kind", list(RULES), ids=lambda kind: kind.__name__)
+def test_subclasses_and_unknown_layers_have_no_rule(kind: type[nn.Module]) -> None:
+    layer = LAYERS.get(kind, (kind,))[0]()
+    layer.__class__ = type("Changed", (kind,), {})
+    for unknown in (layer, nn.Mish()):
+        with pytest.raises(ConfigError, match="no bound rule for layer 0"):
+            rule_of(unknown)
+
+
+# -- activations: margins and turning points -----------------------------------------------------------------------------
+
+EXACTLY: dict[type[nn.Module], tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    nn.LeakyReLU: (lambda x: x if x > 0 else x * 0.01, lambda x: 1 if x > 0 else 0.01),
+    nn.Tanh: (mpmath.tanh, lambda x: mpmath.sech(x) ** 2),
+    nn.Sigmoid: (lambda x: 1 / (1 + mpmath.exp(-x)), lambda x: mpmath.exp(-abs(x)) / (1 + mpmath.exp(-abs(x))) ** 2),
+    nn.Softplus: (lambda x: mpmath.log1p(mpmath.exp(-abs(x))) + max(x, 0), lambda x: 1 / (1 + mpmath.exp(-x))),
+    nn.GELU: (lambda x: x * mpmath.ncdf(x), lambda x: mpmath.ncdf(x) + x * mpmath.npdf(x)),
+}
+activations = pytest.mark.parametrize("kind", list(ELEMENTWISE), ids=lambda kind: kind.__name__)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@activations
+def test_computed_functions_err_by_less_than_half_the_margin(kind: type[nn.Module], dtype: str) -> None:
+    """High precision at points of every size; a vector and its scalar tail (a length that no vector unit divides)."""
+    s = ELEMENTWISE[kind](kind())
+    rng = np.random.default_rng(0)
+    numbers = np.concatenate([rng.normal(size=400) * 10.0 ** rng.uniform(-6, 2.5, 400), rng.normal(size=199) * 3, *[[0.0]]])
+    x = torch.from_numpy(numbers[:-1]).to(getattr(torch, dtype))
+    unit, value, slope = torch.finfo(x.dtype).eps / 2, s.value(x), s.slope(x)
+    margin = max(s.margin, 4)  # without margin: one rounding, and a float32 constant's
+    grows = max(map(abs, s.range)) == np.inf
+    with mpmath.workdps(40):
+        for at, y, dy in zip(x.tolist(), value.tolist(), slope.tolist(), strict=True):
+            exact, derivative = (f(mpmath.mpf(at)) for f in EXACTLY[kind])
+            assert abs(y - exact) <= margin / 2 * unit * (1 + abs(at) if grows else 1), at
+            assert abs(dy - derivative) <= margin / 2 * unit, at
+            assert s.range[0] <= exact <= s.range[1]
+            assert s.slopes[0] <= derivative <= s.slopes[1]
+
+
+@activations
+def test_functions_are_monotone_between_the_turning_points(kind: type[nn.Module]) -> None:
+    """In high precision, on a grid from -9 to 9; at each turning point they do turn."""
+    s = ELEMENTWISE[kind](kind())
+    grid = [mpmath.mpf(i) / 50 for i in range(-450, 451)]
+    for f, turns in zip(EXACTLY[kind], (s.turns, s.slope_turns), strict=True):
+        with mpmath.workdps(40):
+            ends = [grid[0], *map(mpmath.mpf, turns), grid[-1]]
+            signs = []
+            for low, high in pairwise(ends):
+                values = [f(p) for p in [low, *[g for g in grid if low < g < high], high]]
+                steps = [b - a for a, b in pairwise(values)]
+                assert all(step >= 0 for step in steps) or all(step <= 0 for step in steps)
+                signs.append(sum(steps) > 0)
+            assert all(a != b for a, b in pairwise(signs))
+
+
+@activations
+def test_no_number_is_too_large(kind: type[nn.Module]) -> None:
+    rule = rule_of(kind())
+    for size in (1e3, 1e30, 1e300):
+        x = Interval(*(torch.full((1, 1, 1), v, dtype=torch.float64) for v in (-size, size)))
+        d = Interval.point(torch.ones(1, 1, 1, dtype=torch.float64))
+        rounding = Rounding.of((1,), torch.float64, torch.device("cpu"))
+        assert torch.isfinite(rule.bound(x, {}, rounding, EXACT).lower).all()
+        assert rule.bound_back(d, x, {}, rounding, EXACT).upper.item() <= 1.13
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (nn.GELU(approximate="tanh"), "approximate='tanh', only with 'none'"),
+        (nn.Softplus(beta=2), "beta=2"),
+        (nn.Softplus(threshold=5), "threshold=5"),
+        (nn.LeakyReLU(-0.1), "negative_slope=-0.1"),
+        (nn.LeakyReLU(1.5), "negative_slope=1.5"),
+    ],
+)
+def test_settings_without_a_rule_are_refused(layer: nn.Module, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        rule_of(layer)
+
+
+# -- broken on purpose ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """Any rule, with its bounds taken at the middle of the input's intervals, forward or backward."""
+
+    rule: Rule
+    back: bool
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rule, name)
+
+    def bound(self, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
+        return self.rule.bound(x if self.back else _middle(x), box, rounding, products)
+
+    def bound_back(self, d: Interval, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
+        d, x = (_middle(d), _middle(x)) if self.back else (d, x)
+        return self.rule.bound_back(d, x, box, rounding, products)
+
+
+def _middle(x: Interval) -> Interval:
+    middle = (x.lower + x.upper) / 2
+    return Interval(middle, middle.clone())
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["forward", "backward"])
+@rules
+def test_the_checks_catch_a_rule_that_ignores_widths(make: Callable, back: bool) -> None:
+    at = setting(make, "ordinary", "float64")
+    assert outside(replace(at, rule=Narrow(at.rule, back))) > 0
+
+
+def without(at: Setting, **changes: Any) -> Setting:
+    assert isinstance(at.rule, ElementwiseRule)
+    return replace(at, rule=replace(at.rule, activation=replace(at.rule.activation, **changes)))
+
+
+@pytest.mark.parametrize(
+    "kind", [k for k in ELEMENTWISE if ELEMENTWISE[k](k()).slope_turns], ids=lambda kind: kind.__name__
+)
+def test_the_checks_catch_a_forgotten_turning_point(kind: type[nn.Module]) -> None:
+    at = setting(kind, "turns", "float64")
+    assert outside(without(at, slope_turns=())) > 0
+    if at.rule.activation.turns:  # type: ignore[attr-defined]
+        assert outside(without(at, turns=())) > 0
+
+
+def rough(at: Setting) -> Setting:
+    """The same on a worse machine: each evaluation of s and s' errs anew, by up to half the margin more."""
+    assert isinstance(at.rule, ElementwiseRule)
+    s, unit = at.rule.activation, torch.finfo(at.x.lower.dtype).eps / 2
+    generator = torch.Generator().manual_seed(0)
+
+    def erring(function: Callable[[Tensor], Tensor], grows: bool) -> Callable[[Tensor], Tensor]:
+        def computed(x: Tensor) -> Tensor:
+            error = (2 * torch.rand(x.shape, generator=generator, dtype=x.dtype) - 1) * (s.margin / 2 * unit)
+            return function(x) + (error * (1 + x.abs()) if grows else error)
+
+        return computed
+
+    return without(at, value=erring(s.value, max(map(abs, s.range)) == np.inf), slope=erring(s.slope, False))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", [k for k in ELEMENTWISE if ELEMENTWISE[k](k()).margin], ids=lambda kind: kind.__name__)
+def test_margins_hold_on_a_rougher_machine_and_are_missed_where_left_out(kind: type[nn.Module], dtype: str) -> None:
+    for shape in ("slivers", "turns", "points"):
+        at = rough(setting(kind, shape, dtype))
+        assert outside(at) == unnested(at) == 0
+        bare = without(at, margin=0.0)
+        assert outside(bare) > 0
+        assert unnested(bare) > 0
+
+
+def test_the_checks_catch_a_derivative_at_0_that_is_not_the_nominal_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = setting(nn.ReLU, "turns", "float64")
+    monkeypatch.setattr(ReluRule, "nominal_back", lambda self, d, x, point: torch.where(x >= 0, d, 0.0))
+    assert outside(at) > 0

@@ -1,0 +1,210 @@
+"""What every loss owes (bounds/losses.py), for each entry of the registry: a new entry inherits this suite.
+
+No tolerance where the claims are about numbers as computed. Each check counts violations: none for the losses as they are,
+some for each loss broken on purpose.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from agt_cli.tasks.boxes import BoxModel
+from synthetic import make_head, make_training, random_interval, sample
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from agt.bounds.interval import Interval
+from agt.bounds.losses import LOSSES, Loss, loss_of
+from agt.bounds.network import Network
+from agt.bounds.rounding import Rounding
+from agt.certificates.box import certified_labels
+from agt.errors import ConfigError
+from agt.models.heads import HeadConfig, build_head
+from agt.settings import LossName
+from agt.training.sensitivity import LinearLoss
+
+KS, DTYPES, SCALES = (0, 3, 40), ("float64", "float32"), (0.0, 1e-12, 1.0, 30.0, 1e4)
+PYTORCHS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # summed over records
+    "binary_cross_entropy": lambda f, y: F.binary_cross_entropy_with_logits(f[:, 0], y.to(f.dtype), reduction="sum"),
+    "cross_entropy": lambda f, y: F.cross_entropy(f, y, reduction="sum"),
+    "squared_error": lambda f, y: F.mse_loss(f[:, 0], y.to(f.dtype), reduction="sum"),
+}
+losses = pytest.mark.parametrize("name", list(LOSSES))
+dtypes = pytest.mark.parametrize("dtype", DTYPES)
+
+
+def setting(name: str, scale: float, dtype: str, n: int = 40) -> tuple[Loss, Interval, Tensor]:
+    """A loss, bounds of outputs [K, n, outputs] whose width ``scale`` multiplies, and labels."""
+    rng = np.random.default_rng(0)
+    outputs = 1 if LOSSES[name].one_output else 4
+    around = random_interval(rng, len(KS), n, outputs, radius=2.0, dtype=dtype)
+    spread = (around.upper - around.lower) * scale
+    labels = torch.from_numpy(rng.integers(0, max(outputs, 2), n))
+    return LOSSES[name], Interval(around.lower - spread, around.lower + spread), labels
+
+
+def rounding(dtype: str, more: int = 0) -> Rounding:
+    return Rounding.of([k + more for k in KS], getattr(torch, dtype), torch.device("cpu"))
+
+
+def outside(loss: Loss, f: Interval, labels: Tensor, dtype: str) -> int:
+    """Computed gradients outside their bounds, each also computed for one record alone."""
+    rng, count = np.random.default_rng(1), 0
+    bound = loss.bound(f, labels, rounding(dtype))
+    for index in range(40):
+        values = sample(rng, f, corners=index % 2 == 0)
+        for k in range(len(KS)):
+            for rows in (slice(None), slice(0, 1)):
+                d = loss.nominal(values[k, rows], labels[rows])
+                count += int((~((bound.lower[k, rows] <= d) & (d <= bound.upper[k, rows]))).sum())
+    return count
+
+
+def unnested(loss: Loss, f: Interval, labels: Tensor, dtype: str) -> int:
+    """Ends of bounds for k - 1 and inner outputs beyond those for k."""
+    rng = np.random.default_rng(2)
+    ends = sample(rng, f), sample(rng, f)
+    inner = Interval(torch.minimum(*ends), torch.maximum(*ends))
+    wide, count = loss.bound(f, labels, rounding(dtype, 1)), 0
+    for rows in (slice(None), slice(0, 1)):
+        narrow = loss.bound(inner[:, rows], labels[rows], rounding(dtype))
+        count += int((wide.lower[:, rows] > narrow.lower).sum() + (narrow.upper > wide.upper[:, rows]).sum())
+    return count
+
+
+def test_the_settings_the_registry_and_this_suite_name_the_same_losses() -> None:
+    assert set(get_args(LossName)) == set(LOSSES) == set(PYTORCHS)
+
+
+@dtypes
+@pytest.mark.parametrize("scale", SCALES)
+@losses
+def test_computed_gradients_lie_within_their_bounds_and_bounds_nest(name: str, scale: float, dtype: str) -> None:
+    loss, f, labels = setting(name, scale, dtype)
+    assert outside(loss, f, labels, dtype) == 0
+    assert unnested(loss, f, labels, dtype) == 0
+
+
+@dtypes
+@losses
+def test_the_nominal_gradient_is_autograds(name: str, dtype: str) -> None:
+    loss, f, labels = setting(name, 1.0, dtype)
+    at = f.lower[0].clone().requires_grad_()
+    PYTORCHS[name](at, labels).backward()
+    tolerance = 1e-12 if dtype == "float64" else 1e-6
+    torch.testing.assert_close(loss.nominal(f.lower[0], labels), at.grad, rtol=tolerance, atol=tolerance)
+
+
+@losses
+def test_bounds_are_the_extremes_over_all_corners(name: str) -> None:
+    loss, f, labels = setting(name, 1.0, "float64", n=12)
+    bound = loss.bound(f, labels, rounding("float64"))
+    ends = torch.stack([f.lower[0], f.upper[0]])
+    columns = torch.arange(f.shape[-1])
+    corners = torch.stack([ends[torch.tensor(c), :, columns].mT for c in product((0, 1), repeat=f.shape[-1])])
+    values = torch.stack([loss.nominal(corner, labels) for corner in corners])
+    torch.testing.assert_close(bound.lower[0], values.amin(0), rtol=0, atol=1e-13)
+    torch.testing.assert_close(bound.upper[0], values.amax(0), rtol=0, atol=1e-13)
+
+
+@losses
+def test_a_difference_is_the_same_loss(name: str) -> None:
+    """Two classes and two outputs: the gradient in the outputs is (-delta, +delta), delta that of the difference."""
+    loss = LOSSES[name]
+    if loss.difference is None:
+        return
+    f, labels = torch.randn(30, 2, dtype=torch.float64), torch.arange(30) % 2
+    d, delta = loss.nominal(f, labels), loss.difference.nominal(f[:, 1:] - f[:, :1], labels)
+    torch.testing.assert_close(d, torch.cat([-delta, delta], dim=1))
+
+
+@losses
+def test_the_threshold_parts_the_classes(name: str) -> None:
+    """Predictions, and labels held over a box: on the threshold class 0, and nothing is held there."""
+    loss = LOSSES[name]
+    if not loss.one_output:
+        return
+    network = Network.of(nn.Sequential(nn.Linear(1, 1)).double(), name, 2)
+    x = torch.tensor([[-1.0], [0.0], [1.0]], dtype=torch.float64)
+    point = {"0.weight": torch.ones(1, 1, dtype=torch.float64), "0.bias": torch.full((1,), loss.threshold).double()}
+    assert network.predict(x, point).tolist() == [0, 0, 1]
+    box = {n: Interval(p[None] - 0.25, p[None] + 0.25) for n, p in point.items()}
+    at = Rounding.of((0,), torch.float64, torch.device("cpu"))
+    assert certified_labels(network, x, torch.tensor([0, 0, 1]), box, at).tolist() == [[True, False, True]]
+    # Each class's own target is on its side of the threshold.
+    nearest = [loss.nominal(torch.tensor([[loss.threshold]]), torch.tensor([y])).sign().item() for y in (0, 1)]
+    assert nearest == [1, -1]
+
+
+@losses
+def test_margins_are_on_the_labels_side(name: str) -> None:
+    """What a map of the plane colours: positive where the label is 1."""
+    training = make_training(loss=name)
+    head = make_head(training, 2, 2, (4,))
+    with torch.no_grad():
+        head[-1].bias.fill_(LOSSES[name].threshold)  # so that both labels are given
+    nominal = {n: p.detach() for n, p in head.named_parameters()}
+    settings, prepared = SimpleNamespace(training=training), SimpleNamespace(classes=2)
+    model = BoxModel(prepared, settings, head, SimpleNamespace(nominal=nominal))  # type: ignore[arg-type]
+    features = np.random.default_rng(0).normal(size=(200, 2)) * 3
+    labels = model.predict(features)
+    assert 0 < labels.sum() < 200
+    assert ((model.margins(features)[0] > 0) == labels).all()
+
+
+@losses
+def test_heads_have_the_outputs_that_the_loss_needs(name: str) -> None:
+    one = LOSSES[name].one_output
+    head = make_head(make_training(loss=name), 3, 2, (4,))
+    assert head[-1].out_features == (1 if one else 2)
+    assert Network.of(head, name, 2).outputs == 1
+    if one:
+        with pytest.raises(ConfigError, match=f"training.loss={name} needs two classes and the data has 3"):
+            Network.of(head, name, 3)
+    wrong = build_head((3,), 5, HeadConfig(), make_training(loss="cross_entropy"))
+    with pytest.raises(ConfigError, match=f"training.loss={name} needs .* and the model has 5"):
+        Network.of(wrong, name, 2)
+
+
+def test_unknown_losses_are_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown value 'squared_eror'; did you mean 'squared_error'"):
+        loss_of("squared_eror", 2)
+
+
+def test_closed_forms_refuse_a_squared_error() -> None:
+    """Its gradient grows with the output, so no public constant bounds what one record moves."""
+    with pytest.raises(ConfigError, match=r"training.loss=squared_error: no closed form covers it"):
+        LinearLoss.of(make_training(loss="squared_error"), 2)
+
+
+# -- broken on purpose ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A loss whose bounds are those of the outputs' lower ends, or for another label."""
+
+    loss: Loss
+    how: str
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loss, name)
+
+    def bound(self, f: Interval, labels: Tensor, at: Rounding) -> Interval:
+        if self.how == "width":
+            f = Interval(f.lower, f.lower.clone())
+        if self.how == "label":
+            labels = (labels + 1) % max(2, f.shape[-1])
+        return self.loss.bound(f, labels, at)
+
+
+@pytest.mark.parametrize("how", ["width", "label"])
+@losses
+def test_the_checks_catch(name: str, how: str) -> None:
+    loss, f, labels = setting(name, 1.0, "float64")
+    assert outside(Broken(loss, how), f, labels, "float64") > 0  # type: ignore[arg-type]
