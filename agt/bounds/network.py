@@ -17,6 +17,7 @@ from agt.bounds.losses import BinaryCrossEntropy, CrossEntropy, Loss
 from agt.bounds.products import EXACT, Products
 from agt.bounds.rounding import Rounding
 from agt.errors import ConfigError
+from agt.numeric import labels_of
 
 
 class Factors(NamedTuple):
@@ -105,7 +106,7 @@ class Network:
         for rule in self.rules[:-1]:
             x = rule.nominal(x, point)
         outputs = self.last.nominal(x, self.collapse_point(point))
-        return (outputs[:, 0] > 0).long() if outputs.shape[1] == 1 else outputs.argmax(dim=1)
+        return labels_of(outputs)
 
     def nominal_factors(
         self, x: Tensor, labels: Tensor, point: Point, scale: float = 1.0

@@ -12,6 +12,7 @@ from agt.certificates.box import Certificates, certify
 from agt.certificates.conditions import Condition, assess
 from agt.facts import proved
 from agt.models.heads import build_head
+from agt.numeric import signed_margins
 from agt.training.batches import BatchPlan
 from agt.training.loop import Progress, Trained, train
 from agt.training.noise import NoisePlan
@@ -144,15 +145,6 @@ class BoxModel:
         for start in range(0, len(features), BLOCK):
             block = np.array(features[start : start + BLOCK], order="C")  # a copy: features may be read-only
             yield torch.from_numpy(block).to(dtype)
-
-
-def signed_margins(logits: np.ndarray) -> np.ndarray:
-    """[lines, n] from logits [n, outputs]: the logit or difference of two classes, or each logit less the best other."""
-    rows = logits.T
-    if len(rows) <= 2:
-        return rows[-1:] - rows[:1] if len(rows) == 2 else rows
-    best = np.stack([np.delete(rows, c, axis=0).max(axis=0) for c in range(len(rows))])
-    return rows - best
 
 
 def start_from(head: nn.Sequential, initial: Mapping[str, Tensor]) -> bool:

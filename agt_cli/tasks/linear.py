@@ -7,21 +7,21 @@ import torch
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, assess_linear
-from agt.certificates.stability import certify_linear, logits_of, predict
+from agt.certificates.stability import certify_linear, logits_of
 from agt.errors import UnsoundError
 from agt.models.features import FeatureMap
+from agt.numeric import labels_of, next_up, signed_margins
 from agt.settings import ErmConfig, StabilityConfig
 from agt.training.batches import BatchPlan
 from agt.training.erm import erm_sensitivity, train_erm
 from agt.training.linear import Examples, LinearTrained, train_linear
 from agt.training.loop import Progress
 from agt.training.optimizer import learning_rate
-from agt.training.sensitivity import LinearLoss, Sensitivity, above, sgd_sensitivity
+from agt.training.sensitivity import LinearLoss, Sensitivity, sgd_sensitivity
 from agt_cli.report.console import Console
 from agt_cli.report.figures import map_levels
 from agt_cli.report.finished import FinishedRun
 from agt_cli.report.record import RunRecord
-from agt_cli.tasks.boxes import signed_margins
 from agt_cli.tasks.prepare import Prepared, Settings
 
 
@@ -99,7 +99,7 @@ class LinearModel:
     @property
     def moves(self) -> float:
         """What one k moves all the weights by together, l2: the measure of the noise that releases them."""
-        return above(self.trained.loss.whole * self.trained.sensitivity.per_k)
+        return next_up(self.trained.loss.whole * self.trained.sensitivity.per_k)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -136,7 +136,7 @@ class LinearModel:
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """[n] int64 labels."""
-        return predict(logits_of(self.trained.weight, self.phi(features)))
+        return labels_of(logits_of(self.trained.weight, self.phi(features)))
 
     def margins(self, features: np.ndarray) -> np.ndarray:
         """[1, n] the logit, or logit difference, of two classes; else [classes, n] each logit less the best other."""

@@ -14,7 +14,6 @@ from pydantic.dataclasses import dataclass as validated
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import declarations
-from agt.certificates.stability import predict as labels_of
 from agt.errors import ConfigError
 from agt.mechanisms.aggregate import CertifiedQuantile, release_quantile
 from agt.mechanisms.composition import Total, total
@@ -25,6 +24,7 @@ from agt.mechanisms.rigour import Accounting, Claim, Counting, claim, neighbours
 from agt.mechanisms.source import SeededSource, Source, SystemSource
 from agt.mechanisms.votes import published_vote
 from agt.mechanisms.weights import ReleaseWeights, check_claim, release_weights, weights_budget
+from agt.numeric import labels_of
 from agt.settings import STRICT, NonNegative, Positive, imported, validate
 from agt_cli.report.console import Console
 from agt_cli.report.finished import open_run

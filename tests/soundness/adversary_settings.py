@@ -14,6 +14,7 @@ from agt.certificates.stability import certify_linear, logits_of
 from agt.data.dataset import Dataset, Records
 from agt.facts import grounds, proved
 from agt.models.features import FeatureMap
+from agt.numeric import signed_margins
 from agt.settings import (
     BoxConfig,
     CertificateConfig,
@@ -27,7 +28,6 @@ from agt.training.ensemble import EnsembleConfig, train_members
 from agt.training.erm import train_erm
 from agt.training.linear import Examples, LinearTrained, train_linear
 from agt.training.loop import Trained
-from agt_cli.tasks.boxes import signed_margins
 from agt_cli.tasks.ensemble import vote
 
 Member = tuple[Trained | LinearTrained, FeatureMap | None]
