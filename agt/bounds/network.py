@@ -18,6 +18,7 @@ from agt.bounds.rounding import Rounding
 from agt.bounds.rules import LinearRule, rules_for
 from agt.bounds.rules.contract import Box, Point, Rule
 from agt.errors import ConfigError
+from agt.numeric import labels_of
 
 
 class Factors(NamedTuple):
@@ -100,7 +101,7 @@ class Network:
         for rule in self.rules[:-1]:
             x = rule.nominal(x, point)
         outputs = self.last.nominal(x, self.collapse_point(point))
-        return (outputs[:, 0] > self.loss.threshold).long() if outputs.shape[1] == 1 else outputs.argmax(dim=1)
+        return labels_of(outputs - self.loss.threshold)
 
     def nominal_factors(
         self, x: Tensor, labels: Tensor, point: Point, scale: float = 1.0

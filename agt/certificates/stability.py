@@ -29,8 +29,9 @@ from torch import Tensor
 
 from agt.certificates.box import Certificates
 from agt.errors import UnsoundError
+from agt.numeric import UNIT, labels_of, margins_of
 from agt.settings import RelationName
-from agt.training.sensitivity import UNIT, LinearLoss, Sensitivity, margin_rounding
+from agt.training.sensitivity import LinearLoss, Sensitivity, margin_rounding
 
 FARTHEST = 2**31
 """Stable distances are capped here, a public constant, which keeps them 1-Lipschitz. Sums of those of 10,000 members are
@@ -75,8 +76,7 @@ def certify_linear(
     logits = logits_of(weight, phi)
     if not bool(np.isfinite(logits).all()):
         raise UnsoundError("a query's logit is NaN or infinite: its features, or the weights, are out of range")
-    prediction = predict(logits)
-    margin = margins_of(logits, prediction)
+    prediction, margin = labels_of(logits), margins_of(logits)
     length = upper_lengths(phi)
     error = margin_rounding(loss, phi.shape[1], sensitivity.radius, length)
     step, idle = ((loss.pair * move * length * (1 + 8 * UNIT) + 2 * error) * (1 + 8 * UNIT) for move in _moves(sensitivity))
@@ -90,24 +90,6 @@ def logits_of(weight: Tensor, phi: np.ndarray) -> np.ndarray:
     """[n, J] float64."""
     with torch.no_grad():
         return (torch.from_numpy(phi).double() @ weight.T).numpy()
-
-
-def predict(logits: np.ndarray) -> np.ndarray:
-    """[n] int64: the class of the greatest logit, the first of equals; one logit: class 1 if it is above 0."""
-    if logits.shape[1] == 1:
-        return (logits[:, 0] > 0).astype(np.int64)
-    return logits.argmax(axis=1)
-
-
-def margins_of(logits: np.ndarray, prediction: np.ndarray) -> np.ndarray:
-    """[n] the predicted class's lead over the next, >= 0."""
-    if logits.shape[1] == 1:
-        return np.abs(logits[:, 0])
-    rows = np.arange(len(logits))
-    others = logits.copy()
-    others[rows, prediction] = -np.inf
-    lead: np.ndarray = logits[rows, prediction] - others.max(axis=1)
-    return lead
 
 
 def upper_lengths(phi: np.ndarray) -> np.ndarray:

@@ -23,13 +23,14 @@ from agt.bounds.products import Products, linear_point, relu_gate
 from agt.bounds.rounding import outward
 from agt.kernels.contract import QUANTA, Extremes
 from agt.kernels.reference import RUMP_ROUNDINGS, ReferenceKernel
+from agt.numeric import UNIT
 
 _FLUSH = 1 << 22  # records: 2^22 * 2^30 = 2^52
 _NARROW = 16  # inputs: below, vectorising over outputs is faster
 _TILE_BYTES = 1 << 18  # a tile of x stays in a core's second-level cache
 _Q = float(QUANTA)
 _MAGIC = 1.5 * 2.0**52  # adding and subtracting it rounds to the nearest integer, ties to even
-_RUMP_SLACK = RUMP_ROUNDINGS * 2.0**-52
+_RUMP_SLACK = 2 * RUMP_ROUNDINGS * UNIT
 _TOP = np.int32(QUANTA + 1)  # above every value
 
 

@@ -33,20 +33,18 @@ from agt.errors import ConfigError
 from agt.mechanisms.guarantee import (
     GREATEST,
     LEAST,
-    UP,
     ApproximateDP,
     GaussianDP,
     Guarantee,
     PureDP,
-    gaussian_delta,
 )
+from agt.numeric import UP, bisect, midpoint, mills_delta
 
 BOUNDS = ("basic", "advanced", "optimal", "gaussian")
 PUBLISHED = ("basic", "advanced")  # what the papers choose from
 MAX_QUERIES = 10**12
 MAX_OPTIMAL = 10**9
 _ULP = 1 + 2**-50  # a few roundings of double precision
-_STEPS = 200
 _MEANINGLESS = 1e5  # a total mu beyond which rounding is not covered by UP; eps would be about mu^2 / 2
 
 G = TypeVar("G", bound=PureDP | ApproximateDP | GaussianDP)
@@ -177,9 +175,9 @@ def _gaussian(guarantee: Guarantee, queries: int, delta: float) -> float | None:
     if mu > _MEANINGLESS:
         return None
     most = mu * (mu / 2 + 40)  # delta is below 10^-300 there
-    if gaussian_delta(mu, most) > delta:
+    if mills_delta(most, mu) > delta:
         return None
-    return _least(lambda eps: gaussian_delta(mu, eps) <= delta, 0.0, most)
+    return _least(lambda eps: mills_delta(eps, mu) <= delta, 0.0, most)
 
 
 _BY_NAME: dict[str, Callable[[Guarantee, int, float], float | None]] = {
@@ -210,26 +208,12 @@ def _maker(kind: type[G], delta: float, queries: int, share: float) -> Callable[
 
 def _least(holds: Callable[[float], bool], low: float, high: float) -> float:
     """The least value at which a monotone condition holds, from above; it holds at ``high``."""
-    if holds(low):
-        return low
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        if not low < middle < high:
-            break
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+    return low if holds(low) else bisect(lambda value: not holds(value), low, high, midpoint)[1]
 
 
 def _largest(holds: Callable[[float], bool], low: float, high: float) -> float:
     """The largest value at which a monotone condition holds, from below, by halving ratios; it holds at ``low``."""
-    if holds(high):
-        return high
-    for _ in range(_STEPS):
-        middle = math.sqrt(low * high)
-        if not low < middle < high:
-            break
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+    return high if holds(high) else bisect(holds, low, high, lambda a, b: math.sqrt(a * b))[0]
 
 
 def _check(queries: int, delta: float, bounds: Sequence[str]) -> None:

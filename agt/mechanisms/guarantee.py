@@ -11,16 +11,13 @@ Formal guarantees
 """
 
 import math
-import sys
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from scipy.special import erfcx, ndtr
-
 from agt.errors import ConfigError
+from agt.numeric import UP, mills_delta
 
 LEAST, GREATEST = 1e-15, 100.0  # of eps and mu, for one release
-UP = 1e-9  # relative; larger than the error of any special function used here
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,7 @@ class GaussianDP:
     def delta_of(self, eps: float) -> float:
         """The least delta for which (eps, delta)-DP follows."""
         _check_level(eps)
-        return gaussian_delta(self.mu, eps)
+        return mills_delta(eps, self.mu)
 
     def __str__(self) -> str:
         return f"{self.mu:.6g}-Gaussian differentially private"
@@ -115,28 +112,6 @@ def leftover(pure: float, eps: float) -> float:
     if eps >= pure:
         return 0.0
     return min(1.0, -math.expm1(eps - pure) / (1 + math.exp(-pure)) * (1 + UP))
-
-
-def gaussian_delta(mu: float, eps: float) -> float:
-    """delta(eps) of mu-GDP, rounded up.
-
-    With x = eps/mu - mu/2 it is phi(x) (R(x) - R(x + mu)), R the Mills ratio (1 - Phi)/phi: no cancellation in the tail.
-    R is convex and decreasing, R' = x R - 1, so mu (1 - x R(x)) bounds the difference from above where mu is so small that
-    the difference itself would be lost in rounding.
-    """
-    x = eps / mu - mu / 2
-    density = math.exp(-x * x / 2) / math.sqrt(2 * math.pi) if abs(x) < 1e3 else 0.0
-    if mu < 1e-4:
-        delta = density * mu * (1 - x * _mills(x)) if density else 0.0
-    elif x < 0:
-        delta = float(ndtr(-x)) - density * _mills(x + mu)
-    else:
-        delta = density * (_mills(x) - _mills(x + mu))
-    return min(1.0, max(delta, 0.0) * (1 + UP) + sys.float_info.min)
-
-
-def _mills(x: float) -> float:
-    return float(math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2)))
 
 
 def _check_range(name: str, value: float) -> None:

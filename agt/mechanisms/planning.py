@@ -15,6 +15,7 @@ from agt.mechanisms.catalogue import MECHANISMS
 from agt.mechanisms.composition import BOUNDS, per_query
 from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
+from agt.numeric import bisect, whole_midpoint
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,4 @@ def answerable(
     while high <= most and enough(high):
         low, high = high, 2 * high
     high = min(high, most + 1)
-    while high - low > 1:
-        middle = math.isqrt(low * high) if high > 4 * low else (low + high) // 2
-        low, high = (middle, high) if enough(middle) else (low, middle)
-    return low
+    return bisect(enough, low, high, lambda a, b: math.isqrt(a * b) if b > 4 * a else whole_midpoint(a, b))[0]

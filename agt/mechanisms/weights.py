@@ -31,6 +31,7 @@ from agt.mechanisms.guarantee import GaussianDP
 from agt.mechanisms.mechanism import Budget
 from agt.mechanisms.rigour import refusal
 from agt.mechanisms.source import Source
+from agt.numeric import next_up
 from agt.relations import RELATIONS
 from agt.settings import STRICT, RelationConfig
 
@@ -113,7 +114,7 @@ def noise_scale(moves: float, guarantee: GaussianDP) -> float:
     Raises:
         ConfigError: ``moves`` is not a positive number.
     """
-    sigma = math.nextafter(moves / guarantee.mu, math.inf) if moves > 0 else math.nan
+    sigma = next_up(moves / guarantee.mu) if moves > 0 else math.nan
     if not math.isfinite(sigma):
         raise ConfigError(f"moves = {moves!r}: give the positive bound on how far one unit moves the weights")
     return sigma

@@ -13,6 +13,7 @@ from agt.certificates.conditions import Condition, assess
 from agt.facts import proved
 from agt.models.heads import build_head
 from agt.models.store import Shelf, Store, read_boxes, write_boxes
+from agt.numeric import signed_margins
 from agt.problem import Problem, Settings
 from agt.training.batches import BatchPlan
 from agt.training.loop import Noise, Progress, Trained, train
@@ -131,15 +132,6 @@ class BoxModel:
         for start in range(0, len(features), BLOCK):
             block = np.array(features[start : start + BLOCK], order="C")  # a copy: features may be read-only
             yield torch.from_numpy(block).to(dtype)
-
-
-def signed_margins(logits: np.ndarray) -> np.ndarray:
-    """[lines, n] from logits [n, outputs]: the logit or difference of two classes, or each logit less the best other."""
-    rows = logits.T
-    if len(rows) <= 2:
-        return rows[-1:] - rows[:1] if len(rows) == 2 else rows
-    best = np.stack([np.delete(rows, c, axis=0).max(axis=0) for c in range(len(rows))])
-    return rows - best
 
 
 def start_from(head: nn.Sequential, initial: Mapping[str, Tensor]) -> bool:

@@ -42,9 +42,9 @@ from torch import Tensor
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Fact, declared, proved
+from agt.numeric import UNIT
 from agt.settings import FeaturesConfig
 
-UNIT = 2.0**-53
 GRAIN = 22  # a record's coordinates are multiples of 2^-22 of its length where a matrix follows
 COLUMN = 29  # a public matrix's columns are shorter than 2^29
 PUBLIC_GRAIN = 18  # a public row's coordinates are multiples of 2^-18 of its length where a covariance is taken

@@ -8,11 +8,11 @@ import torch
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, assess_linear
-from agt.certificates.stability import certify_linear, logits_of, predict
+from agt.certificates.stability import certify_linear, logits_of
 from agt.errors import UnsoundError
-from agt.models.box import signed_margins
 from agt.models.features import FeatureMap
 from agt.models.store import CONSTANTS, FEATURES, MODEL, Shelf, Store, read_constants, read_tensors, write_linear
+from agt.numeric import labels_of, next_up, signed_margins
 from agt.problem import Problem, Settings
 from agt.settings import ErmConfig, StabilityConfig
 from agt.training.batches import BatchPlan
@@ -20,7 +20,7 @@ from agt.training.erm import erm_sensitivity, train_erm
 from agt.training.linear import Examples, LinearTrained, train_linear
 from agt.training.loop import Progress
 from agt.training.optimizer import learning_rate
-from agt.training.sensitivity import LinearLoss, Sensitivity, above, sgd_sensitivity
+from agt.training.sensitivity import LinearLoss, Sensitivity, sgd_sensitivity
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class LinearModel:
     @property
     def moves(self) -> float:
         """What one k moves all the weights by together, l2: the measure of the noise that releases them."""
-        return above(self.trained.loss.whole * self.trained.sensitivity.per_k)
+        return next_up(self.trained.loss.whole * self.trained.sensitivity.per_k)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -132,7 +132,7 @@ class LinearModel:
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """[n] int64 labels."""
-        return predict(logits_of(self.trained.weight, self.phi(features)))
+        return labels_of(logits_of(self.trained.weight, self.phi(features)))
 
     def margins(self, features: np.ndarray) -> np.ndarray:
         """[1, n] the logit, or logit difference, of two classes; else [classes, n] each logit less the best other."""

@@ -26,11 +26,12 @@ import torch
 from torch import Tensor
 
 from agt.errors import ConfigError, UnsoundError
+from agt.numeric import COVER, UNIT, next_up
 from agt.settings import RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.linear import Examples, LinearTrained, gradient_sum
 from agt.training.loop import Progress
-from agt.training.sensitivity import LinearLoss, Sensitivity, above, check_optimizer, rows_moved, sum_rounding
+from agt.training.sensitivity import LinearLoss, Sensitivity, check_optimizer, rows_moved, sum_rounding
 
 ITERATIONS = 4
 _REPORT = 16
@@ -53,15 +54,15 @@ def erm_sensitivity(
     rows = rows_moved(relation)
     check_erm(training)
     strength, b = training.weight_decay, plan.normalizer
-    rho = above(above(loss.reach / strength) / b)
-    away = above(tolerance / strength)
-    radius = above(above(above(loss.reach / strength) * above(plan.n_max / b)) + away)
+    rho = next_up(next_up(loss.reach / strength) / b)
+    away = next_up(tolerance / strength)
+    radius = next_up(next_up(next_up(loss.reach / strength) * next_up(plan.n_max / b)) + away)
     least = gradient_rounding(loss, width, training, plan, radius, slack)
     if tolerance < 4 * least:
         raise ConfigError(
             f"certificate.tolerance={tolerance:g}: a gradient is only known to {least:.2g}: use {4.01 * least:.2g} or more"
         )
-    return Sensitivity(rho, above(2 * away), radius, None, rows)
+    return Sensitivity(rho, next_up(2 * away), radius, None, rows)
 
 
 def check_erm(training: TrainingConfig) -> None:
@@ -79,8 +80,8 @@ def gradient_rounding(
     loss: LinearLoss, width: int, training: TrainingConfig, plan: BatchPlan, radius: float, slack: float
 ) -> float:
     """Bound on how far the computed gradient of F is from the exact one, of the exact features, where |theta| <= radius."""
-    part = above(sum_rounding(loss, width, plan.n_max, radius, slack) / plan.normalizer)
-    return above(above(part + 4 * 2.0**-53 * training.weight_decay * radius) * (1 + 2.0**-20))
+    part = next_up(sum_rounding(loss, width, plan.n_max, radius, slack) / plan.normalizer)
+    return next_up(next_up(part + 4 * UNIT * training.weight_decay * radius) * COVER)
 
 
 def train_erm(

@@ -47,14 +47,13 @@ from fractions import Fraction
 import numpy as np
 
 from agt.errors import ConfigError
+from agt.numeric import COVER, UNIT, gamma_up, next_up
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan
 from agt.training.optimizer import learning_rate
 
-UNIT = 2.0**-53
 TINY = 1e-290  # far above anything that underflow loses, far below anything that matters
-_COVER = 1 + 2.0**-20
 
 
 @dataclass(frozen=True)
@@ -96,12 +95,12 @@ class LinearLoss:
                     "nothing bounds how far it moves: use training.clip=1 (nothing is clamped), or "
                     "training.loss=binary_cross_entropy, which trains one clamped classifier for each class"
                 )
-            root = above(math.sqrt(2))
+            root = next_up(math.sqrt(2))
             return cls("softmax", classes, root, 0.5, root, 1.0)
         reach = min(training.clip, 1.0)
         if classes == 2:
             return cls("binary", 1, reach, 0.25, 1.0, 1.0)
-        return cls("one_vs_all", classes, reach, 0.25, 2.0, above(math.sqrt(classes)))
+        return cls("one_vs_all", classes, reach, 0.25, 2.0, next_up(math.sqrt(classes)))
 
 
 @dataclass(frozen=True)
@@ -125,12 +124,12 @@ class Sensitivity:
     @property
     def rho_fp(self) -> float:
         """What one record moves the computed theta by."""
-        return above(self.rho + self.rounding)
+        return next_up(self.rho + self.rounding)
 
     @property
     def per_k(self) -> float:
         """What one k of the relation moves the computed theta by."""
-        return above(self.rows * self.rho_fp)
+        return next_up(self.rows * self.rho_fp)
 
 
 @dataclass(frozen=True)
@@ -149,16 +148,6 @@ class Schedule:
     def expands(self, loss: LinearLoss, n_max: int) -> bool:
         """True unless s h n_max <= 2 a, compared exactly."""
         return Fraction(self.step) * Fraction(loss.smoothness) * n_max > 2 * Fraction(self.keep)
-
-
-def above(number: float) -> float:
-    """The next float: an upper bound on what rounded to ``number``."""
-    return math.nextafter(number, math.inf)
-
-
-def gamma(n: float) -> float:
-    """g(n) = n u / (1 - n u), rounded up."""
-    return n * UNIT / (1 - n * UNIT) * _COVER
 
 
 def rows_moved(relation: RelationConfig) -> int:
@@ -207,18 +196,18 @@ def sgd_sensitivity(
             raise ConfigError(_too_large(loss, training, plan, t))
         tau = _step_rounding(loss, width, plan.n_max, at, radius, slack)
         if t % plan.count == 0:  # a new epoch: the record's batch is drawn anew
-            done, current = above(done + current), 0.0
-        done = above(done * at.keep)
-        current = max(above(current * at.keep), above(at.step * loss.reach))
-        spread = above(above(spread * at.keep) + tau)
-        radius = above(above(above(radius * at.keep) + above(above(at.step * plan.n_max) * loss.reach)) + tau)
+            done, current = next_up(done + current), 0.0
+        done = next_up(done * at.keep)
+        current = max(next_up(current * at.keep), next_up(at.step * loss.reach))
+        spread = next_up(next_up(spread * at.keep) + tau)
+        radius = next_up(next_up(next_up(radius * at.keep) + next_up(next_up(at.step * plan.n_max) * loss.reach)) + tau)
         farthest = max(farthest, radius)
         if t >= plan.steps - average:
-            moved, wandered = above(moved + above(done + current)), above(wandered + spread)
-    rho, spread = above(moved / average), above(wandered / average)
+            moved, wandered = next_up(moved + next_up(done + current)), next_up(wandered + spread)
+    rho, spread = next_up(moved / average), next_up(wandered / average)
     if average > 1:
-        spread = above(spread + above(gamma(average + 2) * farthest))
-    return Sensitivity(rho, 2 * spread, above(farthest + spread), rate_limit(loss, training, plan), rows)
+        spread = next_up(spread + next_up(gamma_up(average + 2) * farthest))
+    return Sensitivity(rho, 2 * spread, next_up(farthest + spread), rate_limit(loss, training, plan), rows)
 
 
 def check_optimizer(training: TrainingConfig) -> None:
@@ -248,11 +237,11 @@ def _too_large(loss: LinearLoss, training: TrainingConfig, plan: BatchPlan, step
 
 def _step_rounding(loss: LinearLoss, width: int, n_max: int, at: Schedule, radius: float, slack: float) -> float:
     """tau of one step (see above)."""
-    error = loss.smoothness * gamma(width) * radius + 16 * loss.outputs**1.5 * UNIT
+    error = loss.smoothness * gamma_up(width) * radius + 16 * loss.outputs**1.5 * UNIT
     total = n_max * (error + (loss.reach + loss.smoothness * radius) * slack)
-    total += gamma(n_max + 2) * n_max * (loss.reach + error)
+    total += gamma_up(n_max + 2) * n_max * (loss.reach + error)
     tau = at.step * total + 4 * UNIT * (at.keep * radius + at.step * n_max * (loss.reach + error))
-    return tau * _COVER + TINY
+    return tau * COVER + TINY
 
 
 def sum_rounding(loss: LinearLoss, width: int, n: int, radius: float, slack: float) -> float:
@@ -268,4 +257,4 @@ def margin_rounding(loss: LinearLoss, width: int, radius: float, length: np.ndar
         length: [n] upper bounds on |phi|.
     """
     dots = 1 if loss.kind == "binary" else 2
-    return (dots * gamma(width + 2) + 2 * UNIT) * radius * length * _COVER + TINY
+    return (dots * gamma_up(width + 2) + 2 * UNIT) * radius * length * COVER + TINY

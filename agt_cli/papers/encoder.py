@@ -14,7 +14,6 @@ records are exchangeable. What it still depends on is the machine and its librar
 import itertools
 import json
 import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -22,7 +21,6 @@ from dataclasses import dataclass as plain_dataclass
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Annotated
 
 import numpy as np
@@ -41,6 +39,7 @@ from agt.facts import Fact, Grounds, Standing, declared, void
 from agt.models.heads import HeadConfig
 from agt.provenance import code_digest, machine
 from agt.settings import STRICT, Positive
+from agt_cli.report.disk import write_atomic
 
 OnProgress = Callable[[int, int], None]
 _KERNEL = 4
@@ -363,16 +362,7 @@ def _save(path: Path, model: BaseModel) -> None:
     broken = [name for name, tensor in model.state_dict().items() if not torch.isfinite(tensor).all()]
     if broken:
         raise AgtError(f"training the encoder diverged ({broken[0]} is not finite): lower model.encoder.lr")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-        try:
-            file.write(save(model.state_dict(), metadata=_stated(model, path)))
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(file.name, path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+    write_atomic(path, save(model.state_dict(), metadata=_stated(model, path)))
 
 
 def _stated(model: BaseModel, path: Path) -> dict[str, str]:

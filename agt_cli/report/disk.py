@@ -55,9 +55,11 @@ class Pending:
         """Leave nothing half written behind, and name the file."""
         try:
             yield
-        except OSError as error:
+        except BaseException as error:
             self.discard()
-            raise OSError(error.errno, error.strerror or str(error), str(self.path)) from error
+            if isinstance(error, OSError):
+                raise OSError(error.errno, error.strerror or str(error), str(self.path)) from error
+            raise
 
 
 def _put(path: Path, content: bytes, mode: str) -> None:

@@ -14,7 +14,6 @@ from pydantic.dataclasses import dataclass as validated
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import declarations
-from agt.certificates.stability import predict as labels_of
 from agt.certificates.votes import published_vote
 from agt.errors import ConfigError
 from agt.mechanisms.aggregate import CertifiedQuantile, release_quantile
@@ -27,6 +26,7 @@ from agt.mechanisms.source import SeededSource, Source, SystemSource
 from agt.mechanisms.weights import ReleaseWeights, check_claim, release_weights, weights_budget
 from agt.models.ensemble import VoteCertificates
 from agt.models.linear import LinearModel
+from agt.numeric import labels_of
 from agt.settings import STRICT, NonNegative, Positive, imported, validate
 from agt_cli.report.console import Console
 from agt_cli.report.finished import open_run

@@ -13,7 +13,6 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from agt_cli.tasks.boxes import BoxModel
 from synthetic import make_head, make_training, random_interval, sample
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -24,6 +23,7 @@ from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
 from agt.certificates.box import certified_labels
 from agt.errors import ConfigError
+from agt.models.box import BoxModel
 from agt.models.heads import HeadConfig, build_head
 from agt.settings import LossName
 from agt.training.sensitivity import LinearLoss
@@ -150,7 +150,7 @@ def test_margins_are_on_the_labels_side(name: str) -> None:
         head[-1].bias.fill_(LOSSES[name].threshold)  # so that both labels are given
     nominal = {n: p.detach() for n, p in head.named_parameters()}
     settings, prepared = SimpleNamespace(training=training), SimpleNamespace(classes=2)
-    model = BoxModel(prepared, settings, head, SimpleNamespace(nominal=nominal))  # type: ignore[arg-type]
+    model = BoxModel(SimpleNamespace(classes=prepared.classes, settings=settings), head, SimpleNamespace(nominal=nominal))  # type: ignore[arg-type]
     features = np.random.default_rng(0).normal(size=(200, 2)) * 3
     labels = model.predict(features)
     assert 0 < labels.sum() < 200

@@ -13,9 +13,9 @@ from agt.certificates.box import Certificates
 from agt.certificates.stability import certify_linear, logits_of
 from agt.data.dataset import Dataset, Records
 from agt.facts import grounds, proved
-from agt.models.box import signed_margins
 from agt.models.ensemble import vote
 from agt.models.features import FeatureMap
+from agt.numeric import signed_margins
 from agt.settings import (
     BoxConfig,
     CertificateConfig,

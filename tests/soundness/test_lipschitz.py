@@ -13,13 +13,14 @@ import torch
 from checks import CASES, WIDTH, Case, Evidence, Model, Read, Seen, compare, neighbour, run, thresholds
 
 from agt.certificates.box import Certificates, certify, grid_index
-from agt.certificates.stability import ClosedForm, certify_linear, logits_of, margins_of, predict, upper_lengths
+from agt.certificates.stability import ClosedForm, certify_linear, logits_of, upper_lengths
 from agt.certificates.votes import Vote, certified_vote, published_vote
 from agt.data.dataset import Records
 from agt.kernels.reference import ReferenceExtremes
 from agt.models import ensemble as ensemble_tasks
 from agt.models.ensemble import VoteCertificates, vote
 from agt.models.features import FeatureMap
+from agt.numeric import margins_of
 from agt.settings import ComputeConfig, FeaturesConfig, RelationConfig
 from agt.training import ensemble as ensemble_training
 from agt.training.batches import BatchPlan
@@ -246,7 +247,7 @@ def floor_plus_one(trained: LinearTrained, phi: np.ndarray) -> ClosedForm:
     """How many records the margin withstands, the last one included that it does not."""
     known = closed_form(trained, phi)
     logits = logits_of(trained.weight, phi)
-    margin = margins_of(logits, predict(logits))
+    margin = margins_of(logits)
     share = margin / (trained.loss.pair * trained.sensitivity.per_k * upper_lengths(phi))
     return replace(known, distance=np.floor(share).astype(np.int64) + 1)
 

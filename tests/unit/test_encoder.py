@@ -1,5 +1,6 @@
 """The frozen encoder: trained on public records, cached, loaded or refused; features depend on one record alone."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -283,7 +284,7 @@ def test_an_interrupted_write_leaves_no_file(dataset: Dataset, tmp_path: Path, m
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module.os, "replace", interrupted)
+    monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         load_encoder(EncoderConfig(epochs=1, hidden=(8,), cache_dir=tmp_path), dataset)
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from agt.certificates.stability import FARTHEST, certify_linear, margins_of, predict
+from agt.certificates.stability import FARTHEST, certify_linear
 from agt.certificates.votes import certified_vote
 from agt.errors import ConfigError, UnsoundError
 from agt.settings import BatchConfig, RelationConfig, TrainingConfig
@@ -213,8 +213,6 @@ def test_ties_belong_to_the_first_class_and_have_no_distance() -> None:
     assert found.stable_distance[0] == 0
     assert not found.certified[:, 0].any()
     assert found.stable_distance[1] == math.ceil(1 / (math.sqrt(2) * 0.01)) - 1
-    assert predict(np.array([[0.0], [1e-300]])).tolist() == [0, 1]
-    assert margins_of(np.array([[1.0, 3.0, 2.5]]), np.array([1])).tolist() == [0.5]
 
 
 def test_one_against_all_pays_for_both_classifiers() -> None:

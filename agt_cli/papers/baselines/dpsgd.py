@@ -24,7 +24,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from agt.errors import ConfigError
-from agt.numeric import gaussian_delta, gaussian_mu
+from agt.numeric import gaussian_epsilon, gaussian_mu
 from agt.settings import STRICT, LossName, NonNegative, Positive
 from agt_cli.papers.baselines.released import RECORD, Released, caveat_of
 from agt_cli.papers.baselines.sgd import LOSSES, one_hot
@@ -137,7 +137,7 @@ def _least_noise(epsilon: float, delta: float, rate: float, steps: int) -> tuple
 def epsilon_spent(noise: float, rate: float, steps: int, delta: float, accuracy: float = 0.01) -> float:
     """An upper bound of epsilon at ``delta``, by Opacus' PRV accountant (``accuracy`` above it), or exact at rate 1."""
     if rate == 1:
-        return _gaussian_epsilon(math.sqrt(steps) / noise, delta)
+        return gaussian_epsilon(math.sqrt(steps) / noise, delta)
     _require_opacus()
     with _quiet():
         from opacus.accountants import PRVAccountant
@@ -233,17 +233,6 @@ def _opacus(model: nn.Sequential, config: DpSgdConfig, plan: DpSgdPlan, generato
         generator=generator,
     )
     return hooked, optimizer
-
-
-def _gaussian_epsilon(mu: float, delta: float) -> float:
-    """The least epsilon >= 0, rounded up, at which a mu-GDP mechanism is (epsilon, delta)-private."""
-    low, high = 0.0, 1.0
-    while gaussian_delta(high, mu) > delta:
-        high *= 2
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if gaussian_delta(middle, mu) > delta else (low, middle)
-    return high
 
 
 def _require_opacus() -> None:

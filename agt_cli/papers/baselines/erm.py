@@ -13,11 +13,11 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
 from agt.errors import AgtError, ConfigError
+from agt.numeric import UNIT, gamma
 
 NORM_SLACK = 1e-9  # how far beyond 1 a norm may be: rounding of the normalisation; charged to the sensitivity
 _ROWS = 1024  # rows summed at once: also what keeps the rounding bound small
 _STEPS = 100
-_U = 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class Erm:
         g = self.gradient(theta)
         parts = n * self.clamp + self.strength * length + float(np.linalg.norm(self.tilt))
         chain = min(n, _ROWS) + -(-n // _ROWS) + 8
-        per_record = _g(d + 4) * length / 4 + 8 * _U
-        return float((np.linalg.norm(g) + n * per_record + _g(chain) * parts) * (1 + NORM_SLACK) * (1 + _g(d + 4)))
+        per_record = gamma(d + 4) * length / 4 + 8 * UNIT
+        return float((np.linalg.norm(g) + n * per_record + gamma(chain) * parts) * (1 + NORM_SLACK) * (1 + gamma(d + 4)))
 
     def _blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for start in range(0, len(self.x), _ROWS):
@@ -141,8 +141,3 @@ def _search(erm: Erm, theta: np.ndarray, direction: np.ndarray, slope: float) ->
 def _turn(clamp: float) -> float:
     """The margin below which the clamped loss is linear."""
     return -np.inf if clamp == 1 else float(np.log((1 - clamp) / clamp))
-
-
-def _g(n: int) -> float:
-    """g_n = n u/(1 - n u)."""
-    return n * _U / (1 - n * _U)

@@ -5,6 +5,7 @@ range by constants of the configuration, each on its own, so that nothing about 
 """
 
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ from agt_cli.papers.prepare import customers
 from agt_cli.papers.prepare.contract import OnProgress, Outcome
 from agt_cli.papers.prepare.folder import ArrayFolder, open_folder
 from agt_cli.papers.prepare.statements import Statements, open_statements, require_columns
+from agt_cli.report.disk import write_atomic
 
 Count = Annotated[int, Field(ge=1)]
 Range = tuple[float, float]
@@ -146,7 +148,9 @@ class Amex:
         for name, array in rows.items():
             folder.write(name, 0, array[order])
         _write_customers(folder.work / "customers.parquet", found, units, targets, test)
-        np.savez(kept, **index)
+        content = BytesIO()
+        np.savez(content, **index)
+        write_atomic(kept, content.getvalue())  # a chunk that counts as finished is on the disk
         folder.finish_chunk()
         return index
 

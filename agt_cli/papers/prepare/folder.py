@@ -22,6 +22,7 @@ from agt.data.dataset import DataError
 from agt.data.prepared import FORMAT, PREPARED, PROGRESS, part_of, read_prepared
 from agt.errors import AgtError, ConfigError
 from agt.sealed import file_sha256, seal
+from agt_cli.report.disk import write_atomic
 
 _SPARE = 32 * 2**20
 
@@ -96,7 +97,7 @@ class ArrayFolder:
             for name, f in self._files.items()
         }
         content = {"format": FORMAT, "settings": self.settings, "arrays": arrays, **facts}
-        _write_whole(self.work / PREPARED, seal(content))
+        write_atomic(self.work / PREPARED, seal(content))
         self.work.rename(self.out)
         (self.out / PROGRESS).unlink()
         self.finished = True
@@ -108,7 +109,7 @@ class ArrayFolder:
 
     def _save_progress(self) -> None:
         progress = {"done": self.done, "settings": self.settings}
-        _write_whole(self.work / PROGRESS, json.dumps(progress, indent=2).encode())
+        write_atomic(self.work / PROGRESS, json.dumps(progress, indent=2).encode())
 
 
 @contextmanager
@@ -257,16 +258,6 @@ def _read_progress(path: Path) -> dict[str, Any] | None:
     except (ValueError, KeyError, TypeError):
         pass
     raise DataError(f"{path}: cannot be read: delete {path.parent} to start again")
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Write the whole file or none."""
-    part = path.with_name(f"{path.name}.new")
-    with _named(path), part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
 
 
 def _size(count: int) -> str:

@@ -18,6 +18,7 @@ from agt.mechanisms.planning import Budget, afford
 from agt.mechanisms.weights import weights_budget
 from agt.models.box import start_from
 from agt.models.heads import build_head
+from agt.numeric import labels_of
 from agt.relations import RELATIONS
 from agt.settings import STRICT, validate
 from agt_cli.papers.baselines.dpsgd import DpSgdConfig, train_dpsgd
@@ -253,8 +254,7 @@ def _accuracy(head: nn.Sequential, weights: Any, x: torch.Tensor, labels: np.nda
     head.load_state_dict({name: tensor.to(torch.float32) for name, tensor in weights.items()})
     with torch.no_grad():
         logits = head(x)
-    predicted = (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(dim=1)
-    return float((predicted.numpy() == labels).mean())
+    return float((labels_of(logits).numpy() == labels).mean())
 
 
 @validated(frozen=True, config=STRICT)

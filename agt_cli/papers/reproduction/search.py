@@ -21,6 +21,7 @@ from pydantic.dataclasses import dataclass as validated
 
 from agt.data.files import resolve
 from agt.data.prepared import part_of
+from agt.numeric import bisect, whole_midpoint
 from agt.settings import STRICT, build, validate
 from agt_cli.papers.prepare.amex_like import make
 from agt_cli.papers.reproduction.definition import Profile, ProfileName
@@ -172,11 +173,7 @@ def last_that_passes(passes: Callable[[int], bool], size: int) -> int:
     """Bisection: the last of 0..size-1 that passes, where the first ones pass and all others fail; -1: not even 0."""
     if not passes(0):
         return -1
-    low, high = 0, size  # low passes; high fails, or is past the end
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if passes(middle) else (low, middle)
-    return low
+    return bisect(passes, 0, size, whole_midpoint)[0]  # 0 passes; size is past the end
 
 
 def _task(context: Context, overrides: Sequence[str], what: str) -> Task:

@@ -26,6 +26,7 @@ from agt.mechanisms.weights import noise_scale, weights_budget
 from agt.models.box import start_from
 from agt.models.heads import build_head
 from agt.models.linear import LinearModel
+from agt.numeric import labels_of
 from agt.settings import STRICT, BatchConfig, TrainingConfig, validate
 from agt_cli.papers.baselines.dpsgd import train_dpsgd
 from agt_cli.papers.baselines.student import train_student
@@ -241,8 +242,7 @@ def _weights(context: Context, name: ProfileName, config: StudentsConfig, own: O
     answers = []
     for draw in range(config.draws):
         noisy = theta + sigma * np.random.default_rng(draw).standard_normal(theta.shape)
-        logits = phi @ noisy.T
-        answers.append((logits[:, 0] > 0).astype(np.int64) if logits.shape[1] == 1 else logits.argmax(axis=1))
+        answers.append(labels_of(phi @ noisy.T))
     return _private("release_weights", np.stack(answers), test.labels)
 
 
@@ -297,8 +297,7 @@ def _labels(head: nn.Sequential, weights: dict[str, torch.Tensor], features: np.
     with torch.no_grad():
         x = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
         logits = torch.func.functional_call(head, {n: t.float() for n, t in weights.items()}, (x,))
-    labels = (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(dim=1)
-    return labels.numpy()
+    return labels_of(logits).numpy()
 
 
 # -- the figure --------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from agt.data.dataset import Records
 from agt.errors import ConfigError
 from agt.mechanisms.weights import weights_budget
 from agt.models.linear import LinearModel
+from agt.numeric import labels_of
 from agt.settings import STRICT, BatchConfig, RelationConfig, TrainingConfig, validate
 from agt.training.batches import BatchPlan
 from agt.training.loop import train
@@ -190,8 +191,7 @@ class Bench:
 
     def _accuracy(self, weights: Weights) -> float:
         logits = self.queries @ weights["0.weight"].detach().double().numpy().T
-        labels = (logits[:, 0] > 0).astype(np.int64) if logits.shape[1] == 1 else logits.argmax(axis=1)
-        return float((labels == self.dataset.test.labels).mean())
+        return float((labels_of(logits) == self.dataset.test.labels).mean())
 
 
 def _notes(config: TrainingsConfig) -> tuple[str, ...]:
