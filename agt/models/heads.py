@@ -5,13 +5,13 @@ from typing import Annotated
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 from torch import nn
 
 from agt.settings import STRICT, TrainingConfig
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class HeadConfig:
     """A head.
 
