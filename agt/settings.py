@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError, nearest
 
@@ -28,7 +28,7 @@ DeclaredSize = Annotated[int, Field(ge=1, le=MOST_ROWS)]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class KGridConfig:
     """The values of k: every integer 0..max (dense), or the values listed.
 
@@ -66,7 +66,7 @@ class KGridConfig:
         return self.ks == tuple(range(len(self.ks)))
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class RelationConfig:
     """Which datasets count as neighbours, and how many rows one unit may have (method.md section 2)."""
 
@@ -74,7 +74,7 @@ class RelationConfig:
     unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class BatchConfig:
     """How records are laid into batches; all of it public constants.
 
@@ -91,7 +91,7 @@ class BatchConfig:
     key: str = "agt"
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class TrainingConfig:
     """SGD: learning rate max(lr / (1 + decay n), lr_min) at step n, momentum, decoupled weight decay, clip level.
 
@@ -139,7 +139,7 @@ class TrainingConfig:
             )
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class FeaturesConfig:
     """Public features phi(x) of norm at most 1 in front of a linear head (models/features.py); every setting is public.
 
@@ -175,14 +175,14 @@ class FeaturesConfig:
             raise ValueError("whitening needs rows that are declared public: give both whiten > 0 and public, or neither")
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class BoxConfig:
     """Certificates from parameter boxes: any head, any relation (method.md sections 1-3)."""
 
     name: Literal["box"] = "box"
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class StabilityConfig:
     """Certificates in closed form for a linear head on public features, from the stability of SGD (method.md section 5).
 
@@ -196,7 +196,7 @@ class StabilityConfig:
     average: Annotated[int, Field(ge=1)] = 1
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class ErmConfig:
     """The same for the minimiser of the regularised loss (002's output perturbation); training.weight_decay is lambda.
 
@@ -229,7 +229,7 @@ def certificate_config(node: object) -> CertificateConfig:
     return config
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class ComputeConfig:
     """What changes speed and memory alone, never a certificate's validity.
 

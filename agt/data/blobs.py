@@ -6,7 +6,7 @@ from typing import Annotated
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 
 from agt.data.assemble import default_ids, queries, query_labels, records
 from agt.data.dataset import Dataset, Plane, Records
@@ -23,7 +23,7 @@ def lift(points: np.ndarray) -> np.ndarray:
     return np.concatenate([points, points**2, points**3], axis=1)
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class Blobs:
     """Isotropic Gaussians around -(center, center), class 0, and +(center, center), class 1; synthetic.
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 
 from agt.data.assemble import default_ids, hash_split, queries, query_labels, records, split_names
 from agt.data.dataset import DataError, Dataset, Records
@@ -19,7 +19,7 @@ CENTER = 0.5
 Digit = Annotated[int, Field(ge=0, le=9)]
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class Digits:
     """Digits of the chosen classes; features are pixels/16 - 0.5.
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 
 from agt.data.assemble import (
     both_splits,
@@ -32,7 +32,7 @@ from agt.settings import STRICT, DeclaredSize, Positive
 _CHUNK = 8192
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class Embeddings:
     """Features are (x - center) * scale, or with ``unit_norm`` scale * (x - center) / |x - center|, in float32.
 

@@ -5,14 +5,14 @@ hash of its own id (method.md section 3, condition b); balancing by counting cla
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass as plain_dataclass
+from dataclasses import dataclass
 from hashlib import file_digest, md5
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 
 from agt.data.assemble import default_ids, queries, records
 from agt.data.dataset import UNLABELLED, DataError, Dataset, Records
@@ -29,7 +29,7 @@ Rate = Annotated[float, Field(ge=0, le=1)]
 _WHITE = 255.0
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class MedMnist:
     """One MedMNIST set; features are (x/255 - center) / scale, [channels, height, width] per record.
 
@@ -230,7 +230,7 @@ class MedMnist:
         return grounds(proved(why), split_fact("MedMNIST's own split", 0, ""))
 
 
-@plain_dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Raw:
     """Unscaled images [n, c, h, w] uint8, MedMNIST's classes [n], ids [n]."""
 

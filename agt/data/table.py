@@ -1,13 +1,13 @@
 """The user's own table: numeric columns with public ranges, categorical columns with public lists of values."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass as plain_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 
 from agt.data.assemble import (
     both_splits,
@@ -32,7 +32,7 @@ from agt.settings import STRICT, DeclaredSize
 Range = tuple[float, float]
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class Table:
     """Numeric columns become [-1, 1], clipped to a public range; categorical ones are one-hot with a slot for others.
 
@@ -235,7 +235,7 @@ class Table:
         )
 
 
-@plain_dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Raw:
     """Feature columns as the file has them: [n, numeric] float64 with NaN, [n, categorical] text with None."""
 
@@ -247,7 +247,7 @@ class _Raw:
         return self.numbers, self.words
 
 
-@plain_dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Part:
     """Some rows of a file, unscaled; ``facts``: what the columns that name them are taken to mean."""
 

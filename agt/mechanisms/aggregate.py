@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantee import PureDP
@@ -21,7 +21,7 @@ from agt.mechanisms.source import Source
 from agt.settings import STRICT
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class CertifiedQuantile:
     """The configuration of a release of K_q.
 

@@ -6,14 +6,14 @@ P(y) is proportional to exp(eps score(y) / 2) for a score that one record change
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 
 from agt.mechanisms.guarantee import Guarantee, PureDP
 from agt.mechanisms.mechanism import Budget, Mechanism, Need
 from agt.settings import STRICT
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@validated(frozen=True, kw_only=True, config=STRICT)
 class ExponentialMechanism(Mechanism):
     """The exponential mechanism with the score 1 for the model's label and 0 for the others; it uses no certificate.
 
@@ -35,7 +35,7 @@ class ExponentialMechanism(Mechanism):
         return _softmax(self.classes, np.full_like(distance, self.eps / 2))
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@validated(frozen=True, kw_only=True, config=STRICT)
 class InverseSensitivity(Mechanism):
     """Inverse sensitivity: a label's score is minus the number of records that must change before it is the answer.
 

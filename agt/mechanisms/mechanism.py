@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantee import GREATEST, LEAST, Guarantee
@@ -26,7 +26,7 @@ Delta = Annotated[float, Field(gt=0, lt=0.5)]
 Need = Literal["distance", "votes", "nothing"]
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@validated(frozen=True, kw_only=True, config=STRICT)
 class Mechanism:
     """A release mechanism. Subclasses give the guarantee and the closed form of the flip probability.
 

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 from scipy.special import ndtr
 
 from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
@@ -20,7 +20,7 @@ from agt.mechanisms.mechanism import Budget, Mechanism
 from agt.settings import STRICT
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@validated(frozen=True, kw_only=True, config=STRICT)
 class RandomizedResponse(Mechanism):
     """Randomized response whose noise falls with the stable distance: eps-DP, or (eps, delta)-DP with delta > 0.
 
@@ -86,7 +86,7 @@ class RandomizedResponse(Mechanism):
         return 0
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@validated(frozen=True, kw_only=True, config=STRICT)
 class GaussianMargin(Mechanism):
     """The label's margin L + 1/2 plus Gaussian noise, and its sign: mu-GDP, flip probability Phi(-mu (L + 1/2)).
 

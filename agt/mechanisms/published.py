@@ -8,7 +8,7 @@ import math
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantee import ApproximateDP, Guarantee, PureDP
@@ -17,7 +17,7 @@ from agt.mechanisms.thresholds import Table, rule_of
 from agt.settings import STRICT
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@validated(frozen=True, kw_only=True, config=STRICT)
 class _Pure(Mechanism):
     eps: Budget
 
@@ -27,7 +27,7 @@ class _Pure(Mechanism):
         return PureDP(self.eps)
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@validated(frozen=True, kw_only=True, config=STRICT)
 class _Approximate(Mechanism):
     eps: Budget
     delta: Delta
@@ -38,7 +38,7 @@ class _Approximate(Mechanism):
         return ApproximateDP(self.eps, self.delta)
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@validated(frozen=True, kw_only=True, config=STRICT)
 class GlobalSensitivity(_Pure):
     """The label 0 or 1 plus Laplace noise of scale 1/eps, rounded (001 section 3.2): p = exp(-eps/2)/2 at every distance.
 
@@ -52,7 +52,7 @@ class GlobalSensitivity(_Pure):
         return np.full_like(distance, math.exp(-self.eps / 2) / 2)
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@validated(frozen=True, kw_only=True, config=STRICT)
 class SmoothCauchy(_Pure):
     """The label plus Cauchy noise of scale 6 S/eps, S = exp(-beta L), beta = eps/6, rounded (001 Corollary 5.2).
 
@@ -67,7 +67,7 @@ class SmoothCauchy(_Pure):
         return np.arctan(12 / self.eps * np.exp(-self.eps / 6 * distance)) / math.pi
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@validated(frozen=True, kw_only=True, config=STRICT)
 class SmoothLaplace(_Approximate):
     """The label plus Laplace noise of scale 2 S/eps, S = exp(-beta L), beta = eps/(2 ln(2/delta)), rounded.
 
@@ -101,7 +101,7 @@ class SmoothLaplace(_Approximate):
             return np.exp(-self.eps / 4 * np.exp(self._beta * distance)) / 2
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@validated(frozen=True, kw_only=True, config=STRICT)
 class ProposeTestRelease(_Approximate):
     """The exact label if L + Lap(1/eps) > t = ln(1/(2 delta))/eps, else a fair coin (Dwork, Lei 2009).
 
@@ -118,7 +118,7 @@ class ProposeTestRelease(_Approximate):
             return np.where(u < 0, np.exp(np.minimum(u, 0)) / 2, 1 - np.exp(-np.maximum(u, 0)) / 2) / 2
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@validated(frozen=True, kw_only=True, config=STRICT)
 class NoisyArgmax(_Pure):
     """The larger of two vote counts, each plus Laplace noise of scale 2/eps (PATE; 001 equation 7). Needs an ensemble.
 

@@ -20,7 +20,7 @@ from typing import Annotated, Protocol, TypeVar
 import numpy as np
 from joblib import Parallel, delayed, parallel_config
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 
 from agt.data.dataset import Records
 from agt.data.ids import keyed_hash
@@ -29,7 +29,7 @@ from agt.settings import STRICT, ComputeConfig
 T = TypeVar("T", covariant=True)
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class EnsembleConfig:
     """How many members, and the public key of the hash that deals records to them.
 

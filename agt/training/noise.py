@@ -24,7 +24,7 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 from torch import Tensor
 
 from agt.errors import ConfigError
@@ -33,7 +33,7 @@ from agt.relations import RELATIONS
 from agt.settings import STRICT, Positive, RelationName, validate
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class NoiseConfig:
     """A target for the whole run, and the draws' seed.
 
@@ -60,7 +60,7 @@ class NoiseConfig:
             )
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class NoisePlan:
     """What one run's noise guarantees.
 

@@ -16,8 +16,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
-from dataclasses import dataclass as plain_dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -26,7 +25,7 @@ from typing import Annotated
 import numpy as np
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor, nn
@@ -48,7 +47,7 @@ _FORMAT = "agt encoder 2"  # 2: in the order of content, in one thread
 _TRAIN_AGAIN = "delete it to train the encoder again"
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class EncoderConfig:
     """Convolutions 4x4 with stride 2 and 4x4 with stride 1, each with ReLU, then dense layers.
 
@@ -76,7 +75,7 @@ class EncoderConfig:
     cache_dir: Path = Path("outputs/encoders")
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class EncodedHead(HeadConfig):
     """A head behind a frozen public encoder.
 
@@ -118,7 +117,7 @@ class BaseModel(nn.Module):
         return logits
 
 
-@plain_dataclass(frozen=True)
+@dataclass(frozen=True)
 class Encoder:
     """A frozen base model.
 

@@ -1,5 +1,6 @@
 """Every configuration file composes and validates; every dataset has training settings of its name."""
 
+import re
 from dataclasses import asdict
 from typing import Any
 
@@ -36,6 +37,17 @@ def test_every_option_of_a_group_validates(group: str) -> None:
         dataset = option if group == "training" and option in usage.options("dataset") else "blobs"
         chosen = () if group == "experiment" else (f"dataset={dataset}", *REQUIRED.get(dataset, ()))
         settings(*chosen, f"{group}={option}")
+
+
+@pytest.mark.parametrize("command", list(usage.COMMANDS))
+def test_one_file_names_every_command_s_run_folders(command: str) -> None:
+    words = ["prepare=imdb"] if command == "data" else []
+    with initialize_config_dir(str(usage.config_dir()), version_base="1.3"):
+        hydra = compose(command, ["output_dir=there", *words], return_hydra_config=True).hydra
+    moment = r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d-\d{6}"
+    assert hydra.job.name == command
+    assert re.fullmatch(f"there/{command}/{moment}", hydra.run.dir)
+    assert re.fullmatch(f"there/{command}/{moment}_sweep", hydra.sweep.dir)
 
 
 @pytest.mark.parametrize("dataset", list(usage.options("dataset")))

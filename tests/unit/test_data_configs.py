@@ -1,23 +1,28 @@
 """Every conf/dataset file builds a source, and says something about each of its keys."""
 
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import hydra
 import pytest
 from omegaconf import OmegaConf
 
 from agt.data.blobs import Blobs
 from agt.data.medmnist import MedMnist
 from agt.settings import build, validate
+from agt_cli import usage
 
-FOLDER = Path(__file__).parents[2] / "conf" / "dataset"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+FILES = usage.options("dataset")
+NAMES = sorted(FILES)
 REQUIRED = {"path": "some.npz", "name": "pathmnist", "label": "y", "numeric": {"age": [0, 1]}}
 
 
+@cache
 def compose(name: str) -> dict[str, Any]:
-    config = OmegaConf.create({"data_dir": "elsewhere", "dataset": OmegaConf.load(FOLDER / f"{name}.yaml")})
+    with hydra.initialize_config_dir(str(usage.config_dir()), version_base="1.3"):
+        config = hydra.compose("train", [f"dataset={name}", "data_dir=elsewhere"])
     for key, value in REQUIRED.items():
         if OmegaConf.is_missing(config.dataset, key) or config.dataset.get(key) == {}:
             config.dataset[key] = value
@@ -42,9 +47,15 @@ def test_builds(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_key_has_a_comment_unless_it_speaks_for_itself(name: str) -> None:
-    lines = (FOLDER / f"{name}.yaml").read_text().splitlines()
-    keys = [line for line in lines if line[:1].isalpha() and not line.startswith("name: ")]
-    assert [line for line in keys if "  #" not in line and " # " not in line] == []
+    assert set(compose(name)) - explained(name) - {"_target_", "name"} == set()
+
+
+def explained(name: str) -> set[str]:
+    """The keys that a file says something about, or one that it starts from."""
+    starts = [start for start in OmegaConf.load(FILES[name]).get("defaults", []) if start != "_self_"]
+    lines = FILES[name].read_text().splitlines()
+    keys = {line.split(":")[0] for line in lines if line[:1].isalpha() and " # " in line}
+    return keys.union(*map(explained, starts))
 
 
 @pytest.mark.parametrize("name", ["blobs", "digits", "medmnist", "embeddings", "table"])

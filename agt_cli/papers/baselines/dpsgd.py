@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 from torch import Tensor, nn
 
 from agt.errors import ConfigError
@@ -39,7 +39,7 @@ _HARMLESS = (
 )
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class DpSgdConfig:
     """DP-SGD's settings, all public.
 
@@ -71,7 +71,7 @@ class DpSgdConfig:
             raise ValueError("give either epochs or steps, not both")
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class DpSgdPlan:
     """What follows from the settings and the public size.
 

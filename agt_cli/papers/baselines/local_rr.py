@@ -23,7 +23,7 @@ from typing import Annotated
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 from torch import nn
 
 from agt.data.dataset import Records
@@ -35,7 +35,7 @@ from agt_cli.papers.baselines.sgd import one_hot, train_sgd
 _DRAWS = 2**64
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class LocalRRConfig:
     """Randomised response on labels.
 

@@ -36,7 +36,7 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
 from agt.numeric import gaussian_mu
@@ -48,7 +48,7 @@ from agt_cli.papers.baselines.released import RECORD, REPLACED, Released, caveat
 SOLVER_SHARE = 0.01  # of epsilon and delta, for the solver's distance from the minimiser
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class PerturbationConfig:
     """Perturbed ERM's settings, all public.
 

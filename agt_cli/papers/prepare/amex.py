@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 
 from agt.data.dataset import DataError
 from agt.data.files import require, resolve
@@ -34,7 +34,7 @@ _INDEX = "index.npz"
 _COUNTS = ("records", "customers", "test_records", "test_customers", "repeated_dates")
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class Amex:
     """Writes x [n, features] float32, label, id, unit and is_test, training rows first, for ``dataset=amex``.
 

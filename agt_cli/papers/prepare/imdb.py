@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 
 from agt.data.assemble import hash_split
 from agt.data.dataset import DataError
@@ -24,7 +24,7 @@ Count = Annotated[int, Field(ge=1)]
 _COMMAND = "agt data prepare imdb"
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class Imdb:
     """Writes x [n, width], label, id, is_test, and center [width], for ``dataset=imdb``.
 

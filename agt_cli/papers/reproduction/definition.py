@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import yaml  # type: ignore[import-untyped]
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError, nearest
 from agt.mechanisms.composition import BOUNDS, PUBLISHED
@@ -22,7 +22,7 @@ from agt_cli.usage import experiments_dir
 ProfileName = Literal["paper", "ours", "smoke"]
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class Profile:
     """How a profile makes its runs and releases its labels.
 
@@ -53,7 +53,7 @@ class Profile:
         return PUBLISHED if self.accounting == "paper" else BOUNDS
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class Published:
     """A number from a paper.
 
@@ -68,7 +68,7 @@ class Published:
     note: str = ""
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class Variation:
     """What differs about an artifact on the papers' own data.
 
@@ -81,7 +81,7 @@ class Variation:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class Artifact:
     """One figure or table.
 
@@ -108,7 +108,7 @@ class Artifact:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class Original:
     """The papers' own data, for an experiment that also runs on a stand-in.
 
@@ -123,7 +123,7 @@ class Original:
     profiles: dict[ProfileName, Profile] = Field(default_factory=dict)
 
 
-@dataclass(frozen=True, config=STRICT)
+@validated(frozen=True, config=STRICT)
 class Experiment:
     """One data set's part of the papers.
 
