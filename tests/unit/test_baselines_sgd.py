@@ -67,6 +67,8 @@ def test_the_head_is_left_alone_and_divergence_is_an_error() -> None:
         train_sgd(head, 2, clouds(), 60, training, np.zeros((60, 2)))
     with pytest.raises(ConfigError, match=r"labels run from 0 to 2, expected 0..1"):
         one_hot(np.array([0, 2]), 2, "cross_entropy")
+    with pytest.raises(ConfigError, match=r"training.loss=squared_error: the baselines take binary_cross_entropy or"):
+        one_hot(np.array([0, 1]), 2, "squared_error")
 
 
 # -- randomised response on labels -------------------------------------------------------------------------------------
