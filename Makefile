@@ -29,7 +29,7 @@ run: $(VENV)/.installed
 	$(AGT) certify run=$(LATEST)
 
 test: lint types
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest -n auto --dist loadfile
 
 lint: $(VENV)/.tools
 	$(VENV)/bin/ruff check .
