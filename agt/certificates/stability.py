@@ -93,10 +93,11 @@ def logits_of(weight: Tensor, phi: np.ndarray) -> np.ndarray:
 
 
 def upper_lengths(phi: np.ndarray) -> np.ndarray:
-    """[n] upper bounds on |phi|."""
+    """[n] upper bounds on |phi|, also where its squares underflow."""
     wide = phi.astype(np.float64, copy=False)
     squares = np.einsum("nd,nd->n", wide, wide)
-    bound: np.ndarray = np.sqrt(squares) * (1 + 2 * (phi.shape[1] + 4) * UNIT)
+    lost = phi.shape[1] * np.finfo(np.float64).tiny  # more than squares that underflow can lose
+    bound: np.ndarray = np.sqrt(squares + lost) * (1 + 2 * (phi.shape[1] + 4) * UNIT)
     return bound
 
 

@@ -46,6 +46,8 @@ def _corners(p, q, a, b, rump):  # type: ignore[no-untyped-def]
         mid, rad, x_mid, x_rad = (p + q) / 2, (q - p) / 2, (a + b) / 2, (b - a) / 2
         spread = abs(mid) * x_rad + rad * (abs(x_mid) + x_rad)
         spread = spread + (max(abs(p), abs(q)) * max(abs(a), abs(b))) * _RUMP_SLACK
+        if not spread < np.inf:  # it overflowed, as it does wherever the centre does: anything, never NaN
+            return -np.inf, np.inf
         return mid * x_mid - spread, mid * x_mid + spread
     c1, c2, c3, c4 = a * p, a * q, b * p, b * q
     return min(min(c1, c2), min(c3, c4)), max(max(c1, c2), max(c3, c4))

@@ -24,7 +24,8 @@ def quantise(value: Tensor) -> Tensor:
 def outer(d: Interval, x: Interval | None, product: str) -> Interval:
     """Quantised bounds on each record's gradient. d [K, n, out], x [K or 1, n, in] -> [K, n, out, in] (or d's shape).
 
-    Midpoint-radius products are widened past their own rounding: four roundings of at most 3 |d||x|.
+    Midpoint-radius products are widened past their own rounding: four roundings of at most 3 |d||x|. One that overflows is
+    bounded by nothing but the clip: the quanta's ends.
     """
     if x is None:
         return Interval(quantise(d.lower), quantise(d.upper))
@@ -45,7 +46,8 @@ def _rump(a: Interval, b: Interval) -> tuple[Tensor, Tensor]:
     centre = a_mid * b_mid
     spread = a_mid.abs() * b_rad + a_rad * (b_mid.abs() + b_rad)
     spread = spread + (a.magnitude() * b.magnitude()) * (RUMP_ROUNDINGS * torch.finfo(spread.dtype).eps)
-    return centre - spread, centre + spread
+    bounded = spread < torch.inf  # false for NaN too; where the centre overflows, so does the spread, which takes in |a||b|
+    return torch.where(bounded, centre - spread, -torch.inf), torch.where(bounded, centre + spread, torch.inf)
 
 
 def blocks(d: Interval, x: Interval | None) -> list[slice]:

@@ -154,7 +154,7 @@ class FeatureMap:
         width = int(np.prod(x.shape[1:]))
         if width != self.width:
             raise ConfigError(f"inputs: a query has {width} features and the model takes {self.width}")
-        phi = np.empty((len(x), self.outputs), dtype=dtype)
+        phi = torch.empty((len(x), self.outputs), dtype=getattr(torch, dtype)).numpy()  # at a multiple of 64 bytes
         for start in range(0, len(x), _BLOCK):
             rows = slice(start, start + _BLOCK)
             phi[rows] = self._rows(x[rows].reshape(len(x[rows]), -1).astype(np.float64), dtype)

@@ -6,8 +6,9 @@ Formal guarantees
     replaced by another may leave one shard and enter another, and changes two at most (``Relation.touches``).
     That is the ground on which certified votes stand (certificates/votes.py), and it must hold bit for bit: members that
     round otherwise when records arrive in another order could all change at once, each by what its own certificate allows.
-    So ``parts`` orders each shard by id: the same records are the same bytes, from which the same program on the same
-    machine makes the same bits. (Sums of gradients inside boxes are exact in any order; a linear head's are not.)
+    So ``parts`` orders each shard by id, in memory of its own at an address that is a multiple of 64 (a matrix product may
+    round otherwise at another): the same records are the same bytes, from which the same program on the same machine makes
+    the same bits. (Sums of gradients inside boxes are exact in any order; a linear head's are not.)
     A shard may be empty: its member then takes empty steps, as any empty batch does; refusing it would depend on private
     data.
 """
@@ -57,7 +58,17 @@ def parts(records: Records, config: EnsembleConfig) -> list[Records]:
     """Each member's records in the order of their ids, whatever order they came in."""
     home = shards(records.units, config)
     found = [records.take(home == shard) for shard in range(config.members)]
-    return [part.take(np.argsort(part.ids)) for part in found]
+    ordered = [part.take(np.argsort(part.ids)) for part in found]
+    return [replace(part, features=aligned(part.features)) for part in ordered]
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """A copy whose bytes begin at a multiple of 64, wherever the original lay."""
+    room = np.empty(array.nbytes + 64, dtype=np.uint8)
+    start = -room.ctypes.data % 64
+    copy: np.ndarray = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def train_members(

@@ -6,7 +6,7 @@ from synthetic import make_records
 
 from agt.data.dataset import Records
 from agt.settings import ComputeConfig
-from agt.training.ensemble import EnsembleConfig, shards, train_members
+from agt.training.ensemble import EnsembleConfig, parts, shards, train_members
 
 SEVEN = EnsembleConfig(members=7)
 
@@ -47,3 +47,14 @@ def test_members_get_their_shards_in_order(threads: int) -> None:
     assert [ids for ids, _ in given] == [sorted(records.ids[home == shard].tolist()) for shard in range(7)]
     assert {size for _, size in given} == {10.0}
     assert done == list(range(1, 8))
+
+
+def test_shards_lie_in_memory_of_their_own_at_one_alignment() -> None:
+    """A matrix product may round otherwise at another address: where a shard lies must not tell about other shards."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(41, 3))
+    for start in range(4):
+        shifted = make_records(features[start:], rng.integers(0, 2, 41 - start))
+        for part in parts(shifted, EnsembleConfig(members=2)):
+            assert part.features.ctypes.data % 64 == 0
+            assert not np.shares_memory(part.features, features)

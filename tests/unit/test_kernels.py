@@ -441,3 +441,24 @@ def test_only_a_kernel_that_is_not_there_is_replaced(fault: str, loaded: Callabl
     loaded(ImportError("no numba") if fault == "import" else NoLaunch("nothing"))
     with pytest.warns(UserWarning, match="kernel=cpu does not work here"):
         assert type(pick_kernel(ComputeConfig())) is ReferenceKernel
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_products_that_overflow_are_bounded_by_the_clip_alone(name: str) -> None:
+    """A midpoint-radius product of huge factors is inf - inf: NaN would empty a whole sum, or sort nowhere."""
+    kernel = pick_kernel(ComputeConfig(kernel=name))
+    huge = torch.tensor([[[1e200, -3.0]], [[2.0, 1e200]]], dtype=torch.float64).transpose(0, 1)  # [1, 2, 2]
+    d = Interval(-huge.abs(), huge.abs() * 2)
+    x = Interval(torch.full((1, 2, 3), -1e200, dtype=torch.float64), torch.full((1, 2, 3), 3e200, dtype=torch.float64))
+    for product in ("rump", "exact"):
+        low, high = kernel.bound_sum(d, x, product)
+        assert (low.abs() <= 2 * QUANTA).all()
+        assert (low <= high).all()
+        extremes = kernel.extremes(torch.tensor([1]), (2, 3), False, product)
+        extremes.update(d, x)
+        greatest, least = extremes.result()
+        assert (greatest.abs() <= QUANTA).all()
+        assert (least.abs() <= QUANTA).all()
+    low, high = kernel.bound_sum(d[..., :1], x, "rump")
+    assert (low == -2 * QUANTA).all()
+    assert (high == 2 * QUANTA).all()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from agt.certificates.stability import FARTHEST, certify_linear
+from agt.certificates.stability import FARTHEST, certify_linear, upper_lengths
 from agt.certificates.votes import certified_vote
 from agt.errors import ConfigError, UnsoundError
 from agt.settings import BatchConfig, RelationConfig, TrainingConfig
@@ -224,3 +224,11 @@ def test_one_against_all_pays_for_both_classifiers() -> None:
 def test_a_query_that_is_no_number_is_an_error(bad: float) -> None:
     with pytest.raises(UnsoundError):
         known([[1.0, 0.0]], [[bad, 0.0]])
+
+
+def test_lengths_bound_vectors_whose_squares_underflow() -> None:
+    for size in (1e-150, 1e-162, 1e-200, 1e-300, 5e-324, 0.0):
+        phi = np.array([[size, -size, 0.0]])
+        assert upper_lengths(phi)[0] >= size * 1.41
+    ordinary = np.array([[0.6, 0.8]])
+    assert upper_lengths(ordinary)[0] == pytest.approx(1, rel=1e-14)
