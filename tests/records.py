@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from agt_cli.report.disk import write_atomic
-from agt_cli.report.manifest import NAME, Manifest, sha256
+from agt.disk import write_atomic
+from agt.manifest import NAME, Manifest, sha256
 
 
 def reseal(folder: Path) -> None:

@@ -33,12 +33,12 @@ from torch.nn import functional as F
 
 from agt.data.dataset import DataError, Dataset, Records
 from agt.data.ids import content_ids
+from agt.disk import write_atomic
 from agt.errors import AgtError, DataMissing
 from agt.facts import Fact, Grounds, Standing, declared, void
 from agt.models.heads import HeadConfig
 from agt.provenance import code_digest, machine
 from agt.settings import STRICT, Positive
-from agt_cli.report.disk import write_atomic
 
 OnProgress = Callable[[int, int], None]
 _KERNEL = 4

@@ -15,8 +15,8 @@ from torch import Tensor
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from agt.errors import ConfigError
-from agt_cli.report.manifest import NAME as MANIFEST
-from agt_cli.report.manifest import Broken, Manifest
+from agt.manifest import NAME as MANIFEST
+from agt.manifest import Broken, Manifest
 
 Tensors = dict[str, Tensor]
 AGAIN = "restore it, or run again"

@@ -44,11 +44,11 @@ from torch import Tensor
 
 import agt_cli
 from agt.certificates.conditions import Condition
+from agt.disk import Pending, sync_folder, write_atomic
 from agt.errors import AgtError, ConfigError, UnsoundError
 from agt.facts import Standing
-from agt_cli.report.disk import Pending, sync_folder, write_atomic
-from agt_cli.report.manifest import NAME as MANIFEST
-from agt_cli.report.manifest import Manifest
+from agt.manifest import NAME as MANIFEST
+from agt.manifest import Manifest
 
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "pyarrow", "scikit-learn", "numba", "safetensors")
 Tensors = dict[str, Tensor]

@@ -12,13 +12,13 @@ from agt.certificates.box import Certificates, grid_index
 from agt.certificates.conditions import Condition, weaker
 from agt.data.dataset import UNLABELLED, DataError, Records
 from agt.errors import ConfigError
+from agt.manifest import read_digest
 from agt.mechanisms.rigour import Counting
 from agt.models.ensemble import VoteCertificates
 from agt.models.model import Model, load
 from agt_cli.papers.encoder import EncodedHead, encode_queries
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun, open_run
-from agt_cli.report.manifest import read_digest
 from agt_cli.report.record import RunRecord
 from agt_cli.tasks.prepare import Prepared, Settings, prepare, settings_of
 

@@ -12,6 +12,7 @@ import pandas as pd
 from pydantic.dataclasses import dataclass as validated
 
 from agt.data.files import resolve
+from agt.disk import write_atomic
 from agt.errors import ConfigError
 from agt.relations import RELATIONS
 from agt.settings import STRICT, validate
@@ -27,7 +28,6 @@ from agt_cli.papers.reproduction.definition import (
 from agt_cli.papers.reproduction.kinds import KINDS, Context, Made
 from agt_cli.papers.reproduction.runs import Runs, without_proof
 from agt_cli.report.console import Console, show
-from agt_cli.report.disk import write_atomic
 from agt_cli.report.record import RunRecord
 from agt_cli.report.reproduction_md import Section, overview, reproduction_report, summary
 from agt_cli.tasks.compose import composed

@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agt.errors import AgtError
+from agt.manifest import NAME as MANIFEST
+from agt.manifest import Broken, Manifest, seal, unseal
 from agt_cli.report.finished import FinishedRun
-from agt_cli.report.manifest import NAME as MANIFEST
-from agt_cli.report.manifest import Broken, Manifest, seal, unseal
 from agt_cli.report.record import RunRecord
 
 NAME = "spent.json"

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 from agt.data.prepared import FORMAT
+from agt.disk import Pending
 from agt.mechanisms.source import SystemSource
 from agt.sealed import file_sha256, seal
 from agt_cli.cli import main
-from agt_cli.report.disk import Pending
 from agt_cli.tasks.predict import _LabelTable
 
 from .conftest import TINY, Agt

@@ -13,9 +13,9 @@ import torch
 from records import reseal
 from safetensors.torch import load_file, save_file
 
+from agt.disk import Pending, write_atomic
 from agt.errors import ConfigError, DataMissing, UnsoundError
 from agt.models.store import bounds_file, read_boxes, read_constants, read_tensors, write_boxes
-from agt_cli.report.disk import Pending, write_atomic
 from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.record import RunRecord
 
@@ -371,7 +371,7 @@ def test_room_is_taken_before_and_given_back(tmp_path: Path) -> None:
 def test_a_disk_without_room_says_so_before(tmp_path: Path) -> None:
     """A process that may write no file of over 4 KiB."""
     code = (
-        "import resource; from pathlib import Path; from agt_cli.report.disk import Pending\n"
+        "import resource; from pathlib import Path; from agt.disk import Pending\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try: Pending(Path('labels.csv'), 5000)\n"
         "except OSError as error: print(error.filename)"

@@ -21,9 +21,9 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save
 
 from agt.errors import AgtError, ConfigError
+from agt.manifest import Manifest, seal
 from agt_cli.cli import main
 from agt_cli.report.finished import open_run
-from agt_cli.report.manifest import Manifest, seal
 
 PUBLIC = "training.chosen_on=public"
 DATA = ("dataset.n_train=80", "training.epochs=2", "kgrid.max=3", "compute.kernel=reference", "compute.threads=1", PUBLIC)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agt_cli.report.manifest import Broken, Manifest, read_digest, seal, unseal
+from agt.manifest import Broken, Manifest, read_digest, seal, unseal
 
 HASHES = st.binary(min_size=32, max_size=32).map(bytes.hex)
 NAMES = st.from_regex(r"[a-zé][a-z0-9=._-]{0,8}(/[a-z0-9=]{1,8}){0,2}", fullmatch=True)

@@ -19,13 +19,13 @@ from pydantic.dataclasses import dataclass as validated
 from agt.data.dataset import DataError
 from agt.data.files import require, resolve
 from agt.data.prepared import read_prepared
+from agt.disk import write_atomic
 from agt.errors import DataMissing
 from agt.settings import STRICT
 from agt_cli.papers.prepare import customers
 from agt_cli.papers.prepare.contract import OnProgress, Outcome
 from agt_cli.papers.prepare.folder import ArrayFolder, open_folder
 from agt_cli.papers.prepare.statements import Statements, open_statements, require_columns
-from agt_cli.report.disk import write_atomic
 
 Count = Annotated[int, Field(ge=1)]
 Range = tuple[float, float]

@@ -20,9 +20,9 @@ import numpy as np
 
 from agt.data.dataset import DataError
 from agt.data.prepared import FORMAT, PREPARED, PROGRESS, part_of, read_prepared
+from agt.disk import write_atomic
 from agt.errors import AgtError, ConfigError
 from agt.sealed import file_sha256, seal
-from agt_cli.report.disk import write_atomic
 
 _SPARE = 32 * 2**20
 
