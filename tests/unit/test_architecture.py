@@ -24,6 +24,7 @@ ROOMS = (
     ("agt.certificates",),
     ("agt.problem", "agt.models"),
     ("agt.mechanisms",),
+    ("agt.api", "agt.estimator"),
     ("agt_cli.usage", "agt_cli.mistakes"),
     ("agt_cli.report",),
     ("agt_cli.papers", "agt_cli.tasks"),
