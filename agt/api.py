@@ -8,7 +8,7 @@ It builds the same values that the command line builds from its configuration (p
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -157,12 +157,12 @@ def fit(
     certificate: str | CertificateConfig | None = None,
     relation: RelationName = "add_remove",
     unit_rows: int = 1,
-    ks: int | Sequence[int] = 50,
+    ks: int | Iterable[int] = 50,
     members: int = 1,
     ids: np.ndarray | None = None,
     units: np.ndarray | None = None,
     public: np.ndarray | None = None,
-    compute: ComputeConfig | None = None,
+    compute: Mapping[str, Any] | None = None,
     on_progress: OnProgress = lambda progress: None,
     **training: Any,
 ) -> Fitted:
@@ -181,7 +181,7 @@ def fit(
         ks: bounds for every k from 0 to this, or for the values listed.
         members: trained on disjoint shards, answering by certified vote; 1: no ensemble.
         ids, units, public: [n] names, people and public flags of the records (data/arrays.py).
-        compute: device, threads, memory.
+        compute: settings of ``ComputeConfig`` by name, such as ``{"device": "cuda"}``.
         on_progress: called as training goes on.
         training: settings of ``TrainingConfig`` by name, such as ``lr``, ``epochs``, ``clip``, ``batch={"count": 4}``.
 
@@ -202,8 +202,8 @@ def fit(
         model=head,
         training=_training(kind, training, dataset, members),
         relation=validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation"),
-        kgrid=validate(KGridConfig, {"max": ks} if isinstance(ks, int) else {"values": tuple(ks)}, "ks"),
-        compute=compute or ComputeConfig(),
+        kgrid=validate(KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "ks"),
+        compute=validate(ComputeConfig, compute or {}, "compute"),
         certificate=kind,
         ensemble=validate(EnsembleConfig, {"members": members}, ""),
         noise=None,
@@ -212,13 +212,13 @@ def fit(
     return Fitted(fit_model(Problem(dataset, settings), on_progress), classes)
 
 
-def load(folder: str | Path, digest: str | None = None, compute: ComputeConfig | None = None) -> Fitted:
+def load(folder: str | Path, digest: str | None = None, compute: Mapping[str, Any] | None = None) -> Fitted:
     """Read back what ``Fitted.save`` wrote, every file verified.
 
     Args:
         folder: of the model.
         digest: what ``save`` returned; None: whichever model lies there.
-        compute: device, threads, memory; None: the default.
+        compute: as in ``fit``.
 
     Raises:
         ConfigError: no such model, or a file that is not what was written.
@@ -228,7 +228,10 @@ def load(folder: str | Path, digest: str | None = None, compute: ComputeConfig |
     content = shelf.read(DESCRIPTION)
     try:
         node = json.loads(content)
-        problem, recorded = _read(node, compute or ComputeConfig()), tuple(map(Condition.of, node["conditions"]))
+        problem, recorded = (
+            _read(node, validate(ComputeConfig, compute or {}, "compute")),
+            tuple(map(Condition.of, node["conditions"])),
+        )
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{shelf.folder / DESCRIPTION}: cannot be read ({error}): saved by another version?") from None
     return Fitted(load_model(problem, shelf), np.array(node["classes"]), recorded)

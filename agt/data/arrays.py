@@ -13,8 +13,9 @@ from agt.data.assemble import default_ids, records
 from agt.data.checks import MAX_FOUND
 from agt.data.dataset import UNLABELLED, DataError, Dataset, Records
 from agt.data.declarations import ordinal, size_fact
-from agt.errors import nearest
+from agt.errors import ConfigError, nearest
 from agt.facts import Fact, declared, grounds, proved, void
+from agt.settings import MOST_ROWS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,9 @@ class Declared:
             components that were fitted on these records.
         settings: every setting was chosen on public data, or is a constant that somebody else published.
         ids: a record keeps its id, whatever becomes of other records; needed only where ids look like row numbers.
+
+    Raises:
+        ConfigError: a size out of range, or a declaration that is neither True nor False.
     """
 
     classes: Sequence[object] | None = None
@@ -36,6 +40,13 @@ class Declared:
     features: bool = False
     settings: bool = False
     ids: bool = False
+
+    def __post_init__(self) -> None:
+        if self.size is not None and not (type(self.size) is int and 1 <= self.size <= MOST_ROWS):
+            raise ConfigError(f"declared.size={self.size!r}: give a whole number from 1 to {MOST_ROWS}")
+        for name in ("features", "settings", "ids"):
+            if type(getattr(self, name)) is not bool:
+                raise ConfigError(f"declared.{name}={getattr(self, name)!r}: say True or False")
 
 
 def dataset_of(

@@ -162,6 +162,8 @@ def test_a_network_that_no_bound_covers_is_refused(case: str) -> None:
         ({"chosen_on": "public"}, "declared=agt.Declared(settings=True)"),
         ({"network": (4,), "activation": "swish"}, "network.activation: unknown value 'swish'"),
         ({"ks": -1}, "ks.max"),
+        ({"ks": True}, "ks.max: expected a number"),
+        ({"compute": {"gpu": 1}}, "compute.gpu: unknown key"),
         ({"ks": []}, "values is empty"),
     ],
 )
@@ -201,6 +203,14 @@ def test_queries_of_another_width_or_with_a_nan_are_refused() -> None:
         model.predict(QUERIES[:, :2])
     with pytest.raises(agt.DataError, match="NaN or infinite"):
         model.certify(np.full((1, 3), np.inf))
+
+
+@pytest.mark.parametrize(
+    "said", [{"size": 0}, {"size": 60.0}, {"size": True}, {"size": 2**31}, {"features": "no"}, {"ids": 1}]
+)
+def test_a_declaration_that_says_nothing_is_refused(said: dict[str, Any]) -> None:
+    with pytest.raises(agt.ConfigError, match=rf"declared\.{next(iter(said))}="):
+        agt.Declared(**said)
 
 
 def test_progress_is_told_to_whoever_asks() -> None:
