@@ -225,13 +225,10 @@ def load(folder: str | Path, digest: str | None = None, compute: Mapping[str, An
         UnsoundError: bounds or constants that contradict themselves.
     """
     shelf = SavedFolder.open(Path(folder), digest)
-    content = shelf.read(DESCRIPTION)
+    content, how = shelf.read(DESCRIPTION), validate(ComputeConfig, compute or {}, "compute")
     try:
         node = json.loads(content)
-        problem, recorded = (
-            _read(node, validate(ComputeConfig, compute or {}, "compute")),
-            tuple(map(Condition.of, node["conditions"])),
-        )
+        problem, recorded = _read(node, how), tuple(map(Condition.of, node["conditions"]))
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{shelf.folder / DESCRIPTION}: cannot be read ({error}): saved by another version?") from None
     return Fitted(load_model(problem, shelf), np.array(node["classes"]), recorded)
