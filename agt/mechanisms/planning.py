@@ -10,11 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from agt.certificates.box import Certificates
+from agt.certificates.stability import logits_of, upper_lengths
 from agt.errors import ConfigError
 from agt.mechanisms.catalogue import MECHANISMS
 from agt.mechanisms.composition import BOUNDS, per_query
 from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.rigour import Counting, evidence_of, one_vote_alone
+from agt.mechanisms.weights import expected_accuracy, noise_scale
+from agt.models.ensemble import VoteCertificates
+from agt.models.linear import LinearModel
+from agt.models.model import Model
 from agt.numeric import bisect, whole_midpoint
 
 
@@ -37,6 +44,16 @@ class Evidence:
     classes: int
     gap: np.ndarray | None = None
     votes: np.ndarray | None = None
+
+    @classmethod
+    def of(
+        cls, certificates: Certificates, labels: np.ndarray, classes: int, counting: Counting = "distance"
+    ) -> "Evidence":
+        """What certificates say of labelled queries; votes only where one k changes no more than one of them."""
+        distance = evidence_of(certificates, counting)
+        if isinstance(certificates, VoteCertificates) and classes == 2 and not one_vote_alone(certificates.relation):
+            return cls(labels, certificates.prediction, distance, classes, certificates.gap, certificates.prediction)
+        return cls(labels, certificates.prediction, distance, classes)
 
     @property
     def accuracy(self) -> float:
@@ -80,6 +97,16 @@ class Offer:
     budget: Budget
     each: Guarantee
     accuracy: float
+
+
+def weights_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> Callable[[float], float] | None:
+    """mu -> the exact expected accuracy of released weights on these queries; None where weights cannot be released."""
+    if not isinstance(model, LinearModel):
+        return None
+    phi = model.phi(features)
+    logits, lengths = logits_of(model.trained.weight, phi), upper_lengths(phi)
+    moves = model.moves
+    return lambda mu: expected_accuracy(logits, lengths, labels, noise_scale(moves, GaussianDP(mu)))
 
 
 def kind_of(mechanism: type[Mechanism]) -> type[PureDP] | type[ApproximateDP] | type[GaussianDP]:

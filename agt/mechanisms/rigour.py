@@ -21,11 +21,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import numpy as np
+
+from agt.certificates.box import Certificates, grid_index
 from agt.certificates.conditions import Condition, declarations
 from agt.errors import ConfigError
 from agt.facts import grounds, void
 from agt.mechanisms.guarantee import Guarantee
 from agt.mechanisms.mechanism import Need
+from agt.models.ensemble import VoteCertificates
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, RelationName
 
@@ -110,6 +114,15 @@ def claim(
         raise ConfigError(f"accounting=rigorous: {refusal(missing[0]) if missing else shards}; {_PAPER}")
     letters = tuple(condition.letter for condition in missing)
     return Claim(False, _disclaimer(mechanism, letters, shards), neighbours, letters, said)
+
+
+def evidence_of(certificates: Certificates, counting: Counting) -> np.ndarray:
+    """[n] int64: what a mechanism sees of each query: its stable distance, or how many steps of the grid it withstands."""
+    if counting == "distance":
+        return certificates.stable_distance
+    if isinstance(certificates, VoteCertificates):
+        return certificates.steps
+    return grid_index(certificates.ks, certificates.certified)
 
 
 def neighbours_of(relation: RelationConfig) -> str:

@@ -16,7 +16,7 @@ from agt.disk import Pending
 from agt.mechanisms.source import SystemSource
 from agt.sealed import file_sha256, seal
 from agt_cli.cli import main
-from agt_cli.tasks.predict import _LabelTable
+from agt_cli.commands.predict import _LabelTable
 
 from .conftest import TINY, Agt
 

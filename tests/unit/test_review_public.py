@@ -21,7 +21,7 @@ from agt.mechanisms.rigour import Claim
 from agt.mechanisms.source import SystemSource
 from agt.models.features import FeatureMap
 from agt.settings import FeaturesConfig
-from agt_cli.tasks.predict import Released, _words
+from agt_cli.commands.predict import Released, _words
 
 N, COPIES = 150, 30
 
@@ -146,7 +146,7 @@ def test_reviews_named_by_content_share_their_copies_split() -> None:
 
 def test_labels_are_never_published_under_hashes_of_content() -> None:
     from agt.data.ids import content_ids
-    from agt_cli.tasks.predict import _names
+    from agt_cli.commands.predict import _names
 
     made = content_ids(np.eye(3), np.array([0, 1, 1]))
     assert _names(made).tolist() == ["0", "1", "2"]

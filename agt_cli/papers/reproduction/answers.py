@@ -7,8 +7,8 @@ from agt.certificates.votes import published_vote
 from agt.models.ensemble import VoteCertificates
 from agt.models.model import Model
 from agt_cli.report.console import Console
-from agt_cli.tasks.model import certify
-from agt_cli.tasks.prepare import Prepared
+from agt_cli.runs.model import certify
+from agt_cli.runs.prepare import Prepared
 
 
 def answers(

@@ -25,7 +25,7 @@ from agt_cli.papers.reproduction.keep import keep, kept
 from agt_cli.papers.reproduction.kinds import Context, Made, kind
 from agt_cli.papers.reproduction.runs import Finished, signature
 from agt_cli.report.curves import Curves, curves
-from agt_cli.tasks.prepare import Prepared, Settings
+from agt_cli.runs.prepare import Prepared, Settings
 
 Overrides = tuple[str, ...]
 Claim = Literal["privacy", "unlearning"]

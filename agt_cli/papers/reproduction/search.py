@@ -28,7 +28,7 @@ from agt_cli.papers.reproduction.definition import Profile, ProfileName
 from agt_cli.papers.reproduction.kinds import Context, Made, kind
 from agt_cli.report.curves import Curves, curves
 from agt_cli.report.report_md import ball
-from agt_cli.tasks.compose import composed
+from agt_cli.runs.compose import composed
 
 Count = Annotated[int, Field(ge=1)]
 Claim = Literal["privacy", "unlearning"]

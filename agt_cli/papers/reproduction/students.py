@@ -35,7 +35,7 @@ from agt_cli.papers.reproduction.definition import Profile, ProfileName
 from agt_cli.papers.reproduction.kinds import Context, Made, kind
 from agt_cli.report.curves import LINES
 from agt_cli.report.figures import drawing
-from agt_cli.tasks.prepare import Prepared, Settings
+from agt_cli.runs.prepare import Prepared, Settings
 
 Overrides = tuple[str, ...]
 Positive = Annotated[float, Field(gt=0)]

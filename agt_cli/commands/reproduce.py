@@ -30,8 +30,8 @@ from agt_cli.papers.reproduction.runs import Runs, without_proof
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
 from agt_cli.report.reproduction_md import Section, overview, reproduction_report, summary
-from agt_cli.tasks.compose import composed
-from agt_cli.tasks.prepare import only_keys
+from agt_cli.runs.compose import composed
+from agt_cli.runs.prepare import only_keys
 
 KEYS = ("name", "profile", "data", "only", "overrides", "runs_dir")
 BOTH: tuple[ProfileName, ...] = ("paper", "ours")

@@ -12,7 +12,7 @@ from agt.certificates.conditions import Condition, declarations
 from agt.mechanisms.rigour import neighbours_of, refusal
 from agt.training.noise import NoisePlan
 from agt_cli.papers.baselines.released import caveat_of
-from agt_cli.tasks.prepare import Settings
+from agt_cli.runs.prepare import Settings
 
 RESTS_ON = "bceg"  # a and f speak of boxes alone; d of their nesting
 REDRAWN = (

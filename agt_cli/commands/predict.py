@@ -21,7 +21,7 @@ from agt.mechanisms.composition import Total, total
 from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.planning import Budget, afford, kind_of
-from agt.mechanisms.rigour import Accounting, Claim, Counting, claim, neighbours_of
+from agt.mechanisms.rigour import Accounting, Claim, Counting, claim, evidence_of, neighbours_of
 from agt.mechanisms.source import SeededSource, Source, SystemSource
 from agt.mechanisms.weights import ReleaseWeights, check_claim, release_weights, weights_budget
 from agt.models.ensemble import VoteCertificates
@@ -32,12 +32,12 @@ from agt_cli.report.console import Console
 from agt_cli.report.finished import open_run
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import predict_report
-from agt_cli.tasks.model import certify
-from agt_cli.tasks.noise import APART
-from agt_cli.tasks.prepare import only_keys
-from agt_cli.tasks.queries import Asked, ask, digest_of, evidence_of
-from agt_cli.tasks.queries import Source as Queries
-from agt_cli.tasks.spending import Spending, of_run, spending, unfinished
+from agt_cli.runs.model import certify
+from agt_cli.runs.noise import APART
+from agt_cli.runs.prepare import only_keys
+from agt_cli.runs.queries import Asked, ask, digest_of
+from agt_cli.runs.queries import Source as Queries
+from agt_cli.runs.spending import Spending, of_run, spending, unfinished
 
 KEYS = ("run", "inputs", "digest", "mechanism", "total", "accounting", "counting", "seed", "compute", "output_dir")
 CONTENT = re.compile("[0-9a-f]{32}")  # what data/ids.py makes

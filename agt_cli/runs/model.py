@@ -10,7 +10,7 @@ from agt.problem import Settings
 from agt.settings import BoxConfig
 from agt.training.loop import Progress
 from agt_cli.report.console import Console
-from agt_cli.tasks.prepare import Prepared
+from agt_cli.runs.prepare import Prepared
 
 
 def fit(prepared: Prepared, settings: Settings, console: Console) -> Model:

@@ -25,7 +25,7 @@ from agt.training.ensemble import EnsembleConfig
 from agt.training.noise import noise_config
 from agt_cli.papers.encoder import EncodedHead, encode
 from agt_cli.report.console import Console
-from agt_cli.tasks.choices import choices_fact
+from agt_cli.runs.choices import choices_fact
 
 PARTS: dict[str, type[Any]] = {
     "training": TrainingConfig,

@@ -9,29 +9,34 @@ import pandas as pd
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
-from agt.certificates.box import Certificates
 from agt.certificates.conditions import declarations
-from agt.certificates.stability import logits_of, upper_lengths
 from agt.data.dataset import DataError
 from agt.errors import ConfigError, nearest
 from agt.mechanisms.catalogue import MECHANISMS
 from agt.mechanisms.exposure import gap_loss
-from agt.mechanisms.guarantee import GaussianDP, PureDP
-from agt.mechanisms.planning import Budget, Evidence, Offer, answerable, applicable, kind_of, offers, weight_offers
+from agt.mechanisms.guarantee import PureDP
+from agt.mechanisms.planning import (
+    Budget,
+    Evidence,
+    Offer,
+    answerable,
+    applicable,
+    kind_of,
+    offers,
+    weight_offers,
+    weights_accuracy,
+)
 from agt.mechanisms.rigour import Counting, one_vote_alone
-from agt.mechanisms.weights import expected_accuracy, noise_scale, weights_budget
-from agt.models.ensemble import VoteCertificates
-from agt.models.linear import LinearModel
-from agt.models.model import Model
+from agt.mechanisms.weights import weights_budget
 from agt.settings import STRICT, NonNegative, Positive, validate
 from agt_cli.report.console import Console, show
 from agt_cli.report.curves import Curves, curves
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import plan_report
-from agt_cli.tasks.model import certify
-from agt_cli.tasks.noise import APART
-from agt_cli.tasks.prepare import only_keys
-from agt_cli.tasks.queries import Asked, Source, ask, evidence_of
+from agt_cli.runs.model import certify
+from agt_cli.runs.noise import APART
+from agt_cli.runs.prepare import only_keys
+from agt_cli.runs.queries import Asked, Source, ask
 
 KEYS = ("run", "inputs", "eps", "delta", "queries", "mechanisms", "counting")
 EPS = np.geomspace(0.01, 10, 31)  # of one query, in the first figure (001 Fig 2's range)
@@ -91,7 +96,7 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     if asked.labels is None:
         raise DataError(f"inputs={job.request.inputs}: a plan needs queries whose labels are known")
     certificates = certify(asked.model, asked.queries.features, console, "certifying")
-    evidence = evidence_for_plan(certificates, asked.labels, asked.prepared.classes, job.request.counting)
+    evidence = Evidence.of(certificates, asked.labels, asked.prepared.classes, job.request.counting)
     weights = weights_accuracy(asked.model, asked.queries.features, asked.labels)
     names = job.request.mechanisms or applicable(evidence)
     found = all_offers(evidence, names, weights, job.request)
@@ -108,24 +113,6 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     record.write("report.md", report.encode())
     _say(record, asked, evidence, found, advice, console)
     return {"metrics": record.metrics, "recommendation": advice, "table": table.to_dict("records")}
-
-
-def evidence_for_plan(certificates: Certificates, labels: np.ndarray, classes: int, counting: Counting) -> Evidence:
-    """What mechanisms see of labelled queries; votes only where one k changes no more than one of them."""
-    distance = evidence_of(certificates, counting)
-    if isinstance(certificates, VoteCertificates) and classes == 2 and not one_vote_alone(certificates.relation):
-        return Evidence(labels, certificates.prediction, distance, classes, certificates.gap, certificates.prediction)
-    return Evidence(labels, certificates.prediction, distance, classes)
-
-
-def weights_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> Callable[[float], float] | None:
-    """mu -> the exact expected accuracy of released weights; None where weights cannot be released."""
-    if not isinstance(model, LinearModel):
-        return None
-    phi = model.phi(features)
-    logits, lengths = logits_of(model.trained.weight, phi), upper_lengths(phi)
-    moves = model.moves
-    return lambda mu: expected_accuracy(logits, lengths, labels, noise_scale(moves, GaussianDP(mu)))
 
 
 def all_offers(

@@ -18,10 +18,10 @@ from agt_cli.report import figures
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import Subject, certify_report
-from agt_cli.tasks.model import certify
-from agt_cli.tasks.noise import REDRAWN
-from agt_cli.tasks.prepare import only_keys
-from agt_cli.tasks.queries import Asked, Source, ask
+from agt_cli.runs.model import certify
+from agt_cli.runs.noise import REDRAWN
+from agt_cli.runs.prepare import only_keys
+from agt_cli.runs.queries import Asked, Source, ask
 
 HANDFUL = (0, 1, 5, 10, 20, 50, 100, 150, 200, 500, 1000)
 LEAST_STABLE = 20

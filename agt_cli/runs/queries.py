@@ -8,19 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from agt.certificates.box import Certificates, grid_index
 from agt.certificates.conditions import Condition, weaker
 from agt.data.dataset import UNLABELLED, DataError, Records
 from agt.errors import ConfigError
 from agt.manifest import read_digest
-from agt.mechanisms.rigour import Counting
-from agt.models.ensemble import VoteCertificates
 from agt.models.model import Model, load
 from agt_cli.papers.encoder import EncodedHead, encode_queries
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.tasks.prepare import Prepared, Settings, prepare, settings_of
+from agt_cli.runs.prepare import Prepared, Settings, prepare, settings_of
 
 
 @dataclass(frozen=True)
@@ -108,15 +105,6 @@ def _recorded(finished: FinishedRun) -> tuple[Condition, ...]:
         return tuple(Condition.of(node) for node in json.loads(finished.read("conditions.json")))
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"run={finished.folder}: conditions.json cannot be read ({error}): train again") from None
-
-
-def evidence_of(certificates: Certificates, counting: Counting) -> np.ndarray:
-    """[n] int64: what a mechanism sees of each query: its stable distance, or how many steps of the grid it withstands."""
-    if counting == "distance":
-        return certificates.stable_distance
-    if isinstance(certificates, VoteCertificates):
-        return certificates.steps
-    return grid_index(certificates.ks, certificates.certified)
 
 
 def _note_training_records(train: Records, queries: Records, console: Console) -> None:
