@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantee import GREATEST, LEAST, Guarantee
-from agt.mechanisms.source import Source
+from agt.mechanisms.randomness import Randomness
 from agt.mechanisms.thresholds import BITS, MAX_CLASSES, MAX_DISTANCE, N, Table, rule_of
 from agt.settings import STRICT, validate
 
@@ -95,13 +95,13 @@ class Mechanism:
         (index,) = _evidence(np.array([distance]), self.needs)
         return Fraction(self._thresholds(index), N)
 
-    def release(self, predictions: np.ndarray, distances: np.ndarray, source: Source) -> np.ndarray:
+    def release(self, predictions: np.ndarray, distances: np.ndarray, source: Randomness) -> np.ndarray:
         """The released labels: each nominal label, or with the flip probability another one, uniformly.
 
         Args:
             predictions: [n] integers in 0..C-1, the nominal labels.
             distances: [n] integers >= 0, their evidence.
-            source: SystemSource for a release; anything else is a simulation.
+            source: SystemRandomness for a release; anything else is a simulation.
 
         Returns:
             [n] int64.

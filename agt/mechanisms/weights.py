@@ -29,8 +29,8 @@ from agt.errors import ConfigError, UnsoundError
 from agt.mechanisms.composition import per_query
 from agt.mechanisms.guarantee import GaussianDP
 from agt.mechanisms.mechanism import Budget
+from agt.mechanisms.randomness import Randomness
 from agt.mechanisms.rigour import refusal
-from agt.mechanisms.source import Source
 from agt.numeric import next_up
 from agt.relations import RELATIONS
 from agt.settings import STRICT, RelationConfig
@@ -120,13 +120,13 @@ def noise_scale(moves: float, guarantee: GaussianDP) -> float:
     return sigma
 
 
-def release_weights(theta: np.ndarray, moves: float, guarantee: GaussianDP, source: Source) -> ReleasedWeights:
+def release_weights(theta: np.ndarray, moves: float, guarantee: GaussianDP, source: Randomness) -> ReleasedWeights:
     """theta + N(0, (moves / mu)^2 I), once, rounded to a public lattice.
 
     Args:
         theta: float64, any shape; the computed weights.
         moves: bound on how far one neighbour moves them, l2, all coordinates together.
-        source: SystemSource for a release; anything else is a simulation.
+        source: SystemRandomness for a release; anything else is a simulation.
 
     Raises:
         ConfigError: ``moves`` is not positive.
@@ -181,7 +181,7 @@ class Uniform:
         known: how many.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Randomness) -> None:
         self.source, self.digits, self.known = source, 0, 0
 
     def refine(self) -> None:
@@ -207,7 +207,7 @@ class Uniform:
             self.refine()
 
 
-def standard_normal(source: Source) -> tuple[int, int, Uniform]:
+def standard_normal(source: Randomness) -> tuple[int, int, Uniform]:
     """(sign, k, x): a standard normal number sign * (k + x), exactly.
 
     Karney's algorithm N: k with probability exp(-k/2)(1 - exp(-1/2)); kept with probability exp(-k(k-1)/2); x uniform, kept
@@ -224,7 +224,7 @@ def standard_normal(source: Source) -> tuple[int, int, Uniform]:
             return 1 - 2 * source.below(2), k, x
 
 
-def _exp_minus_half(source: Source) -> bool:
+def _exp_minus_half(source: Randomness) -> bool:
     """True with probability exp(-1/2): is the run 1/2 > z_1 > z_2 > ... of uniforms of even length (von Neumann)?"""
     last = Uniform(source)
     if not last.below_half():
@@ -237,7 +237,7 @@ def _exp_minus_half(source: Source) -> bool:
         last, length = here, length + 1
 
 
-def _keeps(k: int, x: Uniform, source: Source) -> bool:
+def _keeps(k: int, x: Uniform, source: Randomness) -> bool:
     """True with probability exp(-x (2k+x) / (2k+2)): the same run below x, each link kept with (2k+x) / (2k+2)."""
     last, length = x, 0
     while True:
@@ -250,7 +250,7 @@ def _keeps(k: int, x: Uniform, source: Source) -> bool:
         last, length = here, length + 1
 
 
-def _noisy_place(value: float, sigma: float, exponent: int, source: Source) -> int:
+def _noisy_place(value: float, sigma: float, exponent: int, source: Randomness) -> int:
     """The integer nearest to (value + sigma N) 2^-exponent, in integer arithmetic."""
     sign, k, x = standard_normal(source)
     (top, bottom), (high, low) = value.as_integer_ratio(), sigma.as_integer_ratio()  # denominators are powers of two

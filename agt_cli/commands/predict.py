@@ -21,8 +21,8 @@ from agt.mechanisms.composition import Total, total
 from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.planning import Budget, afford, kind_of
+from agt.mechanisms.randomness import Randomness, SeededRandomness, SystemRandomness
 from agt.mechanisms.rigour import Accounting, Claim, Counting, claim, evidence_of, neighbours_of
-from agt.mechanisms.source import SeededSource, Source, SystemSource
 from agt.mechanisms.weights import ReleaseWeights, check_claim, release_weights, weights_budget
 from agt.models.ensemble import VoteCertificates
 from agt.models.linear import LinearModel
@@ -158,7 +158,7 @@ def _needs_delta(kind: type[Any]) -> bool:
 
 def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
     """Release the labels and write the record."""
-    source: Source = SystemSource() if job.request.seed is None else SeededSource(job.request.seed)
+    source: Randomness = SystemRandomness() if job.request.seed is None else SeededRandomness(job.request.seed)
     asked = ask(job.queries, record, console)
     count = len(asked.queries)
     most = job.request.total.queries
@@ -198,7 +198,7 @@ def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
 
 
 def _spending(
-    job: Job, asked: Asked, record: RunRecord, released: "Released", source: Source
+    job: Job, asked: Asked, record: RunRecord, released: "Released", source: Randomness
 ) -> AbstractContextManager[None]:
     """What is about to be drawn, on disk before it is (spending.py)."""
     what = {ReleaseWeights: "weights", CertifiedQuantile: "a number"}.get(job.kind, "labels")
@@ -250,7 +250,7 @@ def _names(ids: np.ndarray) -> np.ndarray:
 
 
 def _release_quantile(
-    job: Job, asked: Asked, record: RunRecord, source: Source, console: Console, earlier: list[str]
+    job: Job, asked: Asked, record: RunRecord, source: Randomness, console: Console, earlier: list[str]
 ) -> dict[str, Any]:
     """One number instead of labels: up to which distance a fraction of the queries is certified."""
     budget = {"eps": job.request.total.eps} if job.request.total.eps else {}
@@ -286,7 +286,7 @@ def _release_quantile(
     return {**found, "certified_quantile": value}
 
 
-def _release_labels(job: Job, kind: type[Mechanism], asked: Asked, source: Source, console: Console) -> Released:
+def _release_labels(job: Job, kind: type[Mechanism], asked: Asked, source: Randomness, console: Console) -> Released:
     classes, count = asked.prepared.classes, len(asked.queries)
     budget = job.request.total
     if budget.eps is None:
@@ -329,7 +329,7 @@ def _evidence(
     return certificates.prediction, evidence_of(certificates, counting)
 
 
-def _release_weights(job: Job, asked: Asked, record: RunRecord, source: Source) -> Released:
+def _release_weights(job: Job, asked: Asked, record: RunRecord, source: Randomness) -> Released:
     model, relation = asked.model, job.queries.settings.relation
     if not isinstance(model, LinearModel):
         raise ConfigError(
@@ -412,7 +412,7 @@ def _noisy(job: Job) -> bool:
     return job.queries.settings.noise is not None
 
 
-def _words(released: Released, source: Source, noisy: bool = False) -> list[str]:
+def _words(released: Released, source: Randomness, noisy: bool = False) -> list[str]:
     """What may be said, in lines; ``noisy``: of a run that trained with noise."""
     claim = released.claim
     said = [claim.text, *((*released.totals, SCOPE, *claim.declared) if claim.proved else claim.declared)]

@@ -13,7 +13,7 @@ import pytest
 
 from agt.data.prepared import FORMAT
 from agt.disk import Pending
-from agt.mechanisms.source import SystemSource
+from agt.mechanisms.randomness import SystemRandomness
 from agt.sealed import file_sha256, seal
 from agt_cli.cli import main
 from agt_cli.commands.predict import _LabelTable
@@ -124,8 +124,8 @@ def test_nothing_is_drawn_unless_what_it_spends_is_on_disk(
 ) -> None:
     draws = []
     for name in ("words", "below"):
-        real = getattr(SystemSource, name)
-        monkeypatch.setattr(SystemSource, name, lambda self, n, real=real: draws.append(n) or real(self, n))
+        real = getattr(SystemRandomness, name)
+        monkeypatch.setattr(SystemRandomness, name, lambda self, n, real=real: draws.append(n) or real(self, n))
     broken("spent.json")
     for what, (asked, _, _) in KINDS.items():
         said = agt("predict", of(home, what), *asked)

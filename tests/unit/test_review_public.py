@@ -17,8 +17,8 @@ from agt.data.embeddings import Embeddings
 from agt.data.medmnist import MedMnist
 from agt.data.table import Table
 from agt.mechanisms.guarantee import PureDP
+from agt.mechanisms.randomness import SystemRandomness
 from agt.mechanisms.rigour import Claim
-from agt.mechanisms.source import SystemSource
 from agt.models.features import FeatureMap
 from agt.settings import FeaturesConfig
 from agt_cli.commands.predict import Released, _words
@@ -126,9 +126,9 @@ def test_a_release_says_what_it_is_about() -> None:
     """A claim about "one record" must not be read as covering queries, or data that training refuses."""
     claim = Claim(True, "0.1-differentially private per query", "one record added or removed")
     labels, each = np.array([0]), PureDP(0.1)
-    said = _words(Released(labels, each, claim, ()), SystemSource())
+    said = _words(Released(labels, each, claim, ()), SystemRandomness())
     assert any("about the training records" in line and "queries" in line and "n_max" in line for line in said)
-    unproved = _words(Released(labels, each, Claim(False, "NO PROOF OF PRIVACY", ""), ()), SystemSource())
+    unproved = _words(Released(labels, each, Claim(False, "NO PROOF OF PRIVACY", ""), ()), SystemRandomness())
     assert not any("training records" in line for line in unproved)
 
 

@@ -21,7 +21,7 @@ from agt.errors import ConfigError, nearest
 from agt.mechanisms.catalogue import MECHANISMS
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.planning import Budget, Evidence, afford
-from agt.mechanisms.source import SeededSource
+from agt.mechanisms.randomness import SeededRandomness
 from agt.mechanisms.weights import noise_scale, weights_budget
 from agt.models.box import start_from
 from agt.models.heads import build_head
@@ -197,7 +197,7 @@ def _per_query(evidence: Evidence, name: str, config: StudentsConfig, bounds: tu
         mechanism: Mechanism = afford(MECHANISMS[name], budget, evidence.classes, bounds)
 
         def answers(asked: np.ndarray, draw: int) -> np.ndarray:
-            return mechanism.release(labels[asked], seen[asked], SeededSource(draw))
+            return mechanism.release(labels[asked], seen[asked], SeededRandomness(draw))
 
         return evidence.expected(mechanism), answers
 
