@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from agt.data.checks import with_notes
-from agt.data.dataset import Dataset, Source
+from agt.data.dataset import Dataset, DataSource
 from agt.errors import ConfigError, nearest
 from agt.problem import Problem
 from agt.problem import Settings as ProblemSettings
@@ -41,7 +41,7 @@ PATHS = ("output_dir", "data_dir")
 class Settings(ProblemSettings):
     """A training run's configuration: everything about the training, and where its data comes from."""
 
-    source: Source
+    source: DataSource
 
 
 def settings_of(config: Mapping[str, Any]) -> Settings:
