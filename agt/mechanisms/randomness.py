@@ -1,7 +1,7 @@
 """Where randomness comes from: the operating system's generator, or a seeded one for simulation.
 
-A release is private only if nobody can predict the draws: SystemRandomness. What came from SeededRandomness is a simulation: it
-says so (``simulated``) and carries no guarantee.
+A release is private only if nobody can predict the draws: SystemRandomness. What came from SeededRandomness is a
+simulation: it says so (``simulated``) and carries no guarantee.
 """
 
 import os
