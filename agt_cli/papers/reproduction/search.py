@@ -31,7 +31,7 @@ from agt_cli.report.report_md import ball
 from agt_cli.runs.compose import composed
 
 Count = Annotated[int, Field(ge=1)]
-Claim = Literal["privacy", "unlearning"]
+Purpose = Literal["privacy", "unlearning"]
 TRAIN = 0.9  # what prepare.test_fraction leaves of generated statements
 
 
@@ -53,7 +53,7 @@ class SearchConfig:
     """
 
     run: tuple[str, ...] = ()
-    claims: Annotated[tuple[Claim, ...], Field(min_length=1)] = ("privacy", "unlearning")
+    claims: Annotated[tuple[Purpose, ...], Field(min_length=1)] = ("privacy", "unlearning")
     depths: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 2, 3, 4)
     width: Count = 128
     seeds: dict[ProfileName, Count] = Field(default_factory=dict)
