@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantee import PureDP
-from agt.mechanisms.mechanism import Budget, Need
+from agt.mechanisms.mechanism import Epsilon, Need
 from agt.mechanisms.randomness import Randomness
 from agt.settings import STRICT
 
@@ -30,7 +30,7 @@ class CertifiedQuantile:
         fraction: q.
     """
 
-    eps: Budget
+    eps: Epsilon
     fraction: Annotated[float, Field(gt=0, le=1)] = 0.5
 
     name: ClassVar[str] = "certified_quantile"

@@ -21,7 +21,8 @@ from agt.mechanisms.randomness import Randomness
 from agt.mechanisms.thresholds import BITS, MAX_CLASSES, MAX_DISTANCE, N, Table, rule_of
 from agt.settings import STRICT, validate
 
-Budget = Annotated[float, Field(ge=LEAST, le=GREATEST)]
+Epsilon = Annotated[float, Field(ge=LEAST, le=GREATEST)]
+Mu = Annotated[float, Field(ge=LEAST, le=GREATEST)]
 Delta = Annotated[float, Field(gt=0, lt=0.5)]
 Need = Literal["distance", "votes", "nothing"]
 

@@ -28,7 +28,7 @@ from agt.certificates.conditions import Condition
 from agt.errors import ConfigError, UnsoundError
 from agt.mechanisms.composition import per_query
 from agt.mechanisms.guarantee import GaussianDP
-from agt.mechanisms.mechanism import Budget
+from agt.mechanisms.mechanism import Mu
 from agt.mechanisms.randomness import Randomness
 from agt.mechanisms.rigour import refusal
 from agt.numeric import next_up
@@ -70,7 +70,7 @@ class ReleaseWeights:
         weights_digest: the digest of that release, which it must have; None: any.
     """
 
-    mu: Budget | None = None
+    mu: Mu | None = None
     weights: str | None = None
     weights_digest: str | None = None
 
