@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from agt.errors import ConfigError
 from agt.mechanisms import enclosure
 from agt.mechanisms.catalogue import MECHANISMS, mechanism_named
-from agt.mechanisms.exposure import flip_table, gap_loss, true_loss
+from agt.mechanisms.exposure import gap_loss, true_loss
 from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, PureDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
@@ -289,12 +289,6 @@ class TestExposure:
         gaps = [np.log(p[a] / p[b]) for a, b in pairwise(grid)]
         assert true_loss(mechanism, grid) == pytest.approx(max(gaps))
         assert true_loss(mechanism, grid) > 1.0
-
-    def test_flip_table(self) -> None:
-        rows = flip_table([SmoothCauchy(eps=0.1), RandomizedResponse(eps=0.1)], [0, 50])
-        assert [row["distance"] for row in rows] == [0, 50]
-        assert rows[1]["smooth_cauchy"] == pytest.approx(0.4939, abs=1e-4)
-        assert rows[1]["randomized_response"] == pytest.approx(0.0032, abs=1e-4)
 
 
 class TestSettings:

@@ -11,8 +11,9 @@ from agt.errors import ConfigError, UnsoundError
 from agt.facts import grounds, proved, void
 from agt.mechanisms.guarantee import GaussianDP
 from agt.mechanisms.randomness import SeededRandomness, SystemRandomness
+from agt.mechanisms.rigour import Output, claim
 from agt.mechanisms.weights import (
-    check_claim,
+    ReleaseWeights,
     expected_accuracy,
     noise_scale,
     release_weights,
@@ -21,6 +22,7 @@ from agt.mechanisms.weights import (
 )
 from agt.settings import RelationConfig
 
+WEIGHTS = ReleaseWeights(mu=1.0)
 HELD = tuple(Condition(letter, "x", grounds(proved("y"))) for letter in "abcdefg")
 
 
@@ -115,11 +117,11 @@ def test_large_weights_are_released_as_small_ones_are(weight: float) -> None:
 
 
 def test_conditions_that_do_not_hold_are_named() -> None:
-    check_claim(HELD, RelationConfig(name="add_remove"))
+    claim(HELD, RelationConfig(name="add_remove"), WEIGHTS, output=Output.WEIGHTS)
     with pytest.raises(ConfigError, match="condition g"):
-        check_claim(HELD, RelationConfig(name="remove"))
+        claim(HELD, RelationConfig(name="remove"), WEIGHTS, output=Output.WEIGHTS)
     broken = (*HELD[:4], Condition("e", "public choices", grounds(void("settings came from the data"))), *HELD[5:])
     with pytest.raises(ConfigError, match=r"condition e \(public choices\)"):
-        check_claim(broken, RelationConfig(name="add_remove"))
-    with pytest.raises(ConfigError, match="nobody assessed"):
-        check_claim(HELD[:3], RelationConfig(name="add_remove"))
+        claim(broken, RelationConfig(name="add_remove"), WEIGHTS, output=Output.WEIGHTS)
+    with pytest.raises(ConfigError, match="not assessed"):
+        claim(HELD[:3], RelationConfig(name="add_remove"), WEIGHTS, output=Output.WEIGHTS)
