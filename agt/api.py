@@ -24,6 +24,10 @@ from agt.data.arrays import Declared, dataset_of, query_records
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError
 from agt.facts import Fact, grounds_of
+from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.randomness import SeededRandomness, SystemRandomness
+from agt.mechanisms.release import prepare_labels
+from agt.mechanisms.rigour import Accounting, Claim, Counting
 from agt.models.folder import NewFolder, SavedFolder
 from agt.models.heads import Head, HeadConfig, OwnNetwork, from_layers, layers_of
 from agt.models.model import Model
@@ -79,6 +83,23 @@ class Answers:
 
 
 @dataclass(frozen=True)
+class Published:
+    """Labels that were released.
+
+    Attributes:
+        labels: [n] values of the classes; they may be published where ``claim.proved`` and not ``simulated``.
+        claim: the guarantee of each, what it rests on, or why there is none.
+        words: all that may be said of it, a line each.
+        simulated: drawn from a seed, and so no private release.
+    """
+
+    labels: np.ndarray
+    claim: Claim
+    words: tuple[str, ...]
+    simulated: bool
+
+
+@dataclass(frozen=True)
 class Fitted:
     """A trained model with its bounds.
 
@@ -122,6 +143,42 @@ class Fitted:
         """
         certificates = self.model.certify(self._queries(x), on_progress=on_progress)
         return Answers(self.classes[certificates.prediction], certificates, self.conditions)
+
+    def release(
+        self,
+        x: np.ndarray,
+        mechanism: Mechanism,
+        *,
+        accounting: Accounting = "rigorous",
+        counting: Counting = "distance",
+        seed: int | None = None,
+        on_progress: OnProgress = lambda progress: None,
+    ) -> Published:
+        """Labels that may be published, each under the mechanism's guarantee. Every call spends it anew.
+
+        Args:
+            x: [n, ...] queries, which are taken to be public.
+            mechanism: such as ``agt.RandomizedResponse(eps=1.0, classes=10)``.
+            accounting: rigorous refuses where a condition does not hold; paper runs as published, and says what it proves.
+            counting: distance, or index for a grid that skips values of k.
+            seed: draw from it instead of the operating system's generator: a simulation, which guarantees nothing.
+            on_progress: called as queries are certified.
+
+        Raises:
+            ConfigError: the claim is refused, by condition, or the mechanism does not fit the model.
+        """
+        release = prepare_labels(
+            self.model,
+            self._queries(x),
+            mechanism,
+            conditions=self.conditions,
+            accounting=accounting,
+            counting=counting,
+            on_progress=on_progress,
+        )
+        simulated = seed is not None
+        labels = release.draw(SystemRandomness() if seed is None else SeededRandomness(seed))
+        return Published(self.classes[labels], release.claim, tuple(release.words(simulated)), simulated)
 
     def save(self, folder: str | Path) -> str:
         """Write everything that ``load`` needs into a new folder. Nothing of the training data but its public constants,

@@ -170,7 +170,7 @@ class Dataset:
         return h.hexdigest()
 
 
-class Source(Protocol):
+class DataSource(Protocol):
     """What a dataset configuration's ``_target_`` builds: a frozen, validated description that can load itself."""
 
     def load(self) -> Dataset:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from agt.data.checks import with_notes
-from agt.data.dataset import DataError, Dataset, Source
+from agt.data.dataset import DataError, Dataset, DataSource
 from agt.errors import ConfigError, nearest
 from agt.models.heads import head_of
 from agt.problem import Problem
@@ -26,7 +26,7 @@ from agt.training.ensemble import EnsembleConfig
 from agt.training.noise import noise_config
 from agt_cli.papers.encoder import EncodedHead, encode
 from agt_cli.report.console import Console
-from agt_cli.tasks.choices import choices_fact
+from agt_cli.runs.choices import choices_fact
 
 PARTS: dict[str, type[Any]] = {
     "training": TrainingConfig,
@@ -42,7 +42,7 @@ PATHS = ("output_dir", "data_dir")
 class Settings(ProblemSettings):
     """A training run's configuration: everything about the training, and where its data comes from."""
 
-    source: Source
+    source: DataSource
 
 
 def settings_of(config: Mapping[str, Any]) -> Settings:
