@@ -12,11 +12,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agt.api import Answers, Fitted, fit, load
+    from agt.api import Answers, Fitted, Published, fit, load
     from agt.data.arrays import Declared
     from agt.data.dataset import DataError
     from agt.errors import AgtError, ConfigError, UnsoundError
     from agt.estimator import CertifiedClassifier
+    from agt.mechanisms.comparisons import ExponentialMechanism, InverseSensitivity
+    from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
+    from agt.mechanisms.planning import Budget, afford
+    from agt.mechanisms.published import GlobalSensitivity, NoisyArgmax, ProposeTestRelease, SmoothCauchy, SmoothLaplace
 
 __version__ = "0.2.0"
 
@@ -29,21 +33,37 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 __all__ = [
     "AgtError",
     "Answers",
+    "Budget",
     "CertifiedClassifier",
     "ConfigError",
     "DataError",
     "Declared",
+    "ExponentialMechanism",
     "Fitted",
+    "GaussianMargin",
+    "GlobalSensitivity",
+    "InverseSensitivity",
+    "NoisyArgmax",
+    "ProposeTestRelease",
+    "Published",
+    "RandomizedResponse",
+    "SmoothCauchy",
+    "SmoothLaplace",
     "UnsoundError",
+    "afford",
     "fit",
     "load",
 ]
 _HOMES = {
-    "agt.api": ("Answers", "Fitted", "fit", "load"),
+    "agt.api": ("Answers", "Fitted", "Published", "fit", "load"),
     "agt.data.arrays": ("Declared",),
     "agt.data.dataset": ("DataError",),
     "agt.errors": ("AgtError", "ConfigError", "UnsoundError"),
     "agt.estimator": ("CertifiedClassifier",),
+    "agt.mechanisms.comparisons": ("ExponentialMechanism", "InverseSensitivity"),
+    "agt.mechanisms.optimal": ("GaussianMargin", "RandomizedResponse"),
+    "agt.mechanisms.planning": ("Budget", "afford"),
+    "agt.mechanisms.published": ("GlobalSensitivity", "NoisyArgmax", "ProposeTestRelease", "SmoothCauchy", "SmoothLaplace"),
 }
 
 

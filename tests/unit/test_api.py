@@ -275,3 +275,49 @@ def test_layers_are_described_and_built_again() -> None:
     again = from_layers(json.loads(json.dumps(layers_of(network))))
     assert repr(again) == repr(network)
     assert [name for name, _ in again.state_dict().items()] == [name for name, _ in network.state_dict().items()]
+
+
+def test_released_labels_carry_their_guarantee_and_what_it_rests_on() -> None:
+    release = fit().release(QUERIES, agt.RandomizedResponse(eps=2.0))
+    assert release.claim.proved
+    assert set(release.labels) <= {0, 1}
+    assert release.words[0].startswith("2-differentially private per query")
+    assert any("declared.features=True" in line for line in release.words)
+    assert any("declared.size" in line for line in release.words)
+
+
+def test_no_release_without_what_the_guarantee_rests_on() -> None:
+    with pytest.raises(agt.ConfigError, match=r"condition b \(each record stands alone\) does not hold"):
+        agt.fit(X, Y).release(QUERIES, agt.RandomizedResponse(eps=2.0))
+    published = agt.fit(X, Y).release(QUERIES, agt.RandomizedResponse(eps=2.0), accounting="paper")
+    assert not published.claim.proved
+    assert published.words[0].startswith("NO PROOF OF PRIVACY")
+
+
+def test_what_was_not_held_when_saved_is_not_held_when_loaded(tmp_path: Path) -> None:
+    agt.fit(X, Y).save(tmp_path / "model")
+    with pytest.raises(agt.ConfigError, match="does not hold"):
+        agt.load(tmp_path / "model").release(QUERIES, agt.RandomizedResponse(eps=2.0))
+
+
+def test_a_simulation_says_so_and_repeats() -> None:
+    drawn = [fit().release(QUERIES, agt.RandomizedResponse(eps=0.1), seed=seed) for seed in (5, 5)]
+    assert (drawn[0].labels == drawn[1].labels).all()
+    assert drawn[0].simulated
+    assert drawn[0].words[0].startswith("SIMULATION")
+
+
+def test_the_mechanism_must_fit_the_model() -> None:
+    with pytest.raises(agt.ConfigError, match=r"mechanism\.classes=3"):
+        fit().release(QUERIES, agt.RandomizedResponse(eps=1.0, classes=3))
+    with pytest.raises(agt.ConfigError, match="an ensemble's votes"):
+        fit().release(QUERIES, agt.NoisyArgmax(eps=1.0))
+    budget = agt.Budget(eps=5.0, delta=1e-5, queries=9)
+    assert fit().release(QUERIES, agt.afford(agt.GaussianMargin, budget, 2)).claim.proved
+
+
+def test_everything_the_package_offers_is_there() -> None:
+    assert {name for name in agt.__all__ if not hasattr(agt, name)} == set()
+    assert set(agt.__all__) <= set(dir(agt))
+    with pytest.raises(AttributeError, match="no attribute 'train'"):
+        agt.train  # noqa: B018
