@@ -3,7 +3,7 @@
     python scripts/walk.py              train, certify, predict and plan on a small run, and a table
 
 A call climbs when a function of a lower room calls one of a higher: a callback, a method of a value that was handed down.
-Each distinct pair (caller's module, callee's module) that climbs is listed; the fewer, the easier a reader follows. Rooms are
+Each distinct pair of modules that climbs is listed; the fewer, the easier a reader follows. Rooms are
 those of docs/architecture.md, as tests/unit/test_architecture.py holds them.
 """
 
