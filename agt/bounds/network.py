@@ -95,10 +95,7 @@ class Network:
 
     def predict(self, x: Tensor, point: Point) -> Tensor:
         """Class indices [n]. A tie of two classes goes to class 0 (and is never certified), as does ``loss.threshold``."""
-        for rule in self.rules[:-1]:
-            x = rule.nominal(x, point)
-        outputs = self.last.nominal(x, self.collapse_point(point))
-        return labels_of(outputs - self.loss.threshold)
+        return labels_of(self.logits(x, self.collapse_point(point)) - self.loss.threshold)
 
     def nominal_factors(
         self, x: Tensor, labels: Tensor, point: Point, scale: float = 1.0
@@ -109,8 +106,7 @@ class Network:
         for rule in self.rules:
             inputs.append(rule.nominal(inputs[-1], point))
         d = self.loss.nominal(inputs.pop(), labels) * scale
-        for index in reversed(range(len(self.rules))):
-            rule = self.rules[index]
+        for index, rule in reversed(list(enumerate(self.rules))):
             if isinstance(rule, LinearRule):
                 yield rule.name, d, inputs[index]
             if index > self._first_linear:
@@ -120,14 +116,11 @@ class Network:
 
     def bound_logits(self, x: Tensor, box: Intervals, rounding: Rounding) -> Interval:
         """Bounds on the logits, or on their difference for two classes. [n, ...] -> [K, n, outputs]."""
-        return self._bound_inputs(x, self.collapse(box), rounding)[-1]
+        return self._bound(self.rules, x, self.collapse(box), rounding)[-1]
 
     def bound_hidden(self, x: Tensor, box: Intervals, rounding: Rounding) -> Interval:
         """Bounds on the last layer's input, [K or 1, n, in]."""
-        value = Interval.point(x[None])
-        for rule in self.rules[:-1]:
-            value = rule.bound(value, box, rounding, self.products)
-        return value
+        return self._bound(self.rules[:-1], x, box, rounding)[-1]
 
     def bound_margins(self, hidden: Interval, label: int, box: Intervals, rounding: Rounding) -> Interval:
         """Bounds on f_label - f_c for every other class c: [K or 1, n, in] -> [K, n, classes - 1].
@@ -146,21 +139,21 @@ class Network:
     ) -> Iterator[Factors]:
         """Bounds on what each record's gradient, times ``scale`` > 0, is made of, per linear layer, last first."""
         box = self.collapse(box)
-        inputs = self._bound_inputs(x, box, rounding)
+        inputs = self._bound(self.rules, x, box, rounding)
         d = self.loss.bound(inputs.pop(), labels, rounding)
         d = Interval(d.lower * scale, d.upper * scale)  # one rounding, as in the nominal pass: monotone
-        for index in reversed(range(len(self.rules))):
-            rule = self.rules[index]
+        for index, rule in reversed(list(enumerate(self.rules))):
             if isinstance(rule, LinearRule):
                 yield Factors(rule.name, d, inputs[index])
             if index > self._first_linear:
                 d = rule.bound_back(d, inputs[index], box, rounding, self.products)
 
-    def _bound_inputs(self, x: Tensor, box: Intervals, rounding: Rounding) -> list[Interval]:
-        inputs = [Interval.point(x[None])]
-        for rule in self.rules:
-            inputs.append(rule.bound(inputs[-1], box, rounding, self.products))
-        return inputs
+    def _bound(self, rules: tuple[Rule, ...], x: Tensor, box: Intervals, rounding: Rounding) -> list[Interval]:
+        """Bounds on the input of each of the rules, the first ones of the head, and on the output of the last."""
+        values = [Interval.point(x[None])]
+        for rule in rules:
+            values.append(rule.bound(values[-1], box, rounding, self.products))
+        return values
 
     @property
     def _first_linear(self) -> int:
