@@ -63,7 +63,7 @@ def linear_rump(x: Interval, weights: Interval) -> Bounds:
     return centre - spread, centre + spread
 
 
-def relu_gate(d: Interval, x: Interval) -> Bounds:
+def relu_backward(d: Interval, x: Interval) -> Bounds:
     """Exact: d times ReLU's derivative, which is 1 where x.lower > 0, 0 where x.upper <= 0, else anything in [0, 1]."""
     inactive, alive = x.lower <= 0, (x.upper > 0).to(d.lower.dtype)
     lower = torch.where(inactive, d.lower.clamp(max=0), d.lower)
@@ -79,13 +79,13 @@ class Products:
         rump: midpoint-radius instead of exact products where an interval meets an interval.
         corners: ``linear_corners``.
         point: ``linear_point``; None: that one.
-        gate: ``relu_gate``; it may overwrite d, which only the backward pass holds.
+        relu_backward: ``relu_backward``; it may overwrite d, which only the backward pass holds.
     """
 
     rump: bool = False
     corners: Callable[[Interval, Interval], Bounds] = linear_corners
     point: Callable[[Tensor, Interval], Bounds] | None = None
-    gate: Callable[[Interval, Interval], Bounds] = relu_gate
+    relu_backward: Callable[[Interval, Interval], Bounds] = relu_backward
 
     def forward(self, x: Interval, weights: Interval) -> Bounds:
         """A layer's product: the cheapest form that is exact, unless Rump's is asked for."""
@@ -102,7 +102,7 @@ class Products:
         return linear_rump(d, weights) if self.rump else self.corners(d, weights)
 
 
-EXACT, RUMP = Products(), Products(rump=True)
+EXACT = Products()
 
 
 def _midpoint_radius(interval: Interval) -> Bounds:

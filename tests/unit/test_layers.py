@@ -10,12 +10,12 @@ from synthetic import random_interval, sample
 from torch import nn
 
 from agt.bounds.interval import Interval
-from agt.bounds.products import EXACT, RUMP, Products
+from agt.bounds.products import EXACT, Products
 from agt.bounds.rounding import Rounding
 from agt.bounds.rules import FlattenRule, LinearRule, ReluRule, rules_for
 from agt.errors import ConfigError
 
-PRODUCTS = [pytest.param(EXACT, id="exact"), pytest.param(RUMP, id="rump")]
+PRODUCTS = [pytest.param(EXACT, id="exact"), pytest.param(Products(rump=True), id="rump")]
 DTYPES = ("float64", "float32")
 
 
