@@ -35,13 +35,13 @@ def run(settings: Settings, record: RunRecord, console: Console) -> dict[str, An
         console.say(line)
     with _drawing(settings.noise, record, prepared) if settings.noise else nullcontext():
         conditions, words = _train(prepared, settings, record, console)
-        said = [*words, *earlier]
-        report = train_report(record, dataset, settings.relation, settings.certificate, conditions, said)
+        lines = [*words, *earlier]
+        report = train_report(record, dataset, settings.relation, settings.certificate, conditions, lines)
         record.write("report.md", report.encode())
         name = record.finish()
     _say(record, dataset.name, words, console)
-    found = {"metrics": record.metrics, "data_digest": digest, "digest": name}
-    return found | ({"words": said} if said else {})
+    result = {"metrics": record.metrics, "data_digest": digest, "digest": name}
+    return result | ({"words": lines} if lines else {})
 
 
 def _train(
