@@ -14,10 +14,7 @@ from agt_cli.report.record import RunRecord, to_yaml
 
 def ball(relation: RelationConfig) -> str:
     """What one k counts under a relation."""
-    words = RELATIONS[relation.name].ball
-    if relation.unit_rows > 1:
-        words = words.replace("records", f"units of up to {relation.unit_rows} records")
-    return words
+    return RELATIONS[relation.name].ball_of(relation.unit_rows)
 
 
 def guarantee(conditions: Sequence[Condition]) -> str:
