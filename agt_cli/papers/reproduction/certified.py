@@ -26,7 +26,7 @@ from agt_cli.papers.reproduction.keep import keep, kept
 from agt_cli.papers.reproduction.kinds import Context, Made, kind
 from agt_cli.papers.reproduction.runs import Finished, signature
 from agt_cli.report.curves import Curves, curves
-from agt_cli.runs.prepare import Prepared, Settings
+from agt_cli.runs.prepare import Prepared, RunSettings
 
 Overrides = tuple[str, ...]
 Purpose = Literal["privacy", "unlearning"]
@@ -146,7 +146,7 @@ def _accuracy_before(context: Context, name: ProfileName, own: Overrides, only: 
     return float((_untrained(prepared, settings).predict(test.features[rows]) == test.labels[rows]).mean())
 
 
-def _untrained(prepared: Prepared, settings: Settings) -> BoxModel:
+def _untrained(prepared: Prepared, settings: RunSettings) -> BoxModel:
     """The head before its first step: every box is a point."""
     problem = prepared.problem(settings)
     head = build_head(prepared.dataset.train.features.shape[1:], prepared.classes, settings.model, settings.training)
@@ -212,7 +212,7 @@ def _on_grid(ks: tuple[int, ...], overrides: list[str]) -> list[str]:
     return [word for word in overrides if word.split("=")[0] not in own] + list(own.values())
 
 
-def _over_training(prepared: Prepared, settings: Settings, context: Context, label: str) -> pd.DataFrame:
+def _over_training(prepared: Prepared, settings: RunSettings, context: Context, label: str) -> pd.DataFrame:
     """After each epoch and for each k: nominal, worst-case and best-case accuracy, certified fraction."""
     start, test = _untrained(prepared, settings), prepared.dataset.test
     rows: list[dict[str, float]] = []
@@ -235,7 +235,7 @@ def once(
     context: Context,
     overrides: list[str],
     label: str,
-    make: Callable[[Prepared, Settings, Context, str], pd.DataFrame],
+    make: Callable[[Prepared, RunSettings, Context, str], pd.DataFrame],
 ) -> pd.DataFrame:
     """What ``make`` makes of a run, found again by the run's signature, the function's name and its module's code."""
     config, settings = context.runs.settings(overrides)
