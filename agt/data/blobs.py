@@ -6,13 +6,12 @@ from typing import Annotated
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.data.assemble import default_ids, queries, query_labels, records
 from agt.data.dataset import Dataset, Plane, Records
 from agt.data.files import open_columns, same_shape
 from agt.facts import grounds, proved
-from agt.settings import STRICT, Positive
+from agt.settings import Positive, schema
 
 CLASSES = ("left", "right")
 
@@ -23,7 +22,7 @@ def lift(points: np.ndarray) -> np.ndarray:
     return np.concatenate([points, points**2, points**3], axis=1)
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Blobs:
     """Isotropic Gaussians around -(center, center), class 0, and +(center, center), class 1; synthetic.
 

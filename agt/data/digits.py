@@ -5,21 +5,20 @@ from typing import Annotated
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.data.assemble import default_ids, hash_split, queries, query_labels, records, split_names
 from agt.data.dataset import DataError, Dataset, Records
 from agt.data.declarations import split_fact
 from agt.data.files import open_columns, same_shape
 from agt.facts import grounds, proved
-from agt.settings import STRICT, DeclaredSize
+from agt.settings import DeclaredSize, schema
 
 LEVELS = 16.0
 CENTER = 0.5
 Digit = Annotated[int, Field(ge=0, le=9)]
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Digits:
     """Digits of the chosen classes; features are pixels/16 - 0.5.
 

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.data.assemble import (
     both_splits,
@@ -27,12 +26,12 @@ from agt.data.declarations import classes_fact, features_fact, id_facts, split_f
 from agt.data.files import Columns, open_columns, resolve, same_shape
 from agt.data.prepared import alone_fact, require_finished
 from agt.facts import Fact, Grounds, declared, grounds, proved, void
-from agt.settings import STRICT, DeclaredSize, Positive
+from agt.settings import DeclaredSize, Positive, schema
 
 _CHUNK = 8192
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Embeddings:
     """Features are (x - center) * scale, or with ``unit_norm`` scale * (x - center) / |x - center|, in float32.
 

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.data.assemble import default_ids, queries, records
 from agt.data.dataset import UNLABELLED, DataError, Dataset, Records
@@ -22,14 +21,14 @@ from agt.data.ids import uniform
 from agt.data.medmnist_info import INSTALL, fetch, info_of, official, required_info
 from agt.errors import DataMissing
 from agt.facts import Fact, Grounds, grounds, proved, void
-from agt.settings import STRICT, DeclaredSize, Positive
+from agt.settings import DeclaredSize, Positive, schema
 
 Class = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(ge=0, le=1)]
 _WHITE = 255.0
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class MedMnist:
     """One MedMNIST set; features are (x/255 - center) / scale, [channels, height, width] per record.
 

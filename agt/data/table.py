@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.data.assemble import (
     both_splits,
@@ -27,12 +26,12 @@ from agt.data.dataset import DataError, Dataset, Records
 from agt.data.declarations import classes_fact, features_fact, id_facts, split_fact
 from agt.data.files import Columns, open_columns, resolve
 from agt.facts import Fact, Grounds, declared, grounds, void
-from agt.settings import STRICT, DeclaredSize
+from agt.settings import DeclaredSize, schema
 
 Range = tuple[float, float]
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Table:
     """Numeric columns become [-1, 1], clipped to a public range; categorical ones are one-hot with a slot for others.
 

@@ -14,14 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.data.dataset import DataError
 from agt.data.files import require, resolve
 from agt.data.prepared import read_prepared
 from agt.disk import write_atomic
 from agt.errors import DataMissing
-from agt.settings import STRICT
+from agt.settings import schema
 from agt_cli.papers.prepare import customers
 from agt_cli.papers.prepare.contract import OnProgress, Outcome
 from agt_cli.papers.prepare.folder import ArrayFolder, open_folder
@@ -34,7 +33,7 @@ _INDEX = "index.npz"
 _COUNTS = ("records", "customers", "test_records", "test_customers", "repeated_dates")
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Amex:
     """Writes x [n, features] float32, label, id, unit and is_test, training rows first, for ``dataset=amex``.
 
