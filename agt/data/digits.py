@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from agt.data.assemble import default_ids, hash_split, queries, query_labels, records, split_names
+from agt.data.assemble import default_ids, hash_split, queries, query_labels, records
 from agt.data.dataset import DataError, Dataset, Records
 from agt.data.declarations import split_fact
 from agt.data.files import open_columns, same_shape
@@ -48,7 +48,7 @@ class Digits:
         kept = np.isin(digits, self._digits)
         labels = np.array([self._digits.index(int(digit)) for digit in digits[kept]])
         everyone = records(_scale(bunch.data[kept]), labels, ids[kept])
-        names = split_names(None, None, bunch.data, digits)[kept]
+        names = default_ids(bunch.data, digits, numbered=False)[kept]
         test = hash_split(names, self.test_fraction, self.split_key)
         split = split_fact(None, self.test_fraction, self.split_key)
         return Dataset(
