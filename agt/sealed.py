@@ -31,14 +31,14 @@ class Form:
         return (json.dumps(content, indent=2, sort_keys=self.sort) + "\n").encode()
 
 
-def seal(content: Mapping[str, Any], form: Form = Form()) -> bytes:  # noqa: B008  (a frozen value)
+def seal(content: Mapping[str, Any], form: Form = Form()) -> bytes:
     """The one file that holds ``content``: a JSON object and its checksum. What JSON has no form for becomes text."""
     plain = json.loads(json.dumps(dict(content), default=str))
     checksum = sha256(form.lines(plain) if form.hash_lines else json.dumps(plain).encode()).hexdigest()
     return form.lines({**plain, form.key: checksum})
 
 
-def unseal(raw: bytes, form: Form = Form()) -> dict[str, Any]:  # noqa: B008
+def unseal(raw: bytes, form: Form = Form()) -> dict[str, Any]:
     """The content of a file that ``seal`` made, without its checksum.
 
     Raises:

@@ -23,12 +23,12 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from agt.data.dataset import DataError, row_words
-from agt.errors import DataMissing, nearest
+from agt.errors import DataMissing, first_line, nearest
 
 FORMATS = (".npz", ".csv", ".parquet")
 _CHUNK = 65_536
 _DAMAGED = (ValueError, OSError, EOFError, KeyError, struct.error, zlib.error, zipfile.BadZipFile, pa.ArrowException)
-_NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL"]
+NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL"]
 _FLAGS = {"1": True, "true": True, "test": True, "0": False, "false": False, "train": False}
 _KINDS = (
     (re.compile(r"[+-]?\d+"), "a whole number"),
@@ -75,7 +75,7 @@ class Columns:
     def refuse_missing_words(self, setting: str, values: Iterable[str | int]) -> None:
         """Raise DataError where a list names what in a csv stands for a missing value, so that it would never be met."""
         for value in map(str, values):
-            if self.untyped and value in _NULLS:
+            if self.untyped and value in NULLS:
                 raise DataError(
                     f"{self.path}: {setting} lists '{value}', which in a csv stands for a missing value: write another "
                     "word in the file, or give the data as parquet"
@@ -145,7 +145,7 @@ class Columns:
         for start in range(0, len(ids), _CHUNK):
             block = ids[start : start + _CHUNK]
             trimmed = np.char.strip(block)
-            missing = np.flatnonzero(np.isin(trimmed, _NULLS))
+            missing = np.flatnonzero(np.isin(trimmed, NULLS))
             if len(missing):
                 row = int(missing[0])
                 said = f" ({str(block[row])!r})" if trimmed[row] else ""
@@ -325,7 +325,7 @@ def _open_csv(path: Path) -> Columns:
         names = tuple(next(csv.reader(file), ()))
     _refuse_repeated(names, path)
     options = pa.csv.ConvertOptions(
-        column_types={name: pa.string() for name in names}, strings_can_be_null=True, null_values=_NULLS
+        column_types={name: pa.string() for name in names}, strings_can_be_null=True, null_values=NULLS
     )
     parse = pa.csv.ParseOptions(newlines_in_values=True)
     table = pa.csv.read_csv(path, parse_options=parse, convert_options=options)
@@ -352,7 +352,7 @@ def _lines(path: Path) -> int:
 
 def missing_word(word: str | None) -> bool:
     """Whether a value stands for none: in a csv it is one of these words or blank, and elsewhere text may say so too."""
-    return word is None or word.strip() in _NULLS
+    return word is None or word.strip() in NULLS
 
 
 def _unreadable(error: Exception) -> str:
@@ -360,7 +360,7 @@ def _unreadable(error: Exception) -> str:
         return "it holds pickled Python objects, which may run code when opened; save plain arrays instead"
     if isinstance(error, UnicodeDecodeError):
         return "its text is not UTF-8; save it as UTF-8"
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    return first_line(error)
 
 
 def _word(value: object) -> str | None:

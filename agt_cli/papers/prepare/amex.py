@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 from pydantic import Field
 
+from agt.data.assemble import hash_split
 from agt.data.dataset import DataError
 from agt.data.files import require, resolve
 from agt.data.prepared import read_prepared
@@ -130,23 +131,24 @@ class Amex:
             return index
         folder.require_room(int(0.9 * statements.about_rows) * (4 * width + 64))
         note("first pass: customers and dates")
-        found = customers.read_index(statements, lambda chunk: None)
-        customers.check_rows(found, self.unit_rows, statements.path)
-        targets = customers.match_labels(found, labels, statements.path)
-        units = customers.unit_names(found.customers)
-        ids, repeats = customers.statement_ids(found, units)
-        test = customers.test_customers(found, self.test_fraction, self.split_key)
+        people = customers.read_index(statements)
+        customers.check_rows(people, self.unit_rows, statements.path)
+        targets = customers.match_labels(people, labels, statements.path)
+        units = customers.unit_names(people.customers)
+        ids, repeats = customers.statement_ids(people, units)
+        test = hash_split(np.array(people.customers, dtype=object), self.test_fraction, self.split_key)
         if not test.any() or test.all():
             raise DataError(f"{statements.path}: {len(test)} customers leave a split empty: change prepare.test_fraction")
-        place = customers.places(test[found.codes])
-        counts = np.array([len(ids), len(units), int(test[found.codes].sum()), int(test.sum()), repeats])
-        index = {"place": place, "chunk_rows": np.array(found.chunk_rows), "counts": counts, "id": np.empty(0, ids.dtype)}
+        is_test = test[people.codes]
+        order = np.argsort(is_test, kind="stable")  # training rows first, test rows last, each in the order of the file
+        counts = np.array([len(ids), len(units), int(is_test.sum()), int(test.sum()), repeats])
+        index = {"chunk_rows": np.array(people.chunk_rows), "counts": counts, "id": np.empty(0, ids.dtype)}
+        index["place"] = np.argsort(order)
         folder.allocate(self._columns(index, width))
-        order = np.argsort(place)
-        rows = {"label": targets[found.codes], "id": ids, "unit": units[found.codes], "is_test": test[found.codes]}
+        rows = {"label": targets[people.codes], "id": ids, "unit": units[people.codes], "is_test": is_test}
         for name, array in rows.items():
             folder.write(name, 0, array[order])
-        _write_customers(folder.work / "customers.parquet", found, units, targets, test)
+        _write_customers(folder.work / "customers.parquet", people, units, targets, test)
         content = BytesIO()
         np.savez(content, **index)
         write_atomic(kept, content.getvalue())  # a chunk that counts as finished is on the disk
