@@ -17,7 +17,7 @@ from pydantic import Field
 
 from agt.data.assemble import hash_split
 from agt.data.dataset import DataError
-from agt.data.files import require, resolve
+from agt.data.files import resolve
 from agt.data.prepared import read_prepared
 from agt.disk import write_atomic
 from agt.errors import DataMissing
@@ -90,7 +90,6 @@ class Amex:
                 f"{path} is not there: accept the rules at {PAGE}, then run: kaggle competitions download "
                 f"-c amex-default-prediction -f {path.name} -p {path.parent} (and unzip it there), or change prepare.{key}"
             )
-        require(path, f"prepare.{key}")
         return path
 
     def _features(self, statements: Statements) -> tuple[str, ...]:
