@@ -336,8 +336,8 @@ def _signature(config: EncoderConfig, public: Records, outputs: int) -> str:
     last bits after a change.
     """
     settings = {k: v for k, v in asdict(config).items() if k not in ("weights", "weights_public", "cache_dir")}
-    what = [_FORMAT, settings, outputs, public.features.shape, _code(), machine()]
-    h = blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=16)
+    determinants = [_FORMAT, settings, outputs, public.features.shape, _code(), machine()]
+    h = blake2b(json.dumps(determinants, sort_keys=True).encode(), digest_size=16)
     for array in (public.features.astype(np.float32), public.labels):
         h.update(np.ascontiguousarray(array).tobytes())
     return h.hexdigest()

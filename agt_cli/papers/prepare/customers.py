@@ -122,10 +122,10 @@ def statement_ids(index: Index, units: np.ndarray) -> tuple[np.ndarray, int]:
     order = np.argsort(key, kind="stable")
     first = np.flatnonzero(np.concatenate([[True], np.diff(key[order]) != 0]))
     occurrence = np.arange(n) - np.repeat(first, np.diff(np.append(first, n)))
-    again = np.flatnonzero(occurrence)
-    if len(again):
+    repeats = np.flatnonzero(occurrence)
+    if len(repeats):
         ids = ids.astype("S31")
-        for place in again:
+        for place in repeats:
             row = order[place]
             ids[row] = ids[row] + b"#" + str(occurrence[place]).encode()
-    return ids, len(again)
+    return ids, len(repeats)

@@ -121,10 +121,10 @@ def open_folder(out: Path, settings: Mapping[str, Any]) -> Iterator[ArrayFolder]
     folder = ArrayFolder(out, settings)
     folder.work.mkdir(parents=True, exist_ok=True)
     with _locked(folder.work):
-        begun = _read_progress(folder.work / PROGRESS)
-        if begun and begun["done"]:
-            _compare(begun["settings"], settings, folder.work, f"delete {folder.work}")
-            folder.done = begun["done"]
+        progress = _read_progress(folder.work / PROGRESS)
+        if progress and progress["done"]:
+            _compare(progress["settings"], settings, folder.work, f"delete {folder.work}")
+            folder.done = progress["done"]
         else:  # nothing, or nothing finished: nothing to keep
             for stale in folder.work.glob("*.npy"):
                 stale.unlink()
@@ -149,8 +149,8 @@ class NpyFile:
     @property
     def missing_bytes(self) -> int:
         """How much of the file takes no room on the disk yet."""
-        there = self.path.stat().st_blocks * 512 if self.path.exists() else 0
-        return max(0, self.row_bytes * self.shape[0] - there)
+        taken = self.path.stat().st_blocks * 512 if self.path.exists() else 0
+        return max(0, self.row_bytes * self.shape[0] - taken)
 
     def prepare(self) -> None:
         """Make the file, empty, if it is absent. Raises DataError if it is another array's."""
