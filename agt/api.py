@@ -24,11 +24,11 @@ from agt.data.arrays import Declared, dataset_of, query_records
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError
 from agt.facts import Fact, grounds_of
+from agt.folder import BoundFolder, NewFolder
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.randomness import SeededRandomness, SystemRandomness
 from agt.mechanisms.release import prepare_labels
 from agt.mechanisms.rigour import Accounting, Claim, Counting
-from agt.models.folder import NewFolder, SavedFolder
 from agt.models.heads import Head, HeadConfig, OwnNetwork, from_layers, layers_of
 from agt.models.model import Model
 from agt.models.model import fit as fit_model
@@ -52,6 +52,7 @@ from agt.training.sensitivity import LinearSetting
 
 FORMAT = 1
 DESCRIPTION = "model.json"
+COMMAND = "agt.save"  # what a saved model's manifest says wrote it
 DEFAULTS: dict[str, dict[str, Any]] = {
     "box": {"loss": "cross_entropy", "epochs": 4, "lr": 2.0, "decay": 0.1, "clip": 0.06},
     "stability": {"loss": "binary_cross_entropy", "epochs": 20, "clip": 0.5},
@@ -191,7 +192,7 @@ class Fitted:
             ConfigError: the folder is not empty, or labels are neither numbers nor text.
             OSError: it cannot be written.
         """
-        store, problem = NewFolder(Path(folder)), self.model.problem
+        store, problem = NewFolder(Path(folder), COMMAND), self.model.problem
         description = {"format": FORMAT, "classes": _plain(self.classes), **_describe(problem, self.conditions)}
         store.write(DESCRIPTION, as_json(description))
         self.model.save(store)
@@ -290,7 +291,7 @@ def load(folder: str | Path, digest: str | None = None, compute: Mapping[str, An
         ConfigError: no such model, or a file that is not what was written.
         UnsoundError: bounds or constants that contradict themselves.
     """
-    shelf = SavedFolder.open(Path(folder), digest)
+    shelf = BoundFolder.open(Path(folder), COMMAND, digest)
     content, how = shelf.read(DESCRIPTION), validate(ComputeConfig, compute or {}, "compute")
     try:
         node = json.loads(content)

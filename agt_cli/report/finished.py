@@ -1,9 +1,8 @@
 """A finished run, read back: every file of it as the run wrote it, or not at all (manifest.py)."""
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,59 +13,21 @@ from safetensors.torch import load
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from agt.errors import ConfigError
-from agt.manifest import NAME as MANIFEST
-from agt.manifest import Broken, Manifest
-
-AGAIN = "restore it, or run again"
+from agt.folder import BoundFolder, plain, refusing
 
 
 @dataclass(frozen=True)
-class FinishedRun:
-    """A finished run, read back; every file of it through ``read``.
+class FinishedRun(BoundFolder):
+    """A finished run, read back.
 
     Attributes:
-        folder: where it lies; of a part, the subfolder.
         config: its resolved configuration.
         environment, metrics: its env.json and metrics.json.
-        manifest: what its files must be.
-        home: the folder of the whole run, which holds the manifest.
-        key: the setting that names it, for messages.
     """
 
-    folder: Path
-    config: dict[str, Any]
-    environment: dict[str, Any]
-    metrics: dict[str, Any]
-    manifest: Manifest
-    home: Path
-    key: str = "run"
-
-    @property
-    def digest(self) -> str:
-        """The name of this run, wherever its folder lies."""
-        return self.manifest.digest
-
-    def part(self, name: str) -> "FinishedRun":
-        """The same run's subfolder; the run's manifest lists its files too."""
-        return replace(self, folder=self.folder / name)
-
-    def read(self, name: str) -> bytes:
-        """One file, if its bytes are those that the manifest lists.
-
-        Raises:
-            ConfigError: they are not, or it is gone or not listed; names it.
-        """
-        with _refusing(self.key, self.home):
-            return self.manifest.load(self.home, self._listed(name))
-
-    def _listed(self, name: str) -> str:
-        """How the manifest calls one of this part's files."""
-        return (self.folder / name).relative_to(self.home).as_posix()
-
-    def names(self, folder: str) -> set[str]:
-        """The listed files of a subfolder, without its name."""
-        inside = self._listed(folder)
-        return {name.removeprefix(f"{inside}/") for name in self.manifest.under(inside)}
+    config: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
 
     def released_weights(self) -> tuple[np.ndarray, dict[str, Any]]:
         """The weights that a release published, and the noise they carry.
@@ -75,7 +36,7 @@ class FinishedRun:
             ConfigError: this run released none, or a file is not what the manifest lists.
         """
         path = self.folder / "released_weights.safetensors"
-        if self._listed(path.name) not in self.manifest.files:
+        if not self.holds(path.name):
             raise ConfigError(
                 f"{self.key}={self.folder}: released no weights: was it a run with mechanism=release_weights?"
             )
@@ -101,22 +62,15 @@ def open_run(folder: Path, command: str, digest: str | None = None, key: str = "
     if not folder.is_dir():
         raise ConfigError(f"{key}={folder}: no such folder{_latest(folder, command)}")
     try:
-        content = _plain(folder / "status.json")
+        content = plain(folder / "status.json")
     except FileNotFoundError:
         raise ConfigError(f"{key}={folder}: not a run folder (status.json is missing)") from None
     except OSError as error:
         raise ConfigError(f"{key}={folder}: status.json cannot be read ({error})") from None
     _check_status(_object(content, folder / "status.json", key), folder, command, key)
-    with _refusing(key, folder):
-        manifest = _manifest(folder)
-        if manifest.command != command:
-            raise Broken(f"{MANIFEST} is of a run of {manifest.command!r}, not {command!r}")
-        if digest is not None and manifest.digest != digest:
-            name = "digest" if key == "run" else f"{key}_digest"
-            raise Broken(f"{MANIFEST} has the digest {manifest.digest} and {name} asks for {digest}: another run")
-        manifest.check("status.json", content)
-        manifest.verify(folder)
-    bare = FinishedRun(folder, {}, {}, {}, manifest, folder, key)
+    bare = FinishedRun.open(folder, command, digest, key)
+    with refusing(folder, key):
+        bare.manifest.check("status.json", content)
     environment, metrics = (_object(bare.read(name), folder / name, key) for name in ("env.json", "metrics.json"))
     config = _config(bare.read("config.yaml"), folder / "config.yaml", key)
     return replace(bare, config=config, environment=environment, metrics=metrics)
@@ -133,23 +87,6 @@ def _check_status(status: Mapping[str, Any], folder: Path, command: str, key: st
         )
 
 
-def _manifest(folder: Path) -> Manifest:
-    try:
-        return Manifest.read(_plain(folder / MANIFEST))
-    except FileNotFoundError:
-        raise Broken(f"{MANIFEST} is missing: the run was made by an agt that wrote none, or is damaged") from None
-    except OSError as error:
-        raise Broken(f"{MANIFEST} cannot be read ({error.strerror or error})") from None
-
-
-@contextmanager
-def _refusing(key: str, folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except Broken as error:
-        raise ConfigError(f"{key}={folder}: {error}; {AGAIN}") from None
-
-
 def _config(content: bytes, path: Path, key: str) -> dict[str, Any]:
     try:
         config = OmegaConf.to_container(OmegaConf.create(content.decode()))
@@ -164,13 +101,6 @@ def _latest(folder: Path, command: str) -> str:
     """A suffix naming the newest run beside the folder that was asked for, if there is one."""
     runs = sorted(path.parent for path in folder.parent.glob("*/status.json"))
     return f"; the newest {command} run there is {runs[-1]}" if runs else ""
-
-
-def _plain(path: Path) -> bytes:
-    """A file's bytes; a pipe in its place, which would be waited for for ever, is none. Raises OSError."""
-    if path.exists() and not path.is_file():
-        raise OSError(f"{path.name} is no file")
-    return path.read_bytes()
 
 
 def _object(content: bytes, path: Path, key: str) -> dict[str, Any]:

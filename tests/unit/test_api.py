@@ -240,24 +240,25 @@ def test_every_damaged_file_of_a_saved_model_is_refused(kind: str, tmp_path: Pat
         path.write_bytes(content)
     fit(**{**KINDS[kind], "seed": 1}).save(tmp_path / "other")
     if kind not in ("linear",):  # a linear head starts at 0, whatever the seed; its settings are in model.json all the same
-        with pytest.raises(agt.ConfigError, match="another model"):
+        with pytest.raises(agt.ConfigError, match="another run"):
             agt.load(tmp_path / "other", digest)
     with pytest.raises(agt.ConfigError, match="something is there already"):
         model.save(tmp_path / "model")
 
 
 def test_a_folder_that_holds_no_model_says_so(tmp_path: Path) -> None:
-    with pytest.raises(agt.ConfigError, match="holds no saved model"):
+    with pytest.raises(agt.ConfigError, match=r"manifest\.json is missing"):
         agt.load(tmp_path / "nowhere")
 
 
 def test_a_description_of_another_version_is_refused(tmp_path: Path) -> None:
-    from agt.models.folder import NewFolder
+    from agt.api import COMMAND
+    from agt.folder import NewFolder
 
     fit().save(tmp_path / "model")
     node = json.loads((tmp_path / "model" / "model.json").read_text())
     for change in ({"format": 99}, {"settings": {}}, {"conditions": [{}]}):
-        store = NewFolder(tmp_path / f"changed-{'-'.join(change)}")
+        store = NewFolder(tmp_path / f"changed-{'-'.join(change)}", COMMAND)
         store.write("model.json", json.dumps({**node, **change}).encode())
         store.finish()
         with pytest.raises(agt.ConfigError, match=r"model\.json"):
