@@ -9,8 +9,7 @@ It builds the same values that the command line builds from its configuration (p
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,15 @@ from agt import facts
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, weaker
 from agt.data.arrays import Declared, dataset_of, query_records
-from agt.data.dataset import Dataset
 from agt.errors import ConfigError
-from agt.facts import Fact, grounds_of
+from agt.facts import Fact
 from agt.folder import BoundFolder, NewFolder
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.randomness import SeededRandomness, SystemRandomness
 from agt.mechanisms.release import prepare_labels
 from agt.mechanisms.rigour import Accounting, Claim, Counting
-from agt.models.heads import Head, HeadConfig, OwnNetwork, from_layers, layers_of
+from agt.models.description import describe, problem_of
+from agt.models.heads import Head, HeadConfig, OwnNetwork
 from agt.models.model import Model
 from agt.models.model import fit as fit_model
 from agt.models.model import load as load_model
@@ -50,7 +49,6 @@ from agt.training.loop import Progress
 from agt.training.recipe import Recipe
 from agt.training.sensitivity import LinearSetting
 
-FORMAT = 1
 DESCRIPTION = "model.json"
 COMMAND = "agt.save"  # what a saved model's manifest says wrote it
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -193,8 +191,8 @@ class Fitted:
             OSError: it cannot be written.
         """
         store, problem = NewFolder(Path(folder), COMMAND), self.model.problem
-        description = {"format": FORMAT, "classes": _plain(self.classes), **_describe(problem, self.conditions)}
-        store.write(DESCRIPTION, as_json(description))
+        known = {"classes": _plain(self.classes), "conditions": [condition.as_json() for condition in self.conditions]}
+        store.write(DESCRIPTION, as_json(known | describe(problem)))
         self.model.save(store)
         return store.finish()
 
@@ -295,7 +293,7 @@ def load(folder: str | Path, digest: str | None = None, compute: Mapping[str, An
     content, how = shelf.read(DESCRIPTION), validate(ComputeConfig, compute or {}, "compute")
     try:
         node = json.loads(content)
-        problem, recorded = _read(node, how), tuple(map(Condition.of, node["conditions"]))
+        problem, recorded = problem_of(node, how), tuple(map(Condition.of, node["conditions"]))
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{shelf.folder / DESCRIPTION}: cannot be read ({error}): saved by another version?") from None
     return Fitted(load_model(problem, shelf), np.array(node["classes"]), recorded)
@@ -340,59 +338,3 @@ def _plain(classes: np.ndarray) -> list[Any]:
     if not all(isinstance(value, str | int | float) for value in values):
         raise ConfigError(f"labels of type {type(values[0]).__name__} cannot be saved: use numbers or text")
     return values
-
-
-def _describe(problem: Problem, conditions: Sequence[Condition]) -> dict[str, Any]:
-    """A problem without its records, as plain values."""
-    settings, dataset = problem.settings, problem.dataset
-    parts = ("training", "relation", "kgrid", "certificate", "ensemble")
-    return {
-        "shape": dataset.train.features.shape[1:],
-        "names": dataset.classes,
-        "declared_size": dataset.declared_size,
-        "records": None if dataset.declared_size is not None else problem.trained_on,
-        "selection": asdict(dataset.selection),
-        "preprocessing": asdict(dataset.preprocessing),
-        "size": None if dataset.size is None else asdict(dataset.size),
-        "choices": asdict(settings.choices),
-        "settings": {part: asdict(getattr(settings, part)) for part in parts},
-        "head": _describe_head(problem),
-        "conditions": [condition.as_json() for condition in conditions],
-    }
-
-
-def _describe_head(problem: Problem) -> dict[str, Any]:
-    head, shape = problem.settings.model, problem.dataset.train.features.shape[1:]
-    if isinstance(head, HeadConfig):
-        return {"hidden": head.hidden, "activation": head.activation}
-    return {"layers": layers_of(head.build(shape, problem.classes, problem.settings.training))}
-
-
-def _read(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
-    """The problem that ``_describe`` described."""
-    if node["format"] != FORMAT:
-        raise ConfigError(f"{DESCRIPTION} is of format {node['format']}, and this agt reads {FORMAT}")
-    kinds: dict[str, type[Any]] = {
-        "training": TrainingConfig,
-        "relation": RelationConfig,
-        "kgrid": KGridConfig,
-        "ensemble": EnsembleConfig,
-    }
-    parts = {name: validate(kind, node["settings"][name], name) for name, kind in kinds.items()}
-    size, head = node["size"], node["head"]
-    settings = Settings(
-        model=OwnNetwork(partial(from_layers, head["layers"]), "the network given")
-        if "layers" in head
-        else validate(HeadConfig, head, "head"),
-        compute=compute,
-        certificate=certificate_config(node["settings"]["certificate"]),
-        noise=None,
-        choices=Fact(**node["choices"]),
-        **parts,
-    )
-    empty = query_records(np.empty((0, *node["shape"])))
-    selection, preprocessing = (grounds_of(node[name]) for name in ("selection", "preprocessing"))
-    fact = None if size is None else Fact(**size)
-    sized = node["declared_size"]
-    dataset = Dataset("arrays", tuple(node["names"]), empty, empty, sized, {}, selection, preprocessing, fact, shard=True)
-    return Problem(dataset, settings, records=node["records"])

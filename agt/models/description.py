@@ -1,0 +1,92 @@
+"""A problem without its records, as plain values: what a saved model keeps of it, and reads back.
+
+Nothing of the data but its public constants, what is known of its conditions and, where nobody declared a size, how many
+records there were.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from agt.data.arrays import query_records
+from agt.data.dataset import Dataset
+from agt.errors import ConfigError
+from agt.facts import Fact, grounds_of
+from agt.models.heads import HeadConfig, Layers, OwnNetwork, from_layers, layers_of
+from agt.problem import Problem, Settings
+from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig, certificate_config, validate
+from agt.training.ensemble import EnsembleConfig
+
+FORMAT = 1
+PARTS: dict[str, type[Any]] = {
+    "training": TrainingConfig,
+    "relation": RelationConfig,
+    "kgrid": KGridConfig,
+    "ensemble": EnsembleConfig,
+}
+
+
+def describe(problem: Problem) -> dict[str, Any]:
+    """What ``problem_of`` reads back, to be written as JSON."""
+    settings, dataset = problem.settings, problem.dataset
+    return {
+        "format": FORMAT,
+        "shape": dataset.train.features.shape[1:],
+        "names": dataset.classes,
+        "declared_size": dataset.declared_size,
+        "records": None if dataset.declared_size is not None else problem.trained_on,
+        "selection": asdict(dataset.selection),
+        "preprocessing": asdict(dataset.preprocessing),
+        "size": None if dataset.size is None else asdict(dataset.size),
+        "choices": asdict(settings.choices),
+        "settings": {part: asdict(getattr(settings, part)) for part in (*PARTS, "certificate")},
+        "head": _head(problem),
+    }
+
+
+def problem_of(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
+    """The problem that was described, without its records.
+
+    Raises:
+        ConfigError: another format, or settings that this version refuses.
+        ValueError, TypeError, KeyError: no description.
+    """
+    if node["format"] != FORMAT:
+        raise ConfigError(f"the model was saved in format {node['format']}, and this agt reads format {FORMAT}")
+    kept, head, size = node["settings"], node["head"], node["size"]
+    settings = Settings(
+        model=_own(head["layers"]) if "layers" in head else validate(HeadConfig, head, "network"),
+        compute=compute,
+        certificate=certificate_config(kept["certificate"]),
+        noise=None,
+        choices=Fact(**node["choices"]),
+        **{part: validate(kind, kept[part], part) for part, kind in PARTS.items()},
+    )
+    nobody = query_records(np.empty((0, *node["shape"])))
+    dataset = Dataset(
+        name="arrays",
+        classes=tuple(node["names"]),
+        train=nobody,
+        test=nobody,
+        declared_size=node["declared_size"],
+        scaling={},
+        selection=grounds_of(node["selection"]),
+        preprocessing=grounds_of(node["preprocessing"]),
+        size=None if size is None else Fact(**size),
+        shard=True,
+    )
+    return Problem(dataset, settings, records=node["records"])
+
+
+def _head(problem: Problem) -> dict[str, Any]:
+    head, shape = problem.settings.model, problem.dataset.train.features.shape[1:]
+    if isinstance(head, HeadConfig):
+        return {"hidden": head.hidden, "activation": head.activation}
+    return {"layers": layers_of(head.build(shape, problem.classes, problem.settings.training))}
+
+
+def _own(layers: Layers) -> OwnNetwork:
+    return OwnNetwork(partial(from_layers, layers), "the network given")
