@@ -55,7 +55,7 @@ def problem_of(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
         ValueError, TypeError, KeyError: no description.
     """
     if node["format"] != FORMAT:
-        raise ConfigError(f"the model was saved in format {node['format']}, and this agt reads format {FORMAT}")
+        raise ConfigError(f"model.json: the model was saved in format {node['format']}, and this agt reads format {FORMAT}")
     kept, head, size = node["settings"], node["head"], node["size"]
     settings = Settings(
         model=_own(head["layers"]) if "layers" in head else validate(HeadConfig, head, "network"),
