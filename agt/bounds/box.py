@@ -66,8 +66,9 @@ class Box:
         Raises:
             UnsoundError: a tensor was overwritten since it was checked.
         """
-        lower, upper = ({name: end.to(device, dtype) for name, end in ends.items()} for ends in (self.lower, self.upper))
-        return Box.of(self.ks, {name: value.to(device, dtype) for name, value in self.nominal.items()}, lower, upper)
+        nominal = {name: value.to(device, dtype) for name, value in self.nominal.items()}
+        bounds = {n: Interval(i.lower.to(device, dtype), i.upper.to(device, dtype)) for n, i in self.bounds.items()}
+        return Box(self.ks, nominal, bounds)
 
     @property
     def lower(self) -> dict[str, Tensor]:
