@@ -23,7 +23,7 @@ from agt.bounds.interval import Interval
 from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
 from agt.bounds.rules.contract import Box
-from agt.errors import ConfigError, UnboundedError, UnsoundError
+from agt.errors import UnboundedError, UnsoundError
 from agt.kernels.select import pick_device, pick_kernel
 from agt.settings import ComputeConfig, RelationName, TrainingConfig
 from agt.training.loop import Progress, Trained
@@ -111,9 +111,7 @@ def certify(
         UnsoundError: a box or a query is NaN or infinite.
     """
     network = Network.of(head, training.loss, classes, pick_kernel(compute).products(training.product))
-    width = trained.nominal[f"{network.first.name}.weight"].shape[-1]
-    if features[0].size != width:
-        raise ConfigError(f"inputs: a query has {features[0].size} features and the model takes {width}")
+    network.check(features.shape[1:], trained.nominal, "inputs: a query")
     device, dtype = pick_device(compute), getattr(torch, training.dtype)
     point = {n: p.to(device, dtype) for n, p in trained.nominal.items()}
     box = {n: Interval(i.lower.to(device, dtype), i.upper.to(device, dtype)) for n, i in trained.box().items()}

@@ -157,6 +157,7 @@ class Run:
         self.taken, self.done = 0, 0
         self.total = self.plan.epochs * len(records) * len(self.ks)
         self.scale = QUANTA / training.clip
+        self.network.check(records.features.shape[1:], self.point, "model: a record")
         self._check_sizes()
 
     # -- one step --------------------------------------------------------------------------------------------------

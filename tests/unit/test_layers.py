@@ -147,8 +147,11 @@ def linear() -> nn.Linear:
         (nn.Sequential(linear(), nn.ReLU6(), linear()), "did you mean 'ReLU'"),
         (nn.Sequential(Doubled(2, 2)), "no bound rule"),
         (nn.Sequential(nn.Sequential(linear())), "no bound rule"),
-        (nn.Sequential(linear(), nn.Flatten(), linear()), "first layer only"),
-        (nn.Sequential(nn.Flatten(2), linear()), "first layer only"),
+        (nn.Sequential(linear(), nn.Flatten(), linear()), "layer 1 .Flatten. is supported in front of all others only"),
+        (nn.Sequential(nn.Flatten(), nn.AvgPool2d(2), linear()), "layer 1 .AvgPool2d. is supported in front"),
+        (nn.Sequential(nn.Tanh(), nn.Flatten(), linear()), "layer 1 .Flatten. is supported in front"),
+        (nn.Sequential(nn.AvgPool2d(2), nn.AvgPool2d(2), linear()), r"layer 1 .AvgPool2d. leaves images: put nn.Flatten"),
+        (nn.Sequential(nn.Flatten(2), linear()), r"use plain nn.Flatten"),
         (nn.Sequential(nn.utils.parametrizations.weight_norm(linear())), "no bound rule"),
     ],
 )
