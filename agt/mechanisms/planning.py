@@ -84,10 +84,7 @@ class Offer:
 
 def kind_of(mechanism: type[Mechanism]) -> type[PureDP] | type[ApproximateDP] | type[GaussianDP]:
     """The kind of guarantee that a mechanism spends its budget in."""
-    fields = mechanism.__dataclass_fields__
-    if "mu" in fields:
-        return GaussianDP
-    return ApproximateDP if "delta" in fields and mechanism.name != "randomized_response" else PureDP
+    return mechanism.spends
 
 
 def applicable(evidence: Evidence) -> tuple[str, ...]:
