@@ -11,7 +11,7 @@ their negatives are at most 2^30 in size, and ``_TOP``, above them all, is 2^30 
 different records of one batch, so counts of them are at most 2^30, within int32 as well.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from numba import get_num_threads, njit, prange
 from torch import Tensor
 
 from agt.bounds.interval import Interval
-from agt.bounds.products import Products, linear_point, relu_gate
+from agt.bounds.products import PRODUCTS, Products, linear_point, relu_gate
 from agt.bounds.rounding import outward
 from agt.kernels.contract import QUANTA, Extremes
 from agt.kernels.reference import RUMP_ROUNDINGS, ReferenceKernel
@@ -384,7 +384,7 @@ class CpuKernel:
         return torch.from_numpy(low), torch.from_numpy(high)
 
     def products(self, product: str) -> Products:
-        return Products(product == "rump", self.corner_product, self.point_product, self.relu_gate)
+        return replace(PRODUCTS[product], corners=self.corner_product, point=self.point_product, gate=self.relu_gate)
 
     def point_product(self, x: Tensor, weights: Interval) -> tuple[Tensor, Tensor]:
         """``linear_point``: a matrix product's work is worth its overhead for wide inputs only."""

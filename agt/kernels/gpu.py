@@ -8,13 +8,15 @@ exact in float64; indices of records are int32, at most 2^30 + 2^11, and all add
 Selections (the k least per parameter) stay with the reference kernel, which runs on the GPU.
 """
 
+from dataclasses import replace
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from agt.bounds.interval import Interval
-from agt.bounds.products import Products
+from agt.bounds.products import PRODUCTS, Products
 from agt.kernels.contract import QUANTA, Extremes
 from agt.kernels.reference import ReferenceKernel
 
@@ -97,7 +99,7 @@ class GpuKernel:
         return self.reference.corner_product(x, weights)
 
     def products(self, product: str) -> Products:
-        return Products(product == "rump", self.corner_product)
+        return replace(PRODUCTS[product], corners=self.corner_product)
 
     def outward(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
         return self.reference.outward(lower, upper, slack)

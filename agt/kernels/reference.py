@@ -3,7 +3,7 @@
 Each quantised bound becomes an int64 before it is added to another: sums are in range by contract.py.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -80,7 +80,7 @@ class ReferenceKernel:
         return products.linear_corners(x, weights)
 
     def products(self, product: str) -> products.Products:
-        return products.Products(product == "rump", self.corner_product)
+        return replace(products.PRODUCTS[product], corners=self.corner_product)
 
     def outward(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
         return rounding.outward(lower, upper, slack)
