@@ -102,8 +102,8 @@ class Products:
         return (self.interval or self.corners)(d, weights)
 
 
-# ``training.product`` by name. A new entry is a function like ``linear_rump``: right in exact arithmetic, inclusion-monotone.
-# Gradients of weights are products of two numbers, exact for all entries but ``rump``: kernels see to them.
+# ``training.product`` by name. A new entry is a function like ``linear_rump``: right in exact arithmetic and inclusion-
+# monotone. Gradients of weights are products of two numbers, exact for all entries but ``rump``: kernels see to them.
 EXACT, RUMP = Products(), Products(linear_rump)
 PRODUCTS: dict[str, Products] = {"exact": EXACT, "rump": RUMP}
 
