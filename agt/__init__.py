@@ -1,6 +1,26 @@
-"""agt: certified private machine learning. The library; the command line is the package ``agt_cli``."""
+"""agt: certified private machine learning. The library; the command line is the package ``agt_cli``.
+
+    import agt
+    model = agt.fit(x, y)                          train with bounds for every k
+    model.certify(queries).stable_distance         how many people's data it would take to change each answer
+
+What this package offers is loaded when it is first used, so that ``import agt`` takes no time.
+"""
 
 import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agt.api import Answers, Fitted, Published, fit, load
+    from agt.data.arrays import Declared
+    from agt.data.dataset import DataError
+    from agt.errors import AgtError, ConfigError, UnsoundError
+    from agt.estimator import CertifiedClassifier
+    from agt.mechanisms.comparisons import ExponentialMechanism, InverseSensitivity
+    from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
+    from agt.mechanisms.planning import Budget, afford
+    from agt.mechanisms.published import GlobalSensitivity, NoisyArgmax, ProposeTestRelease, SmoothCauchy, SmoothLaplace
 
 __version__ = "0.2.0"
 
@@ -9,3 +29,51 @@ __version__ = "0.2.0"
 # microseconds) bridges the gap from one small operation to the next.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+__all__ = [
+    "AgtError",
+    "Answers",
+    "Budget",
+    "CertifiedClassifier",
+    "ConfigError",
+    "DataError",
+    "Declared",
+    "ExponentialMechanism",
+    "Fitted",
+    "GaussianMargin",
+    "GlobalSensitivity",
+    "InverseSensitivity",
+    "NoisyArgmax",
+    "ProposeTestRelease",
+    "Published",
+    "RandomizedResponse",
+    "SmoothCauchy",
+    "SmoothLaplace",
+    "UnsoundError",
+    "afford",
+    "fit",
+    "load",
+]
+_HOMES = {
+    "agt.api": ("Answers", "Fitted", "Published", "fit", "load"),
+    "agt.data.arrays": ("Declared",),
+    "agt.data.dataset": ("DataError",),
+    "agt.errors": ("AgtError", "ConfigError", "UnsoundError"),
+    "agt.estimator": ("CertifiedClassifier",),
+    "agt.mechanisms.comparisons": ("ExponentialMechanism", "InverseSensitivity"),
+    "agt.mechanisms.optimal": ("GaussianMargin", "RandomizedResponse"),
+    "agt.mechanisms.planning": ("Budget", "afford"),
+    "agt.mechanisms.published": ("GlobalSensitivity", "NoisyArgmax", "ProposeTestRelease", "SmoothCauchy", "SmoothLaplace"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            globals()[name] = getattr(import_module(home), name)
+            return globals()[name]
+    raise AttributeError(f"module 'agt' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -10,7 +10,7 @@ from agt.errors import ConfigError
 from agt.facts import Fact
 from agt.kernels.select import pick_device
 from agt.models.features import check_dtype
-from agt.models.heads import HeadConfig
+from agt.models.heads import Head
 from agt.relations import rows_at_stake
 from agt.settings import (
     BoxConfig,
@@ -42,7 +42,7 @@ class Settings:
         ConfigError: parts that do not go together, or a case that no proof covers; by key.
     """
 
-    model: HeadConfig
+    model: Head
     training: TrainingConfig
     relation: RelationConfig
     kgrid: KGridConfig
@@ -68,11 +68,14 @@ class Problem:
         dataset: features as the head takes them.
         settings: everything else.
         initial: ``weight.0``, ``bias.0``, ...: dense layers that the head starts from, where there are any.
+        records: how many records were trained on, where ``dataset`` no longer holds them: a model read back without its
+            data. It matters only where no size was declared.
     """
 
     dataset: Dataset
     settings: Settings
     initial: Mapping[str, Tensor] | None = field(default=None, compare=False)
+    records: int | None = None
 
     @property
     def classes(self) -> int:
@@ -82,8 +85,9 @@ class Problem:
     @property
     def plan(self) -> BatchPlan:
         """The plan of batches."""
-        training = self.settings.training
-        return BatchPlan.of(training.batch, training.epochs, self.dataset.declared_size, len(self.dataset.train))
+        training, records = self.settings.training, self.records
+        there = len(self.dataset.train) if records is None else records
+        return BatchPlan.of(training.batch, training.epochs, self.dataset.declared_size, there)
 
     def on(self, dataset: Dataset) -> "Problem":
         """The same settings on other data: a member's shard."""
@@ -96,10 +100,12 @@ def _check_linear(settings: Settings) -> None:
     Raises:
         ConfigError: hidden layers, momentum, a relation or features that the proofs leave out.
     """
-    if settings.model.hidden:
+    if not settings.model.linear:
+        hidden = getattr(settings.model, "hidden", None)
+        shown = "model: a network of your own" if hidden is None else f"model.hidden={list(hidden)}"
         raise ConfigError(
-            f"model.hidden={list(settings.model.hidden)}: certificate={settings.certificate.name} is proved for linear "
-            "heads alone (no hidden layers): use model=linear, or certificate=box"
+            f"{shown}: certificate={settings.certificate.name} is proved for linear heads alone (no hidden layers), which "
+            "it trains itself: use model=linear, or certificate=box"
         )
     if settings.compute.device != "cpu":
         raise ConfigError(

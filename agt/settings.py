@@ -1,4 +1,4 @@
-"""Typed, frozen configuration, validated once at the border; nothing below the tasks sees a DictConfig.
+"""Typed, frozen configuration, validated once at the border; nothing below the commands sees a DictConfig.
 
 Everything a certificate depends on is in ``CertificateConfig``'s parts; ``ComputeConfig`` changes speed alone.
 """
@@ -101,7 +101,7 @@ class TrainingConfig:
         decay_mode: where weight decay acts; ``coupled`` (inside the gradient) is refused with momentum.
         chosen_on: what these settings were chosen on, declared by whoever chose them: "public" data or constants, or the
             training or test "data" itself; None: nobody said, and then condition e does not hold.
-        chosen_for: which settings ``chosen_on`` is about (tasks/choices.py); about any others it says nothing.
+        chosen_for: which settings ``chosen_on`` is about (runs/choices.py); about any others it says nothing.
     """
 
     loss: LossName

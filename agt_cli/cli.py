@@ -201,8 +201,8 @@ def _run_task(
     A single run that never started leaves no folder; a sweep's job always leaves a record, which says why it failed.
     """
     from agt_cli.report.record import RunRecord
-    from agt_cli.tasks.choices import typed
-    from agt_cli.tasks.compose import plain
+    from agt_cli.runs.choices import typed
+    from agt_cli.runs.compose import plain
 
     task = import_module(usage.COMMANDS[name].module)
     with ExitStack() as stack:

@@ -59,7 +59,7 @@ class Command:
 
 COMMANDS: dict[str, Command] = {
     "train": Command(
-        "agt_cli.tasks.train",
+        "agt_cli.commands.train",
         "train",
         "train a model together with bounds on every neighbouring dataset's model, for every k of the grid",
         (
@@ -70,7 +70,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "certify": Command(
-        "agt_cli.tasks.certify",
+        "agt_cli.commands.certify",
         "certify",
         "stable distance of every test record, or of the queries in a file, with table, figures and report",
         (
@@ -79,7 +79,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "plan": Command(
-        "agt_cli.tasks.plan",
+        "agt_cli.commands.plan",
         "plan",
         "how accurate private answers would be, for each mechanism and budget, before anything is released",
         (
@@ -88,7 +88,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "predict": Command(
-        "agt_cli.tasks.predict",
+        "agt_cli.commands.predict",
         "predict",
         "private labels for a file of queries, each with a stated guarantee; refuses where the guarantee would not hold",
         (
@@ -98,7 +98,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "reproduce": Command(
-        "agt_cli.tasks.reproduce",
+        "agt_cli.commands.reproduce",
         "reproduce",
         "NAME: the papers' figures and tables on one data set, ours beside the published numbers; goes on where it stopped",
         (
@@ -110,7 +110,7 @@ COMMANDS: dict[str, Command] = {
         (Word("name"),),
     ),
     "data": Command(
-        "agt_cli.tasks.data",
+        "agt_cli.commands.data",
         "data",
         "prepare NAME: turn raw data that you have into a folder that agt train reads; goes on where it was interrupted",
         (

@@ -29,14 +29,13 @@ from torch import nn
 
 from agt.mechanisms.catalogue import MECHANISMS
 from agt.mechanisms.guarantee import GaussianDP, PureDP
-from agt.mechanisms.planning import Budget, Evidence, afford, answerable
+from agt.mechanisms.planning import Budget, Evidence, afford, answerable, weights_accuracy
 from agt.mechanisms.weights import weights_budget
 from agt.models.linear import LinearModel
 from agt_cli.report.console import Console
-from agt_cli.tasks.compose import composed
-from agt_cli.tasks.model import fit
-from agt_cli.tasks.plan import evidence_for_plan, weights_accuracy
-from agt_cli.tasks.prepare import prepare, settings_of
+from agt_cli.runs.compose import composed
+from agt_cli.runs.model import fit
+from agt_cli.runs.prepare import prepare, settings_of
 
 DELTA = 1e-5
 QUIET = Console(quiet=True)
@@ -57,7 +56,7 @@ def trained(*overrides: str) -> tuple[Any, Any, Evidence]:
     model = fit(prepared, settings, QUIET)
     test = prepared.dataset.test
     certificates = model.certify(test.features)
-    return prepared, model, evidence_for_plan(certificates, test.labels, prepared.classes, "distance")
+    return prepared, model, Evidence.of(certificates, test.labels, prepared.classes, "distance")
 
 
 def linear(name: str = "imdb_linear") -> tuple[Any, LinearModel, Evidence]:

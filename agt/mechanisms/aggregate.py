@@ -16,8 +16,8 @@ from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantee import PureDP
-from agt.mechanisms.mechanism import Budget, Need
-from agt.mechanisms.source import Source
+from agt.mechanisms.mechanism import Epsilon, Need
+from agt.mechanisms.randomness import Randomness
 from agt.settings import STRICT
 
 
@@ -30,7 +30,7 @@ class CertifiedQuantile:
         fraction: q.
     """
 
-    eps: Budget
+    eps: Epsilon
     fraction: Annotated[float, Field(gt=0, le=1)] = 0.5
 
     name: ClassVar[str] = "certified_quantile"
@@ -60,7 +60,7 @@ def certified_quantile(distances: np.ndarray, fraction: float) -> int:
     return int(np.sort(distances)[::-1][int(needed) - 1])
 
 
-def release_quantile(distances: np.ndarray, fraction: float, k_max: int, guarantee: PureDP, source: Source) -> int:
+def release_quantile(distances: np.ndarray, fraction: float, k_max: int, guarantee: PureDP, source: Randomness) -> int:
     """K_q with two-sided geometric noise, clamped to [0, k_max]; spends ``guarantee`` once.
 
     Args:
@@ -70,7 +70,7 @@ def release_quantile(distances: np.ndarray, fraction: float, k_max: int, guarant
     return min(max(noisy, 0), k_max)
 
 
-def two_sided_geometric(eps: float, source: Source) -> int:
+def two_sided_geometric(eps: float, source: Randomness) -> int:
     """Z with P(Z = z) = (1-a)/(1+a) a^|z|, a = exp(-eps), exactly: eps is taken as the rational number it is."""
     rate = Fraction(eps)
     s, t = rate.numerator, rate.denominator
@@ -86,7 +86,7 @@ def two_sided_geometric(eps: float, source: Source) -> int:
             return -size if negative else size
 
 
-def _bernoulli_exp(x: Fraction, source: Source) -> bool:
+def _bernoulli_exp(x: Fraction, source: Randomness) -> bool:
     """True with probability exp(-x), 0 <= x <= 1: the parity of how long a chain of coins x/1, x/2, ... lasts."""
     k = 1
     while source.below(x.denominator * k) < x.numerator:

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass as validated
 
 from agt.mechanisms.guarantee import Guarantee, PureDP
-from agt.mechanisms.mechanism import Budget, Mechanism, Need
+from agt.mechanisms.mechanism import Epsilon, Mechanism, Need
 from agt.settings import STRICT
 
 
@@ -20,7 +20,7 @@ class ExponentialMechanism(Mechanism):
     p = (C-1) / (C-1 + exp(eps/2)).
     """
 
-    eps: Budget
+    eps: Epsilon
 
     name: ClassVar[str] = "exponential_mechanism"
     needs: ClassVar[Need] = "nothing"
@@ -43,7 +43,7 @@ class InverseSensitivity(Mechanism):
     score of a label that stops being the answer (0 to -1, L = 0 on both sides). p = (C-1) / (C-1 + exp(eps (L+1)/2)).
     """
 
-    eps: Budget
+    eps: Epsilon
 
     name: ClassVar[str] = "inverse_sensitivity"
     any_classes: ClassVar[bool] = True

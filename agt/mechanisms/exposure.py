@@ -1,4 +1,4 @@
-"""What a mechanism really gives away: its exact privacy loss on a grid, and flip probabilities against distance.
+"""What a mechanism really gives away: its exact privacy loss on a grid.
 
 Smooth sensitivity with distances read off a sparse grid (001 Corollary 5.2) is not eps-DP: a neighbour may drop by a whole
 gap of the grid, and with it the noise. Even where nesting holds, and so only the index in the grid moves by at most 1, the
@@ -33,10 +33,3 @@ def true_loss(mechanism: Mechanism, ks: Sequence[int]) -> float:
 def gap_loss(eps: float, gap: int) -> float:
     """The loss per query of smooth_cauchy at ``eps`` on the grid {0, gap}; 6.25 for eps = 1 and gap 50."""
     return true_loss(SmoothCauchy(eps=eps), (0, gap))
-
-
-def flip_table(mechanisms: Sequence[Mechanism], distances: Sequence[int]) -> list[dict[str, float]]:
-    """One row per distance: ``distance`` and each mechanism's flip probability under its name, for tables and figures."""
-    at = np.array(distances, dtype=np.int64)
-    columns = {mechanism.name: mechanism.flip_probability(at) for mechanism in mechanisms}
-    return [{"distance": int(k), **{name: float(p[row]) for name, p in columns.items()}} for row, k in enumerate(at)]

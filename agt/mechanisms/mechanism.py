@@ -17,11 +17,12 @@ from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantee import GREATEST, LEAST, ApproximateDP, GaussianDP, Guarantee, PureDP
-from agt.mechanisms.source import Source
+from agt.mechanisms.randomness import Randomness
 from agt.mechanisms.thresholds import BITS, MAX_CLASSES, MAX_DISTANCE, N, Table, rule_of
 from agt.settings import STRICT, validate
 
-Budget = Annotated[float, Field(ge=LEAST, le=GREATEST)]
+Epsilon = Annotated[float, Field(ge=LEAST, le=GREATEST)]
+Mu = Annotated[float, Field(ge=LEAST, le=GREATEST)]
 Delta = Annotated[float, Field(gt=0, lt=0.5)]
 Need = Literal["distance", "votes", "nothing"]
 REGISTERED: dict[str, type["Mechanism"]] = {}  # by name; catalogue.py holds all that agt brings
@@ -111,13 +112,13 @@ class Mechanism:
         (index,) = _evidence(np.array([distance]), self.needs)
         return Fraction(self._thresholds(index), N)
 
-    def release(self, predictions: np.ndarray, distances: np.ndarray, source: Source) -> np.ndarray:
+    def release(self, predictions: np.ndarray, distances: np.ndarray, source: Randomness) -> np.ndarray:
         """The released labels: each nominal label, or with the flip probability another one, uniformly.
 
         Args:
             predictions: [n] integers in 0..C-1, the nominal labels.
             distances: [n] integers >= 0, their evidence.
-            source: SystemSource for a release; anything else is a simulation.
+            source: SystemRandomness for a release; anything else is a simulation.
 
         Returns:
             [n] int64.

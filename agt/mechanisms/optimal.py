@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass as validated
 from scipy.special import ndtr
 
 from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
-from agt.mechanisms.mechanism import Budget, Mechanism
+from agt.mechanisms.mechanism import Epsilon, Mechanism, Mu
 from agt.settings import STRICT
 
 
@@ -31,7 +31,7 @@ class RandomizedResponse(Mechanism):
     Each regime is affine and solved in closed form around its fixed point, with c = delta/(E-1).
     """
 
-    eps: Budget
+    eps: Epsilon
     delta: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
 
     name: ClassVar[str] = "randomized_response"
@@ -93,7 +93,7 @@ class GaussianMargin(Mechanism):
     It composes without loss over many queries: Q of them are mu sqrt(Q)-GDP. Two classes.
     """
 
-    mu: Budget
+    mu: Mu
 
     name: ClassVar[str] = "gaussian_margin"
     spends: ClassVar[type[GaussianDP]] = GaussianDP

@@ -5,17 +5,27 @@ about private data (method.md section 3), so a plan is for the data owner.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from agt.certificates.box import Certificates
+from agt.certificates.stability import logits_of, upper_lengths
 from agt.errors import ConfigError
 from agt.mechanisms.catalogue import MECHANISMS
 from agt.mechanisms.composition import BOUNDS, per_query
-from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.guarantee import GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.rigour import Counting, evidence_of, two_votes_moved
+from agt.mechanisms.weights import ReleaseWeights, expected_accuracy, noise_scale, weights_budget
+from agt.models.ensemble import VoteCertificates
+from agt.models.linear import LinearModel
+from agt.models.model import Model
 from agt.numeric import bisect, whole_midpoint
+from agt.training.loop import Progress
+
+WITHIN = 0.01  # advice calls "as good" what is within a point of the best
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,16 @@ class Evidence:
     classes: int
     gap: np.ndarray | None = None
     votes: np.ndarray | None = None
+
+    @classmethod
+    def of(
+        cls, certificates: Certificates, labels: np.ndarray, classes: int, counting: Counting = "distance"
+    ) -> "Evidence":
+        """What certificates say of labelled queries; votes only where one k changes no more than one of them."""
+        distance = evidence_of(certificates, counting)
+        if isinstance(certificates, VoteCertificates) and classes == 2 and not two_votes_moved(certificates.relation):
+            return cls(labels, certificates.prediction, distance, classes, certificates.gap, certificates.prediction)
+        return cls(labels, certificates.prediction, distance, classes)
 
     @property
     def accuracy(self) -> float:
@@ -82,9 +102,14 @@ class Offer:
     accuracy: float
 
 
-def kind_of(mechanism: type[Mechanism]) -> type[PureDP] | type[ApproximateDP] | type[GaussianDP]:
-    """The kind of guarantee that a mechanism spends its budget in."""
-    return mechanism.spends
+def weights_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> Callable[[float], float] | None:
+    """mu -> the exact expected accuracy of released weights on these queries; None where weights cannot be released."""
+    if not isinstance(model, LinearModel):
+        return None
+    phi = model.phi(features)
+    logits, lengths = logits_of(model.trained.weight, phi), upper_lengths(phi)
+    moves = model.moves
+    return lambda mu: expected_accuracy(logits, lengths, labels, noise_scale(moves, GaussianDP(mu)))
 
 
 def applicable(evidence: Evidence) -> tuple[str, ...]:
@@ -102,35 +127,31 @@ def afford(mechanism: type[Mechanism], budget: Budget, classes: int, bounds: Seq
     Raises:
         ConfigError: nothing fits (a Gaussian mechanism with delta = 0, say).
     """
-    kind: type[GaussianDP] = kind_of(mechanism)  # type: ignore[assignment]
+    kind: type[GaussianDP] = mechanism.spends  # type: ignore[assignment]
     return mechanism.of(per_query(kind, budget.eps, budget.delta, budget.queries, bounds), classes)
 
 
-def offers(evidence: Evidence, names: Iterable[str], budgets: Sequence[Budget]) -> list[Offer]:
-    """Each mechanism at each budget that it can meet; one that cannot meet a budget is left out of it."""
-    found = []
+def offers(
+    evidence: Evidence, names: Iterable[str], weights: Callable[[float], float] | None, budgets: Sequence[Budget]
+) -> tuple[Offer, ...]:
+    """Each mechanism at each budget that it can meet, and weights, which spend theirs once whatever the number of queries.
+
+    Args:
+        weights: mu -> the exact expected accuracy of the released weights' labels; None: they cannot be released.
+    """
+    made = []
     for name in names:
         for budget in budgets:
             try:
                 mechanism = afford(MECHANISMS[name], budget, evidence.classes)
             except ConfigError:
                 continue
-            found.append(Offer(name, budget, mechanism.guarantee, evidence.expected(mechanism)))
-    return found
-
-
-def weight_offers(expected: Callable[[float], float], budgets: Sequence[Budget]) -> list[Offer]:
-    """``release_weights`` at each total: spent once, whatever the number of queries.
-
-    Args:
-        expected: mu -> the exact expected accuracy of the released weights' labels.
-    """
-    found = []
+            made.append(Offer(name, budget, mechanism.guarantee, evidence.expected(mechanism)))
     for budget in budgets:
-        if budget.delta:
-            each = per_query(GaussianDP, budget.eps, budget.delta, 1)
-            found.append(Offer("release_weights", budget, each, expected(each.mu)))
-    return found
+        if weights and budget.delta:
+            each = weights_budget(budget.eps, budget.delta)
+            made.append(Offer(ReleaseWeights.name, budget, each, weights(each.mu)))
+    return tuple(made)
 
 
 def answerable(
@@ -152,3 +173,110 @@ def answerable(
         low, high = high, 2 * high
     high = min(high, most + 1)
     return bisect(enough, low, high, lambda a, b: math.isqrt(a * b) if b > 4 * a else whole_midpoint(a, b))[0]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to use, and what it gives.
+
+    Attributes:
+        nominal: accuracy without noise.
+        delta: of every total.
+        weights: (total eps, expected accuracy) of released weights; None: there are none to release.
+        singly: total eps -> (how many queries, by which mechanism) can be answered one by one within ``WITHIN`` of the
+            nominal accuracy; budgets at which not one can are left out.
+    """
+
+    nominal: float
+    delta: float
+    weights: tuple[tuple[float, float], ...] | None
+    singly: Mapping[float, tuple[int, str]]
+
+    @property
+    def text(self) -> str:
+        """In a sentence or two."""
+        if self.weights is None:
+            return self._singly
+        if not self.weights:
+            return f"Released weights need delta > 0. {self._singly}"
+        gained = ", ".join(f"{accuracy:.3f} at total eps = {eps:g}" for eps, accuracy in self.weights)
+        return (
+            f"Release the weights once: any number of queries at an expected accuracy of {gained} "
+            f"(delta = {self.delta:g}; {self.nominal:.3f} without noise). {self._singly}"
+        )
+
+    @property
+    def _singly(self) -> str:
+        if not self.singly:
+            return (
+                f"No mechanism answers even one query within a point of the noise-free {self.nominal:.3f} here: "
+                "longer stable distances are needed (more records, a smaller clip level, fewer steps)."
+            )
+        listed = "; ".join(f"total eps = {eps:g}: {count:,} with {name}" for eps, (count, name) in self.singly.items())
+        return f"Queries that can be answered one by one within a point of the noise-free {self.nominal:.3f}: {listed}."
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What private answers to labelled queries would cost.
+
+    Attributes:
+        evidence: of the queries.
+        names: the mechanisms.
+        delta: of every total.
+        offers: every mechanism at every budget that it can meet.
+        advice: what to use.
+    """
+
+    evidence: Evidence
+    names: tuple[str, ...]
+    delta: float
+    offers: tuple[Offer, ...]
+    advice: Advice
+
+
+def plan(
+    model: Model,
+    features: np.ndarray,
+    labels: np.ndarray,
+    eps: Sequence[float],
+    delta: float,
+    queries: Sequence[int],
+    *,
+    names: Sequence[str] | None = None,
+    counting: Counting = "distance",
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Plan:
+    """Every mechanism at every total budget and number of queries.
+
+    Args:
+        features: [n, ...] queries, as the head takes them.
+        labels: [n] their true labels.
+        eps, delta: of the totals.
+        queries: how many may share a total.
+        names: which mechanisms; None: all that the model can use.
+        on_progress: called as queries are certified.
+    """
+    evidence = Evidence.of(model.certify(features, on_progress=on_progress), labels, model.problem.classes, counting)
+    weights = weights_accuracy(model, features, labels)
+    names = applicable(evidence) if names is None else tuple(names)
+    budgets = [Budget(e, delta, count) for e in eps for count in queries]
+    advice = _advice(evidence, names, weights, eps, delta)
+    return Plan(evidence, names, delta, offers(evidence, names, weights, budgets), advice)
+
+
+def _advice(
+    evidence: Evidence,
+    names: Sequence[str],
+    weights: Callable[[float], float] | None,
+    eps: Sequence[float],
+    delta: float,
+) -> Advice:
+    singly = {}
+    for e in eps:
+        counts = {name: answerable(evidence, MECHANISMS[name], e, delta, evidence.accuracy - WITHIN) for name in names}
+        best = max(counts, key=lambda name: counts[name], default=None)
+        if best is not None and counts[best]:
+            singly[e] = (counts[best], best)
+    gained = weights and tuple((e, weights(weights_budget(e, delta).mu)) for e in eps if delta)
+    return Advice(evidence.accuracy, delta, gained, singly)

@@ -12,14 +12,14 @@ from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantee import ApproximateDP, Guarantee, PureDP
-from agt.mechanisms.mechanism import Budget, Delta, Mechanism, Need
+from agt.mechanisms.mechanism import Delta, Epsilon, Mechanism, Need
 from agt.mechanisms.thresholds import Table, rule_of
 from agt.settings import STRICT
 
 
 @validated(frozen=True, kw_only=True, config=STRICT)
 class _Pure(Mechanism):
-    eps: Budget
+    eps: Epsilon
 
     @property
     def guarantee(self) -> Guarantee:
@@ -29,7 +29,7 @@ class _Pure(Mechanism):
 
 @validated(frozen=True, kw_only=True, config=STRICT)
 class _Approximate(Mechanism):
-    eps: Budget
+    eps: Epsilon
     delta: Delta
 
     spends: ClassVar[type[ApproximateDP]] = ApproximateDP

@@ -19,13 +19,18 @@ Formal guarantees
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal, Protocol
 
+import numpy as np
+
+from agt.certificates.box import Certificates, grid_index
 from agt.certificates.conditions import Condition, declarations
 from agt.errors import ConfigError
 from agt.facts import grounds, void
 from agt.mechanisms.guarantee import Guarantee
 from agt.mechanisms.mechanism import Need
+from agt.models.ensemble import VoteCertificates
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, RelationName
 
@@ -43,13 +48,29 @@ _REMEDY = {
     "f": "train with training.product=exact",
     "g": "train with relation=add_remove",
 }
-_PAPER = "or use accounting=paper, which proves nothing"
-_COVERED = "proved although accounting=paper: every condition that the mechanism rests on holds here"
 
 
-class Released(Protocol):
-    """What a claim is about: a mechanism, or an aggregate."""
+class Output(StrEnum):
+    """What a release puts out; the value is its name in records."""
 
+    LABELS = "labels"
+    NUMBER = "a number"
+    WEIGHTS = "weights"
+
+
+_GIVEN = {  # how a guarantee of each is said
+    Output.LABELS: "{} per query",
+    Output.NUMBER: "{} for this one number",
+    Output.WEIGHTS: "the released weights are {}",
+}
+_FOLLOWS = {Output.WEIGHTS: ", and so is every label that is computed from them"}
+
+
+class Guaranteed(Protocol):
+    """What a claim is about: a mechanism of labels, of one number, or of weights."""
+
+    @property
+    def name(self) -> str: ...
     @property
     def needs(self) -> Need: ...
     @property
@@ -57,39 +78,86 @@ class Released(Protocol):
 
 
 @dataclass(frozen=True)
-class Claim:
-    """What may be said about one released label.
+class Reason:
+    """Why a guarantee cannot rest on some evidence, and what to do about it.
 
     Attributes:
-        proved: the guarantee holds; False: nothing is proved, and ``text`` says so.
-        text: a sentence for reports.
-        neighbours: which datasets are neighbours, in words.
-        missing: letters of the conditions that the mechanism rests on and that do not hold.
+        why: a clause.
+        remedy: in the imperative.
+        condition: the letter of the condition that does not hold (method.md section 3); empty: it is about votes.
+    """
+
+    why: str
+    remedy: str
+    condition: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.why}; {self.remedy}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What may be said about a release.
+
+    Attributes:
+        guarantee: of one query's label, of the number, or of the weights.
+        relation: says which datasets are neighbours.
+        output: what is released.
+        accounting: what was asked for.
+        reasons: why nothing is proved; empty: the guarantee is.
         declared: what it rests on that was declared and not proved, a sentence each.
     """
 
-    proved: bool
-    text: str
-    neighbours: str
-    missing: tuple[str, ...] = ()
+    guarantee: Guarantee
+    relation: RelationConfig
+    output: Output = Output.LABELS
+    accounting: Accounting = "rigorous"
+    reasons: tuple[Reason, ...] = ()
     declared: tuple[str, ...] = ()
+
+    @property
+    def proved(self) -> bool:
+        """Whether the guarantee holds."""
+        return not self.reasons
+
+    @property
+    def text(self) -> str:
+        """A sentence for reports: the guarantee and its neighbours, or that nothing is proved, and why."""
+        given = _GIVEN[self.output].format(self.guarantee)
+        if not self.proved:
+            return f"NO PROOF OF PRIVACY: {'; '.join(self._missing)}. Published as {given}"
+        covered = "" if self.accounting == "rigorous" else _COVERED
+        return f"{given} for {neighbours_of(self.relation)}{_FOLLOWS.get(self.output, '')}{covered}"
+
+    @property
+    def _missing(self) -> list[str]:
+        """The reasons, conditions by their letters alone: a report lists them all."""
+        letters = [reason.condition for reason in self.reasons if reason.condition]
+        named = f"conditions {', '.join(letters)} do" if len(letters) > 1 else f"condition {''.join(letters)} does"
+        others = [reason.why for reason in self.reasons if not reason.condition]
+        return [f"{named} not hold", *others] if letters else others
+
+
+_COVERED = "; proved although accounting=paper: every condition that the mechanism rests on holds here"
 
 
 def claim(
     conditions: Sequence[Condition],
     relation: RelationConfig,
-    mechanism: Released,
+    mechanism: Guaranteed,
     accounting: Accounting = "rigorous",
     counting: Counting = "distance",
     voting: Voting = "none",
+    output: Output = Output.LABELS,
 ) -> Claim:
-    """The claim of one query's release, or a refusal.
+    """The claim of a release, or a refusal.
 
     Args:
         conditions: a to g of the run that the evidence comes from.
         relation: the run's relation, with the rows that one unit may have.
         counting: what the evidence counts: records, or steps of the grid (``grid_index``).
         voting: how the evidence was made from an ensemble's: ``certified_vote``, ``published_vote``, or no ensemble.
+        output: what is released.
 
     Raises:
         ConfigError: the relation is one-sided or, under ``rigorous``, a condition that it rests on does not hold.
@@ -99,25 +167,31 @@ def claim(
             f"relation={relation.name}: condition g (symmetric relation) does not hold: certificates about removals alone "
             f"are for unlearning, and no release mechanism takes them; {_REMEDY['g']}"
         )
-    neighbours = neighbours_of(relation)
     needed = _needed(conditions, mechanism, counting)
-    missing, said = [c for c in needed if not c.held], declarations(needed)
-    shards = _shards(relation, mechanism, voting)
-    if not missing and not shards:
-        text = f"{mechanism.guarantee} per query for {relation.name} neighbours ({neighbours})"
-        return Claim(True, text if accounting == "rigorous" else f"{text}; {_COVERED}", neighbours, (), said)
-    if accounting == "rigorous":
-        raise ConfigError(f"accounting=rigorous: {refusal(missing[0]) if missing else shards}; {_PAPER}")
-    letters = tuple(condition.letter for condition in missing)
-    return Claim(False, _disclaimer(mechanism, letters, shards), neighbours, letters, said)
+    reasons = [reason_of(condition) for condition in needed if not condition.held]
+    reasons += filter(None, [_reason_of_votes(relation, mechanism, voting)])
+    if reasons and output is Output.WEIGHTS:  # no paper publishes them without a proof
+        raise ConfigError(f"mechanism={mechanism.name}: {reasons[0]}")
+    if reasons and accounting == "rigorous":
+        raise ConfigError(f"accounting=rigorous: {reasons[0]}; or use accounting=paper, which proves nothing")
+    return Claim(mechanism.guarantee, relation, output, accounting, tuple(reasons), declarations(needed))
+
+
+def evidence_of(certificates: Certificates, counting: Counting) -> np.ndarray:
+    """[n] int64: what a mechanism sees of each query: its stable distance, or how many steps of the grid it withstands."""
+    if counting == "distance":
+        return certificates.stable_distance
+    if isinstance(certificates, VoteCertificates):
+        return certificates.steps
+    return grid_index(certificates.ks, certificates.certified)
 
 
 def neighbours_of(relation: RelationConfig) -> str:
     """Which datasets are neighbours, in words."""
-    return RELATIONS[relation.name].neighbours(relation.unit_rows)
+    return f"{relation.name} neighbours ({RELATIONS[relation.name].neighbours(relation.unit_rows)})"
 
 
-def _needed(conditions: Sequence[Condition], mechanism: Released, counting: Counting) -> list[Condition]:
+def _needed(conditions: Sequence[Condition], mechanism: Guaranteed, counting: Counting) -> list[Condition]:
     """The conditions that the mechanism rests on; one that nobody assessed does not hold."""
     known = {condition.letter: condition for condition in conditions}
     unknown = grounds(void("the run does not say whether it holds"))
@@ -128,38 +202,29 @@ def _needed(conditions: Sequence[Condition], mechanism: Released, counting: Coun
     ]
 
 
-def _shards(relation: RelationConfig, mechanism: Released, voting: Voting) -> str:
-    """Why an ensemble's evidence cannot carry a guarantee; empty if it can, or if there is no ensemble."""
+def reason_of(condition: Condition) -> Reason:
+    """Why a condition that does not hold stops a release."""
+    why = f"condition {condition.letter} ({condition.name}) does not hold: {condition.grounds.missing}"
+    return Reason(why, _REMEDY[condition.letter], condition.letter)
+
+
+def _reason_of_votes(relation: RelationConfig, mechanism: Guaranteed, voting: Voting) -> Reason | None:
+    """Why an ensemble's evidence cannot carry a guarantee; None if it can, or if there is no ensemble."""
     if voting == "published" and mechanism.needs == "distance":
-        return (
-            "the published ensemble distance (001 Theorem 5.3) sums over all members and is not 1-Lipschitz: "
-            "use the certified vote"
+        return Reason(
+            "the published ensemble distance (001 Theorem 5.3) sums over all members and is not 1-Lipschitz",
+            "use the certified vote",
         )
-    return one_vote_alone(relation.name) if mechanism.needs == "votes" else ""
+    return two_votes_moved(relation.name) if mechanism.needs == "votes" else None
 
 
-def one_vote_alone(relation: RelationName) -> str:
-    """Why noisy_argmax has no guarantee under this relation; empty if it has."""
+def two_votes_moved(relation: RelationName) -> Reason | None:
+    """Why noisy_argmax has no guarantee under this relation; None if it has."""
     if RELATIONS[relation].touches == 1:
-        return ""
-    return (
+        return None
+    return Reason(
         f"relation={relation} in an ensemble: one edit may take a record out of one shard and put one into another, and so "
-        "change two members, while noisy_argmax's noise covers one: use a mechanism that takes the certified vote "
-        "(randomized_response, gaussian_margin), or train the members with relation=add_remove"
+        "change two members, while noisy_argmax's noise covers one",
+        "use a mechanism that takes the certified vote (randomized_response, gaussian_margin), or train the members with "
+        "relation=add_remove",
     )
-
-
-def refusal(condition: Condition) -> str:
-    """Why a condition that does not hold stops a release, and what to do about it."""
-    remedy = _REMEDY[condition.letter]
-    return f"condition {condition.letter} ({condition.name}) does not hold: {condition.grounds.missing}; {remedy}"
-
-
-def _disclaimer(mechanism: Released, letters: tuple[str, ...], shards: str) -> str:
-    why = []
-    if letters:
-        which = f"conditions {', '.join(letters)} do" if len(letters) > 1 else f"condition {letters[0]} does"
-        why.append(f"{which} not hold")
-    if shards:
-        why.append(shards.split(":")[0] if "001" in shards else shards)
-    return f"NO PROOF OF PRIVACY: {'; '.join(why)}. Published as {mechanism.guarantee} per query"

@@ -15,7 +15,6 @@ Source: Karney (2016), Sampling exactly from the normal distribution, algorithm 
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -24,16 +23,13 @@ import numpy as np
 from pydantic.dataclasses import dataclass as validated
 from scipy.special import ndtr
 
-from agt.certificates.conditions import Condition
 from agt.errors import ConfigError, UnsoundError
 from agt.mechanisms.composition import per_query
 from agt.mechanisms.guarantee import GaussianDP
-from agt.mechanisms.mechanism import Budget
-from agt.mechanisms.rigour import refusal
-from agt.mechanisms.source import Source
+from agt.mechanisms.mechanism import Mu, Need
+from agt.mechanisms.randomness import Randomness
 from agt.numeric import next_up
-from agt.relations import RELATIONS
-from agt.settings import STRICT, RelationConfig
+from agt.settings import STRICT
 
 FINE = 24  # the lattice's step is at most 2^-24 sigma
 CHUNK = 32  # digits drawn at once
@@ -62,23 +58,21 @@ class ReleasedWeights:
 
 @validated(frozen=True, config=STRICT)
 class ReleaseWeights:
-    """The configuration of a release of the weights.
+    """The mechanism that releases the weights, once; any number of queries is then answered from them.
 
     Attributes:
-        mu: its guarantee; None: what the call's total affords.
-        weights: the folder of an earlier release, to answer more queries from it; None: release now.
-        weights_digest: the digest of that release, which it must have; None: any.
+        mu: of the one release.
     """
 
-    mu: Budget | None = None
-    weights: str | None = None
-    weights_digest: str | None = None
+    mu: Mu
 
     name: ClassVar[str] = "release_weights"
+    needs: ClassVar[Need] = "distance"  # every condition: weights depend on all of training
 
-    def __post_init__(self) -> None:
-        if self.weights_digest is not None and self.weights is None:
-            raise ConfigError("mechanism.weights_digest is of an earlier release: give mechanism.weights, its folder, too")
+    @property
+    def guarantee(self) -> GaussianDP:
+        """GaussianDP."""
+        return GaussianDP(self.mu)
 
 
 def weights_budget(eps: float, delta: float) -> GaussianDP:
@@ -88,24 +82,6 @@ def weights_budget(eps: float, delta: float) -> GaussianDP:
         ConfigError: eps or delta is out of range.
     """
     return per_query(GaussianDP, eps, delta, 1)
-
-
-def check_claim(conditions: Sequence[Condition], relation: RelationConfig) -> None:
-    """Raise ConfigError unless ``moves`` bounds what one unit of any neighbouring dataset does.
-
-    Every condition counts: weights depend on the whole training, and a closed form has all values of k.
-    """
-    if not RELATIONS[relation.name].symmetric:
-        raise ConfigError(
-            f"relation={relation.name}: condition g (symmetric relation) does not hold: it speaks of removals alone, and "
-            "released weights must hide additions as well: train with relation=add_remove"
-        )
-    missing = set("abcdefg") - {condition.letter for condition in conditions}
-    if missing:
-        raise ConfigError(f"release_weights: nobody assessed conditions {', '.join(sorted(missing))} of this run")
-    for condition in conditions:
-        if not condition.held:
-            raise ConfigError(f"release_weights: {refusal(condition)}")
 
 
 def noise_scale(moves: float, guarantee: GaussianDP) -> float:
@@ -120,13 +96,13 @@ def noise_scale(moves: float, guarantee: GaussianDP) -> float:
     return sigma
 
 
-def release_weights(theta: np.ndarray, moves: float, guarantee: GaussianDP, source: Source) -> ReleasedWeights:
+def release_weights(theta: np.ndarray, moves: float, guarantee: GaussianDP, source: Randomness) -> ReleasedWeights:
     """theta + N(0, (moves / mu)^2 I), once, rounded to a public lattice.
 
     Args:
         theta: float64, any shape; the computed weights.
         moves: bound on how far one neighbour moves them, l2, all coordinates together.
-        source: SystemSource for a release; anything else is a simulation.
+        source: SystemRandomness for a release; anything else is a simulation.
 
     Raises:
         ConfigError: ``moves`` is not positive.
@@ -181,7 +157,7 @@ class Uniform:
         known: how many.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Randomness) -> None:
         self.source, self.digits, self.known = source, 0, 0
 
     def refine(self) -> None:
@@ -207,7 +183,7 @@ class Uniform:
             self.refine()
 
 
-def standard_normal(source: Source) -> tuple[int, int, Uniform]:
+def standard_normal(source: Randomness) -> tuple[int, int, Uniform]:
     """(sign, k, x): a standard normal number sign * (k + x), exactly.
 
     Karney's algorithm N: k with probability exp(-k/2)(1 - exp(-1/2)); kept with probability exp(-k(k-1)/2); x uniform, kept
@@ -224,7 +200,7 @@ def standard_normal(source: Source) -> tuple[int, int, Uniform]:
             return 1 - 2 * source.below(2), k, x
 
 
-def _exp_minus_half(source: Source) -> bool:
+def _exp_minus_half(source: Randomness) -> bool:
     """True with probability exp(-1/2): is the run 1/2 > z_1 > z_2 > ... of uniforms of even length (von Neumann)?"""
     last = Uniform(source)
     if not last.below_half():
@@ -237,7 +213,7 @@ def _exp_minus_half(source: Source) -> bool:
         last, length = here, length + 1
 
 
-def _keeps(k: int, x: Uniform, source: Source) -> bool:
+def _keeps(k: int, x: Uniform, source: Randomness) -> bool:
     """True with probability exp(-x (2k+x) / (2k+2)): the same run below x, each link kept with (2k+x) / (2k+2)."""
     last, length = x, 0
     while True:
@@ -250,7 +226,7 @@ def _keeps(k: int, x: Uniform, source: Source) -> bool:
         last, length = here, length + 1
 
 
-def _noisy_place(value: float, sigma: float, exponent: int, source: Source) -> int:
+def _noisy_place(value: float, sigma: float, exponent: int, source: Randomness) -> int:
     """The integer nearest to (value + sigma N) 2^-exponent, in integer arithmetic."""
     sign, k, x = standard_normal(source)
     (top, bottom), (high, low) = value.as_integer_ratio(), sigma.as_integer_ratio()  # denominators are powers of two

@@ -11,8 +11,8 @@ from agt.bounds.network import Network
 from agt.certificates.box import Certificates, certify
 from agt.certificates.conditions import Condition, assess
 from agt.facts import proved
-from agt.models.heads import build_head
-from agt.models.store import Shelf, Store, read_boxes, write_boxes
+from agt.models.heads import layers_of
+from agt.models.store import NETWORK, Shelf, Store, as_json, check_network, read_boxes, write_boxes
 from agt.numeric import signed_margins
 from agt.problem import Problem, Settings
 from agt.training.batches import BatchPlan
@@ -56,12 +56,16 @@ class BoxModel:
     def load(cls, problem: Problem, shelf: Shelf) -> "BoxModel":
         """Read the boxes back."""
         head, ks = _head(problem), problem.settings.kgrid.ks
+        if problem.settings.model.facts:
+            check_network(shelf, layers_of(head))
         like = {name: tensor.detach() for name, tensor in head.state_dict().items()}
         nominal, lower, upper = read_boxes(shelf, ks, like)
         return cls(problem, head, Trained(ks, nominal, lower, upper, problem.plan))
 
     def save(self, store: Store) -> None:
-        """model.safetensors and bounds/."""
+        """model.safetensors and bounds/; of a network of the user's own, network.json too."""
+        if self.settings.model.facts:
+            store.write(NETWORK, as_json(layers_of(self.head)))
         write_boxes(store, self.trained.ks, self.trained.nominal, self.trained.lower, self.trained.upper)
 
     @property
@@ -81,6 +85,7 @@ class BoxModel:
         found = assess(
             self.problem.dataset, settings.kgrid, settings.relation, settings.training, self.plan, settings.choices
         )
+        found = tuple(c.and_(*settings.model.facts) if c.letter == "e" else c for c in found)
         if settings.noise is None:
             return found
         return tuple(c.and_(proved(GIVEN_THE_DRAW)) if c.letter == "d" else c for c in found)
@@ -153,7 +158,7 @@ def starts_elsewhere(problem: Problem) -> bool:
 
 def _head(problem: Problem) -> nn.Sequential:
     shape = problem.dataset.train.features.shape[1:]
-    return build_head(shape, problem.classes, problem.settings.model, problem.settings.training)
+    return problem.settings.model.build(shape, problem.classes, problem.settings.training)
 
 
 def _noise_plan(settings: Settings, plan: BatchPlan, parameters: int) -> NoisePlan | None:

@@ -1,7 +1,17 @@
-"""The certified heads: a linear classifier, or an MLP of any depth and width."""
+"""The certified heads: a linear classifier, an MLP of any depth and width, or a network of the user's own.
 
+A head is described, not held: ``build`` makes it anew, with its initial parameters, for training, for reading back what was
+trained, and in each process of an ensemble.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, Protocol, get_args
 
 import torch
 from pydantic import Field
@@ -9,11 +19,42 @@ from pydantic.dataclasses import dataclass as validated
 from torch import nn
 
 from agt.bounds.losses import LOSSES
-from agt.settings import STRICT, TrainingConfig
+from agt.bounds.rules import RULES, rules_for
+from agt.errors import ConfigError
+from agt.facts import Fact, declared
+from agt.settings import STRICT, TrainingConfig, imported, validate
 
 ActivationName = Literal["relu", "leaky_relu", "tanh", "sigmoid", "softplus", "gelu"]
 _LAYERS = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.GELU)
 ACTIVATIONS: dict[str, type[nn.Module]] = dict(zip(get_args(ActivationName), _LAYERS, strict=True))
+
+Layers = list[dict[str, Any]]
+
+
+class Head(Protocol):
+    """What ``Settings.model`` is."""
+
+    @property
+    def linear(self) -> bool:
+        """Whether it is known to be one linear layer, which closed-form certificates need."""
+        ...
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """What condition e rests on, beside the data: where the initial parameters come from."""
+        ...
+
+    def build(self, shape: tuple[int, ...], classes: int, training: TrainingConfig) -> nn.Sequential:
+        """The layers, with their initial parameters in ``training.dtype``.
+
+        Args:
+            shape: one record's feature shape.
+            classes: number of classes; one output under a loss that takes one, else one for each class.
+
+        Raises:
+            ConfigError: it cannot be built, or no bound rule covers it.
+        """
+        ...
 
 
 @validated(frozen=True, config=STRICT)
@@ -34,24 +75,156 @@ class HeadConfig:
         if type(self) is HeadConfig and self.encoder is not None:
             raise ValueError("encoder: this head takes none; give model=small_cnn, and its encoder's settings")
 
+    @property
+    def linear(self) -> bool:
+        """Without hidden layers."""
+        return not self.hidden
 
-def build_head(shape: tuple[int, ...], classes: int, model: HeadConfig, training: TrainingConfig) -> nn.Sequential:
-    """A head with the initial parameters that ``training.seed`` determines.
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """Nothing to say: the initial parameters come from the public seed."""
+        return ()
 
-    Args:
-        shape: one record's feature shape; flattened if it has more than one axis.
-        classes: number of classes; one output under a loss that takes one, else one for each class.
+    def build(self, shape: tuple[int, ...], classes: int, training: TrainingConfig) -> nn.Sequential:
+        """Linear layers with activations between, after a Flatten where a record has more than one axis.
 
-    Returns:
-        Linear layers with activations between (after a Flatten where needed), in ``training.dtype``, with PyTorch's default
-        initialisation drawn in float64, so that both dtypes start at the same point up to rounding.
+        PyTorch's default initialisation by ``training.seed``, drawn in float64, so that both dtypes start at the same point
+        up to rounding.
+        """
+        outputs = 1 if LOSSES[training.loss].one_output else classes
+        widths = (int(torch.Size(shape).numel()), *self.hidden, outputs)
+        with seeded(training):
+            layers: list[nn.Module] = [nn.Flatten()] if len(shape) > 1 else []
+            for i, (fan_in, fan_out) in enumerate(pairwise(widths)):
+                layers += [ACTIVATIONS[self.activation]()] if i else []
+                layers.append(nn.Linear(fan_in, fan_out, dtype=torch.float64))
+        return nn.Sequential(*layers).to(getattr(torch, training.dtype))
+
+
+@dataclass(frozen=True)
+class OwnNetwork:
+    """A network of the user's own: an ``nn.Sequential`` of layers that bound rules cover.
+
+    Attributes:
+        make: makes it; where it draws its initial parameters from PyTorch's generator, ``training.seed`` seeds that.
+        where: what made it, in words.
     """
-    outputs = 1 if LOSSES[training.loss].one_output else classes
-    widths = (int(torch.Size(shape).numel()), *model.hidden, outputs)
+
+    make: Callable[[], object] = field(compare=False)
+    where: str
+
+    @classmethod
+    def of(cls, network: nn.Sequential) -> "OwnNetwork":
+        """That starts from the parameters of ``network``, which stays as it is."""
+        return cls(partial(deepcopy, network), "the network given")
+
+    @property
+    def linear(self) -> bool:
+        """Not known to be: a closed form trains a head of its own."""
+        return False
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """Code cannot see where somebody else's initial parameters come from."""
+        words = f"the initial parameters of {self.where} are public constants"
+        return (declared(words, "private records took part in them, as in pretraining"),)
+
+    def build(self, shape: tuple[int, ...], classes: int, training: TrainingConfig) -> nn.Sequential:
+        """What ``make`` returns."""
+        del classes  # the loop compares it with the last layer
+        with seeded(training):
+            try:
+                network = self.make()
+            except TypeError as error:
+                raise ConfigError(f"model: {self.where} cannot be made: {error}") from None
+        if type(network) is not nn.Sequential:
+            raise ConfigError(
+                f"model: {self.where} is a {type(network).__name__}: bounds pass through an nn.Sequential, layer by layer, "
+                "and cannot see what another module's forward() does"
+            )
+        _check_plain(network)
+        network = network.to(getattr(torch, training.dtype))
+        try:
+            with torch.no_grad():
+                network(torch.zeros(1, *shape, dtype=getattr(torch, training.dtype)))
+        except RuntimeError as error:
+            raise ConfigError(f"model: {self.where} takes no records of {shape} features: {error}") from None
+        return network
+
+
+def head_of(node: object) -> Head:
+    """The head of a configuration: a description with ``build``, or a function that returns an ``nn.Sequential``.
+
+    Raises:
+        ConfigError: no ``_target_``, one that cannot be imported or called, or settings it does not take.
+    """
+    if not isinstance(node, Mapping) or "_target_" not in node:
+        raise ConfigError(f"model: expected a mapping with a _target_, got {node!r}")
+    settings = {str(key): value for key, value in node.items() if key != "_target_"}
+    target = imported(str(node["_target_"]), "model")
+    if isinstance(target, type) and hasattr(target, "build"):
+        head: Head = validate(target, settings, "model")
+        return head
+    if not callable(target):
+        raise ConfigError(f"model._target_: '{node['_target_']}' is no function that returns an nn.Sequential")
+    return OwnNetwork(partial(target, **settings), f"model._target_={node['_target_']}")
+
+
+@contextmanager
+def seeded(training: TrainingConfig) -> Iterator[None]:
+    """In it PyTorch draws from ``training.seed``; afterwards its generator is where it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(training.seed)
-        layers: list[nn.Module] = [nn.Flatten()] if len(shape) > 1 else []
-        for i, (fan_in, fan_out) in enumerate(pairwise(widths)):
-            layers += [ACTIVATIONS[model.activation]()] if i else []
-            layers.append(nn.Linear(fan_in, fan_out, dtype=torch.float64))
-    return nn.Sequential(*layers).to(getattr(torch, training.dtype))
+        yield
+
+
+def layers_of(network: nn.Sequential) -> Layers:
+    """The layers as plain values, to compare with and to build again: each one's name, type and settings."""
+    named = network._modules.items()  # not named_children(), which names a layer used twice only once
+    return [{"name": name, "layer": type(layer).__name__, **_settings(layer)} for name, layer in named if layer is not None]
+
+
+def from_layers(layers: Layers) -> nn.Sequential:
+    """The network that ``layers_of`` described, with parameters of no meaning.
+
+    Raises:
+        ConfigError: an unknown layer.
+    """
+    kinds = {kind.__name__: kind for kind in RULES}
+    network = nn.Sequential()
+    for entry in layers:
+        settings = {key: value for key, value in entry.items() if key not in ("name", "layer")}
+        if entry["layer"] not in kinds:
+            raise ConfigError(f"model: no bound rule for layer {entry['name']} ({entry['layer']})")
+        network.add_module(entry["name"], kinds[entry["layer"]](**settings))
+    return network
+
+
+def _settings(layer: nn.Module) -> dict[str, Any]:
+    """The arguments that make such a layer."""
+    names = [name for name in inspect.signature(type(layer)).parameters if name not in ("device", "dtype")]
+    values = {name: getattr(layer, name) for name in names if hasattr(layer, name)}
+    return {name: value is not None if name == "bias" else value for name, value in values.items()}
+
+
+def _check_plain(network: nn.Sequential) -> None:
+    """Refuse what a rule would not see: hooks, frozen parameters.
+
+    Raises:
+        ConfigError: naming the layer.
+    """
+    rules_for(network)
+    for name, layer in network.named_modules():
+        if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks:
+            raise ConfigError(f"model: layer {name or 'the whole'} has hooks, which no bound rule covers: remove them")
+    frozen = [name for name, parameter in network.named_parameters() if not parameter.requires_grad]
+    if frozen:
+        raise ConfigError(
+            f"model: {frozen[0]} is frozen (requires_grad=False), and all of a head is trained: put frozen layers in "
+            "front, and give their outputs as features"
+        )
+
+
+def build_head(shape: tuple[int, ...], classes: int, model: Head, training: TrainingConfig) -> nn.Sequential:
+    """``model.build``."""
+    return model.build(shape, classes, training)

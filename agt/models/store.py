@@ -2,6 +2,7 @@
 
 model.safetensors, bounds/k=00005.safetensors       nominal parameters, and "lower.<name>", "upper.<name>" for each k
 model.safetensors ("weight" [classes or 1, width]), features.safetensors, stability.json        a linear head's
+network.json                                        the layers of a network of the user's own
 members/000/...                                     an ensemble's members, each with the files of its model
 """
 
@@ -20,6 +21,7 @@ from agt.errors import ConfigError, UnsoundError
 
 Tensors = dict[str, Tensor]
 MODEL, FEATURES, CONSTANTS, BOUNDS = "model.safetensors", "features.safetensors", "stability.json", "bounds"
+NETWORK = "network.json"
 
 
 class Store(Protocol):
@@ -112,6 +114,24 @@ def read_boxes(shelf: Shelf, ks: tuple[int, ...], like: Tensors) -> tuple[Tensor
         {name: torch.stack([box[f"{end}.{name}"] for box in boxes]) for name in like} for end in ("lower", "upper")
     )
     return nominal, lower, upper
+
+
+def check_network(shelf: Shelf, layers: list[dict[str, Any]]) -> None:
+    """Compare the layers that the user's own code makes today with those that were trained.
+
+    Raises:
+        ConfigError: they differ, or network.json is not what was written.
+    """
+    then, now = json.loads(shelf.read(NETWORK)), json.loads(as_json(layers))
+    if then != now:
+        raise ConfigError(
+            f"{shelf.folder / NETWORK}: the network that was trained has the layers {_kinds(then)}, and the one that model "
+            f"describes now {_kinds(now)}, or other settings of them: restore it, or train again"
+        )
+
+
+def _kinds(layers: list[dict[str, Any]]) -> str:
+    return ", ".join(str(layer["layer"]) for layer in layers)
 
 
 def read_constants(shelf: Shelf) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 
 from agt.certificates.box import Certificates
-from agt_cli.report.record import RunRecord
+from agt_cli.report.record import RunRecord, csv_bytes
 from agt_cli.report.report_md import Subject
 
 STYLE: dict[str, Any] = {
@@ -200,4 +200,4 @@ def drawing(record: RunRecord, name: str, data: pd.DataFrame, size: tuple[float,
             buffer = BytesIO()
             figure.savefig(buffer, format=kind, dpi=DPI)
             record.write(f"figures/{name}.{kind}", buffer.getvalue())
-    record.write(f"figures/{name}.csv", data.to_csv(index=False, lineterminator="\n").encode())
+    record.write(f"figures/{name}.csv", csv_bytes(data))

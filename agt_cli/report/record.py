@@ -195,7 +195,7 @@ class RunRecord:
 
     def table(self, name: str, table: pd.DataFrame) -> None:
         """Write tables/NAME.csv."""
-        self.write(f"tables/{name}.csv", table.to_csv(index=False, lineterminator="\n").encode())
+        self.write(f"tables/{name}.csv", csv_bytes(table))
 
     def parquet(self, name: str, table: pd.DataFrame) -> None:
         """Write NAME.parquet."""
@@ -214,6 +214,11 @@ class RunRecord:
         tensor = torch.from_numpy(np.ascontiguousarray(weight))
         self.write("released_weights.safetensors", save({"weight": tensor}))
         self._write_json("released_weights.json", constants)
+
+
+def csv_bytes(table: pd.DataFrame) -> bytes:
+    """A table as every command writes it."""
+    return table.to_csv(index=False, lineterminator="\n").encode()
 
 
 def _json(value: object) -> bytes:

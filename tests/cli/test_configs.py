@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from agt.settings import validate
 from agt_cli import usage
-from agt_cli.tasks.prepare import PARTS, Settings, settings_of
+from agt_cli.runs.prepare import PARTS, Settings, settings_of
 
 REQUIRED = {
     "table": ("dataset.path=x.csv", "dataset.label=y", "+dataset.numeric={a: [0, 1]}"),

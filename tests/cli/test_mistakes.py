@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from agt.kernels import select
+from agt_cli.commands import train
 from agt_cli.mistakes import explain
-from agt_cli.tasks import train
 
 from .conftest import TINY, Agt
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from agt.mechanisms.catalogue import MECHANISMS
 from agt_cli.cli import main
-from agt_cli.tasks import plan as task
+from agt_cli.commands import plan as task
 
 from .conftest import Agt, Said
 from .test_predict import RUNS

@@ -12,13 +12,13 @@ import yaml
 
 from agt.errors import ConfigError
 from agt.facts import grounds, void
+from agt_cli.commands import reproduce
 from agt_cli.papers.reproduction import runs as module
 from agt_cli.papers.reproduction.definition import Profile, experiment_names, load_experiment
 from agt_cli.papers.reproduction.kinds import KINDS, Context
 from agt_cli.papers.reproduction.runs import Runs, signature
 from agt_cli.report.console import Console
 from agt_cli.report.finished import open_run
-from agt_cli.tasks import reproduce
 
 from .conftest import Agt
 
@@ -147,7 +147,7 @@ def test_signatures_depend_on_all_that_results_come_from_and_not_on_places(monke
         signature(config, prepared, "test", points),
         signature(config, prepared, "test", points[:-1]),
         signature(config, prepared, "test", np.nextafter(points, 9)),
-        signature(config, prepared, "test", modules=("agt_cli.tasks.plan",)),
+        signature(config, prepared, "test", modules=("agt_cli.commands.plan",)),
     ]
     for field, value in (("scaling", {"encoder": "x"}), ("declared_size", 7), ("selection", grounds(void("no")))):
         others.append(signature(config, replace(prepared, dataset=replace(prepared.dataset, **{field: value})), "test"))

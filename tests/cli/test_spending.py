@@ -13,10 +13,10 @@ import pytest
 
 from agt.data.prepared import FORMAT
 from agt.disk import Pending
-from agt.mechanisms.source import SystemSource
+from agt.mechanisms.randomness import SystemRandomness
 from agt.sealed import file_sha256, seal
 from agt_cli.cli import main
-from agt_cli.tasks.predict import _LabelTable
+from agt_cli.runs.publish import LabelTable
 
 from .conftest import TINY, Agt
 
@@ -124,8 +124,8 @@ def test_nothing_is_drawn_unless_what_it_spends_is_on_disk(
 ) -> None:
     draws = []
     for name in ("words", "below"):
-        real = getattr(SystemSource, name)
-        monkeypatch.setattr(SystemSource, name, lambda self, n, real=real: draws.append(n) or real(self, n))
+        real = getattr(SystemRandomness, name)
+        monkeypatch.setattr(SystemRandomness, name, lambda self, n, real=real: draws.append(n) or real(self, n))
     broken("spent.json")
     for what, (asked, _, _) in KINDS.items():
         said = agt("predict", of(home, what), *asked)
@@ -202,7 +202,7 @@ def test_a_note_that_cannot_be_read_counts_as_spent(agt: Agt, home: Path, broken
     "classes", [("a", "b"), ("no", "yes, it is"), ('"', "xx"), ("é", "ab"), ("a\nb", "abcd"), ("", "q")]
 )
 def test_labels_never_need_more_than_the_room_that_was_taken(classes: tuple[str, ...]) -> None:
-    table = _LabelTable(np.array(["1", "two", "3,4"]), classes)
+    table = LabelTable(np.array(["1", "two", "3,4"]), classes)
     sizes = [len(table.csv(np.array([a, b, c]))) for a in range(2) for b in range(2) for c in range(2)]
     assert table.size == max(sizes)
 

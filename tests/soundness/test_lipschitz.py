@@ -101,7 +101,7 @@ def closed_form(trained: LinearTrained, phi: np.ndarray) -> ClosedForm:
 
 
 def ensemble(member: Setup, members: int, each: int = 12) -> Setup:
-    """``members`` of the same kind on hash shards of about ``each`` units; tasks/ensemble.py certifies their vote."""
+    """``members`` of the same kind on hash shards of about ``each`` units; models/ensemble.py certifies their vote."""
 
     def fit(data: Records, rng: np.random.Generator) -> Model:
         parts = ensemble_training.parts(data, EnsembleConfig(members=members))

@@ -24,9 +24,11 @@ ROOMS = (
     ("agt.certificates",),
     ("agt.problem", "agt.models"),
     ("agt.mechanisms",),
+    ("agt.api", "agt.estimator"),
     ("agt_cli.usage", "agt_cli.mistakes"),
     ("agt_cli.report",),
-    ("agt_cli.papers", "agt_cli.tasks"),
+    ("agt_cli.papers", "agt_cli.runs"),
+    ("agt_cli.commands",),
     ("agt_cli.cli", "agt_cli.__main__"),
 )
 FOREIGN = {"hydra", "omegaconf", "rich", "matplotlib", "agt_cli"}  # what the library has nothing of

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from agt.facts import Standing
-from agt_cli.tasks.choices import PARTS, bound, choices_fact, declares, hashes, typed
-from agt_cli.tasks.compose import composed
+from agt_cli.runs.choices import PARTS, bound, choices_fact, declares, hashes, typed
+from agt_cli.runs.compose import composed
 from agt_cli.usage import config_dir
 
 MADE_FOR = (

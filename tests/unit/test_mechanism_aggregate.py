@@ -6,7 +6,7 @@ import pytest
 from agt.errors import ConfigError
 from agt.mechanisms.aggregate import certified_quantile, release_quantile, two_sided_geometric
 from agt.mechanisms.guarantee import PureDP
-from agt.mechanisms.source import SeededSource, SystemSource
+from agt.mechanisms.randomness import SeededRandomness, SystemRandomness
 
 
 def test_definition() -> None:
@@ -41,7 +41,7 @@ def test_lipschitz() -> None:
 @pytest.mark.parametrize("eps", [0.1, 1.0, 3.0])
 def test_noise(eps: float) -> None:
     """8,000 draws: each |z| up to 5 within 5 standard errors of (1-a)/(1+a) a^|z|, and the far tail in all."""
-    n, source = 8_000, SeededSource(5)
+    n, source = 8_000, SeededRandomness(5)
     draws = np.array([two_sided_geometric(eps, source) for _ in range(n)])
     a = np.exp(-eps)
     for z in range(-5, 6):
@@ -52,10 +52,10 @@ def test_noise(eps: float) -> None:
 
 
 def test_release_stays_on_the_grid() -> None:
-    source = SeededSource(0)
+    source = SeededRandomness(0)
     released = [release_quantile(np.array([1, 2, 3]), 0.5, 4, PureDP(0.2), source) for _ in range(200)]
     assert set(released) == {0, 1, 2, 3, 4}
-    assert 0 <= release_quantile(np.array([1, 2, 3]), 0.5, 4, PureDP(0.2), SystemSource()) <= 4
+    assert 0 <= release_quantile(np.array([1, 2, 3]), 0.5, 4, PureDP(0.2), SystemRandomness()) <= 4
 
 
 def test_bad_input() -> None:

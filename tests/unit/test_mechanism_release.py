@@ -12,12 +12,12 @@ import pytest
 from agt.errors import ConfigError
 from agt.mechanisms import enclosure
 from agt.mechanisms.catalogue import MECHANISMS
-from agt.mechanisms.exposure import flip_table, gap_loss, true_loss
+from agt.mechanisms.exposure import gap_loss, true_loss
 from agt.mechanisms.guarantee import GaussianDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import NoisyArgmax, SmoothCauchy, SmoothLaplace
-from agt.mechanisms.source import SeededSource, SystemSource
+from agt.mechanisms.randomness import SeededRandomness, SystemRandomness
 from agt.mechanisms.thresholds import MAX_DISTANCE, GaussianRule, RatioRule, Table, rule_of
 
 
@@ -88,7 +88,7 @@ class TestClosedForms:
 class TestSampling:
     def test_wrong_labels_are_uniform(self) -> None:
         n, mechanism = 400_000, RandomizedResponse(eps=0.1, classes=5)
-        released = mechanism.release(np.full(n, 2), np.zeros(n, dtype=int), SeededSource(2))
+        released = mechanism.release(np.full(n, 2), np.zeros(n, dtype=int), SeededRandomness(2))
         q, r = 1 - flip(mechanism, 0)[0], flip(mechanism, 0)[0] / 4
         counts = np.bincount(released, minlength=5) / n
         expected = np.array([r, r, q, r, r])
@@ -122,14 +122,14 @@ class TestSampling:
     def test_sources(self) -> None:
         labels, k = np.zeros(64, int), np.zeros(64, int)
         mechanism = RandomizedResponse(eps=0.1)
-        seeded = [mechanism.release(labels, k, SeededSource(seed)).tolist() for seed in (1, 1, 2)]
+        seeded = [mechanism.release(labels, k, SeededRandomness(seed)).tolist() for seed in (1, 1, 2)]
         assert seeded[0] == seeded[1] != seeded[2]
-        assert SeededSource(0).simulated
-        assert not SystemSource().simulated
-        system = [mechanism.release(labels, k, SystemSource()).tolist() for _ in range(2)]
+        assert SeededRandomness(0).simulated
+        assert not SystemRandomness().simulated
+        system = [mechanism.release(labels, k, SystemRandomness()).tolist() for _ in range(2)]
         assert system[0] != system[1]  # equal by chance once in 2^64
 
-    @pytest.mark.parametrize("source", [SeededSource(0), SystemSource()], ids=["seeded", "system"])
+    @pytest.mark.parametrize("source", [SeededRandomness(0), SystemRandomness()], ids=["seeded", "system"])
     def test_words_use_every_bit(self, source: Any) -> None:
         words = source.words(4000)
         assert words.shape == (4000, 2)
@@ -141,15 +141,15 @@ class TestSampling:
 
     def test_system_source_asks_the_operating_system(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "urandom", lambda n: b"\xff" * n)
-        assert (SystemSource().words(2) == 2**64 - 1).all()
+        assert (SystemRandomness().words(2) == 2**64 - 1).all()
 
     def test_no_queries(self) -> None:
         nothing = np.zeros(0, dtype=int)
-        assert RandomizedResponse(eps=1.0).release(nothing, nothing, SystemSource()).tolist() == []
+        assert RandomizedResponse(eps=1.0).release(nothing, nothing, SystemRandomness()).tolist() == []
 
     def test_input_is_left_alone(self) -> None:
         labels = np.zeros(100, int)
-        RandomizedResponse(eps=0.1).release(labels, labels, SeededSource(0))
+        RandomizedResponse(eps=0.1).release(labels, labels, SeededRandomness(0))
         assert labels.sum() == 0
 
 
@@ -229,12 +229,6 @@ class TestExposure:
         assert true_loss(mechanism, grid) == pytest.approx(max(gaps))
         assert true_loss(mechanism, grid) > 1.0
 
-    def test_flip_table(self) -> None:
-        rows = flip_table([SmoothCauchy(eps=0.1), RandomizedResponse(eps=0.1)], [0, 50])
-        assert [row["distance"] for row in rows] == [0, 50]
-        assert rows[1]["smooth_cauchy"] == pytest.approx(0.4939, abs=1e-4)
-        assert rows[1]["randomized_response"] == pytest.approx(0.0032, abs=1e-4)
-
 
 class TestBadInput:
     mechanism = RandomizedResponse(eps=0.1)
@@ -254,8 +248,8 @@ class TestBadInput:
     )
     def test_release(self, predictions: list, distances: list, match: str) -> None:
         with pytest.raises(ConfigError, match=match):
-            self.mechanism.release(np.array(predictions), np.array(distances), SeededSource(0))
+            self.mechanism.release(np.array(predictions), np.array(distances), SeededRandomness(0))
 
     def test_seed(self) -> None:
         with pytest.raises(ConfigError, match="seed = -1"):
-            SeededSource(-1)
+            SeededRandomness(-1)

@@ -10,9 +10,10 @@ from agt.certificates.conditions import Condition
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import grounds, proved, void
 from agt.mechanisms.guarantee import GaussianDP
-from agt.mechanisms.source import SeededSource, SystemSource
+from agt.mechanisms.randomness import SeededRandomness, SystemRandomness
+from agt.mechanisms.rigour import Output, claim
 from agt.mechanisms.weights import (
-    check_claim,
+    ReleaseWeights,
     expected_accuracy,
     noise_scale,
     release_weights,
@@ -21,11 +22,12 @@ from agt.mechanisms.weights import (
 )
 from agt.settings import RelationConfig
 
+WEIGHTS = ReleaseWeights(mu=1.0)
 HELD = tuple(Condition(letter, "x", grounds(proved("y"))) for letter in "abcdefg")
 
 
 def draws(n: int, seed: int = 0) -> np.ndarray:
-    source = SeededSource(seed)
+    source = SeededRandomness(seed)
     values = []
     for _ in range(n):
         sign, k, x = standard_normal(source)
@@ -44,7 +46,7 @@ def test_the_sampler_is_normal() -> None:
 
 def test_released_weights_are_on_the_lattice_and_spread_as_stated() -> None:
     theta = np.linspace(-40, 40, 3000).reshape(3, 1000)
-    released = release_weights(theta, 0.03, GaussianDP(0.5), SeededSource(1))
+    released = release_weights(theta, 0.03, GaussianDP(0.5), SeededRandomness(1))
     noise = released.weight - theta
     assert released.sigma >= 0.06
     assert released.sigma == pytest.approx(0.06)
@@ -52,16 +54,16 @@ def test_released_weights_are_on_the_lattice_and_spread_as_stated() -> None:
     assert (np.rint(released.weight / released.step) * released.step == released.weight).all()
     assert kstest((noise / released.sigma).ravel(), norm.cdf).pvalue > 1e-3
     assert released.simulated
-    assert not release_weights(theta[:1, :2], 0.03, GaussianDP(0.5), SystemSource()).simulated
+    assert not release_weights(theta[:1, :2], 0.03, GaussianDP(0.5), SystemRandomness()).simulated
 
 
 def test_rounding_is_to_the_nearest_multiple() -> None:
     """The same draws for a weight and for one that is a whole number of steps more: released as many steps apart."""
     theta = np.array([0.1])
-    one = release_weights(theta, 1.0, GaussianDP(1.0), SeededSource(7))
-    two = release_weights(theta + 5 * one.step, 1.0, GaussianDP(1.0), SeededSource(7))
+    one = release_weights(theta, 1.0, GaussianDP(1.0), SeededRandomness(7))
+    two = release_weights(theta + 5 * one.step, 1.0, GaussianDP(1.0), SeededRandomness(7))
     assert two.weight[0] - one.weight[0] == 5 * one.step
-    third = release_weights(theta + one.step / 8, 1.0, GaussianDP(1.0), SeededSource(7))
+    third = release_weights(theta + one.step / 8, 1.0, GaussianDP(1.0), SeededRandomness(7))
     assert abs(third.weight[0] - one.weight[0]) <= one.step
 
 
@@ -103,23 +105,23 @@ def test_a_bound_that_is_no_positive_number_is_refused(moves: float) -> None:
 @pytest.mark.parametrize("weight", [math.nan, math.inf, 1e300])
 def test_weights_that_are_no_numbers_are_refused(weight: float) -> None:
     with pytest.raises(UnsoundError):
-        release_weights(np.array([0.0, weight]), 1.0, GaussianDP(1.0), SeededSource(0))
+        release_weights(np.array([0.0, weight]), 1.0, GaussianDP(1.0), SeededRandomness(0))
 
 
 @pytest.mark.parametrize("weight", [1.9, 2.1, 1e30])
 def test_large_weights_are_released_as_small_ones_are(weight: float) -> None:
     """Refusing them would depend on private weights: a limit relative to the noise was crossed at 2 here."""
-    released = release_weights(np.array([weight, 0.0]), 1e-6, GaussianDP(100.0), SeededSource(0))
+    released = release_weights(np.array([weight, 0.0]), 1e-6, GaussianDP(100.0), SeededRandomness(0))
     assert released.weight[0] == pytest.approx(weight, rel=1e-7)
     assert abs(released.weight[1]) < 1e-6
 
 
 def test_conditions_that_do_not_hold_are_named() -> None:
-    check_claim(HELD, RelationConfig(name="add_remove"))
+    claim(HELD, RelationConfig(name="add_remove"), WEIGHTS, output=Output.WEIGHTS)
     with pytest.raises(ConfigError, match="condition g"):
-        check_claim(HELD, RelationConfig(name="remove"))
+        claim(HELD, RelationConfig(name="remove"), WEIGHTS, output=Output.WEIGHTS)
     broken = (*HELD[:4], Condition("e", "public choices", grounds(void("settings came from the data"))), *HELD[5:])
     with pytest.raises(ConfigError, match=r"condition e \(public choices\)"):
-        check_claim(broken, RelationConfig(name="add_remove"))
-    with pytest.raises(ConfigError, match="nobody assessed"):
-        check_claim(HELD[:3], RelationConfig(name="add_remove"))
+        claim(broken, RelationConfig(name="add_remove"), WEIGHTS, output=Output.WEIGHTS)
+    with pytest.raises(ConfigError, match="not assessed"):
+        claim(HELD[:3], RelationConfig(name="add_remove"), WEIGHTS, output=Output.WEIGHTS)

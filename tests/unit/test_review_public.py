@@ -4,6 +4,7 @@ Each test builds a pair of neighbours for which it once did, while the condition
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,10 @@ from agt.data.embeddings import Embeddings
 from agt.data.medmnist import MedMnist
 from agt.data.table import Table
 from agt.mechanisms.guarantee import PureDP
-from agt.mechanisms.rigour import Claim
-from agt.mechanisms.source import SystemSource
+from agt.mechanisms.release import Release
+from agt.mechanisms.rigour import Claim, Reason
 from agt.models.features import FeatureMap
-from agt.settings import FeaturesConfig
-from agt_cli.tasks.predict import Released, _words
+from agt.settings import FeaturesConfig, RelationConfig
 
 N, COPIES = 150, 30
 
@@ -124,11 +124,12 @@ def test_a_record_with_a_fraction_does_not_rename_whole_numbers(tmp_path: Path) 
 
 def test_a_release_says_what_it_is_about() -> None:
     """A claim about "one record" must not be read as covering queries, or data that training refuses."""
-    claim = Claim(True, "0.1-differentially private per query", "one record added or removed")
-    labels, each = np.array([0]), PureDP(0.1)
-    said = _words(Released(labels, each, claim, ()), SystemSource())
-    assert any("about the training records" in line and "queries" in line and "n_max" in line for line in said)
-    unproved = _words(Released(labels, each, Claim(False, "NO PROOF OF PRIVACY", ""), ()), SystemSource())
+    claim = Claim(PureDP(0.1), RelationConfig("add_remove"))
+    words = Release(claim, lambda _: np.array([0]), (), 1, noisy=False).words()
+    assert any("about the training records" in line and "queries" in line and "n_max" in line for line in words)
+    reasons = (Reason("condition a does not hold", "train again", "a"),)
+    unproved = Release(replace(claim, reasons=reasons), lambda _: np.array([0]), (), 1, noisy=False).words()
+    assert unproved[0].startswith("NO PROOF OF PRIVACY")
     assert not any("training records" in line for line in unproved)
 
 
@@ -146,8 +147,8 @@ def test_reviews_named_by_content_share_their_copies_split() -> None:
 
 def test_labels_are_never_published_under_hashes_of_content() -> None:
     from agt.data.ids import content_ids
-    from agt_cli.tasks.predict import _names
+    from agt_cli.runs.publish import public_names
 
     made = content_ids(np.eye(3), np.array([0, 1, 1]))
-    assert _names(made).tolist() == ["0", "1", "2"]
-    assert _names(np.array(["x1", "x2"])).tolist() == ["x1", "x2"]
+    assert public_names(made).tolist() == ["0", "1", "2"]
+    assert public_names(np.array(["x1", "x2"])).tolist() == ["x1", "x2"]

@@ -7,8 +7,8 @@ from agt.certificates.votes import published_vote
 from agt.models.ensemble import VoteCertificates
 from agt.models.model import Model
 from agt_cli.report.console import Console
-from agt_cli.tasks.model import certify
-from agt_cli.tasks.prepare import Prepared
+from agt_cli.runs.model import certifying
+from agt_cli.runs.prepare import Prepared
 
 
 def answers(
@@ -23,7 +23,8 @@ def answers(
     Returns:
         ``Finished.frame`` and ``Finished.ks``.
     """
-    certificates = certify(model, features, console, "certifying")
+    with certifying(model, console) as on_progress:
+        certificates = model.certify(features, on_progress=on_progress)
     columns = {"prediction": certificates.prediction, "distance": certificates.stable_distance}
     if labels is not None:
         columns["label"] = labels

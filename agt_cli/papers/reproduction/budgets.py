@@ -14,7 +14,7 @@ from torch import nn
 from agt.errors import ConfigError
 from agt.mechanisms.catalogue import MECHANISMS
 from agt.mechanisms.guarantee import PureDP
-from agt.mechanisms.planning import Budget, afford
+from agt.mechanisms.planning import Budget, afford, weights_accuracy
 from agt.mechanisms.weights import weights_budget
 from agt.models.box import start_from
 from agt.models.heads import build_head
@@ -26,7 +26,6 @@ from agt_cli.papers.reproduction.definition import Profile
 from agt_cli.papers.reproduction.kinds import Context, Made, kind
 from agt_cli.papers.reproduction.runs import Finished
 from agt_cli.report.curves import Curves, curves
-from agt_cli.tasks.plan import weights_accuracy
 
 Positive = Annotated[float, Field(gt=0)]
 Overrides = tuple[str, ...]

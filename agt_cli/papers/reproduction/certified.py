@@ -25,10 +25,10 @@ from agt_cli.papers.reproduction.keep import keep, kept
 from agt_cli.papers.reproduction.kinds import Context, Made, kind
 from agt_cli.papers.reproduction.runs import Finished, signature
 from agt_cli.report.curves import Curves, curves
-from agt_cli.tasks.prepare import Prepared, Settings
+from agt_cli.runs.prepare import Prepared, Settings
 
 Overrides = tuple[str, ...]
-Claim = Literal["privacy", "unlearning"]
+Purpose = Literal["privacy", "unlearning"]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -57,7 +57,7 @@ class ByKConfig:
 
     run: Overrides = ()
     variants: Annotated[tuple[Variant, ...], Field(min_length=1)] = (Variant(),)
-    claims: Annotated[tuple[Claim, ...], Field(min_length=1)] = ("privacy",)
+    claims: Annotated[tuple[Purpose, ...], Field(min_length=1)] = ("privacy",)
     at: tuple[Count, ...] = (1, 5, 10)
     only: int | None = None
 
@@ -172,7 +172,7 @@ class TrainingCurveConfig:
 
     run: Overrides = ()
     ks: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 5, 10)
-    claims: Annotated[tuple[Claim, ...], Field(min_length=1)] = ("privacy", "unlearning")
+    claims: Annotated[tuple[Purpose, ...], Field(min_length=1)] = ("privacy", "unlearning")
 
 
 @kind

@@ -20,7 +20,7 @@ from agt.settings import STRICT, validate
 from agt_cli.papers.reproduction.kinds import Context, Made, kind
 from agt_cli.papers.reproduction.runs import Finished
 from agt_cli.report.figures import COLOURS, DARKEST, MARKERS, Grid, drawing
-from agt_cli.tasks.prepare import Prepared
+from agt_cli.runs.prepare import Prepared
 
 
 @validated(frozen=True, config=STRICT)

@@ -25,12 +25,12 @@ from agt.provenance import code_digest, default_threads, machine, targets
 from agt_cli.papers.reproduction.answers import answers
 from agt_cli.papers.reproduction.keep import keep, kept
 from agt_cli.report.console import Console
-from agt_cli.tasks.choices import bound, declares, hashes
-from agt_cli.tasks.compose import composed
-from agt_cli.tasks.model import fit
-from agt_cli.tasks.prepare import Prepared, Settings, prepare, settings_of
+from agt_cli.runs.choices import bound, declares, hashes
+from agt_cli.runs.compose import composed
+from agt_cli.runs.model import fit
+from agt_cli.runs.prepare import Prepared, Settings, prepare, settings_of
 
-COMPUTE = ("agt.models.model", "agt_cli.tasks.model", "agt_cli.tasks.prepare", "agt_cli.papers.reproduction.answers")
+COMPUTE = ("agt.models.model", "agt_cli.runs.model", "agt_cli.runs.prepare", "agt_cli.papers.reproduction.answers")
 PLACES = ("output_dir", "data_dir")
 Queries = Callable[[Prepared], np.ndarray]
 

@@ -28,10 +28,10 @@ from agt_cli.papers.reproduction.definition import Profile, ProfileName
 from agt_cli.papers.reproduction.kinds import Context, Made, kind
 from agt_cli.report.curves import Curves, curves
 from agt_cli.report.report_md import ball
-from agt_cli.tasks.compose import composed
+from agt_cli.runs.compose import composed
 
 Count = Annotated[int, Field(ge=1)]
-Claim = Literal["privacy", "unlearning"]
+Purpose = Literal["privacy", "unlearning"]
 TRAIN = 0.9  # what prepare.test_fraction leaves of generated statements
 
 
@@ -53,7 +53,7 @@ class SearchConfig:
     """
 
     run: tuple[str, ...] = ()
-    claims: Annotated[tuple[Claim, ...], Field(min_length=1)] = ("privacy", "unlearning")
+    claims: Annotated[tuple[Purpose, ...], Field(min_length=1)] = ("privacy", "unlearning")
     depths: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 2, 3, 4)
     width: Count = 128
     seeds: dict[ProfileName, Count] = Field(default_factory=dict)

@@ -21,7 +21,7 @@ from agt.errors import ConfigError, nearest
 from agt.mechanisms.catalogue import MECHANISMS
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.planning import Budget, Evidence, afford
-from agt.mechanisms.source import SeededSource
+from agt.mechanisms.randomness import SeededRandomness
 from agt.mechanisms.weights import noise_scale, weights_budget
 from agt.models.box import start_from
 from agt.models.heads import build_head
@@ -35,7 +35,7 @@ from agt_cli.papers.reproduction.definition import Profile, ProfileName
 from agt_cli.papers.reproduction.kinds import Context, Made, kind
 from agt_cli.report.curves import LINES
 from agt_cli.report.figures import drawing
-from agt_cli.tasks.prepare import Prepared, Settings
+from agt_cli.runs.prepare import Prepared, Settings
 
 Overrides = tuple[str, ...]
 Positive = Annotated[float, Field(gt=0)]
@@ -197,7 +197,7 @@ def _per_query(evidence: Evidence, name: str, config: StudentsConfig, bounds: tu
         mechanism: Mechanism = afford(MECHANISMS[name], budget, evidence.classes, bounds)
 
         def answers(asked: np.ndarray, draw: int) -> np.ndarray:
-            return mechanism.release(labels[asked], seen[asked], SeededSource(draw))
+            return mechanism.release(labels[asked], seen[asked], SeededRandomness(draw))
 
         return evidence.expected(mechanism), answers
 

@@ -18,6 +18,7 @@ from torch import nn
 
 from agt.data.dataset import Records
 from agt.errors import ConfigError
+from agt.mechanisms.planning import weights_accuracy
 from agt.mechanisms.weights import weights_budget
 from agt.models.linear import LinearModel
 from agt.numeric import labels_of
@@ -33,7 +34,6 @@ from agt_cli.papers.baselines.sgd import train_sgd
 from agt_cli.papers.reproduction.budgets import Sgd
 from agt_cli.papers.reproduction.kinds import Context, Made, kind
 from agt_cli.report.curves import Curves, curves
-from agt_cli.tasks.plan import weights_accuracy
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]

@@ -12,10 +12,10 @@ from agt.training.noise import NoiseConfig
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import train_report
-from agt_cli.tasks.model import fit
-from agt_cli.tasks.noise import noise_words, proved
-from agt_cli.tasks.prepare import Prepared, Settings, prepare, settings_of
-from agt_cli.tasks.spending import Spending, of_data, spending, unfinished
+from agt_cli.runs.model import fit
+from agt_cli.runs.noise import noise_words, proved
+from agt_cli.runs.prepare import Prepared, Settings, prepare, settings_of
+from agt_cli.runs.spending import Spending, of_data, spending, unfinished
 
 
 def configure(config: Mapping[str, Any]) -> Settings:

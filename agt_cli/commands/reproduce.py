@@ -30,15 +30,15 @@ from agt_cli.papers.reproduction.runs import Runs, without_proof
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
 from agt_cli.report.reproduction_md import Section, overview, reproduction_report, summary
-from agt_cli.tasks.compose import composed
-from agt_cli.tasks.prepare import only_keys
+from agt_cli.runs.compose import composed
+from agt_cli.runs.prepare import only_keys
 
 KEYS = ("name", "profile", "data", "only", "overrides", "runs_dir")
 BOTH: tuple[ProfileName, ...] = ("paper", "ours")
 
 
 @validated(frozen=True, config=STRICT)
-class Request:
+class ReproduceConfig:
     """What is asked for.
 
     Attributes:
@@ -59,19 +59,19 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Job:
+class Reproduction:
     """A valid request."""
 
-    request: Request
+    request: ReproduceConfig
     experiment: Experiment
     profiles: Mapping[ProfileName, Profile]
     common: tuple[str, ...]
 
 
-def configure(config: Mapping[str, Any]) -> Job:
+def configure(config: Mapping[str, Any]) -> Reproduction:
     """Validate the request, before any data is read."""
     only_keys(config, (*KEYS, "compute", "output_dir", "data_dir"))
-    request = validate(Request, {key: config.get(key) for key in KEYS}, "reproduce")
+    request = validate(ReproduceConfig, {key: config.get(key) for key in KEYS}, "reproduce")
     for word in request.overrides:
         if word.lstrip("+~").split("=")[0].split(".")[0] in ("relation", "noise"):
             raise ConfigError(f"overrides: {word}: what k counts and what is claimed are the profile's, whose words stay")
@@ -87,10 +87,10 @@ def configure(config: Mapping[str, Any]) -> Job:
     for artifact in experiment.artifacts:
         if artifact.kind not in KINDS:
             raise ConfigError(f"experiments/{request.name}.yaml: {artifact.id}: unknown kind {artifact.kind!r}")
-    return Job(request, experiment, profiles, (*common, *request.overrides))
+    return Reproduction(request, experiment, profiles, (*common, *request.overrides))
 
 
-def _on_data(experiment: Experiment, request: Request, common: Sequence[str]) -> Experiment:
+def _on_data(experiment: Experiment, request: ReproduceConfig, common: Sequence[str]) -> Experiment:
     """The experiment on the data that it will run on, and by that name.
 
     With ``data=either``, where neither is there, it is the papers' own: its error says how to get it.
@@ -115,7 +115,7 @@ def _is_there(overrides: Sequence[str]) -> bool:
     return resolve(Path(dataset["path"]), Path(dataset["data_dir"])).exists()
 
 
-def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
+def run(job: Reproduction, record: RunRecord, console: Console) -> dict[str, Any]:
     """Make every artifact and write the report."""
     runs, sections = Runs(Path(job.request.runs_dir), job.common, console), []
     for artifact in job.experiment.artifacts:

@@ -9,10 +9,11 @@ and labels from the certificates sees two functions of one draw.
 from collections.abc import Sequence
 
 from agt.certificates.conditions import Condition, declarations
-from agt.mechanisms.rigour import neighbours_of, refusal
+from agt.mechanisms.release import APART, simulation
+from agt.mechanisms.rigour import neighbours_of, reason_of
 from agt.training.noise import NoisePlan
 from agt_cli.papers.baselines.released import caveat_of
-from agt_cli.tasks.prepare import Settings
+from agt_cli.runs.prepare import Settings
 
 RESTS_ON = "bceg"  # a and f speak of boxes alone; d of their nesting
 REDRAWN = (
@@ -24,10 +25,6 @@ SCOPE = (
     "training takes without an error (it refuses a batch above n_max, a unit above relation.unit_rows, a missing class and "
     "the like)"
 )
-APART = (
-    "labels released from this run's certificates take the noise that training drew as a public constant: publish such "
-    "labels or the noisy weights, never both, as their losses do not add up"
-)
 
 
 def noise_words(settings: Settings, noise: NoisePlan, conditions: Sequence[Condition]) -> list[str]:
@@ -38,10 +35,12 @@ def noise_words(settings: Settings, noise: NoisePlan, conditions: Sequence[Condi
     missing = [c for c in conditions if c.letter in RESTS_ON and not c.held]
     guarantee = f"({config.epsilon:g}, {config.delta:g})-DP"
     if missing:
-        words = [f"NO PROOF OF PRIVACY for the noisy weights, meant to be {guarantee}: {refusal(c)}" for c in missing]
+        words = [f"NO PROOF OF PRIVACY for the noisy weights, meant to be {guarantee}: {reason_of(c)}" for c in missing]
     else:
-        neighbours = f"{relation.name} neighbours ({neighbours_of(relation)})"
-        words = [f"the weights in model.safetensors are {guarantee} for {neighbours}, in exact arithmetic", SCOPE]
+        words = [
+            f"the weights in model.safetensors are {guarantee} for {neighbours_of(relation)}, in exact arithmetic",
+            SCOPE,
+        ]
     steps = f"{noise.epochs} of the {settings.training.epochs * settings.training.batch.count} steps"
     words += [
         f"each step's direction takes Gaussian noise of standard deviation {noise.sigma:.4g} in every element; its l2 "
@@ -54,8 +53,7 @@ def noise_words(settings: Settings, noise: NoisePlan, conditions: Sequence[Condi
         "this run keeps no account of other releases about the same data: their losses add up",
     ]
     if config.seed is not None:
-        simulation = "SIMULATION: the noise comes from a seed and can be subtracted; nothing here is private"
-        return [simulation, *(f"drawn without a seed it would be: {line}" for line in words)]
+        return simulation("the noise comes from a seed and can be subtracted; nothing here is private", words)
     return words
 
 

@@ -10,7 +10,7 @@ from agt.settings import build
 from agt_cli.papers.prepare.contract import Preparation
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.tasks.prepare import only_keys
+from agt_cli.runs.prepare import only_keys
 
 
 def configure(config: Mapping[str, Any]) -> Preparation:

@@ -1,7 +1,7 @@
 """Where randomness comes from: the operating system's generator, or a seeded one for simulation.
 
-A release is private only if nobody can predict the draws: SystemSource. What came from SeededSource is a simulation: it
-says so (``simulated``) and carries no guarantee.
+A release is private only if nobody can predict the draws: SystemRandomness. What came from SeededRandomness is a
+simulation: it says so (``simulated``) and carries no guarantee.
 """
 
 import os
@@ -13,7 +13,7 @@ import numpy as np
 from agt.errors import ConfigError
 
 
-class Source(Protocol):
+class Randomness(Protocol):
     """Uniform random numbers."""
 
     @property
@@ -30,7 +30,7 @@ class Source(Protocol):
         ...
 
 
-class SystemSource:
+class SystemRandomness:
     """The operating system's cryptographic generator."""
 
     simulated = False
@@ -44,7 +44,7 @@ class SystemSource:
         return secrets.randbelow(bound)
 
 
-class SeededSource:
+class SeededRandomness:
     """A seeded generator (PCG64): the same seed gives the same draws. For simulation only.
 
     Raises:

@@ -8,27 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from agt.certificates.box import Certificates, grid_index
 from agt.certificates.conditions import Condition, weaker
 from agt.data.dataset import UNLABELLED, DataError, Records
 from agt.errors import ConfigError
 from agt.manifest import read_digest
-from agt.mechanisms.rigour import Counting
-from agt.models.ensemble import VoteCertificates
 from agt.models.model import Model, load
 from agt_cli.papers.encoder import EncodedHead, encode_queries
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.tasks.prepare import Prepared, Settings, prepare, settings_of
+from agt_cli.runs.prepare import Prepared, Settings, prepare, settings_of
 
 
 @dataclass(frozen=True)
-class Source:
-    """A finished training run, that run's settings with the present command's own ``compute``, and a file of queries.
+class TrainedRun:
+    """A finished training run and a file of queries, of which no data is read yet.
 
     Attributes:
-        inputs: the file; None: the dataset's test records.
+        finished: the run.
+        settings: its own, with the present command's ``compute``.
+        inputs: the file of queries; None: the dataset's test records.
     """
 
     finished: FinishedRun
@@ -36,16 +35,62 @@ class Source:
     inputs: Path | None
 
     @classmethod
-    def of(cls, run: str, inputs: str | None, config: Mapping[str, Any]) -> "Source":
-        """Open the run (ConfigError), before any data is read; ``config`` may hold the digest that it must have."""
-        finished = open_run(Path(run), "train", digest_of(config, "digest"))
+    def of(cls, config: Mapping[str, Any]) -> "TrainedRun":
+        """Open the run that a command's ``run`` names, with ``digest``, ``inputs`` and ``compute`` beside it.
+
+        Raises:
+            ConfigError: it is no finished training run, or another than ``digest``.
+        """
+        finished = open_run(Path(str(config["run"])), "train", digest_of(config, "digest"))
         settings = settings_of({**finished.config, "compute": config.get("compute")})
-        return cls(finished, settings, None if inputs is None else Path(inputs))
+        inputs = config.get("inputs")
+        return cls(finished, settings, None if inputs is None else Path(str(inputs)))
 
     @property
     def words(self) -> str:
         """Which queries, for a stranger to read."""
         return "test records" if self.inputs is None else f"queries of {self.inputs.name}"
+
+    def open(self, record: RunRecord, console: Console) -> "OpenedRun":
+        """Load the data, the model and the queries, and note in the record what they are.
+
+        Raises:
+            ConfigError: the data changed since it was trained on.
+            DataError: no queries, or ones that do not fit.
+        """
+        prepared = prepare(self.settings, console)
+        _check_unchanged(self.finished, prepared)
+        model = load(prepared.problem(self.settings), self.finished)
+        queries = _queries(self, prepared)
+        for note in queries.notes:
+            console.note(f"note: {note}")
+        dataset, finished = prepared.dataset, self.finished
+        record.environment(data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name)
+        record.environment(trained_run=str(finished.folder.resolve()), trained_digest=finished.digest)
+        record.environment(inputs=self.inputs and str(self.inputs))
+        _note_training_records(prepared.loaded.train, queries, console)
+        return OpenedRun(self, prepared, model, queries, weaker(_recorded(finished), model.conditions))
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """A training run with its data and model, and the queries as the model takes them.
+
+    Attributes:
+        conditions: a to g, each as the weaker of its standing when the run was made and of what its data allows today.
+    """
+
+    trained: TrainedRun
+    prepared: Prepared
+    model: Model
+    queries: Records
+    conditions: tuple[Condition, ...]
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """[n] the queries' true labels; None unless all are known."""
+        labels = self.queries.labels
+        return labels if bool((labels != UNLABELLED).all()) else None
 
 
 def digest_of(config: Mapping[str, Any], key: str, prefix: str = "") -> str | None:
@@ -61,43 +106,6 @@ def digest_of(config: Mapping[str, Any], key: str, prefix: str = "") -> str | No
         raise ConfigError(f"{prefix}{key}={value}: {error}") from None
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The model, and the queries as it takes them."""
-
-    prepared: Prepared
-    model: Model
-    queries: Records
-    conditions: tuple[Condition, ...]
-
-    @property
-    def labels(self) -> np.ndarray | None:
-        """[n] the queries' true labels; None unless all are known."""
-        labels = self.queries.labels
-        return labels if bool((labels != UNLABELLED).all()) else None
-
-
-def ask(source: Source, record: RunRecord, console: Console) -> Asked:
-    """Load the data, the model and the queries, and note in the record what they are.
-
-    Raises:
-        ConfigError: the data changed since it was trained on.
-        DataError: no queries, or ones that do not fit.
-    """
-    prepared = prepare(source.settings, console)
-    _check_unchanged(source.finished, prepared)
-    model = load(prepared.problem(source.settings), source.finished)
-    queries = _queries(source, prepared)
-    for note in queries.notes:
-        console.note(f"note: {note}")
-    dataset = prepared.dataset
-    record.environment(data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name)
-    record.environment(trained_run=str(source.finished.folder.resolve()), trained_digest=source.finished.digest)
-    record.environment(inputs=source.inputs and str(source.inputs))
-    _note_training_records(prepared.loaded.train, queries, console)
-    return Asked(prepared, model, queries, weaker(_recorded(source.finished), model.conditions))
-
-
 def _recorded(finished: FinishedRun) -> tuple[Condition, ...]:
     """Conditions a-g as the run itself recorded them.
 
@@ -108,15 +116,6 @@ def _recorded(finished: FinishedRun) -> tuple[Condition, ...]:
         return tuple(Condition.of(node) for node in json.loads(finished.read("conditions.json")))
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"run={finished.folder}: conditions.json cannot be read ({error}): train again") from None
-
-
-def evidence_of(certificates: Certificates, counting: Counting) -> np.ndarray:
-    """[n] int64: what a mechanism sees of each query: its stable distance, or how many steps of the grid it withstands."""
-    if counting == "distance":
-        return certificates.stable_distance
-    if isinstance(certificates, VoteCertificates):
-        return certificates.steps
-    return grid_index(certificates.ks, certificates.certified)
 
 
 def _note_training_records(train: Records, queries: Records, console: Console) -> None:
@@ -141,12 +140,12 @@ def _check_unchanged(finished: FinishedRun, prepared: Prepared) -> None:
             )
 
 
-def _queries(source: Source, prepared: Prepared) -> Records:
-    if source.inputs is None:
+def _queries(trained: TrainedRun, prepared: Prepared) -> Records:
+    if trained.inputs is None:
         return prepared.dataset.test
-    queries = source.settings.source.load_queries(source.inputs)
+    queries = trained.settings.source.load_queries(trained.inputs)
     if not len(queries):
-        raise DataError(f"inputs={source.inputs}: holds no queries")
-    model = source.settings.model
+        raise DataError(f"inputs={trained.inputs}: holds no queries")
+    model = trained.settings.model
     encoder = model.encoder if isinstance(model, EncodedHead) else None
     return queries if encoder is None else encode_queries(encoder, prepared.loaded, queries)

@@ -2,12 +2,11 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
+from pydantic import Field, InstanceOf
 from pydantic.dataclasses import dataclass as validated
 
 from agt.certificates.box import Certificates
@@ -18,59 +17,49 @@ from agt_cli.report import figures
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import Subject, certify_report
-from agt_cli.tasks.model import certify
-from agt_cli.tasks.noise import REDRAWN
-from agt_cli.tasks.prepare import only_keys
-from agt_cli.tasks.queries import Asked, Source, ask
+from agt_cli.runs.model import certifying
+from agt_cli.runs.noise import REDRAWN
+from agt_cli.runs.prepare import only_keys
+from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 HANDFUL = (0, 1, 5, 10, 20, 50, 100, 150, 200, 500, 1000)
 LEAST_STABLE = 20
 
 
 @validated(frozen=True, config=STRICT)
-class Request:
-    """What is asked for, beside the run itself: queries, and how fine a map."""
+class CertifyConfig:
+    """What is to be certified, and how fine a map of the plane is drawn; 0: none."""
 
-    run: str
-    inputs: str | None = None
+    trained: InstanceOf[TrainedRun]
     map_resolution: Annotated[int, Field(ge=0, le=1000)] = 160
 
 
-@dataclass(frozen=True)
-class Job:
-    """A valid request, and what it is about."""
-
-    request: Request
-    source: Source
-
-
-def configure(config: Mapping[str, Any]) -> Job:
-    """Validate the request and the run it names, before any data is read."""
+def configure(config: Mapping[str, Any]) -> CertifyConfig:
+    """Validate the settings and the run that they name, before any data is read."""
     only_keys(config, ("run", "digest", "inputs", "map_resolution", "compute", "output_dir"))
-    asked = {key: config.get(key) for key in ("run", "inputs", "map_resolution")}
-    for key in ("run", "inputs"):
-        asked[key] = None if asked[key] is None else str(asked[key])
-    request = validate(Request, asked, "certify")
-    return Job(request, Source.of(request.run, request.inputs, config))
+    given = {"trained": TrainedRun.of(config), "map_resolution": config.get("map_resolution")}
+    return validate(CertifyConfig, given, "")
 
 
-def run(job: Job, record: RunRecord, console: Console) -> dict[str, Any]:
+def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str, Any]:
     """Certify the queries and write the record."""
-    asked, settings, finished = ask(job.source, record, console), job.source.settings, job.source.finished
-    model, queries, labels, dataset = asked.model, asked.queries, asked.labels, asked.prepared.dataset
+    trained, opened = config.trained, config.trained.open(record, console)
+    settings, finished, model = trained.settings, trained.finished, opened.model
+    queries, labels, dataset = opened.queries, opened.labels, opened.prepared.dataset
     started = time.perf_counter()
-    certificates = certify(model, queries.features, console, "certifying")
+    with certifying(model, console) as on_progress:
+        certificates = model.certify(queries.features, on_progress=on_progress)
     seconds = time.perf_counter() - started
     table = pd.DataFrame(certificates.table(labels))
-    conditions, labelled = asked.conditions, labels is not None
-    where, relation = job.source.words, settings.relation
+    conditions, labelled = opened.conditions, labels is not None
+    where, relation = trained.words, settings.relation
     caveat = REDRAWN if settings.noise else ""
     subject = Subject(dataset.name, dataset.classes, where, relation, certificates, labelled, conditions, caveat)
 
     least = _write_tables(record, dataset, queries, certificates, table)
     record.conditions(conditions)
     record.add_metrics(**_metrics(table, certificates), n_queries=len(queries), seconds_certifying=round(seconds, 4))
-    _draw(job, record, asked, subject, table, console)
+    _draw(config, record, opened, subject, table, console)
     record.write("report.md", certify_report(record, subject, table, least, finished).encode())
     _say(record, subject, table, console)
     return {"metrics": record.metrics, "table": table.to_dict("records"), "trained_run": str(finished.folder)}
@@ -119,17 +108,18 @@ def _handful(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["k"].isin([*HANDFUL, *ends])]
 
 
-def _draw(job: Job, record: RunRecord, asked: Asked, subject: Subject, table: pd.DataFrame, console: Console) -> None:
+def _draw(
+    config: CertifyConfig, record: RunRecord, opened: OpenedRun, subject: Subject, table: pd.DataFrame, console: Console
+) -> None:
     figures.curve(record, subject, table)
-    figures.histogram(record, subject, asked.labels)
-    dataset, model, resolution = asked.prepared.dataset, asked.model, job.request.map_resolution
+    figures.histogram(record, subject, opened.labels)
+    dataset, model, resolution = opened.prepared.dataset, opened.model, config.map_resolution
     if dataset.plane is None or not resolution:
         return
     grid = figures.Grid.around(dataset.plane.points, resolution)
     features = dataset.plane.lift(grid.points).astype(dataset.train.features.dtype)
-    certificates = certify(
-        model, features, console, "map of the plane", figures.map_levels(model.problem.settings.kgrid.ks)
-    )
+    with certifying(model, console, "map of the plane") as on_progress:
+        certificates = model.certify(features, figures.map_levels(model.problem.settings.kgrid.ks), on_progress)
     margins = model.margins(features)
     figures.plane_map(record, subject, grid, certificates, margins, dataset.plane.points, dataset.train.labels)
 

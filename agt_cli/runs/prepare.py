@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from agt.data.checks import with_notes
-from agt.data.dataset import Dataset, Source
+from agt.data.dataset import DataError, Dataset, DataSource
 from agt.errors import ConfigError, nearest
+from agt.models.heads import head_of
 from agt.problem import Problem
 from agt.problem import Settings as ProblemSettings
 from agt.settings import (
@@ -25,7 +26,7 @@ from agt.training.ensemble import EnsembleConfig
 from agt.training.noise import noise_config
 from agt_cli.papers.encoder import EncodedHead, encode
 from agt_cli.report.console import Console
-from agt_cli.tasks.choices import choices_fact
+from agt_cli.runs.choices import choices_fact
 
 PARTS: dict[str, type[Any]] = {
     "training": TrainingConfig,
@@ -41,7 +42,7 @@ PATHS = ("output_dir", "data_dir")
 class Settings(ProblemSettings):
     """A training run's configuration: everything about the training, and where its data comes from."""
 
-    source: Source
+    source: DataSource
 
 
 def settings_of(config: Mapping[str, Any]) -> Settings:
@@ -56,7 +57,7 @@ def settings_of(config: Mapping[str, Any]) -> Settings:
     parts["certificate"] = certificate_config(config.get("certificate"))
     parts["noise"] = noise_config(config.get("noise"))
     parts["choices"] = choices_fact(config)
-    source, model = build(config.get("dataset"), "dataset"), build(config.get("model"), "model")
+    source, model = build(config.get("dataset"), "dataset"), head_of(config.get("model"))
     if not hasattr(source, "load"):
         raise ConfigError(
             f"dataset._target_: {type(source).__name__} loads no data: it needs load() and load_queries(path)"
@@ -99,6 +100,8 @@ def prepare(settings: Settings, console: Console) -> Prepared:
     """Load the data, with what its owner should know noted, and run it through the frozen encoder if there is one."""
     use_threads(settings.compute)
     loaded = dataset = with_notes(settings.source.load(), _normalized(settings))
+    if not len(loaded.test):
+        raise DataError(f"{loaded.name}: the test split is empty")
     initial: dict[str, Tensor] | None = None
     encoder = settings.model.encoder if isinstance(settings.model, EncodedHead) else None
     if encoder is not None:

@@ -1,8 +1,8 @@
 """The library's models under a console: progress while they train and certify, and the words that go with it."""
 
-import numpy as np
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from agt.certificates.box import Certificates
 from agt.models.box import starts_elsewhere
 from agt.models.model import Model
 from agt.models.model import fit as fit_model
@@ -10,7 +10,9 @@ from agt.problem import Settings
 from agt.settings import BoxConfig
 from agt.training.loop import Progress
 from agt_cli.report.console import Console
-from agt_cli.tasks.prepare import Prepared
+from agt_cli.runs.prepare import Prepared
+
+OnProgress = Callable[[Progress], None]
 
 
 def fit(prepared: Prepared, settings: Settings, console: Console) -> Model:
@@ -19,28 +21,15 @@ def fit(prepared: Prepared, settings: Settings, console: Console) -> Model:
     if isinstance(settings.certificate, BoxConfig) and starts_elsewhere(problem):
         console.note("the head differs in shape from the encoder's base model: it starts from random parameters")
     with console.progress(*_doing(settings)) as report:
-
-        def on_progress(at: Progress) -> None:
-            report(at.step, at.steps, at.done, at.total)
-
-        return fit_model(problem, on_progress)
+        return fit_model(problem, lambda at: report(at.step, at.steps, at.done, at.total))
 
 
-def certify(
-    model: Model, features: np.ndarray, console: Console, label: str, ks: tuple[int, ...] | None = None
-) -> Certificates:
-    """Certify queries, with progress.
-
-    Args:
-        ks: at these k of the grid alone; None: all of it.
-    """
+@contextmanager
+def certifying(model: Model, console: Console, label: str = "certifying") -> Iterator[OnProgress]:
+    """Progress while queries are certified."""
     unit = "member" if model.problem.settings.ensemble.members > 1 else "query"
     with console.progress(label, unit) as report:
-
-        def on_progress(at: Progress) -> None:
-            report(at.step, at.steps, at.done, at.total)
-
-        return model.certify(features, ks, on_progress)
+        yield lambda at: report(at.step, at.steps, at.done, at.total)
 
 
 def _doing(settings: Settings) -> tuple[str, str]:

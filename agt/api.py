@@ -1,0 +1,385 @@
+"""The front door: train on arrays, certify, save, load. ``import agt`` offers all of it.
+
+    model = agt.fit(x, y, declared=agt.Declared(classes=[0, 1], size=1000, features=True, settings=True))
+    model.certify(queries).stable_distance
+
+It builds the same values that the command line builds from its configuration (problem.py), and trains the same models
+(models/model.py), so every bound, condition and refusal is the same.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from agt import facts
+from agt.certificates.box import Certificates
+from agt.certificates.conditions import Condition, weaker
+from agt.data.arrays import Declared, dataset_of, query_records
+from agt.data.dataset import Dataset
+from agt.errors import ConfigError
+from agt.facts import Fact, grounds_of
+from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.randomness import SeededRandomness, SystemRandomness
+from agt.mechanisms.release import prepare_labels
+from agt.mechanisms.rigour import Accounting, Claim, Counting
+from agt.models.folder import NewFolder, SavedFolder
+from agt.models.heads import Head, HeadConfig, OwnNetwork, from_layers, layers_of
+from agt.models.model import Model
+from agt.models.model import fit as fit_model
+from agt.models.model import load as load_model
+from agt.models.store import as_json
+from agt.problem import Problem, Settings
+from agt.settings import (
+    CertificateConfig,
+    ComputeConfig,
+    KGridConfig,
+    RelationConfig,
+    RelationName,
+    TrainingConfig,
+    certificate_config,
+    validate,
+)
+from agt.training.batches import BatchPlan
+from agt.training.ensemble import EnsembleConfig
+from agt.training.loop import Progress
+from agt.training.sensitivity import LinearLoss, rate_limit
+
+FORMAT = 1
+DESCRIPTION = "model.json"
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "box": {"loss": "cross_entropy", "epochs": 4, "lr": 2.0, "decay": 0.1, "clip": 0.06},
+    "stability": {"loss": "binary_cross_entropy", "epochs": 20, "clip": 0.5},
+    "erm": {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "clip": 0.5, "weight_decay": 0.01},
+}
+SHARE = 0.999  # of the largest learning rate that a linear head's proof allows
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model says of queries, and how many people's data it would take to change that.
+
+    Attributes:
+        labels: [n] the nominal labels, as values of the classes.
+        certificates: which queries are certified at which k, and the relation that says what one k counts.
+        conditions: a to g of method.md section 3, and how each stands: what a privacy guarantee would need.
+    """
+
+    labels: np.ndarray
+    certificates: Certificates
+    conditions: tuple[Condition, ...]
+
+    @property
+    def stable_distance(self) -> np.ndarray:
+        """[n] int64: the largest k of the grid up to which no k people's data can change the label; 0 if there is none."""
+        return self.certificates.stable_distance
+
+
+@dataclass(frozen=True)
+class Published:
+    """Labels that were released.
+
+    Attributes:
+        labels: [n] values of the classes; they may be published where ``claim.proved`` and not ``simulated``.
+        claim: the guarantee of each, what it rests on, or why there is none.
+        words: all that may be said of it, a line each.
+        simulated: drawn from a seed, and so no private release.
+    """
+
+    labels: np.ndarray
+    claim: Claim
+    words: tuple[str, ...]
+    simulated: bool
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A trained model with its bounds.
+
+    Attributes:
+        model: the model itself, on class indices (models/model.py).
+        classes: [C] the values that labels have, in the order of the classes.
+        recorded: conditions a to g as they stood when it was saved; None: it was trained just now.
+    """
+
+    model: Model
+    classes: np.ndarray
+    recorded: tuple[Condition, ...] | None = None
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Conditions a to g of method.md section 3, each proved, declared or not held."""
+        now = self.model.conditions
+        return now if self.recorded is None else weaker(self.recorded, now)
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """[n] labels of the nominal model.
+
+        Args:
+            x: [n, ...] queries, made as the training features were.
+
+        Raises:
+            ConfigError, DataError: another width, or a NaN.
+        """
+        labels: np.ndarray = self.classes[self.model.predict(self._queries(x))]
+        return labels
+
+    def certify(self, x: np.ndarray, on_progress: OnProgress = lambda progress: None) -> Answers:
+        """Labels and stable distances.
+
+        Args:
+            x: [n, ...] queries, made as the training features were.
+            on_progress: called after every block of queries, or member of an ensemble.
+
+        Raises:
+            ConfigError, DataError: another width, or a NaN.
+        """
+        certificates = self.model.certify(self._queries(x), on_progress=on_progress)
+        return Answers(self.classes[certificates.prediction], certificates, self.conditions)
+
+    def release(
+        self,
+        x: np.ndarray,
+        mechanism: Mechanism,
+        *,
+        accounting: Accounting = "rigorous",
+        counting: Counting = "distance",
+        seed: int | None = None,
+        on_progress: OnProgress = lambda progress: None,
+    ) -> Published:
+        """Labels that may be published, each under the mechanism's guarantee. Every call spends it anew.
+
+        Args:
+            x: [n, ...] queries, which are taken to be public.
+            mechanism: such as ``agt.RandomizedResponse(eps=1.0, classes=10)``.
+            accounting: rigorous refuses where a condition does not hold; paper runs as published, and says what it proves.
+            counting: distance, or index for a grid that skips values of k.
+            seed: draw from it instead of the operating system's generator: a simulation, which guarantees nothing.
+            on_progress: called as queries are certified.
+
+        Raises:
+            ConfigError: the claim is refused, by condition, or the mechanism does not fit the model.
+        """
+        release = prepare_labels(
+            self.model,
+            self._queries(x),
+            mechanism,
+            conditions=self.conditions,
+            accounting=accounting,
+            counting=counting,
+            on_progress=on_progress,
+        )
+        simulated = seed is not None
+        labels = release.draw(SystemRandomness() if seed is None else SeededRandomness(seed))
+        return Published(self.classes[labels], release.claim, tuple(release.words(simulated)), simulated)
+
+    def save(self, folder: str | Path) -> str:
+        """Write everything that ``load`` needs into a new folder. Nothing of the training data but its public constants,
+        how many records there were where nobody declared a size, and what the model learnt: it is for the data owner.
+
+        Returns:
+            The digest: kept elsewhere, ``load(folder, digest)`` takes this model and no other.
+
+        Raises:
+            ConfigError: the folder is not empty, or labels are neither numbers nor text.
+            OSError: it cannot be written.
+        """
+        store, problem = NewFolder(Path(folder)), self.model.problem
+        description = {"format": FORMAT, "classes": _plain(self.classes), **_describe(problem, self.conditions)}
+        store.write(DESCRIPTION, as_json(description))
+        self.model.save(store)
+        return store.finish()
+
+    def _queries(self, x: np.ndarray) -> np.ndarray:
+        features, shape = query_records(x).features, self.model.problem.dataset.train.features.shape[1:]
+        if features.shape[1:] != shape:
+            raise ConfigError(f"queries have {features.shape[1:]} features each, and the model was trained on {shape}")
+        return features
+
+
+def fit(
+    x: np.ndarray,
+    y: np.ndarray,
+    *,
+    declared: Declared | None = None,
+    network: Sequence[int] | nn.Sequential = (),
+    activation: str = "relu",
+    certificate: str | CertificateConfig | None = None,
+    relation: RelationName = "add_remove",
+    unit_rows: int = 1,
+    ks: int | Iterable[int] = 50,
+    members: int = 1,
+    ids: np.ndarray | None = None,
+    units: np.ndarray | None = None,
+    public: np.ndarray | None = None,
+    compute: Mapping[str, Any] | None = None,
+    on_progress: OnProgress = lambda progress: None,
+    **training: Any,
+) -> Fitted:
+    """Train a head together with bounds on what it would have been on every neighbouring dataset.
+
+    Args:
+        x: [n, ...] features.
+        y: [n] labels: numbers or text.
+        declared: what you say of data and settings, for claims of privacy; None: nothing.
+        network: widths of hidden layers (none: linear), or an ``nn.Sequential`` of your own, which is left as it is.
+        activation: of hidden layers given by width.
+        certificate: box (any network), stability or erm (linear, in closed form), or its settings (settings.py); None:
+            stability for a linear head, box for any other.
+        relation: which datasets are neighbours (relations.py), and so what one k counts.
+        unit_rows: public cap on the rows of one unit.
+        ks: bounds for every k from 0 to this, or for the values listed.
+        members: trained on disjoint shards, answering by certified vote; 1: no ensemble.
+        ids, units, public: [n] names, people and public flags of the records (data/arrays.py).
+        compute: settings of ``ComputeConfig`` by name, such as ``{"device": "cuda"}``.
+        on_progress: called as training goes on.
+        training: settings of ``TrainingConfig`` by name, such as ``lr``, ``epochs``, ``clip``, ``batch={"count": 4}``.
+
+    Raises:
+        ConfigError: a setting that is wrong, or that no proof covers.
+        DataError: data that cannot be used.
+        UnsoundError: a bound became NaN, infinite or inverted.
+    """
+    said = declared or Declared()
+    dataset, classes = dataset_of(x, y, said, ids, units, public)
+    head = _head(network, activation)
+    if certificate is None:
+        certificate = "stability" if head.linear else "box"
+    kind = certificate_config({"name": certificate}) if isinstance(certificate, str) else certificate
+    if members > 1 and said.size is None:
+        raise ConfigError("members: the members of an ensemble share one normaliser: give declared.size, a public constant")
+    settings = Settings(
+        model=head,
+        training=_training(kind, training, dataset, members),
+        relation=validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation"),
+        kgrid=validate(KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "ks"),
+        compute=validate(ComputeConfig, compute or {}, "compute"),
+        certificate=kind,
+        ensemble=validate(EnsembleConfig, {"members": members}, ""),
+        noise=None,
+        choices=_choices(said.settings),
+    )
+    return Fitted(fit_model(Problem(dataset, settings), on_progress), classes)
+
+
+def load(folder: str | Path, digest: str | None = None, compute: Mapping[str, Any] | None = None) -> Fitted:
+    """Read back what ``Fitted.save`` wrote, every file verified.
+
+    Args:
+        folder: of the model.
+        digest: what ``save`` returned; None: whichever model lies there.
+        compute: as in ``fit``.
+
+    Raises:
+        ConfigError: no such model, or a file that is not what was written.
+        UnsoundError: bounds or constants that contradict themselves.
+    """
+    shelf = SavedFolder.open(Path(folder), digest)
+    content, how = shelf.read(DESCRIPTION), validate(ComputeConfig, compute or {}, "compute")
+    try:
+        node = json.loads(content)
+        problem, recorded = _read(node, how), tuple(map(Condition.of, node["conditions"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{shelf.folder / DESCRIPTION}: cannot be read ({error}): saved by another version?") from None
+    return Fitted(load_model(problem, shelf), np.array(node["classes"]), recorded)
+
+
+def _head(network: Sequence[int] | nn.Sequential, activation: str) -> Head:
+    if isinstance(network, nn.Module):
+        return OwnNetwork.of(network)
+    head: Head = validate(HeadConfig, {"hidden": tuple(network), "activation": activation}, "network")
+    return head
+
+
+def _training(certificate: CertificateConfig, given: dict[str, Any], dataset: Dataset, members: int) -> TrainingConfig:
+    """The settings given, on defaults that suit the certificate; a linear head's learning rate is close to its limit."""
+    for key in ("chosen_on", "chosen_for"):
+        if key in given:
+            raise ConfigError(f"{key}: say what settings were chosen on with declared=agt.Declared(settings=True)")
+    wanted = DEFAULTS[certificate.name] | given
+    if "lr" in wanted:
+        return validate(TrainingConfig, wanted, "training")
+    training = validate(TrainingConfig, wanted | {"lr": 1e-3}, "training")
+    size = (len(dataset.train) if dataset.declared_size is None else dataset.declared_size) / members
+    plan = BatchPlan.of(training.batch, training.epochs, size, 0)
+    limit = rate_limit(LinearLoss.of(training, len(dataset.classes)), training, plan)
+    return validate(TrainingConfig, wanted | {"lr": SHARE * limit}, "training")
+
+
+def _choices(said: bool) -> Fact:
+    if said:
+        return facts.declared(
+            "these settings were chosen on public data or constants (declared.settings=True)",
+            "one of them was picked by results on the private records, or on other data that is not public",
+        )
+    return facts.void("nobody declared what the settings were chosen on: declared.settings=True if on public data")
+
+
+def _plain(classes: np.ndarray) -> list[Any]:
+    values: list[Any] = classes.tolist()
+    if not all(isinstance(value, str | int | float) for value in values):
+        raise ConfigError(f"labels of type {type(values[0]).__name__} cannot be saved: use numbers or text")
+    return values
+
+
+def _describe(problem: Problem, conditions: Sequence[Condition]) -> dict[str, Any]:
+    """A problem without its records, as plain values."""
+    settings, dataset = problem.settings, problem.dataset
+    parts = ("training", "relation", "kgrid", "certificate", "ensemble")
+    return {
+        "shape": dataset.train.features.shape[1:],
+        "names": dataset.classes,
+        "declared_size": dataset.declared_size,
+        "records": None if dataset.declared_size is not None else problem.records or len(dataset.train),
+        "selection": asdict(dataset.selection),
+        "preprocessing": asdict(dataset.preprocessing),
+        "size": None if dataset.size is None else asdict(dataset.size),
+        "choices": asdict(settings.choices),
+        "settings": {part: asdict(getattr(settings, part)) for part in parts},
+        "head": _describe_head(problem),
+        "conditions": [condition.as_json() for condition in conditions],
+    }
+
+
+def _describe_head(problem: Problem) -> dict[str, Any]:
+    head, shape = problem.settings.model, problem.dataset.train.features.shape[1:]
+    if isinstance(head, HeadConfig):
+        return {"hidden": head.hidden, "activation": head.activation}
+    return {"layers": layers_of(head.build(shape, problem.classes, problem.settings.training))}
+
+
+def _read(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
+    """The problem that ``_describe`` described."""
+    if node["format"] != FORMAT:
+        raise ConfigError(f"{DESCRIPTION} is of format {node['format']}, and this agt reads {FORMAT}")
+    kinds: dict[str, type[Any]] = {
+        "training": TrainingConfig,
+        "relation": RelationConfig,
+        "kgrid": KGridConfig,
+        "ensemble": EnsembleConfig,
+    }
+    parts = {name: validate(kind, node["settings"][name], name) for name, kind in kinds.items()}
+    size, head = node["size"], node["head"]
+    settings = Settings(
+        model=OwnNetwork(partial(from_layers, head["layers"]), "the network given")
+        if "layers" in head
+        else validate(HeadConfig, head, "head"),
+        compute=compute,
+        certificate=certificate_config(node["settings"]["certificate"]),
+        noise=None,
+        choices=Fact(**node["choices"]),
+        **parts,
+    )
+    empty = query_records(np.empty((0, *node["shape"])))
+    selection, preprocessing = (grounds_of(node[name]) for name in ("selection", "preprocessing"))
+    fact = None if size is None else Fact(**size)
+    sized = node["declared_size"]
+    dataset = Dataset("arrays", tuple(node["names"]), empty, empty, sized, {}, selection, preprocessing, fact, shard=True)
+    return Problem(dataset, settings, records=node["records"])

@@ -1,0 +1,210 @@
+"""Arrays in memory as a dataset: what programs and notebooks train on (agt/api.py).
+
+Code sees numbers and not where they come from, so what a condition needs to know about them is said in ``Declared``, or is
+not held.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from agt.data.assemble import default_ids, records
+from agt.data.checks import MAX_FOUND
+from agt.data.dataset import UNLABELLED, DataError, Dataset, Records
+from agt.data.declarations import ordinal, size_fact
+from agt.errors import ConfigError, nearest
+from agt.facts import Fact, declared, grounds, proved, void
+from agt.settings import MOST_ROWS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """What whoever trains says about data and settings, and no code can check. Claims list each with what would break it.
+
+    Attributes:
+        classes: the public list of label values, in the order of the classes; None: the sorted values found (condition e is
+            then not held).
+        size: a public constant, about how many training records there are; None: counted (condition c is then not held).
+        features: each row was made from its own record alone, by public constants. Not so after a scaler, an imputer or
+            components that were fitted on these records.
+        settings: every setting was chosen on public data, or is a constant that somebody else published.
+        ids: a record keeps its id, whatever becomes of other records; needed only where ids look like row numbers.
+
+    Raises:
+        ConfigError: a size out of range, or a declaration that is neither True nor False.
+    """
+
+    classes: Sequence[object] | None = None
+    size: int | None = None
+    features: bool = False
+    settings: bool = False
+    ids: bool = False
+
+    def __post_init__(self) -> None:
+        if self.size is not None and not (type(self.size) is int and 1 <= self.size <= MOST_ROWS):
+            raise ConfigError(f"declared.size={self.size!r}: give a whole number from 1 to {MOST_ROWS}")
+        for name in ("features", "settings", "ids"):
+            if type(getattr(self, name)) is not bool:
+                raise ConfigError(f"declared.{name}={getattr(self, name)!r}: say True or False")
+
+
+def dataset_of(
+    x: np.ndarray,
+    y: np.ndarray,
+    said: Declared,
+    ids: np.ndarray | None = None,
+    units: np.ndarray | None = None,
+    public: np.ndarray | None = None,
+) -> tuple[Dataset, np.ndarray]:
+    """A dataset without a test split, and the values of its classes.
+
+    Args:
+        x: [n, ...] numbers.
+        y: [n] class labels.
+        ids: [n] unique names; None: hashes of the content.
+        units: [n] whose record each is; None: each its own.
+        public: [n] bool, True where a record is public; None: all are private.
+
+    Raises:
+        DataError: lengths or dtypes that do not fit, a missing or unlisted label, a NaN; names the row.
+    """
+    x, y = features_of(x), np.asarray(y)
+    _check_column("y", y, len(x))
+    classes = _classes(y, said.classes)
+    labels = _indices(y, classes)
+    units = None if units is None else _names("units", units, len(x))
+    public = None if public is None else _flags(public, len(x))
+    named = default_ids(x, labels, units, public) if ids is None else _names("ids", ids, len(x))
+    everyone = records(x, labels, named, units, public)
+    selection = grounds(
+        _ids_fact("ids", None if ids is None else named, said.ids),
+        *([] if units is None else [_ids_fact("units", units, said.ids)]),
+        *([] if public is None else [_public_fact()]),
+        _features_fact(said.features),
+    )
+    nobody = everyone.take(np.empty(0, dtype=np.int64))
+    names = tuple(str(value) for value in classes.tolist())
+    size = None if said.size is None else size_fact(f"the size {said.size:g} (declared.size)")
+    listed = grounds(_classes_fact(said.classes is not None))
+    return Dataset("arrays", names, everyone, nobody, said.size, {}, selection, listed, size), classes
+
+
+def query_records(x: np.ndarray) -> Records:
+    """Unlabelled queries.
+
+    Raises:
+        DataError: no numbers, or a NaN.
+    """
+    x = features_of(x)
+    labels = np.full(len(x), UNLABELLED, dtype=np.int64)
+    return records(x, labels, np.arange(len(x)).astype(str))
+
+
+def features_of(x: object) -> np.ndarray:
+    """[n, ...] float32 or float64; whole numbers and flags become float64, in which every one below 2^53 is exact.
+
+    Raises:
+        DataError: no array of numbers with one row for each record.
+    """
+    features = np.asarray(x)
+    if features.dtype.kind not in "fiub" or features.ndim < 2:
+        raise DataError(
+            f"features: expected numbers of shape [records, ...], got {features.dtype} of shape {features.shape}: "
+            "one row for each record (a single one: x[None])"
+        )
+    if features.dtype in (np.float32, np.float64):
+        return features
+    with np.errstate(over="ignore"):
+        return features.astype(np.float64)
+
+
+def _check_column(name: str, values: np.ndarray, n: int) -> None:
+    if values.shape != (n,):
+        raise DataError(f"{name} has the shape {values.shape}, and there are {n} records: expected ({n},)")
+
+
+def _classes(y: np.ndarray, listed: Sequence[object] | None) -> np.ndarray:
+    """The label values in the order of the classes."""
+    if listed is not None:
+        classes = np.asarray(list(listed))
+        if classes.ndim != 1 or len(set(classes.tolist())) != len(classes) or len(classes) < 2:
+            raise DataError(f"declared.classes: expected two distinct values or more, got {list(listed)!r}")
+        return classes
+    missing = [row for row, value in enumerate(y.tolist()) if value is None or value != value]
+    if missing:
+        raise DataError(f"y: row {missing[0]} has no label: every record needs one")
+    try:
+        classes = np.unique(y)
+    except TypeError:
+        raise DataError("y: its values cannot be put in order: list them in declared.classes") from None
+    if len(classes) > MAX_FOUND:
+        raise DataError(
+            f"y: {len(classes)} distinct values: is this a regression target? Labels are classes here: cut a number into "
+            "ranges first, or if these are classes, list them in declared.classes"
+        )
+    return classes
+
+
+def _indices(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    index = {value: place for place, value in enumerate(classes.tolist())}
+    labels = [index.get(value, UNLABELLED) for value in y.tolist()]
+    if UNLABELLED in labels:
+        row = labels.index(UNLABELLED)
+        known = ", ".join(map(str, index))
+        raise DataError(
+            f"y: row {row} has the label {y[row]!r}{nearest(str(y[row]), map(str, index))}; the classes are {known}"
+        )
+    return np.array(labels, dtype=np.int64)
+
+
+def _names(name: str, values: np.ndarray, n: int) -> np.ndarray:
+    values = np.asarray(values)
+    _check_column(name, values, n)
+    if values.dtype.kind not in "iuUO":
+        raise DataError(f"{name}: expected whole numbers or text, got {values.dtype}")
+    return np.array([str(value) for value in values.tolist()])
+
+
+def _flags(values: np.ndarray, n: int) -> np.ndarray:
+    values = np.asarray(values)
+    _check_column("public", values, n)
+    if values.dtype != bool:
+        raise DataError(f"public: expected True or False for each record, got {values.dtype}")
+    return values
+
+
+def _ids_fact(name: str, values: np.ndarray | None, permanent: bool) -> Fact:
+    if values is None:
+        return proved("each record's id is a hash of its own content")
+    broken_by = "one is a row number, or is given anew when another record comes or goes"
+    if permanent or not ordinal(values):
+        return declared(f"the {name} given are the records' own, for good", broken_by)
+    return void(
+        f"the {name} given count the rows: a record that goes would rename all after it, and move them to other batches; "
+        "leave them out (hashes of content then), or declare that they are permanent with declared.ids=True"
+    )
+
+
+def _public_fact() -> Fact:
+    return declared(
+        "the records marked public are public", "a marked record is somebody's private one, or is marked because of others"
+    )
+
+
+def _features_fact(said: bool) -> Fact:
+    if said:
+        return declared(
+            "each row of features was made from its own record alone, by public constants (declared.features=True)",
+            "something fitted on the records took part in them: a mean, a scale, a rank, components, an encoder",
+        )
+    return void(
+        "nobody declared how the features were made: if each row comes from its own record alone, by public constants "
+        "(no scaler fitted on these records), say so with declared.features=True"
+    )
+
+
+def _classes_fact(listed: bool) -> Fact:
+    if listed:
+        return declared("the list of classes is public (declared.classes)", "it was read off the records")
+    return void("the list of classes was found in y: give the public list in declared.classes")

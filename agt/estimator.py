@@ -1,0 +1,131 @@
+"""A scikit-learn estimator: certified training in pipelines, grid searches and notebooks.
+
+    pipeline = make_pipeline(FunctionTransformer(lambda x: x / 16), agt.CertifiedClassifier(certificate="stability"))
+
+A step in front of it that is fitted on the records (a scaler, PCA) makes every row depend on all of them: certificates are
+then about the classifier alone, given those features, and ``declared.features`` must not be set.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
+
+from agt.api import Answers, Fitted, OnProgress, fit
+from agt.data.arrays import Declared
+from agt.errors import AgtError
+
+
+class CertifiedClassifier(ClassifierMixin, BaseEstimator):
+    """A classifier whose every answer has a stable distance (``certify``).
+
+    Args:
+        declared, network, activation, certificate, relation, ks, members: as in ``agt.fit``.
+        loss, epochs, lr, clip, batches, weight_decay, dtype, seed: of training; None: ``agt.fit``'s default.
+        on_progress: called as training goes on; None: nothing is.
+
+    Attributes:
+        classes_: [C] the label values.
+        n_features_in_: features of a record.
+        model_: the trained ``agt.Fitted``.
+    """
+
+    def __init__(
+        self,
+        *,
+        declared: Declared | None = None,
+        network: Sequence[int] | nn.Sequential = (),
+        activation: str = "relu",
+        certificate: str | None = None,
+        relation: str = "add_remove",
+        ks: int | Sequence[int] = 50,
+        members: int = 1,
+        loss: str | None = None,
+        epochs: int | None = None,
+        lr: float | None = None,
+        clip: float | None = None,
+        batches: int | None = None,
+        weight_decay: float | None = None,
+        dtype: str | None = None,
+        seed: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        self.declared = declared
+        self.network = network
+        self.activation = activation
+        self.certificate = certificate
+        self.relation = relation
+        self.ks = ks
+        self.members = members
+        self.loss = loss
+        self.epochs = epochs
+        self.lr = lr
+        self.clip = clip
+        self.batches = batches
+        self.weight_decay = weight_decay
+        self.dtype = dtype
+        self.seed = seed
+        self.on_progress = on_progress
+
+    def fit(self, X: Any, y: Any) -> "CertifiedClassifier":
+        """Train with bounds.
+
+        Args:
+            X: [n, d] numbers.
+            y: [n] labels.
+
+        Raises:
+            ValueError: data or settings that cannot be used, as scikit-learn's own estimators raise it.
+        """
+        X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
+        check_classification_targets(y)
+        self.classes_ = np.unique(y)
+        if len(self.classes_) < 2:
+            raise ValueError(f"Classifier can't train when only one class is present: {self.classes_[0]!r}")
+        given = {name: getattr(self, name) for name in ("loss", "epochs", "lr", "clip", "weight_decay", "dtype", "seed")}
+        training = {name: value for name, value in given.items() if value is not None}
+        if self.batches is not None:
+            training["batch"] = {"count": self.batches}
+        try:
+            self.model_: Fitted = fit(
+                X,
+                y,
+                declared=self.declared,
+                network=self.network,
+                activation=self.activation,
+                certificate=self.certificate,
+                relation=self.relation,  # type: ignore[arg-type]  # validated there
+                ks=self.ks,
+                members=self.members,
+                on_progress=self.on_progress or (lambda progress: None),
+                **training,
+            )
+        except AgtError as error:
+            raise ValueError(str(error)) from error
+        self.classes_ = self.model_.classes
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """[n] labels of the nominal model."""
+        return self._model().predict(self._queries(X))
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """[n] the margin of class 1 over class 0; for more classes [n, C], each class's logit less the best other's."""
+        margins = self._model().model.margins(self._queries(X))
+        return margins[0] if len(self.classes_) == 2 else margins.T
+
+    def certify(self, X: Any) -> Answers:
+        """Labels and stable distances (``agt.Fitted.certify``)."""
+        return self._model().certify(self._queries(X))
+
+    def _model(self) -> Fitted:
+        check_is_fitted(self)
+        return self.model_
+
+    def _queries(self, X: Any) -> np.ndarray:
+        checked: np.ndarray = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        return checked

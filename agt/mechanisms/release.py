@@ -1,0 +1,241 @@
+"""Releases from a trained model: labels, one number about all queries, or the weights of a linear head.
+
+    release = prepare_labels(model, features, RandomizedResponse(eps=0.1))
+    release.words()                            what is guaranteed, a line each
+    release.draw(SystemRandomness())           [n] labels that may be published
+
+Formal guarantees
+    Preparing does everything that can fail or be refused, and draws nothing: the claim first (rigour.py), and only where it
+    stands the private evidence. What is left to ``draw`` is the mechanism itself. Each draw is a release of its own and
+    spends the guarantee anew; composition.py adds them up.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from agt.certificates.box import Certificates
+from agt.certificates.conditions import Condition
+from agt.certificates.votes import published_vote
+from agt.errors import ConfigError
+from agt.mechanisms.aggregate import CertifiedQuantile, release_quantile
+from agt.mechanisms.composition import Total, total
+from agt.mechanisms.guarantee import ApproximateDP, Guarantee, PureDP
+from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.randomness import Randomness
+from agt.mechanisms.rigour import Accounting, Claim, Counting, Output, Voting, claim, evidence_of
+from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, release_weights
+from agt.models.ensemble import VoteCertificates
+from agt.models.linear import LinearModel
+from agt.models.model import Model
+from agt.numeric import labels_of
+from agt.training.loop import Progress
+
+SHOWN_DELTA = 1e-5  # where a total is shown for budgets given per query
+SCOPE = (
+    "it is about the training records, among data that training takes without an error (it refuses a batch above n_max, a "
+    "unit above relation.unit_rows, a class or a value that is missing, and the like); the queries, their number and ids "
+    "are taken to be public, and not to depend on the training records"
+)
+APART = (
+    "labels released from this run's certificates take the noise that training drew as a public constant: publish such "
+    "labels or the noisy weights, never both, as their losses do not add up"
+)
+Drawn = TypeVar("Drawn")
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Release(Generic[Drawn]):
+    """Something that is ready to be drawn.
+
+    Attributes:
+        claim: what may be said about it.
+        draw: randomness -> [n] int64 labels, the number, or ``ReleasedWeights``. Only what ``SystemRandomness`` drew is
+            private; anything else is a simulation.
+        totals: the loss of all of it together, at one or two values of delta; empty: the claim's guarantee is the total.
+        queries: how many the totals are over; None: any number.
+        noisy: the model was trained with noise, whose guarantee does not add up with this one.
+    """
+
+    claim: Claim
+    draw: Callable[[Randomness], Drawn]
+    totals: tuple[Total, ...]
+    queries: int | None
+    noisy: bool
+
+    @property
+    def spent(self) -> tuple[str, ...]:
+        """The totals in words; never empty."""
+        if not self.totals:
+            return (f"in all: {self.claim.guarantee}",)
+        over = {None: "for any number of queries", 1: "in all"}.get(self.queries, f"all {self.queries} together")
+        return tuple(f"{over}: {each}" for each in self.totals)
+
+    def words(self, simulated: bool = False) -> list[str]:
+        """What may be said of it, a line each, the claim first.
+
+        Args:
+            simulated: it is drawn from a seed.
+        """
+        lines = [self.claim.text]
+        if self.claim.proved:
+            lines += [*(self.spent if self.totals else ()), SCOPE]
+        lines += [*self.claim.declared, *([APART] if self.noisy else [])]
+        if simulated:
+            return simulation("the draws come from a seed and can be predicted; this is not a private release", lines)
+        return [*lines, "this call keeps no account of other releases about the same data: their losses add up"]
+
+
+def simulation(why: str, lines: Iterable[str]) -> list[str]:
+    """Words about a release, of which only a simulation is drawn."""
+    return [f"SIMULATION: {why}", *(f"drawn without a seed it would be: {line}" for line in lines)]
+
+
+def prepare_labels(
+    model: Model,
+    features: np.ndarray,
+    mechanism: Mechanism,
+    *,
+    conditions: Sequence[Condition] | None = None,
+    accounting: Accounting = "rigorous",
+    counting: Counting = "distance",
+    delta: float = 0.0,
+    on_progress: OnProgress = lambda progress: None,
+) -> Release[np.ndarray]:
+    """One label for each query.
+
+    Args:
+        model: what answers.
+        features: [n, ...] the queries, as the head takes them.
+        mechanism: for as many classes as the model has; ``planning.afford`` makes one from a total budget.
+        conditions: a to g; None: the model's own.
+        accounting: rigorous refuses where a condition does not hold; paper takes an ensemble's published vote too, and says
+            where nothing is proved.
+        counting: what evidence counts: records, or steps of the grid, as a sparse one needs.
+        delta: at which the total of all queries is shown; 0: one is chosen.
+        on_progress: called as queries are certified.
+
+    Raises:
+        ConfigError: the claim is refused, the mechanism does not fit the model, or ``delta`` is less than the queries' own.
+    """
+    settings, classes = model.problem.settings, model.problem.classes
+    if mechanism.classes != classes:
+        raise ConfigError(f"mechanism.classes={mechanism.classes} and the model has {classes}: leave it null")
+    ensemble, by_votes = settings.ensemble.members > 1, mechanism.needs == "votes"
+    if by_votes and not ensemble:
+        raise ConfigError(f"mechanism={mechanism.name} counts an ensemble's votes: train with ensemble.members=T")
+    voting: Voting = "certified" if ensemble else "none"
+    if ensemble and accounting == "paper" and mechanism.needs == "distance":
+        voting = "published"
+        if classes > 2:
+            raise ConfigError(
+                "accounting=paper: the published vote of an ensemble (001 Theorem 5.3) is of two classes and the model "
+                f"has {classes}: use accounting=rigorous, whose certified vote takes any number"
+            )
+    totals = totals_of(mechanism.guarantee, len(features), delta)
+    conditions = model.conditions if conditions is None else conditions
+    granted = claim(conditions, settings.relation, mechanism, accounting, counting, voting)
+    prediction, evidence = _seen(model.certify(features, on_progress=on_progress), by_votes, voting, counting)
+
+    def draw(randomness: Randomness) -> np.ndarray:
+        return mechanism.release(prediction, evidence, randomness)
+
+    return Release(granted, draw, totals, len(features), settings.noise is not None)
+
+
+def prepare_quantile(
+    model: Model,
+    features: np.ndarray,
+    mechanism: CertifiedQuantile,
+    *,
+    conditions: Sequence[Condition] | None = None,
+    accounting: Accounting = "rigorous",
+    counting: Counting = "distance",
+    on_progress: OnProgress = lambda progress: None,
+) -> Release[int]:
+    """One number about all queries: up to which distance a fraction of them is certified. Arguments as for labels."""
+    settings = model.problem.settings
+    voting: Voting = "certified" if settings.ensemble.members > 1 else "none"
+    conditions = model.conditions if conditions is None else conditions
+    granted = claim(conditions, settings.relation, mechanism, accounting, counting, voting, Output.NUMBER)
+    evidence = evidence_of(model.certify(features, on_progress=on_progress), counting)
+    end = int(model.metrics["k_max"])  # of the grid: a public constant
+
+    def draw(randomness: Randomness) -> int:
+        return release_quantile(evidence, mechanism.fraction, end, mechanism.guarantee, randomness)
+
+    return Release(granted, draw, (), len(features), settings.noise is not None)
+
+
+def prepare_weights(
+    model: Model, mechanism: ReleaseWeights, *, conditions: Sequence[Condition] | None = None, delta: float = 0.0
+) -> Release[ReleasedWeights]:
+    """The weights of a linear head, from which ``labels_from`` answers any number of queries. Arguments as for labels.
+
+    Raises:
+        ConfigError: the model is no single linear head, or a condition does not hold: all of them count.
+    """
+    head = _linear(model)
+    conditions = model.conditions if conditions is None else conditions
+    granted = claim(conditions, head.settings.relation, mechanism, output=Output.WEIGHTS)
+
+    def draw(randomness: Randomness) -> ReleasedWeights:
+        return release_weights(head.trained.weight.numpy(), head.moves, mechanism.guarantee, randomness)
+
+    shown = total(mechanism.guarantee, 1, delta or SHOWN_DELTA)
+    return Release(granted, draw, (shown,), None, head.settings.noise is not None)
+
+
+def labels_from(model: Model, features: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """What released weights answer: weight [J, w] float64 -> [n] int64 labels; nothing more is spent.
+
+    Args:
+        model: the head that the weights are released from, for its public features, which are worked out at once.
+        features: [n, ...] the queries, as the head takes them.
+    """
+    phi = _linear(model).phi(features).astype(np.float64)
+    return lambda weight: labels_of(phi @ weight.T)
+
+
+def totals_of(guarantee: Guarantee, queries: int, delta: float) -> tuple[Total, ...]:
+    """What queries cost together: without a delta where that is possible, and at ``delta`` where it is less.
+
+    Args:
+        delta: 0: none was asked for; one is chosen to show a total at.
+
+    Raises:
+        ConfigError: the queries' own deltas exceed the one asked for.
+    """
+    own = queries * guarantee.delta if isinstance(guarantee, ApproximateDP) else 0.0
+    if delta and own >= delta:
+        raise ConfigError(
+            f"total.delta={delta:g} and {queries} queries spend a delta of {own:g} alone: lower mechanism.delta, or "
+            "raise total.delta"
+        )
+    shown = total(guarantee, queries, delta or max(SHOWN_DELTA, min(0.5, 2 * own)))
+    if not isinstance(guarantee, PureDP):
+        return (shown,)
+    pure = total(guarantee, queries, 0.0)
+    return (pure, shown) if shown.eps < pure.eps else (pure,)
+
+
+def _seen(certificates: Certificates, by_votes: bool, voting: Voting, counting: Counting) -> tuple[np.ndarray, np.ndarray]:
+    """(nominal labels [n], what the mechanism sees of each query [n])."""
+    if isinstance(certificates, VoteCertificates):
+        if by_votes:
+            return certificates.prediction, certificates.gap
+        if voting == "published":
+            vote = published_vote(certificates.members, certificates.member_distances)
+            return vote.prediction, vote.distance
+    return certificates.prediction, evidence_of(certificates, counting)
+
+
+def _linear(model: Model) -> LinearModel:
+    if not isinstance(model, LinearModel):
+        raise ConfigError(
+            "mechanism=release_weights is for one linear head: train with model=linear certificate=stability, no ensemble"
+        )
+    return model

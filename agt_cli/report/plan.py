@@ -1,0 +1,134 @@
+"""A plan's tables, figures and report."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from agt.certificates.conditions import Condition
+from agt.mechanisms.catalogue import MECHANISMS
+from agt.mechanisms.exposure import gap_loss
+from agt.mechanisms.guarantee import PureDP
+from agt.mechanisms.planning import Offer, Plan
+from agt_cli.report.curves import Curves, curves
+from agt_cli.report.record import RunRecord
+from agt_cli.report.report_md import conditions_section, markdown_table, setting_section
+
+EPS = np.geomspace(0.01, 10, 31)  # of one query, in the first figure (001 Fig 2's range)
+DISTANCES = np.arange(0, 101, 5)
+GAPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200)
+
+
+def offer_table(offers: Sequence[Offer]) -> pd.DataFrame:
+    """One row for each offer."""
+    return pd.DataFrame(
+        [
+            {
+                "mechanism": offer.mechanism,
+                "total_eps": offer.budget.eps,
+                "total_delta": offer.budget.delta,
+                "queries": offer.budget.queries,
+                "each": str(offer.each),
+                "expected_accuracy": offer.accuracy,
+            }
+            for offer in offers
+        ]
+    )
+
+
+def wide(offers: Sequence[Offer]) -> pd.DataFrame:
+    """Accuracy with one column for each number of queries, best mechanisms first."""
+    grid = offer_table(offers).pivot_table(index=["total_eps", "mechanism"], columns="queries", values="expected_accuracy")
+    order = grid.mean(axis=1)
+    grid = grid.loc[sorted(grid.index, key=lambda at: (at[0], -order[at]))].reset_index()
+    grid.columns = [f"{name:,} queries" if isinstance(name, int) else str(name) for name in grid.columns]
+    return grid.rename(columns={"1 queries": "1 query"})
+
+
+def draw(record: RunRecord, dataset: str, planned: Plan) -> dict[str, str]:
+    """Draw the figures; returns their captions by name."""
+    evidence = planned.evidence
+    pure = [name for name in planned.names if MECHANISMS[name].spends is PureDP]  # may be none
+    common: dict[str, Any] = {"title": dataset, "level": evidence.accuracy}
+    captions = {}
+    rows = [
+        {"eps": eps, "series": name, "accuracy": evidence.expected(MECHANISMS[name].of(PureDP(eps), evidence.classes))}
+        for name in pure
+        for eps in EPS
+    ]
+    if rows:
+        axes = ("eps", "accuracy", "eps of one query (pure)", "expected accuracy")
+        curves(record, Curves("accuracy_by_eps", *axes, **common), pd.DataFrame(rows))
+        captions["accuracy_by_eps"] = "Expected accuracy against the budget of one query; dotted: without noise."
+    table = offer_table(planned.offers).rename(columns={"mechanism": "series", "expected_accuracy": "accuracy"})
+    table["panel"] = [f"total eps = {eps:g}, delta = {planned.delta:g}" for eps in table["total_eps"]]
+    axes = ("queries", "accuracy", "queries", "expected accuracy")
+    curves(record, Curves("accuracy_by_queries", *axes, **common, panels="panel"), table)
+    captions["accuracy_by_queries"] = "Expected accuracy against the number of queries that share a total budget."
+    flips = _flips(pure)
+    if evidence.classes == 2 and len(flips):
+        axes = ("distance", "flip", "stable distance", "probability of the other label")
+        curves(record, Curves("flips_by_distance", *axes, "eps = 1 per query", log=False, ylog=True), flips)
+        captions["flips_by_distance"] = "Probability of releasing the other label against stable distance, at eps = 1."
+    axes = ("gap", "loss", "gap of the k-grid", "true privacy loss of a query")
+    curves(record, Curves("paper_accounting_loss", *axes, "smooth_cauchy under accounting=paper", ylog=True), _losses())
+    captions["paper_accounting_loss"] = (
+        "What smooth_cauchy truly gives away when distances are read off a grid {0, gap}, whatever it claims: why a dense "
+        "grid, or counting steps of it, is needed."
+    )
+    return captions
+
+
+def _flips(pure: Sequence[str]) -> pd.DataFrame:
+    """Flip probabilities at eps = 1 of the mechanisms that see a distance."""
+    by_distance = [MECHANISMS[name] for name in pure if MECHANISMS[name].needs == "distance"]
+    return pd.DataFrame(
+        [
+            {"distance": int(k), "series": kind.name, "flip": float(p)}
+            for kind in by_distance
+            for k, p in zip(DISTANCES, kind.of(PureDP(1.0), 2).flip_probability(DISTANCES), strict=True)
+        ]
+    )
+
+
+def _losses() -> pd.DataFrame:
+    """What smooth_cauchy claims of a query on a sparse grid, and what it loses."""
+    true = [
+        {"gap": gap, "series": f"true, at eps = {eps:g}", "loss": gap_loss(eps, gap)} for eps in (0.1, 1.0) for gap in GAPS
+    ]
+    claimed = [{"gap": gap, "series": f"what eps = {eps:g} claims", "loss": eps} for eps in (1.0, 0.1) for gap in (1, 200)]
+    return pd.DataFrame([*true, *claimed])
+
+
+def plan_report(
+    dataset: str,
+    queries: str,
+    recommendation: str,
+    planned: Plan,
+    conditions: tuple[Condition, ...],
+    captions: dict[str, str],
+    record: RunRecord,
+) -> str:
+    """report.md of a plan.
+
+    Args:
+        captions: figure name -> what it shows.
+    """
+    table = wide(planned.offers)
+    rows = [tuple(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row) for row in table.values]
+    parts = [
+        f"# What private answers would cost: {dataset}",
+        recommendation,
+        f"Every number is an exact expectation over a mechanism's own coin flips, on {queries}, which are taken to be "
+        "public. Nothing was released and nothing was drawn. The plan itself looks at private distances: it is for the "
+        "data owner, and a mechanism or budget chosen by it is a choice that looked at private data, unless what was "
+        "trained to make the plan is public too.",
+        "## Accuracy by total budget and number of queries",
+        markdown_table(tuple(name.replace("_", " ") for name in table.columns), rows),
+        *(f"![{text}](figures/{name}.png)\n\n*{dataset}. {text}*" for name, text in captions.items()),
+        *conditions_section(conditions),
+        "## Setting",
+        setting_section(record.config),
+    ]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,1 @@
+"""What commands share: settings from a configuration, a finished run opened with its queries, what a release spends."""

@@ -1,0 +1,160 @@
+"""What a release leaves in its run's folder once it is drawn, and in which order: what it spends first."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from agt.mechanisms.aggregate import CertifiedQuantile
+from agt.mechanisms.release import Release, labels_from, prepare_labels, prepare_quantile, prepare_weights
+from agt.mechanisms.rigour import Accounting, Counting
+from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
+from agt_cli.report.console import Console
+from agt_cli.report.record import RunRecord, csv_bytes
+from agt_cli.runs.mechanisms import MechanismConfig, earlier_weights
+from agt_cli.runs.model import certifying
+from agt_cli.runs.queries import OpenedRun
+
+CONTENT = re.compile("[0-9a-f]{32}")  # what data/ids.py makes
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A release, and how what is drawn is written.
+
+    Attributes:
+        release: ready to be drawn.
+        mechanism: its name.
+        files: what may be published, in words.
+        metrics: what is known before the draw.
+        write: what was drawn -> (what it says in lines, the command's object for it), once it is in the folder.
+        earlier: says which weights, released earlier, answer; empty: something new is drawn.
+    """
+
+    release: Release[Any]
+    mechanism: str
+    files: str
+    metrics: Mapping[str, float]
+    write: Callable[[Any], tuple[list[str], dict[str, Any]]]
+    earlier: str = ""
+
+    def words(self, simulated: bool) -> list[str]:
+        """What may be said, a line each, the claim first."""
+        return [*self.release.words(simulated), *([self.earlier] if self.earlier else [])]
+
+
+def prepare_publication(
+    config: MechanismConfig,
+    opened: OpenedRun,
+    accounting: Accounting,
+    counting: Counting,
+    record: RunRecord,
+    console: Console,
+) -> Publication:
+    """Everything that can fail, and the room on the disk for what will be drawn."""
+    model, features, delta = opened.model, opened.queries.features, config.total.delta
+    if config.weights is not None:
+        return _kept_weights(config.weights, config, opened, record)
+    mechanism = config.mechanism(opened.prepared.classes, len(features))
+    if isinstance(mechanism, ReleaseWeights):
+        return _new_weights(mechanism, delta, opened, record)
+    common: dict[str, Any] = {"conditions": opened.conditions, "accounting": accounting, "counting": counting}
+    if isinstance(mechanism, CertifiedQuantile):
+        with certifying(model, console) as on_progress:
+            number = prepare_quantile(model, features, mechanism, **common, on_progress=on_progress)
+        return _number(number, mechanism, record)
+    with certifying(model, console) as on_progress:
+        labels = prepare_labels(model, features, mechanism, **common, delta=delta, on_progress=on_progress)
+    return Publication(labels, mechanism.name, "`labels.csv`", {"n_queries": len(features)}, _label_writer(opened, record))
+
+
+def _number(release: Release[int], mechanism: CertifiedQuantile, record: RunRecord) -> Publication:
+    def write(value: int) -> tuple[list[str], dict[str, Any]]:
+        record.add_metrics(certified_quantile=value)
+        line = f"{mechanism.fraction:g} of the queries are certified up to a distance of about {value}"
+        return [line], {"certified_quantile": value}
+
+    return Publication(release, mechanism.name, "That number", {"fraction": mechanism.fraction}, write)
+
+
+def _new_weights(mechanism: ReleaseWeights, delta: float, opened: OpenedRun, record: RunRecord) -> Publication:
+    """Weights that are released now, and the labels that they give."""
+    answers = labels_from(opened.model, opened.queries.features)
+    release = prepare_weights(opened.model, mechanism, conditions=opened.conditions, delta=delta)
+    write_labels = _label_writer(opened, record)
+
+    def write(released: ReleasedWeights) -> tuple[list[str], dict[str, Any]]:
+        noise = {"sigma": released.sigma, "step": released.step, "simulated": released.simulated}
+        record.released_weights(released.weight, {**released.guarantee.parameters, **noise})
+        return write_labels(answers(released.weight))
+
+    files, metrics = "`labels.csv` and `released_weights.safetensors`", {"n_queries": len(opened.queries)}
+    return Publication(release, mechanism.name, files, metrics, write)
+
+
+def _kept_weights(folder: Path, config: MechanismConfig, opened: OpenedRun, record: RunRecord) -> Publication:
+    """The labels that weights released earlier give: nothing is drawn."""
+    answers = labels_from(opened.model, opened.queries.features)
+    weight, mechanism = earlier_weights(folder, config.weights_digest, opened.trained.finished)
+    release = prepare_weights(opened.model, mechanism, conditions=opened.conditions, delta=config.total.delta)
+    kept = Release(release.claim, lambda _: answers(weight), release.totals, release.queries, release.noisy)
+    earlier = f"weights released earlier ({folder}): these labels spend nothing more"
+    metrics = {"n_queries": len(opened.queries)}
+    return Publication(kept, mechanism.name, "`labels.csv`", metrics, _label_writer(opened, record), earlier)
+
+
+def _label_writer(opened: OpenedRun, record: RunRecord) -> Callable[[np.ndarray], tuple[list[str], dict[str, Any]]]:
+    """Writes labels.csv, whose room on the disk is taken at once."""
+    table = LabelTable(public_names(opened.queries.ids), opened.prepared.dataset.classes)
+    write_file = record.reserve("labels.csv", table.size)
+
+    def write(labels: np.ndarray) -> tuple[list[str], dict[str, Any]]:
+        write_file(table.csv(labels))
+        return [], {"labels": table.names_of(labels)}
+
+    return write
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """labels.csv: names and labels of the queries, whose number of bytes has a public bound.
+
+    Attributes:
+        names: [n] str.
+        classes: the labels' names.
+    """
+
+    names: np.ndarray
+    classes: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """As many bytes as it can come to: every label the longest."""
+        lengths = [len(_csv({"record_id": ["0"], "label": [name]})) for name in self.classes]
+        return len(self.csv(np.full(len(self.names), int(np.argmax(lengths)))))
+
+    def names_of(self, labels: np.ndarray) -> list[str]:
+        """[n] class indices as names."""
+        return [self.classes[label] for label in labels]
+
+    def csv(self, labels: np.ndarray) -> bytes:
+        """The file's content."""
+        return _csv({"record_id": self.names, "label": np.array(self.names_of(labels), dtype=object)})
+
+
+def _csv(columns: Mapping[str, Any]) -> bytes:
+    return csv_bytes(pd.DataFrame(columns))
+
+
+def public_names(ids: np.ndarray) -> np.ndarray:
+    """[n] str: the names that labels are published under: the ids that were given, or row numbers.
+
+    Ids made from content also hash a test record's true label, so that whoever knows the record could test a guess of it.
+    """
+    names = ids.astype(str)
+    made = all(CONTENT.fullmatch(name) for name in names.tolist())
+    return np.arange(len(names)).astype(str) if made else names

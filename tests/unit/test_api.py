@@ -1,0 +1,323 @@
+"""The front door: training on arrays and on one's own network, saving, loading, refusing."""
+
+import json
+from collections import OrderedDict
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import agt
+from agt.models.heads import from_layers, layers_of
+from agt.training.loop import Progress
+
+RNG = np.random.default_rng(7)
+Y = np.arange(60) % 2
+X = RNG.normal(size=(60, 3)) + 1.5 * Y[:, None]
+QUERIES = RNG.normal(size=(9, 3)) + 0.75
+SAID = agt.Declared(classes=[0, 1], size=60, features=True, settings=True)
+OWN = nn.Sequential(nn.Linear(3, 4), nn.LeakyReLU(0.2), nn.Linear(4, 2))
+KINDS: dict[str, dict[str, Any]] = {
+    "linear": {},
+    "minimiser": {"certificate": "erm"},
+    "boxes": {"network": (4,), "ks": 3},
+    "sparse grid": {"network": (4,), "ks": [0, 2, 7]},
+    "own network": {"network": OWN, "ks": 2},
+    "ensemble": {"members": 3, "compute": None},
+    "ensemble of boxes": {"members": 2, "network": (3,), "ks": 2},
+    "nothing declared": {"declared": None},
+    "nothing declared, boxes": {"declared": None, "network": (3,), "ks": 2},
+}
+
+
+def fit(**settings: Any) -> agt.Fitted:
+    return agt.fit(X, Y, **({"declared": SAID} | settings))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_saved_model_answers_as_before_without_the_data(kind: str, tmp_path: Path) -> None:
+    model = fit(**KINDS[kind])
+    answers = model.certify(QUERIES)
+    digest = model.save(tmp_path / "model")
+    again = agt.load(tmp_path / "model", digest)
+    later = again.certify(QUERIES)
+    assert (later.labels == answers.labels).all()
+    assert (later.stable_distance == answers.stable_distance).all()
+    assert [c.as_json() for c in later.conditions] == [c.as_json() for c in answers.conditions]
+    assert (again.predict(QUERIES) == model.predict(QUERIES)).all()
+    digests = {again.save(tmp_path / name) for name in ("second", "third")}
+    assert digests == {digest}, "saving what was loaded gives other files"
+
+
+@pytest.mark.parametrize("kind", ["linear", "boxes", "own network", "ensemble"])
+def test_no_certified_label_flips_when_a_record_goes(kind: str) -> None:
+    answers = fit(**KINDS[kind]).certify(QUERIES)
+    sure = answers.stable_distance >= 1
+    for gone in range(0, 60, 7):
+        rest = np.arange(60) != gone
+        there = agt.fit(X[rest], Y[rest], declared=SAID, **KINDS[kind]).predict(QUERIES)
+        assert (there == answers.labels)[sure].all(), f"record {gone} changed a label that was certified"
+
+
+def test_labels_are_the_callers_own() -> None:
+    words = np.array(["no", "yes"])[Y]
+    model = agt.fit(X, words, declared=agt.Declared(classes=["yes", "no"]))
+    assert model.classes.tolist() == ["yes", "no"]
+    assert set(model.predict(QUERIES)) <= {"yes", "no"}
+    assert (model.predict(QUERIES) == np.array(["no", "yes"])[agt.fit(X, Y).predict(QUERIES)]).mean() > 0.7
+
+
+def test_what_nobody_declared_is_not_held_and_what_was_declared_says_so() -> None:
+    void = {c.letter for c in agt.fit(X, Y).conditions if not c.held}
+    assert void == {"b", "c", "e"}
+    assert {c.letter: str(c.standing) for c in fit().conditions} == {
+        **dict.fromkeys("adfg", "proved"),
+        **dict.fromkeys("bce", "declared"),
+    }
+    for name, letter in (("classes", "e"), ("size", "c"), ("features", "b"), ("settings", "e")):
+        rest = {**SAID.__dict__, name: False if name in ("features", "settings") else None}
+        held = {c.letter for c in fit(declared=agt.Declared(**rest)).conditions if not c.held}
+        assert held == {letter}, name
+
+
+def test_ids_that_count_rows_are_not_taken_on_trust() -> None:
+    def held(ids: np.ndarray, permanent: bool) -> bool:
+        said = agt.Declared(**{**SAID.__dict__, "ids": permanent})
+        return {c.letter: c.held for c in fit(ids=ids, declared=said).conditions}["b"]
+
+    assert not held(np.arange(60), False)
+    assert held(np.arange(60), True)
+    assert held(RNG.permutation(60), False)
+
+
+def test_own_initial_parameters_are_declared_and_stay_as_they_are() -> None:
+    before = deepcopy(OWN.state_dict())
+    conditions = {c.letter: c for c in fit(network=OWN, ks=1).conditions}
+    assert any("initial parameters" in words for words in conditions["e"].grounds.declarations)
+    assert all(torch.equal(before[name], tensor) for name, tensor in OWN.state_dict().items())
+
+
+def test_training_starts_from_the_networks_own_parameters() -> None:
+    other = deepcopy(OWN)
+    with torch.no_grad():
+        next(other.parameters()).add_(1.0)
+    weights = [fit(network=network, ks=0).model.trained.nominal["0.weight"] for network in (OWN, OWN, other)]  # type: ignore[attr-defined]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+class Twisted(nn.Sequential):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = -super().forward(x)
+        return result
+
+
+def hooked() -> nn.Sequential:
+    network = deepcopy(OWN)
+    network[0].register_forward_hook(lambda layer, x, y: -y)
+    return network
+
+
+def frozen() -> nn.Sequential:
+    network = deepcopy(OWN)
+    network[0].weight.requires_grad = False
+    return network
+
+
+REFUSED = {
+    "its own forward": (Twisted(nn.Linear(3, 2)), "an nn.Sequential, layer by layer"),
+    "hooks": (hooked(), "has hooks"),
+    "frozen": (frozen(), "0.weight is frozen"),
+    "unknown layer": (
+        nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 2)),
+        "no bound rule for layer 1 (LayerNorm)",
+    ),
+    "outputs": (nn.Sequential(nn.Linear(3, 5)), "needs 2 outputs and the model has 5"),
+    "inputs": (nn.Sequential(nn.Linear(4, 2)), "the network given takes no records of (3,) features"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_network_that_no_bound_covers_is_refused(case: str) -> None:
+    network, words = REFUSED[case]
+    with pytest.raises(agt.ConfigError) as caught:
+        fit(network=network, ks=1)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"lr_rate": 1.0}, "training.lr_rate: unknown key"),
+        ({"lr": -1.0}, "training.lr"),
+        ({"certificate": "boxes"}, "certificate.name: unknown value 'boxes'"),
+        ({"relation": "replace"}, "relation.name: unknown value 'replace'"),
+        ({"network": (4,), "certificate": "stability"}, "model.hidden=[4]"),
+        ({"network": OWN, "certificate": "erm"}, "model: a network of your own"),
+        ({"members": 2, "declared": None}, "give declared.size"),
+        ({"chosen_on": "public"}, "declared=agt.Declared(settings=True)"),
+        ({"network": (4,), "activation": "swish"}, "network.activation: unknown value 'swish'"),
+        ({"ks": -1}, "ks.max"),
+        ({"ks": True}, "ks.max: expected a number"),
+        ({"compute": {"gpu": 1}}, "compute.gpu: unknown key"),
+        ({"ks": []}, "values is empty"),
+    ],
+)
+def test_settings_are_refused_by_name(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(agt.ConfigError) as caught:
+        fit(**settings)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "more", "words"),
+    [
+        (X[:, 0], Y, {}, "of shape [records, ...]"),
+        (X.astype(str), Y, {}, "expected numbers"),
+        (np.where(np.arange(60)[:, None] == 4, np.nan, X), Y, {}, "NaN or infinite feature"),
+        (X, Y[:-1], {}, "y has the shape (59,), and there are 60 records"),
+        (X, np.where(np.arange(60) == 5, 2, Y), {}, "y: row 5 has the label"),
+        (X, np.zeros(60, dtype=int), {}, "at least two are needed"),
+        (np.tile(X, (2, 1)), RNG.normal(size=120), {"declared": None}, "is this a regression target?"),
+        (X, np.where(Y, np.nan, 1.0), {"declared": None}, "y: row 1 has no label"),
+        (X, Y, {"ids": np.zeros(60, dtype=int)}, "occurs 60 times"),
+        (X, Y, {"public": Y}, "expected True or False"),
+        (X, Y, {"units": np.arange(60) // 2}, "relation.unit_rows"),
+        (X[:0], Y[:0], {}, "the train split is empty"),
+        (X, Y, {"declared": agt.Declared(classes=[0])}, "two distinct values"),
+    ],
+)
+def test_data_is_refused_by_row(x: np.ndarray, y: np.ndarray, more: dict[str, Any], words: str) -> None:
+    with pytest.raises(agt.AgtError) as caught:
+        agt.fit(x, y, **({"declared": SAID} | more))
+    assert words in str(caught.value)
+
+
+def test_queries_of_another_width_or_with_a_nan_are_refused() -> None:
+    model = fit()
+    with pytest.raises(agt.ConfigError, match="the model was trained on"):
+        model.predict(QUERIES[:, :2])
+    with pytest.raises(agt.DataError, match="NaN or infinite"):
+        model.certify(np.full((1, 3), np.inf))
+
+
+@pytest.mark.parametrize(
+    "said", [{"size": 0}, {"size": 60.0}, {"size": True}, {"size": 2**31}, {"features": "no"}, {"ids": 1}]
+)
+def test_a_declaration_that_says_nothing_is_refused(said: dict[str, Any]) -> None:
+    with pytest.raises(agt.ConfigError, match=rf"declared\.{next(iter(said))}="):
+        agt.Declared(**said)
+
+
+def test_progress_is_told_to_whoever_asks() -> None:
+    seen: list[Progress] = []
+    model = fit(network=(4,), ks=2, on_progress=seen.append)
+    assert seen[-1].step == seen[-1].steps
+    assert seen[-1].done == seen[-1].total
+    seen.clear()
+    model.certify(QUERIES, on_progress=seen.append)
+    assert seen[-1].done == seen[-1].total
+
+
+@pytest.mark.parametrize("kind", ["boxes", "own network", "linear", "ensemble of boxes"])
+def test_every_damaged_file_of_a_saved_model_is_refused(kind: str, tmp_path: Path) -> None:
+    model = fit(**KINDS[kind])
+    digest = model.save(tmp_path / "model")
+    for path in [p for p in (tmp_path / "model").rglob("*") if p.is_file()]:
+        content = path.read_bytes()
+        damaged = bytearray(content)
+        damaged[len(damaged) // 2] ^= 1
+        path.write_bytes(bytes(damaged))
+        with pytest.raises(agt.ConfigError, match=path.name):
+            agt.load(tmp_path / "model")
+        path.unlink()
+        with pytest.raises(agt.ConfigError, match=path.name):
+            agt.load(tmp_path / "model")
+        path.write_bytes(content)
+    fit(**{**KINDS[kind], "seed": 1}).save(tmp_path / "other")
+    if kind not in ("linear",):  # a linear head starts at 0, whatever the seed; its settings are in model.json all the same
+        with pytest.raises(agt.ConfigError, match="another model"):
+            agt.load(tmp_path / "other", digest)
+    with pytest.raises(agt.ConfigError, match="something is there already"):
+        model.save(tmp_path / "model")
+
+
+def test_a_folder_that_holds_no_model_says_so(tmp_path: Path) -> None:
+    with pytest.raises(agt.ConfigError, match="holds no saved model"):
+        agt.load(tmp_path / "nowhere")
+
+
+def test_a_description_of_another_version_is_refused(tmp_path: Path) -> None:
+    from agt.models.folder import NewFolder
+
+    fit().save(tmp_path / "model")
+    node = json.loads((tmp_path / "model" / "model.json").read_text())
+    for change in ({"format": 99}, {"settings": {}}, {"conditions": [{}]}):
+        store = NewFolder(tmp_path / f"changed-{'-'.join(change)}")
+        store.write("model.json", json.dumps({**node, **change}).encode())
+        store.finish()
+        with pytest.raises(agt.ConfigError, match=r"model\.json"):
+            agt.load(tmp_path / f"changed-{'-'.join(change)}")
+
+
+def test_layers_are_described_and_built_again() -> None:
+    shared = nn.ReLU()
+    network = nn.Sequential(
+        OrderedDict(
+            flat=nn.Flatten(), a=nn.Linear(6, 5, bias=False), r=shared, b=nn.Linear(5, 5), r2=shared,
+            s=nn.Softplus(2.0, 9.0), g=nn.GELU(approximate="tanh"), last=nn.Linear(5, 2),
+        )
+    )  # fmt: skip
+    again = from_layers(json.loads(json.dumps(layers_of(network))))
+    assert repr(again) == repr(network)
+    assert [name for name, _ in again.state_dict().items()] == [name for name, _ in network.state_dict().items()]
+
+
+def test_released_labels_carry_their_guarantee_and_what_it_rests_on() -> None:
+    release = fit().release(QUERIES, agt.RandomizedResponse(eps=2.0))
+    assert release.claim.proved
+    assert set(release.labels) <= {0, 1}
+    assert release.words[0].startswith("2-differentially private per query")
+    assert any("declared.features=True" in line for line in release.words)
+    assert any("declared.size" in line for line in release.words)
+
+
+def test_no_release_without_what_the_guarantee_rests_on() -> None:
+    with pytest.raises(agt.ConfigError, match=r"condition b \(each record stands alone\) does not hold"):
+        agt.fit(X, Y).release(QUERIES, agt.RandomizedResponse(eps=2.0))
+    published = agt.fit(X, Y).release(QUERIES, agt.RandomizedResponse(eps=2.0), accounting="paper")
+    assert not published.claim.proved
+    assert published.words[0].startswith("NO PROOF OF PRIVACY")
+
+
+def test_what_was_not_held_when_saved_is_not_held_when_loaded(tmp_path: Path) -> None:
+    agt.fit(X, Y).save(tmp_path / "model")
+    with pytest.raises(agt.ConfigError, match="does not hold"):
+        agt.load(tmp_path / "model").release(QUERIES, agt.RandomizedResponse(eps=2.0))
+
+
+def test_a_simulation_says_so_and_repeats() -> None:
+    drawn = [fit().release(QUERIES, agt.RandomizedResponse(eps=0.1), seed=seed) for seed in (5, 5)]
+    assert (drawn[0].labels == drawn[1].labels).all()
+    assert drawn[0].simulated
+    assert drawn[0].words[0].startswith("SIMULATION")
+
+
+def test_the_mechanism_must_fit_the_model() -> None:
+    with pytest.raises(agt.ConfigError, match=r"mechanism\.classes=3"):
+        fit().release(QUERIES, agt.RandomizedResponse(eps=1.0, classes=3))
+    with pytest.raises(agt.ConfigError, match="an ensemble's votes"):
+        fit().release(QUERIES, agt.NoisyArgmax(eps=1.0))
+    budget = agt.Budget(eps=5.0, delta=1e-5, queries=9)
+    assert fit().release(QUERIES, agt.afford(agt.GaussianMargin, budget, 2)).claim.proved
+
+
+def test_everything_the_package_offers_is_there() -> None:
+    assert {name for name in agt.__all__ if not hasattr(agt, name)} == set()
+    assert set(agt.__all__) <= set(dir(agt))
+    with pytest.raises(AttributeError, match="no attribute 'train'"):
+        agt.train  # noqa: B018
