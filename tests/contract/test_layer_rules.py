@@ -4,6 +4,7 @@ No tolerance where the claims are about numbers as computed. Each check counts v
 none for the rules as they are, some for each rule broken on purpose.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -25,6 +26,7 @@ from agt.bounds.rules.elementwise import ELEMENTWISE, ElementwiseRule
 from agt.bounds.rules.pool import AvgPoolRule
 from agt.bounds.rules.relu import ReluRule
 from agt.errors import ConfigError
+from agt.models.heads import from_layers, layers_of
 
 WIDTH, IMAGE, KS, DTYPES = 3, (2, 4, 5), (0, 3, 40), ("float64", "float32")
 # How to make a layer, where its type alone does not say; several settings of one type may be listed.
@@ -212,6 +214,16 @@ def test_a_point_of_no_k_gets_bounds_for_every_k(make: Callable) -> None:
     assert bound.shape[0] in (1, len(KS))
     for k, _, _, point in draws(at, 4):
         assert beyond(bound[min(k, bound.shape[0] - 1)], at.rule.nominal(x.lower[0], point)) == 0
+
+
+@rules
+def test_a_layer_that_was_saved_has_the_same_rule(make: Callable) -> None:
+    """As a network's description keeps it: plain values, through JSON."""
+    at = setting(make, "turns", "float64")
+    (layer,) = from_layers(json.loads(json.dumps(layers_of(nn.Sequential(at.layer)))))
+    for _, x, d, point in draws(at, 2):
+        assert torch.equal(rule_of(layer).nominal(x, point), at.rule.nominal(x, point))
+        assert torch.equal(rule_of(layer).nominal_back(d, x, point), at.rule.nominal_back(d, x, point))
 
 
 @pytest.mark.parametrize("kind", list(RULES), ids=lambda kind: kind.__name__)

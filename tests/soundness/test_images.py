@@ -1,9 +1,12 @@
 """Heads that pool images first: every retraining on a tiny dataset, and the same head on images pooled beforehand."""
 
+import json
 from itertools import combinations
+from pathlib import Path
 
 import numba
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from synthetic import KERNELS, make_records, make_training
@@ -15,6 +18,7 @@ from agt.data.dataset import Records
 from agt.errors import ConfigError
 from agt.settings import ComputeConfig, RelationConfig, TrainingConfig
 from agt.training.loop import Trained, train
+from agt_cli.cli import main
 
 numba.set_num_threads(1)  # arrays are tiny
 KS, SIDE = (0, 1, 2), 5
@@ -113,3 +117,29 @@ def test_images_that_nothing_flattens_are_refused() -> None:
     trained = fit(flat, make_records(IMAGES, LABELS), "remove")
     with pytest.raises(ConfigError, match="a query has 8 features and the model takes 50"):
         ask(flat, trained, np.zeros((1, 2, 2, 2)))
+
+
+def large(width: int) -> nn.Sequential:
+    """For images of 28 x 28."""
+    return nn.Sequential(nn.AvgPool2d(7), nn.Flatten(), nn.Linear(16, width), nn.ReLU(), nn.Linear(width, 2))
+
+
+def test_from_the_command_line(tmp_path: Path) -> None:
+    """A network of one's own that pools: trained, read back and certified by the commands."""
+    arrays = {}
+    for split, n in (("train", 60), ("val", 4), ("test", 20)):
+        labels = np.arange(n) % 2
+        arrays[f"{split}_labels"] = labels[:, None].astype(np.uint8)
+        arrays[f"{split}_images"] = (rng.integers(0, 90, (n, 28, 28)) + 160 * labels[:, None, None]).astype(np.uint8)
+    np.savez(tmp_path / "images.npz", **arrays)
+    data = ("dataset=medmnist", "dataset.name=breastmnist", f"dataset.path={tmp_path / 'images.npz'}")
+    model = ("model=custom", f"model._target_={__name__}.large", "+model.width=4", "training=generic", "training.lr=4")
+    common = ("compute.kernel=reference", f"output_dir={tmp_path}", "-q", "--json")
+    folder = tmp_path / "run"
+    settings = ("dataset.declared_size=60", "training.clip=0.02", "kgrid.max=2", f"hydra.run.dir={folder}")
+    assert main(["train", *data, *model, *settings, *common]) == 0
+    assert json.loads((folder / "metrics.json").read_text())["test_accuracy"] == 1
+    assert main(["certify", f"run={folder}", f"hydra.run.dir={tmp_path / 'certified'}", *common]) == 0
+    table = pd.read_csv(tmp_path / "certified" / "tables" / "certified.csv", index_col="k")
+    assert table.index.tolist() == [0, 1, 2]
+    assert table["certified_fraction"][1] > 0.5
