@@ -63,7 +63,7 @@ class SavedFolder:
 
     @classmethod
     def open(cls, folder: Path, digest: str | None = None) -> "SavedFolder":
-        """Read the manifest.
+        """Read the manifest, and verify every file that it lists.
 
         Args:
             digest: what ``save`` returned, kept elsewhere; None: any model's.
@@ -77,6 +77,7 @@ class SavedFolder:
                 raise Broken(f"{NAME} is of a run of {manifest.command!r}, not of a saved model")
             if digest is not None and manifest.digest != digest:
                 raise Broken(f"{NAME} has the digest {manifest.digest}, not {digest}: another model")
+            manifest.verify(folder)
         except (OSError, Broken) as error:
             raise ConfigError(f"{folder}: holds no saved model that can be used: {error}") from None
         return cls(folder, folder, manifest)
