@@ -4,7 +4,7 @@
 # make reproduce-blobs (-octmnist, -imdb, -amex, -all)   the papers' figures and tables; data: DATA=FOLDER
 # make reproduce-smoke   all of them, small, without any data
 # make adversary   attack the certificates by retraining neighbours: TRIALS=1000 configurations from SEED=0
-# make triton optional: the GPU kernel's tests under Triton's interpreter, without a GPU
+# make triton the GPU kernel's tests under Triton's interpreter, without a GPU
 # make wheel  build the wheel and use it from outside the source tree
 #
 # Needs Python >= 3.11 and nothing else. pip takes the torch build that the package index offers (on Linux with CUDA);
@@ -59,9 +59,14 @@ SEED ?= 0
 adversary: $(VENV)/.tools
 	$(VENV)/bin/python scripts/adversary.py --trials $(TRIALS) --seed $(SEED)
 
+# Triton comes with a CUDA build of torch. Beside another build, its wheel goes into a folder of its own; they are for Linux.
 triton: $(VENV)/.tools
-	$(PIP) --no-deps --target .triton triton
-	TRITON_INTERPRET=1 PYTHONPATH=.triton $(VENV)/bin/python -m pytest tests/unit/test_gpu_kernel.py
+	set -e; export TRITON_INTERPRET=1 PYTHONPATH=.triton; case "$$(uname -sm)" in \
+	  "Linux x86_64" | "Linux aarch64") \
+	    $(VENV)/bin/python -c 'import triton' 2> /dev/null || $(PIP) --no-deps --target .triton triton; \
+	    $(VENV)/bin/python -m pytest -n 0 tests/unit/test_gpu_kernel.py ;; \
+	  *) echo "make triton: skipped, there is no wheel of Triton for $$(uname -sm)" ;; \
+	esac
 
 # The wheel goes into a folder of its own, in front of the source tree's installation, whose dependencies it uses.
 wheel: $(VENV)/.tools

@@ -45,10 +45,10 @@ from agt.settings import (
     certificate_config,
     validate,
 )
-from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import Progress
-from agt.training.sensitivity import LinearLoss, rate_limit
+from agt.training.recipe import Recipe
+from agt.training.sensitivity import LinearSetting
 
 FORMAT = 1
 DESCRIPTION = "model.json"
@@ -255,12 +255,21 @@ def fit(
     kind = certificate_config({"name": certificate}) if isinstance(certificate, str) else certificate
     if members > 1 and said.size is None:
         raise ConfigError("members: the members of an ensemble share one normaliser: give declared.size, a public constant")
+    neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation")
+    kgrid = validate(KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "ks")
+    how = validate(ComputeConfig, compute or {}, "compute")
+    size = None if said.size is None else said.size / members
+
+    def largest(training: TrainingConfig) -> float:
+        recipe = Recipe(len(classes), training, neighbours, kgrid, how, size)
+        return LinearSetting.of(recipe, len(dataset.train), width=1).rate_limit  # of any width
+
     settings = Settings(
         model=head,
-        training=_training(kind, training, dataset, members),
-        relation=validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation"),
-        kgrid=validate(KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "ks"),
-        compute=validate(ComputeConfig, compute or {}, "compute"),
+        training=_training(kind, training, largest),
+        relation=neighbours,
+        kgrid=kgrid,
+        compute=how,
         certificate=kind,
         ensemble=validate(EnsembleConfig, {"members": members}, ""),
         noise=None,
@@ -298,8 +307,14 @@ def _head(network: Sequence[int] | nn.Sequential, activation: str) -> Head:
     return head
 
 
-def _training(certificate: CertificateConfig, given: dict[str, Any], dataset: Dataset, members: int) -> TrainingConfig:
-    """The settings given, on defaults that suit the certificate; a linear head's learning rate is close to its limit."""
+def _training(
+    certificate: CertificateConfig, given: dict[str, Any], largest: Callable[[TrainingConfig], float]
+) -> TrainingConfig:
+    """The settings given, on defaults that suit the certificate.
+
+    Args:
+        largest: settings -> the largest learning rate that a linear head's proof allows: close to it is the default.
+    """
     for key in ("chosen_on", "chosen_for"):
         if key in given:
             raise ConfigError(f"{key}: say what settings were chosen on with declared=agt.Declared(settings=True)")
@@ -307,10 +322,7 @@ def _training(certificate: CertificateConfig, given: dict[str, Any], dataset: Da
     if "lr" in wanted:
         return validate(TrainingConfig, wanted, "training")
     training = validate(TrainingConfig, wanted | {"lr": 1e-3}, "training")
-    size = (len(dataset.train) if dataset.declared_size is None else dataset.declared_size) / members
-    plan = BatchPlan.of(training.batch, training.epochs, size, 0)
-    limit = rate_limit(LinearLoss.of(training, len(dataset.classes)), training, plan)
-    return validate(TrainingConfig, wanted | {"lr": SHARE * limit}, "training")
+    return validate(TrainingConfig, wanted | {"lr": SHARE * largest(training)}, "training")
 
 
 def _choices(said: bool) -> Fact:
@@ -337,7 +349,7 @@ def _describe(problem: Problem, conditions: Sequence[Condition]) -> dict[str, An
         "shape": dataset.train.features.shape[1:],
         "names": dataset.classes,
         "declared_size": dataset.declared_size,
-        "records": None if dataset.declared_size is not None else problem.records or len(dataset.train),
+        "records": None if dataset.declared_size is not None else problem.trained_on,
         "selection": asdict(dataset.selection),
         "preprocessing": asdict(dataset.preprocessing),
         "size": None if dataset.size is None else asdict(dataset.size),

@@ -46,6 +46,11 @@ class UnboundedError(UnsoundError):
     """A bound is NaN or infinite: nothing is known about the value it was to bound."""
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of another library says, in one line; its class where it says nothing."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A suffix naming the nearest known word, or listing them all: ``; did you mean 'blobs'? (known: ...)``."""
     known = sorted(known)

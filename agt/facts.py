@@ -17,13 +17,14 @@ class Standing(StrEnum):
     DECLARED = "declared"
     VOID = "not held"
 
+    @property
+    def weakness(self) -> int:
+        """0 for the strongest."""
+        return list(Standing).index(self)
+
     def weaker(self, other: "Standing") -> bool:
         """Whether this one can be relied on less."""
-        order = list(Standing)
-        return order.index(self) > order.index(other)
-
-
-_ORDER = tuple(reversed(Standing))
+        return self.weakness > other.weakness
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Grounds:
     @property
     def standing(self) -> Standing:
         """That of the weakest fact."""
-        return min((fact.standing for fact in self.facts), key=_ORDER.index)
+        return max((fact.standing for fact in self.facts), key=lambda standing: standing.weakness)
 
     @property
     def held(self) -> bool:
@@ -100,7 +101,7 @@ class Grounds:
     @property
     def why(self) -> str:
         """The facts in words, the weakest first."""
-        return "; ".join(fact.words for fact in sorted(self.facts, key=lambda fact: _ORDER.index(fact.standing)))
+        return "; ".join(fact.words for fact in sorted(self.facts, key=lambda fact: -fact.standing.weakness))
 
     @property
     def missing(self) -> str:

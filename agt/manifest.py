@@ -14,17 +14,20 @@ Formal guarantees
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from agt import sealed
+
 FORMAT = 1
 NAME = "manifest.json"
-SEAL = "seal"
 HASH = re.compile("[0-9a-f]{64}")
-KEYS = {"command", "files", "format", SEAL}
+KEYS = {"command", "files", "format"}
+_FORM = sealed.Form("seal", sort=True, hash_lines=True)
 
 
 class Broken(Exception):
@@ -63,7 +66,7 @@ class Manifest:
         """
         value = unseal(content, NAME)
         if value.keys() != KEYS or not isinstance(value["files"], dict) or not isinstance(value["command"], str):
-            raise Broken(f"{NAME} is damaged: it does not hold {', '.join(sorted(KEYS))}")
+            raise Broken(f"{NAME} is damaged: it does not hold {', '.join(sorted(KEYS))} alone")
         return cls(value["command"], value["files"])
 
     @property
@@ -91,22 +94,16 @@ class Manifest:
             Broken: it is not listed, is gone, cannot be read, or has other bytes.
         """
         self._listed(name)
-        try:
-            content = _there(folder, name).read_bytes()
-        except OSError as error:
-            raise Broken(f"{name} cannot be read ({error.strerror or error})") from None
+        with _readable(folder, name) as path:
+            content = path.read_bytes()
         self.check(name, content)
         return content
 
     def verify(self, folder: Path) -> None:
         """Read every listed file once, in pieces, and raise Broken, as ``load`` does, at the first that is not right."""
         for name in self.files:
-            path = _there(folder, name)
-            try:
-                with path.open("rb") as file:
-                    digest = file_digest(file, "sha256").hexdigest()
-            except OSError as error:
-                raise Broken(f"{name} cannot be read ({error.strerror or error})") from None
+            with _readable(folder, name) as path:
+                digest = sealed.file_sha256(path)
             self._compare(name, digest)
 
     def _compare(self, name: str, digest: str) -> None:
@@ -120,21 +117,25 @@ class Manifest:
         return self.files[name]
 
 
-def _there(folder: Path, name: str) -> Path:
+@contextmanager
+def _readable(folder: Path, name: str) -> Iterator[Path]:
+    """The path of a listed file; Broken where it is gone or cannot be read."""
     path = folder / name
     if not path.is_file():  # a pipe put in its place would be waited for for ever
         raise Broken(f"{name} is listed in {NAME} and is gone")
-    return path
+    try:
+        yield path
+    except OSError as error:
+        raise Broken(f"{name} cannot be read ({error.strerror or error})") from None
 
 
 def seal(value: Mapping[str, Any]) -> bytes:
     """Canonical JSON (sorted keys, two spaces, a newline at the end) with the format's number and the hash of the rest."""
-    whole = {**value, "format": FORMAT}
-    return _canonical({**whole, SEAL: sha256(_canonical(whole)).hexdigest()})
+    return sealed.seal({**value, "format": FORMAT}, _FORM)
 
 
 def unseal(content: bytes, name: str) -> dict[str, Any]:
-    """What ``seal`` made, read back.
+    """What ``seal`` made, read back: the value and its ``format``.
 
     Args:
         name: of the file, for messages.
@@ -143,20 +144,15 @@ def unseal(content: bytes, name: str) -> dict[str, Any]:
         Broken: not the bytes that ``seal`` makes of it, or another format.
     """
     try:
-        value = json.loads(content)
-        rest = {key: entry for key, entry in value.items() if key not in (SEAL, "format")}
+        number = json.loads(content).get("format")
+        if isinstance(number, int) and number > FORMAT:
+            raise Broken(f"{name} is of format {number}, written by a newer agt: read it with that version")
+        value = sealed.unseal(content, _FORM)
     except (ValueError, AttributeError, RecursionError) as error:
         raise Broken(f"{name} is damaged: {error}") from None
-    number = value.get("format")
-    if isinstance(number, int) and number > FORMAT:
-        raise Broken(f"{name} is of format {number}, written by a newer agt: read it with that version")
-    if content != seal(rest):
+    if content != seal(value):
         raise Broken(f"{name} is damaged: not the bytes that agt wrote")
-    return {str(key): entry for key, entry in value.items()}
-
-
-def _canonical(value: object) -> bytes:
-    return (json.dumps(value, indent=2, sort_keys=True, default=str) + "\n").encode()
+    return value
 
 
 def read_digest(text: str) -> str:

@@ -25,6 +25,7 @@ from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig
 from agt.training.erm import check_erm
 from agt.training.noise import NoiseConfig, step_sensitivity
+from agt.training.recipe import Recipe
 from agt.training.sensitivity import check_optimizer, rows_moved
 
 
@@ -83,11 +84,20 @@ class Problem:
         return len(self.dataset.classes)
 
     @property
+    def recipe(self) -> Recipe:
+        """How to train, the records aside."""
+        s = self.settings
+        return Recipe(self.classes, s.training, s.relation, s.kgrid, s.compute, self.dataset.declared_size)
+
+    @property
     def plan(self) -> BatchPlan:
         """The plan of batches."""
-        training, records = self.settings.training, self.records
-        there = len(self.dataset.train) if records is None else records
-        return BatchPlan.of(training.batch, training.epochs, self.dataset.declared_size, there)
+        return self.recipe.plan(self.trained_on)
+
+    @property
+    def trained_on(self) -> int:
+        """How many records."""
+        return len(self.dataset.train) if self.records is None else self.records
 
     def on(self, dataset: Dataset) -> "Problem":
         """The same settings on other data: a member's shard."""

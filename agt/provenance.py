@@ -22,64 +22,67 @@ from agt.errors import AgtError
 
 PACKAGES = ("torch", "numpy", "numba", "scipy", "scikit-learn")
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
-LIBRARY = __name__.partition(".")[0]
+_LIBRARY = __name__.partition(".")[0]
 Roots = Mapping[str, Sequence[Path]]
 """For a package's first name, where its modules lie: its folders, or its one file."""
 
 
 def targets(config: object) -> tuple[str, ...]:
     """The modules that a configuration's ``_target_``s name, at any depth, each once."""
-    found: set[str] = set()
-    if isinstance(config, Mapping):
-        found = {str(config["_target_"]).rpartition(".")[0]} if "_target_" in config else set()
-        found = found.union(*(targets(value) for value in config.values()))
-    elif isinstance(config, list | tuple):
-        found = found.union(*(targets(value) for value in config))
-    return tuple(sorted(found))
+    modules: set[str] = set()
+    nodes = [config]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, Mapping):
+            modules |= {str(node["_target_"]).rpartition(".")[0]} if "_target_" in node else set()
+            nodes += node.values()
+        elif isinstance(node, list | tuple):
+            nodes += node
+    return tuple(sorted(modules))
 
 
-def code_digest(modules: Iterable[str], roots: Roots | None = None) -> str:
+def code_digest(modules: Iterable[str]) -> str:
     """A hash of the source of every module that these can reach by import; files that move unchanged keep it.
 
     Args:
         modules: dotted names.
-        roots: where packages lie; None: where Python finds them.
 
     Raises:
         AgtError: one of ``modules`` is not to be found as a file.
     """
     h = sha256()
-    for name, path in sorted(reachable(modules, roots).items()):
+    for name, path in sorted(reachable(modules).items()):
         h.update(f"{name} {sha256(path.read_bytes()).hexdigest()}\n".encode())
     return h.hexdigest()
 
 
-def reachable(modules: Iterable[str], roots: Roots | None = None) -> dict[str, Path]:
+def reachable(modules: Iterable[str]) -> dict[str, Path]:
     """The file of every module that importing ``modules`` can load, by name, with the packages that hold it.
 
     Modules of other packages than this library and those of ``modules`` (numpy, torch) are left out: their versions stand
     for them.
 
     Args:
-        modules, roots, and what is raised: as ``code_digest``.
+        modules: dotted names.
+
+    Raises:
+        AgtError: as ``code_digest``.
     """
-    modules = list(modules)
-    if roots is None:
-        roots = {top: _places(top) for top in sorted({LIBRARY, *(name.partition(".")[0] for name in modules)})}
-    absent = [name for name in modules if _file(name, roots) is None]
+    waiting = list(modules)
+    roots = {top: _places(top) for top in {_LIBRARY, *(name.partition(".")[0] for name in waiting)}}
+    absent = [name for name in waiting if _file(name, roots) is None]
     if absent:
         raise AgtError(f"the code of {absent[0]} is not in a file that can be found: put it into a module of its own")
-    found: dict[str, Path] = {}
-    waiting = modules
+    files: dict[str, Path] = {}
     while waiting:
         name = waiting.pop()
-        path = _file(name, roots) if name not in found else None
+        path = _file(name, roots) if name not in files else None
         if path is None:
             continue
-        found[name] = path
+        files[name] = path
         waiting += [name.rpartition(".")[0]] if "." in name else []  # a package is loaded before what it holds
         waiting += _imports(name, path, roots) if path.suffix == ".py" else []
-    return found
+    return files
 
 
 def machine(device: str = "cpu") -> dict[str, str | None]:

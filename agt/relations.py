@@ -75,7 +75,7 @@ class Relation:
 
     Attributes:
         name: its name in the configuration.
-        ball: in words, what one k counts.
+        counts: in words, what one k counts, ``{many}`` being records or units.
         symmetric: D' near D implies D near D'; without it no release mechanism may use the certificate.
         selects: the rule needs the sum of the r most extreme bounds.
         capped: ... of min(u, 0) and max(l, 0), among private records, instead of u and l.
@@ -87,7 +87,7 @@ class Relation:
     """
 
     name: RelationName
-    ball: str
+    counts: str
     symmetric: bool
     selects: bool
     capped: bool
@@ -95,6 +95,16 @@ class Relation:
     mean: bool
     touches: int
     edit: str
+
+    @property
+    def ball(self) -> str:
+        """What one k counts, in words, where every record is a unit of its own."""
+        return self.ball_of(1)
+
+    def ball_of(self, unit_rows: int) -> str:
+        """What one k counts, in words."""
+        many = "records" if unit_rows == 1 else f"units of up to {unit_rows} records"
+        return self.counts.format(many=many)
 
     def neighbours(self, unit_rows: int) -> str:
         """Which datasets are neighbours, in words."""
@@ -175,7 +185,7 @@ RELATIONS: dict[str, Relation] = {
     for relation in (
         Relation(
             "add_remove",
-            "up to k records added or removed in all",
+            "up to k {many} added or removed in all",
             symmetric=True,
             selects=False,
             capped=False,
@@ -186,7 +196,7 @@ RELATIONS: dict[str, Relation] = {
         ),
         Relation(
             "remove",
-            "up to k records removed",
+            "up to k {many} removed",
             symmetric=False,
             selects=True,
             capped=True,
@@ -197,7 +207,7 @@ RELATIONS: dict[str, Relation] = {
         ),
         Relation(
             "substitute",
-            "up to k records replaced by others",
+            "up to k {many} replaced by others",
             symmetric=True,
             selects=True,
             capped=True,
@@ -208,7 +218,7 @@ RELATIONS: dict[str, Relation] = {
         ),
         Relation(
             "paper_privacy",
-            "up to k records removed and, at the same time, up to k added",
+            "up to k {many} removed and, at the same time, up to k added",
             symmetric=True,
             selects=True,
             capped=False,
@@ -219,7 +229,7 @@ RELATIONS: dict[str, Relation] = {
         ),
         Relation(
             "paper_unlearning",
-            "up to k records removed",
+            "up to k {many} removed",
             symmetric=False,
             selects=True,
             capped=False,

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast, dataclass_transform
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
@@ -28,7 +28,13 @@ DeclaredSize = Annotated[int, Field(ge=1, le=MOST_ROWS)]
 T = TypeVar("T")
 
 
-@validated(frozen=True, config=STRICT)
+@dataclass_transform(frozen_default=True, field_specifiers=(Field,))
+def schema(cls: type[T]) -> type[T]:
+    """A class of settings: a frozen dataclass whose keys and values are checked when it is built."""
+    return cast(type[T], validated(frozen=True, config=STRICT)(cls))
+
+
+@schema
 class KGridConfig:
     """The values of k: every integer 0..max (dense), or the values listed.
 
@@ -66,7 +72,7 @@ class KGridConfig:
         return self.ks == tuple(range(len(self.ks)))
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class RelationConfig:
     """Which datasets count as neighbours, and how many rows one unit may have (method.md section 2)."""
 
@@ -74,7 +80,7 @@ class RelationConfig:
     unit_rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class BatchConfig:
     """How records are laid into batches; all of it public constants.
 
@@ -91,7 +97,7 @@ class BatchConfig:
     key: str = "agt"
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class TrainingConfig:
     """SGD: learning rate max(lr / (1 + decay n), lr_min) at step n, momentum, decoupled weight decay, clip level.
 
@@ -139,7 +145,7 @@ class TrainingConfig:
             )
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class FeaturesConfig:
     """Public features phi(x) of norm at most 1 in front of a linear head (models/features.py); every setting is public.
 
@@ -175,14 +181,14 @@ class FeaturesConfig:
             raise ValueError("whitening needs rows that are declared public: give both whiten > 0 and public, or neither")
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class BoxConfig:
     """Certificates from parameter boxes: any head, any relation (method.md sections 1-3)."""
 
     name: Literal["box"] = "box"
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class StabilityConfig:
     """Certificates in closed form for a linear head on public features, from the stability of SGD (method.md section 5).
 
@@ -196,7 +202,7 @@ class StabilityConfig:
     average: Annotated[int, Field(ge=1)] = 1
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class ErmConfig:
     """The same for the minimiser of the regularised loss (002's output perturbation); training.weight_decay is lambda.
 
@@ -229,7 +235,7 @@ def certificate_config(node: object) -> CertificateConfig:
     return config
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class ComputeConfig:
     """What changes speed and memory alone, never a certificate's validity.
 

@@ -35,7 +35,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code (errors.py).
     """
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _main(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read our output stopped reading; nothing can be said there any more
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        return AgtError.exit_code
+    return code
+
+
+def _main(arguments: list[str]) -> int:
     flags = {VERBOSITY[word]: True for word in arguments if word in VERBOSITY}
     words = [word for word in arguments if word not in VERBOSITY]
     if "--version" in words:
@@ -65,9 +74,8 @@ def _dispatch(name: str, rest: list[str], console: "Console") -> int:
             raise jobs.error
     except KeyboardInterrupt as error:
         return _fail(console, str(error) or "interrupted", INTERRUPTED)
-    except BrokenPipeError:  # whoever read our output stopped reading; nothing can be said there any more
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-        return AgtError.exit_code
+    except BrokenPipeError:
+        raise
     except Exception as error:
         return _explain(console, error, name, rest, jobs)
     jobs.emit(name, console)

@@ -4,6 +4,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from agt.errors import AgtError, ConfigError, nearest
@@ -96,7 +97,8 @@ def _known_key(key: str, config: str, overrides: Sequence[str]) -> str:
         node = node.get(part) if isinstance(node, Mapping) else None
     if isinstance(node, Mapping):
         return nearest(name, node)
-    return nearest(key, _flatten(composed)).split(" (known:")[0]
+    close = get_close_matches(key, list(_flatten(composed)), n=1, cutoff=0.5)  # far too many keys to list them all
+    return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def _compose(config: str, overrides: Sequence[str]) -> dict[str, Any]:

@@ -150,14 +150,14 @@ def settings_from_words(name: str, rest: list[str]) -> list[str]:
     Raises:
         ConfigError: a word is missing or unknown; says which there are.
     """
-    said, settings = [name], []
+    before, settings = [name], []
     for place, word in enumerate(COMMANDS[name].words):
         given = rest[place] if place < len(rest) else ""
         if not given or given.startswith(("-", "+", "~")) or "=" in given:
-            raise ConfigError(f"agt {' '.join(said)}: one more word is needed, right here: {', '.join(word.known)}")
+            raise ConfigError(f"agt {' '.join(before)}: one more word is needed, right here: {', '.join(word.known)}")
         if given not in word.known:
-            raise ConfigError(f"agt {' '.join(said)}: unknown word '{given}'{nearest(given, word.known)}")
-        said.append(given)
+            raise ConfigError(f"agt {' '.join(before)}: unknown word '{given}'{nearest(given, word.known)}")
+        before.append(given)
         settings.append(f"{word.key}={given}")
     return settings + rest[len(settings) :]
 
@@ -214,13 +214,13 @@ def summary(path: Path) -> str:
 
 def _settings(config: str) -> list[tuple[str, str]]:
     """Top-level ``key: value`` lines with the comment above each."""
-    found, comment = [], ""
+    settings, comment = [], ""
     for line in _lines(config):
         if line.startswith("# "):
             comment = line.removeprefix("# ")
         elif line and not line.startswith((" ", "#", "defaults:")):
-            found.append((line.replace(": ", "=", 1), comment))
-    return found
+            settings.append((line.replace(": ", "=", 1), comment))
+    return settings
 
 
 def _lines(config: str) -> list[str]:

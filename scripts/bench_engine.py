@@ -44,8 +44,9 @@ from agt.bounds import rounding
 from agt.certificates.box import certify
 from agt.data.blobs import Blobs
 from agt.data.dataset import Records
-from agt.settings import ComputeConfig, RelationConfig, TrainingConfig
+from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
 from agt.training.loop import Run, train
+from agt.training.recipe import Recipe
 
 CLIP = 0.04
 Row = dict[str, Any]
@@ -80,20 +81,17 @@ def settings(outputs: int = 1, **changes: Any) -> TrainingConfig:
     return TrainingConfig(**{"loss": loss, "epochs": 1, "lr": 0.2, "clip": CLIP, **changes})
 
 
+def recipe(
+    data: Records, training: TrainingConfig, ks: Sequence[int], relation: str = "add_remove", **compute: Any
+) -> Recipe:
+    grid, rule = KGridConfig(values=tuple(ks)), RelationConfig(name=relation)
+    return Recipe(2, training, rule, grid, ComputeConfig(**compute), len(data))
+
+
 def make_run(
     data: Records, model: nn.Sequential, ks: Sequence[int], relation: str = "add_remove", outputs: int = 1, **compute: Any
 ) -> Run:
-    return Run(
-        model,
-        2,
-        data,
-        len(data),
-        settings(outputs),
-        RelationConfig(name=relation),
-        ks,
-        ComputeConfig(**compute),
-        lambda p: None,
-    )
+    return Run(model, recipe(data, settings(outputs), ks, relation, **compute), data)
 
 
 def one_step(run: Run) -> Callable[[], None]:
@@ -101,7 +99,7 @@ def one_step(run: Run) -> Callable[[], None]:
 
     def work() -> None:
         with torch.no_grad():
-            run.step(0, rows)
+            run.step(rows)
 
     return work
 
@@ -198,12 +196,7 @@ def bench_paper(repeats: int) -> list[Row]:
 
 def bench_grid(repeats: int) -> list[Row]:
     data, model = records(25_000, 384), head(384, 100, 1)
-    grid, single = (
-        lambda ks=ks: train(
-            model, 2, data, len(data), settings(epochs=3), RelationConfig(name="add_remove"), ks, ComputeConfig()
-        )
-        for ks in (range(64), (50,))
-    )
+    grid, single = (lambda ks=ks: train(model, recipe(data, settings(epochs=3), ks), data) for ks in (range(64), (50,)))
     many, one = side_by_side([grid, single], repeats)
     least = floor(25_000, (384, 100, 1), 64, steps=3)
     return [
@@ -217,7 +210,7 @@ def bench_blobs(repeats: int) -> list[Row]:
     model, training = head(6, 128, 2), settings(2, epochs=4, lr=2.0, decay=0.6, lr_min=1e-3, clip=0.06)
 
     def work(ks: Sequence[int]) -> None:
-        train(model, 2, data, len(data), training, RelationConfig(name="add_remove"), ks, ComputeConfig())
+        train(model, recipe(data, training, ks), data)
 
     def singles() -> None:
         for k in range(0, 200, 20):
@@ -283,11 +276,10 @@ def bench_rows(repeats: int) -> list[Row]:
 def bench_widening(repeats: int) -> list[Row]:
     data = Blobs(center=1.0, std=0.75).load()
     training, ks = settings(2, epochs=4, lr=2.0, decay=0.6, lr_min=1e-3, clip=0.06), range(0, 101, 5)
-    model, rule = head(6, 128, 2), RelationConfig(name="add_remove")
+    model, method = head(6, 128, 2), recipe(data.train, training, ks)
 
     def fraction() -> float:
-        trained = train(model, 2, data.train, len(data.train), training, rule, ks, ComputeConfig())
-        return float(certify(model, 2, trained, data.test.features, rule.name, training, ComputeConfig()).certified.mean())
+        return float(certify(model, method, train(model, method, data.train), data.test.features).certified.mean())
 
     widened, honest = fraction(), rounding.Rounding.widen
     rounding.Rounding.widen = lambda self, bounds, tau: honest(self, bounds, tau * 0)  # type: ignore[method-assign]

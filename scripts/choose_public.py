@@ -28,16 +28,17 @@ import torch
 from scipy.special import ndtr
 
 from agt.certificates.stability import certify_linear, logits_of, upper_lengths
-from agt.data.dataset import Dataset
+from agt.data.dataset import Dataset, Records
 from agt.data.embeddings import Embeddings
 from agt.mechanisms.composition import per_query
 from agt.mechanisms.guarantee import GaussianDP
 from agt.mechanisms.weights import expected_accuracy, noise_scale, weights_budget
 from agt.models.features import FeatureMap
-from agt.settings import BatchConfig, FeaturesConfig, RelationConfig, TrainingConfig
+from agt.settings import BatchConfig, FeaturesConfig, KGridConfig, RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan
-from agt.training.linear import Examples, gradient_sum
-from agt.training.sensitivity import LinearLoss, Schedule, Sensitivity, sgd_sensitivity
+from agt.training.linear import LinearTrained, gradient_sum
+from agt.training.recipe import Recipe
+from agt.training.sensitivity import LinearLoss, LinearSetting, Schedule, Sensitivity, sgd_sensitivity
 
 SIZE, DELTA, RATE = 45_000, 1e-5, 7.0
 CLIPS = (0.1, 0.25, 0.5, 1.0)
@@ -61,9 +62,8 @@ class Setting:
 
     def sensitivity(self, width: int) -> Sensitivity:
         """What the real run's weights move."""
-        plan = BatchPlan.of(BatchConfig(), self.steps, SIZE, SIZE)
-        loss = LinearLoss.of(self.training(), 2)
-        return sgd_sensitivity(loss, width, self.training(), plan, RelationConfig(name="add_remove"))
+        recipe = Recipe(2, self.training(), RelationConfig(name="add_remove"), KGridConfig(max=0), declared_size=SIZE)
+        return sgd_sensitivity(LinearSetting.of(recipe, SIZE, width))
 
 
 def load(data_dir: Path) -> Dataset:
@@ -81,24 +81,25 @@ def load(data_dir: Path) -> Dataset:
     ).load()
 
 
-def trajectory(examples: Examples, clip: float) -> Iterator[tuple[int, torch.Tensor]]:
+def trajectory(records: Records, clip: float) -> Iterator[tuple[int, torch.Tensor]]:
     """(steps, theta) at each of STEPS, B being the number of records at hand."""
     training = Setting(0.0, clip, max(STEPS)).training()
     loss = LinearLoss.of(training, 2)
-    plan = BatchPlan.of(BatchConfig(), 1, len(examples), len(examples))
-    theta = torch.zeros((1, examples.phi.shape[1]), dtype=torch.float64)
-    everyone = np.arange(len(examples))
+    plan = BatchPlan.of(BatchConfig(), 1, len(records), len(records))
+    theta = torch.zeros((1, records.features.shape[1]), dtype=torch.float64)
+    everyone = np.arange(len(records))
     for step in range(max(STEPS)):
         at = Schedule.at(training, plan, step)
-        theta = theta * at.keep - gradient_sum(loss, theta, examples, everyone) * at.step
+        theta = theta * at.keep - gradient_sum(loss, theta, records, everyone) * at.step
         if step + 1 in STEPS:
             yield step + 1, theta
 
 
 def accuracies(setting: Setting, theta: torch.Tensor, phi: np.ndarray, labels: np.ndarray) -> list[float]:
     """The columns, for one fold."""
-    sensitivity = setting.sensitivity(phi.shape[1])
-    known = certify_linear(theta, LinearLoss.of(setting.training(), 2), sensitivity, phi, "add_remove", (0,))
+    sensitivity, plan = setting.sensitivity(phi.shape[1]), BatchPlan.of(BatchConfig(), setting.steps, SIZE, SIZE)
+    trained = LinearTrained(theta, LinearLoss.of(setting.training(), 2), plan, sensitivity)
+    known = certify_linear(trained, phi, "add_remove", (0,))
     distance, right = known.stable_distance, known.prediction == labels
     mu = per_query(GaussianDP, 10.0, DELTA, 1000).mu
     flips = (0 * distance, np.exp(-0.1 * distance) / (1 + np.exp(0.1)), ndtr(-mu * (distance + 0.5)))
@@ -125,8 +126,8 @@ def measure(dataset: Dataset, folds: int) -> dict[Setting, np.ndarray]:
         for clip in CLIPS:
             for out in range(folds):
                 inside, outside = np.flatnonzero(fold != out), np.flatnonzero(fold == out)
-                examples = Examples(phi[inside], public.test.labels[inside], public.test.units[inside])
-                for steps, theta in trajectory(examples, clip):
+                records = replace(public.test.take(inside), features=phi[inside])
+                for steps, theta in trajectory(records, clip):
                     setting = Setting(power, clip, steps)
                     columns = np.array(accuracies(setting, theta, phi[outside], public.test.labels[outside]))
                     sums[setting] = sums.get(setting, 0) + columns / folds

@@ -16,8 +16,9 @@ import numpy as np
 from agt.certificates.box import certify
 from agt.data.blobs import Blobs
 from agt.models.heads import HeadConfig, build_head
-from agt.settings import ComputeConfig, RelationConfig, TrainingConfig
+from agt.settings import KGridConfig, RelationConfig, TrainingConfig
 from agt.training.loop import train
+from agt.training.recipe import Recipe
 
 SETS = {"separable": Blobs(center=1.25, std=0.35), "overlapping": Blobs(center=1.0, std=0.75)}
 REPORTED = {  # Rump / exact, seed 0 of another code's initialisation
@@ -36,9 +37,9 @@ def certified(source: Blobs, relation: str, product: str, seed: int, ks: Sequenc
         loss="cross_entropy", epochs=4, lr=2.0, decay=0.6, lr_min=1e-3, clip=0.06, product=product, seed=seed
     )
     head = build_head((6,), 2, HeadConfig(hidden=(128,)), training)
-    compute, rule = ComputeConfig(), RelationConfig(name=relation)
-    trained = train(head, 2, data.train, data.declared_size, training, rule, ks, compute)
-    return certify(head, 2, trained, data.test.features, rule.name, training, compute).certified.mean(axis=1)
+    grid, rule = KGridConfig(values=tuple(ks)), RelationConfig(name=relation)
+    recipe = Recipe(2, training, rule, grid, declared_size=data.declared_size)
+    return certify(head, recipe, train(head, recipe, data.train), data.test.features).certified.mean(axis=1)
 
 
 def main() -> None:

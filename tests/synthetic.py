@@ -9,7 +9,8 @@ from torch import nn
 from agt.bounds.interval import Interval
 from agt.data.dataset import Records
 from agt.models.heads import HeadConfig, build_head
-from agt.settings import BatchConfig, TrainingConfig
+from agt.settings import BatchConfig, ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
+from agt.training.recipe import Recipe
 
 KERNELS = ("reference", "cpu")
 RELATIONS = ("add_remove", "remove", "substitute", "paper_privacy", "paper_unlearning")
@@ -38,6 +39,21 @@ def make_training(**settings: object) -> TrainingConfig:
     batch = {"count": 1, "normalizer": 8.0, "n_max": 100_000, **settings.pop("batch", {})}  # type: ignore[dict-item]
     defaults = {"loss": "cross_entropy", "epochs": 1, "lr": 0.1, "clip": 0.1, "batch": BatchConfig(**batch)}
     return TrainingConfig(**{**defaults, **settings})  # type: ignore[arg-type]
+
+
+def make_recipe(
+    training: TrainingConfig,
+    relation: str = "add_remove",
+    ks: Sequence[int] = (0,),
+    classes: int = 2,
+    declared_size: float | None = None,
+    unit_rows: int = 1,
+    **compute: object,
+) -> Recipe:
+    """``training`` under a relation, for these k; ``compute``: settings other than the defaults."""
+    rule = RelationConfig(name=relation, unit_rows=unit_rows)  # type: ignore[arg-type]
+    grid = KGridConfig(values=tuple(ks))
+    return Recipe(classes, training, rule, grid, ComputeConfig(**compute), declared_size)  # type: ignore[arg-type]
 
 
 def make_head(

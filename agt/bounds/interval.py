@@ -75,15 +75,12 @@ class Interval:
         """The largest absolute value in each element's interval; grows with the interval."""
         return self.lower.abs() if self.is_point else torch.maximum(self.lower.abs(), self.upper.abs())
 
-    def reach(self) -> Tensor:
-        """The largest absolute value in each row (last axis), kept as an axis of length 1."""
+    def inf_norm(self) -> Tensor:
+        """The greatest infinity norm of each row (last axis), kept as an axis of length 1."""
         if self.is_point:
             least, greatest = self.lower.aminmax(dim=-1, keepdim=True)
             return torch.maximum(greatest, -least)
         return torch.maximum(self.upper.amax(dim=-1, keepdim=True), -self.lower.amin(dim=-1, keepdim=True))
-
-    def __neg__(self) -> "Interval":
-        return Interval(-self.upper, -self.lower)
 
     def __sub__(self, other: "Interval") -> "Interval":
         return Interval(self.lower - other.upper, self.upper - other.lower)

@@ -68,18 +68,17 @@ class CrossEntropy:
 
         An overflowing exp gives 1/inf = 0, a valid lower bound. On the upper side the sum is at least 1.
         """
-        lower = self._probability(logits.lower, logits.upper)
-        upper = self._probability(logits.upper, logits.lower)
+        lower = self._probabilities(logits.lower, logits.upper)
+        upper = self._probabilities(logits.upper, logits.lower)
         classes = logits.shape[-1]
         p = rounding.widen((lower, upper), (classes + 8) * rounding.unit)
         target = torch.nn.functional.one_hot(labels, classes).to(p.lower.dtype)
         return Interval(p.lower.clamp(min=0) - target, p.upper.clamp(max=1) - target)
 
     @staticmethod
-    def _probability(own: Tensor, others: Tensor) -> Tensor:
-        # gaps[..., i, j] = others_j - own_i, the term j = i being exp(0) = 1.
-        gaps = others[..., None, :] - own[..., :, None]
-        terms = torch.exp(gaps)
+    def _probabilities(logits: Tensor, rivals: Tensor) -> Tensor:
+        """1 / sum_j exp(rival_j - logit_i) for each i, the term j = i being exp(0) = 1; both [..., C]."""
+        terms = torch.exp(rivals[..., None, :] - logits[..., :, None])
         terms.diagonal(dim1=-2, dim2=-1).fill_(1.0)
         return 1.0 / terms.sum(dim=-1)
 

@@ -6,7 +6,7 @@ layer is (-delta, +delta), so bounding the difference loses nothing, and is neve
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from agt.bounds.losses import Loss, loss_of
 from agt.bounds.products import EXACT, Products
 from agt.bounds.rounding import Rounding
 from agt.bounds.rules import LinearRule, rules_for
-from agt.bounds.rules.contract import Box, Point, Rule
+from agt.bounds.rules.contract import Intervals, Point, Rule
 from agt.errors import ConfigError
 from agt.numeric import labels_of
 
@@ -78,10 +78,7 @@ class Network:
     @property
     def last(self) -> LinearRule:
         """The last layer's rule."""
-        rule = self.rules[-1]
-        if not isinstance(rule, LinearRule):
-            raise ConfigError("model: the last layer must be linear")
-        return rule
+        return cast(LinearRule, self.rules[-1])
 
     @property
     def first(self) -> LinearRule:
@@ -117,10 +114,7 @@ class Network:
 
     def predict(self, x: Tensor, point: Point) -> Tensor:
         """Class indices [n]. A tie of two classes goes to class 0 (and is never certified), as does ``loss.threshold``."""
-        for rule in self.rules[:-1]:
-            x = rule.nominal(x, point)
-        outputs = self.last.nominal(x, self.collapse_point(point))
-        return labels_of(outputs - self.loss.threshold)
+        return labels_of(self.logits(x, self.collapse_point(point)) - self.loss.threshold)
 
     def nominal_factors(
         self, x: Tensor, labels: Tensor, point: Point, scale: float = 1.0
@@ -131,8 +125,7 @@ class Network:
         for rule in self.rules:
             inputs.append(rule.nominal(inputs[-1], point))
         d = self.loss.nominal(inputs.pop(), labels) * scale
-        for index in reversed(range(len(self.rules))):
-            rule = self.rules[index]
+        for index, rule in reversed(list(enumerate(self.rules))):
             if isinstance(rule, LinearRule):
                 yield rule.name, d, inputs[index]
             if index > self._first_linear:
@@ -140,18 +133,15 @@ class Network:
 
     # -- bounded ---------------------------------------------------------------------------------------------------
 
-    def bound_logits(self, x: Tensor, box: Box, rounding: Rounding) -> Interval:
+    def bound_logits(self, x: Tensor, box: Intervals, rounding: Rounding) -> Interval:
         """Bounds on the logits, or on their difference for two classes. [n, ...] -> [K, n, outputs]."""
-        return self._bound_inputs(x, self.collapse(box), rounding)[-1]
+        return self._bound(self.rules, x, self.collapse(box), rounding)[-1]
 
-    def bound_hidden(self, x: Tensor, box: Box, rounding: Rounding) -> Interval:
+    def bound_hidden(self, x: Tensor, box: Intervals, rounding: Rounding) -> Interval:
         """Bounds on the last layer's input, [K or 1, n, in]."""
-        value = Interval.point(x[None])
-        for rule in self.rules[:-1]:
-            value = rule.bound(value, box, rounding, self.products)
-        return value
+        return self._bound(self.rules[:-1], x, box, rounding)[-1]
 
-    def bound_margins(self, hidden: Interval, label: int, box: Box, rounding: Rounding) -> Interval:
+    def bound_margins(self, hidden: Interval, label: int, box: Intervals, rounding: Rounding) -> Interval:
         """Bounds on f_label - f_c for every other class c: [K or 1, n, in] -> [K, n, classes - 1].
 
         The prediction compares logits that were computed one by one, so both of their roundings are added to that of
@@ -163,24 +153,26 @@ class Network:
         tau = self.last.rounding_of(hidden, box, rounding)
         return rounding.widen((margins.lower, margins.upper), 2 * tau)
 
-    def factors(self, x: Tensor, labels: Tensor, box: Box, rounding: Rounding, scale: float = 1.0) -> Iterator[Factors]:
+    def factors(
+        self, x: Tensor, labels: Tensor, box: Intervals, rounding: Rounding, scale: float = 1.0
+    ) -> Iterator[Factors]:
         """Bounds on what each record's gradient, times ``scale`` > 0, is made of, per linear layer, last first."""
         box = self.collapse(box)
-        inputs = self._bound_inputs(x, box, rounding)
+        inputs = self._bound(self.rules, x, box, rounding)
         d = self.loss.bound(inputs.pop(), labels, rounding)
         d = Interval(d.lower * scale, d.upper * scale)  # one rounding, as in the nominal pass: monotone
-        for index in reversed(range(len(self.rules))):
-            rule = self.rules[index]
+        for index, rule in reversed(list(enumerate(self.rules))):
             if isinstance(rule, LinearRule):
                 yield Factors(rule.name, d, inputs[index])
             if index > self._first_linear:
                 d = rule.bound_back(d, inputs[index], box, rounding, self.products)
 
-    def _bound_inputs(self, x: Tensor, box: Box, rounding: Rounding) -> list[Interval]:
-        inputs = [Interval.point(x[None])]
-        for rule in self.rules:
-            inputs.append(rule.bound(inputs[-1], box, rounding, self.products))
-        return inputs
+    def _bound(self, rules: tuple[Rule, ...], x: Tensor, box: Intervals, rounding: Rounding) -> list[Interval]:
+        """Bounds on the input of each of the rules, the first ones of the head, and on the output of the last."""
+        values = [Interval.point(x[None])]
+        for rule in rules:
+            values.append(rule.bound(values[-1], box, rounding, self.products))
+        return values
 
     @property
     def _first_linear(self) -> int:
@@ -194,7 +186,7 @@ class Network:
             return point
         return {**point, **{n: point[n][1:] - point[n][:1] for n in self._last_names}}
 
-    def collapse(self, box: Box) -> Box:
+    def collapse(self, box: Intervals) -> Intervals:
         """The same for a box [K, 2, ...]; the difference of two bounds is one rounding, so it stays monotone."""
         if not self.two_class:
             return box

@@ -63,7 +63,7 @@ def linear_rump(x: Interval, weights: Interval) -> Bounds:
     return centre - spread, centre + spread
 
 
-def relu_gate(d: Interval, x: Interval) -> Bounds:
+def relu_backward(d: Interval, x: Interval) -> Bounds:
     """Exact: d times ReLU's derivative, which is 1 where x.lower > 0, 0 where x.upper <= 0, else anything in [0, 1]."""
     inactive, alive = x.lower <= 0, (x.upper > 0).to(d.lower.dtype)
     lower = torch.where(inactive, d.lower.clamp(max=0), d.lower)
@@ -79,13 +79,13 @@ class Products:
         interval: where an interval meets an interval; None: exactly, in the cheapest form.
         corners: ``linear_corners``.
         point: ``linear_point``; None: that one.
-        gate: ``relu_gate``; it may overwrite d, which only the backward pass holds.
+        relu_backward: ``relu_backward``; it may overwrite d, which only the backward pass holds.
     """
 
     interval: Callable[[Interval, Interval], Bounds] | None = None
     corners: Callable[[Interval, Interval], Bounds] = linear_corners
     point: Callable[[Tensor, Interval], Bounds] | None = None
-    gate: Callable[[Interval, Interval], Bounds] = relu_gate
+    relu_backward: Callable[[Interval, Interval], Bounds] = relu_backward
 
     def forward(self, x: Interval, weights: Interval) -> Bounds:
         """A layer's product: the cheapest form that is exact, unless another is asked for."""
@@ -104,8 +104,8 @@ class Products:
 
 # ``training.product`` by name. A new entry is a function like ``linear_rump``: right in exact arithmetic and inclusion-
 # monotone. Gradients of weights are products of two numbers, exact for all entries but ``rump``: kernels see to them.
-EXACT, RUMP = Products(), Products(linear_rump)
-PRODUCTS: dict[str, Products] = {"exact": EXACT, "rump": RUMP}
+EXACT = Products()
+PRODUCTS: dict[str, Products] = {"exact": EXACT, "rump": Products(linear_rump)}
 
 
 def _midpoint_radius(interval: Interval) -> Bounds:

@@ -93,7 +93,7 @@ class Rounding:
             [K, rows, 1].
         """
         length = left.shape[-1]
-        size = (left.reach() * length) * weight.magnitude().amax(dim=(1, 2))[:, None, None]
+        size = (left.inf_norm() * length) * weight.magnitude().amax(dim=(1, 2))[:, None, None]
         if bias is not None:
             size = size + bias.magnitude().amax(dim=1)[:, None, None]
         return size * (4 * (length + _OPERATIONS) * self.unit) + length * self.tiny

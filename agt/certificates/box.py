@@ -19,14 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agt.bounds.interval import Interval
+from agt.bounds.box import Box, part_of
 from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
-from agt.bounds.rules.contract import Box
+from agt.bounds.rules.contract import Intervals
 from agt.errors import UnboundedError, UnsoundError
 from agt.kernels.select import pick_device, pick_kernel
-from agt.settings import ComputeConfig, RelationName, TrainingConfig
-from agt.training.loop import Progress, Trained
+from agt.settings import ComputeConfig, RelationName
+from agt.training.loop import Progress
+from agt.training.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Certificates:
     @property
     def stable_index(self) -> np.ndarray:
         """[n] int64: how many grid values are certified from the least on; 0: none."""
-        return np.logical_and.accumulate(self.certified, axis=0).sum(axis=0).astype(np.int64)
+        return _unbroken(self.certified)
 
     @property
     def stable_distance(self) -> np.ndarray:
@@ -82,101 +83,102 @@ def grid_index(ks: Sequence[int], certified: np.ndarray) -> np.ndarray:
     Returns:
         [n] int64. On a dense grid it is the stable distance.
     """
-    steps = np.logical_and.accumulate(certified, axis=0).sum(axis=0).astype(np.int64)
-    return np.maximum(steps - (ks[0] == 0), 0)
+    return np.maximum(_unbroken(certified) - (ks[0] == 0), 0)
+
+
+def _unbroken(certified: np.ndarray) -> np.ndarray:
+    """[n] int64: how many rows of [K, n] are True from the first on, without a gap."""
+    return np.logical_and.accumulate(certified, axis=0).sum(axis=0).astype(np.int64)
 
 
 def certify(
     head: nn.Sequential,
-    classes: int,
-    trained: Trained,
+    recipe: Recipe,
+    box: Box,
     features: np.ndarray,
-    relation: RelationName,
-    training: TrainingConfig,
-    compute: ComputeConfig,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Certificates:
-    """Certify every query against every box.
+    """Certify every query for every k of the box.
 
     Args:
         head: the layers; its own parameters are not used.
-        classes: number of classes.
-        trained: the nominal parameters and boxes.
+        recipe: what the box was trained by.
+        box: the nominal parameters and bounds; its grid may be a part of the recipe's.
         features: [n, ...] queries, scaled as the training data was; a single query is fine.
-        relation: the relation the boxes were trained under.
         on_progress: called after every block of queries.
 
     Raises:
         ConfigError: the queries' width is not the model's.
         UnsoundError: a box or a query is NaN or infinite.
     """
-    network = Network.of(head, training.loss, classes, pick_kernel(compute).products(training.product))
-    network.check(features.shape[1:], trained.nominal, "inputs: a query")
+    training, compute = recipe.training, recipe.compute
+    network = Network.of(head, training.loss, recipe.classes, pick_kernel(compute).products(training.product))
+    network.check(features.shape[1:], box.nominal, "inputs: a query")
     device, dtype = pick_device(compute), getattr(torch, training.dtype)
-    point = {n: p.to(device, dtype) for n, p in trained.nominal.items()}
-    box = {n: Interval(i.lower.to(device, dtype), i.upper.to(device, dtype)) for n, i in trained.box().items()}
-    rounding = Rounding.of(trained.ks, dtype, device)
+    box = box.to(device, dtype)
+    rounding = Rounding.of(box.ks, dtype, device)
     prediction = np.empty(len(features), dtype=np.int64)
-    certified = np.zeros((len(trained.ks), len(features)), dtype=bool)
-    size, part = _block(box, compute, dtype, len(trained.ks))
+    certified = np.zeros((len(box.ks), len(features)), dtype=bool)
+    size, part = _block(box.bounds, compute, dtype, len(box.ks))
     with torch.no_grad():
         for start in range(0, len(features), size):
             rows = slice(start, start + size)
             x = torch.from_numpy(np.array(features[rows], order="C")).to(device, dtype)  # a copy: features may be read-only
             if not bool(torch.isfinite(x).all()):
                 raise UnsoundError(f"inputs: a query has a feature that is NaN, or infinite in {training.dtype}")
-            labels = network.predict(x, point)
+            labels = network.predict(x, box.nominal)
             prediction[rows] = labels.cpu().numpy()
-            for low in range(0, len(trained.ks), part):
+            for low in range(0, len(box.ks), part):
                 ks = slice(low, low + part)
-                held = held_labels(network, x, labels, {n: i[ks] for n, i in box.items()}, rounding[ks])
+                held = held_labels(network, x, labels, part_of(box.bounds, ks), rounding[ks])
                 certified[ks, rows] = held.cpu().numpy()
             done = min(start + size, len(features))
-            on_progress(Progress(done, len(features), done * len(trained.ks), len(features) * len(trained.ks)))
-    return Certificates(trained.ks, relation, prediction, certified)
+            on_progress(Progress(done, len(features), done * len(box.ks), len(features) * len(box.ks)))
+    return Certificates(box.ks, recipe.relation.name, prediction, certified)
 
 
-def held_labels(network: Network, x: Tensor, labels: Tensor, box: Box, rounding: Rounding) -> Tensor:
+def held_labels(network: Network, x: Tensor, labels: Tensor, bounds: Intervals, rounding: Rounding) -> Tensor:
     """``certified_labels``, False for each query and k whose bounds overflow: found by halving, one by one in the end."""
     try:
-        return certified_labels(network, x, labels, box, rounding)
+        return certified_labels(network, x, labels, bounds, rounding)
     except UnboundedError:
         ks = rounding.factor.shape[0]
         if len(x) > 1:
-            half = len(x) // 2
-            parts = (slice(0, half), slice(half, None))
-            return torch.cat([held_labels(network, x[part], labels[part], box, rounding) for part in parts], dim=1)
+            halves = [held_labels(network, x[h], labels[h], bounds, rounding) for h in _halves(len(x))]
+            return torch.cat(halves, dim=1)
         if ks > 1:
-            parts = (slice(0, ks // 2), slice(ks // 2, None))
-            return torch.cat(
-                [held_labels(network, x, labels, {n: i[p] for n, i in box.items()}, rounding[p]) for p in parts], dim=0
-            )
+            halves = [held_labels(network, x, labels, part_of(bounds, h), rounding[h]) for h in _halves(ks)]
+            return torch.cat(halves, dim=0)
         return torch.zeros((1, 1), dtype=torch.bool, device=x.device)
 
 
-def certified_labels(network: Network, x: Tensor, labels: Tensor, box: Box, rounding: Rounding) -> Tensor:
+def _halves(size: int) -> tuple[slice, slice]:
+    return slice(0, size // 2), slice(size // 2, None)
+
+
+def certified_labels(network: Network, x: Tensor, labels: Tensor, bounds: Intervals, rounding: Rounding) -> Tensor:
     """[K, n] bool: the label is constant over each box.
 
     One output, or the difference of two: its bounds lie strictly on the label's side of the loss's threshold. More classes:
     each logit difference with the predicted class is bounded through the difference of the last layer's rows.
     """
     if network.outputs == 1:
-        f = network.bound_logits(x, box, rounding)
+        f = network.bound_logits(x, bounds, rounding)
         threshold = network.loss.threshold
         return torch.where(labels == 1, f.lower[..., 0] > threshold, f.upper[..., 0] < threshold)
-    hidden = network.bound_hidden(x, box, rounding)
+    hidden = network.bound_hidden(x, bounds, rounding)
     held = torch.zeros((rounding.factor.shape[0], len(x)), dtype=torch.bool, device=x.device)
     for label in range(network.outputs):
         rows = torch.nonzero(labels == label)[:, 0]
         if len(rows):
-            margins = network.bound_margins(hidden[:, rows], label, box, rounding)
+            margins = network.bound_margins(hidden[:, rows], label, bounds, rounding)
             held[:, rows] = (margins.lower > 0).all(dim=-1)
     return held
 
 
-def _block(box: Box, compute: ComputeConfig, dtype: torch.dtype, ks: int) -> tuple[int, int]:
+def _block(bounds: Intervals, compute: ComputeConfig, dtype: torch.dtype, ks: int) -> tuple[int, int]:
     """(queries at once, k at once) that fit the working memory."""
-    widths = sum(i.shape[-1] + i.shape[-2] for i in box.values() if i.lower.dim() == 3)
+    widths = sum(i.shape[-1] + i.shape[-2] for i in bounds.values() if i.lower.dim() == 3)
     budget = compute.memory_mb * 2**20 // (12 * dtype.itemsize * widths)
     part = max(1, min(ks, budget // 256))
     return max(1, min(4096, budget // part)), part

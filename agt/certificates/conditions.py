@@ -10,7 +10,8 @@ from agt.facts import Fact, Grounds, Standing, grounds, grounds_of, proved, void
 from agt.relations import RELATIONS
 from agt.settings import KGridConfig, RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan
-from agt.training.sensitivity import Sensitivity
+from agt.training.linear import LinearTrained
+from agt.training.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,14 @@ class Condition:
 
     def as_json(self) -> dict[str, Any]:
         """For records: what it is, how it stands, and every fact."""
-        told = {"standing": str(self.standing), "held": self.held, "why": self.why}
-        return {"letter": self.letter, "name": self.name, **told, **asdict(self.grounds)}
+        return {
+            "letter": self.letter,
+            "name": self.name,
+            "standing": str(self.standing),
+            "held": self.held,
+            "why": self.why,
+            **asdict(self.grounds),
+        }
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> "Condition":
@@ -63,9 +70,9 @@ def weaker(recorded: Sequence[Condition], now: Sequence[Condition]) -> tuple[Con
 
     What was not held when a run was made does not come to hold because a file beside its data is gone.
     """
-    known = {condition.letter: condition for condition in recorded}
+    earlier = {condition.letter: condition for condition in recorded}
     unknown = grounds(void("the run's record does not say how it stands"))
-    pairs = [(known.get(c.letter, Condition(c.letter, c.name, unknown)), c) for c in now]
+    pairs = [(earlier.get(c.letter, Condition(c.letter, c.name, unknown)), c) for c in now]
     return tuple(then if then.standing.weaker(c.standing) else c for then, c in pairs)
 
 
@@ -78,28 +85,24 @@ def declarations(conditions: Sequence[Condition]) -> tuple[str, ...]:
     )
 
 
-def assess(
-    dataset: Dataset,
-    kgrid: KGridConfig,
-    relation: RelationConfig,
-    training: TrainingConfig,
-    plan: BatchPlan,
-    choices: Fact,
-) -> tuple[Condition, ...]:
+def assess(dataset: Dataset, recipe: Recipe, plan: BatchPlan, choices: Fact) -> tuple[Condition, ...]:
     """Conditions a-g for one run with boxes. A privacy guarantee can rest on its certificates only if all are held.
 
     Args:
+        dataset: what was trained on, and what is known of how it was made.
+        recipe, plan: how it was trained.
         choices: what the settings were chosen on, for condition e.
     """
+    training = recipe.training
     return (
-        _condition("a", "dense grid", _dense(kgrid)),
+        _condition("a", "dense grid", _dense(recipe.kgrid)),
         _alone(dataset),
         _constants(dataset, training, plan, f"{plan.steps} steps"),
         _condition(
             "d",
             "inclusion-monotone rules",
             void("the mean over what is left does not nest under removals from other datasets")
-            if relation.name == "paper_unlearning"
+            if recipe.relation.name == "paper_unlearning"
             else proved("interval products, clamps, activations, the loss, integer sums; gradients clipped elementwise"),
         ),
         _choices(dataset, choices),
@@ -113,16 +116,14 @@ def assess(
                 "use training.product=exact"
             ),
         ),
-        _symmetric(relation),
+        _symmetric(recipe.relation),
     )
 
 
 def assess_linear(
     dataset: Dataset,
-    relation: RelationConfig,
-    training: TrainingConfig,
-    plan: BatchPlan,
-    sensitivity: Sensitivity,
+    recipe: Recipe,
+    trained: LinearTrained,
     constants: str,
     moves: str,
     features: Sequence[Fact],
@@ -131,20 +132,23 @@ def assess_linear(
     """Conditions a-g for one linear head whose distances are in closed form.
 
     Args:
+        dataset: what was trained on, and what is known of how it was made.
+        recipe, trained: how it was trained, and what came of it.
         constants: in words, the public constants beside the batch plan's (condition c).
         moves: in words, why one record moves the head by so little (condition d).
         features: the public feature map, for condition e.
         choices: what the settings were chosen on, for condition e.
     """
+    sensitivity = trained.sensitivity
     rounding = f"float64 sums: rounding adds {sensitivity.rounding / sensitivity.rho:.1e} of what one record moves"
     return (
         _condition("a", "dense grid", proved("in closed form: every integer k at once, whatever grid is shown")),
         _alone(dataset),
-        _constants(dataset, training, plan, constants),
+        _constants(dataset, recipe.training, trained.plan, constants),
         _condition("d", "every step non-expansive", proved(moves)),
         _choices(dataset, choices, features),
         _condition("f", "floating point", proved(f"{rounding}; margins and distances carry their own")),
-        _symmetric(relation),
+        _symmetric(recipe.relation),
     )
 
 
@@ -173,8 +177,8 @@ def _constants(dataset: Dataset, training: TrainingConfig, plan: BatchPlan, step
     else:
         given = training.batch.normalizer is not None
         source = "training.batch.normalizer" if given else "dataset.declared_size"
-        own = None if given else dataset.size
-        size = own or size_fact(f"the normaliser {plan.normalizer:g} ({source})")
+        proof = None if given else dataset.size
+        size = proof or size_fact(f"the normaliser {plan.normalizer:g} ({source})")
     stated = proved(f"normaliser {plan.normalizer:g}, n_max {plan.n_max}, {steps}: stated in the configuration")
     return _condition("c", "public constants", size, *([stated] if plan.declared else []))
 

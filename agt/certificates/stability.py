@@ -31,7 +31,8 @@ from agt.certificates.box import Certificates
 from agt.errors import UnsoundError
 from agt.numeric import UNIT, labels_of, margins_of
 from agt.settings import RelationName
-from agt.training.sensitivity import LinearLoss, Sensitivity, margin_rounding
+from agt.training.linear import LinearTrained
+from agt.training.sensitivity import margin_rounding
 
 FARTHEST = 2**31
 """Stable distances are capped here, a public constant, which keeps them 1-Lipschitz. Sums of those of 10,000 members are
@@ -54,32 +55,28 @@ class ClosedForm(Certificates):
         return self.distance
 
 
-def certify_linear(
-    weight: Tensor,
-    loss: LinearLoss,
-    sensitivity: Sensitivity,
-    phi: np.ndarray,
-    relation: RelationName,
-    ks: tuple[int, ...],
-) -> ClosedForm:
+def certify_linear(trained: LinearTrained, phi: np.ndarray, relation: RelationName, ks: tuple[int, ...]) -> ClosedForm:
     """Stable distances of queries.
 
     Args:
-        weight: [J, w] float64, the trained parameters.
-        loss, sensitivity: of the run that made them.
+        trained: the head, and how far one record moves it.
         phi: [n, w] the queries' features, norm at most 1.
         ks: the values of k to tabulate.
 
     Raises:
         UnsoundError: a logit is NaN or infinite.
     """
-    logits = logits_of(weight, phi)
+    loss, sensitivity = trained.loss, trained.sensitivity
+    logits = logits_of(trained.weight, phi)
     if not bool(np.isfinite(logits).all()):
         raise UnsoundError("a query's logit is NaN or infinite: its features, or the weights, are out of range")
     prediction, margin = labels_of(logits), margins_of(logits)
     length = upper_lengths(phi)
     error = margin_rounding(loss, phi.shape[1], sensitivity.radius, length)
-    step, idle = ((loss.pair * move * length * (1 + 8 * UNIT) + 2 * error) * (1 + 8 * UNIT) for move in _moves(sensitivity))
+    step, idle = (  # between neighbours; between two runs on the same records
+        (loss.pair * move * length * (1 + 8 * UNIT) + 2 * error) * (1 + 8 * UNIT)
+        for move in (sensitivity.per_k, sensitivity.rounding)
+    )
     share = margin / step
     distance = np.minimum(np.maximum(np.ceil(share) - 1, 0), FARTHEST).astype(np.int64)
     certified = np.stack([share > k if k else margin > idle for k in ks])
@@ -99,8 +96,3 @@ def upper_lengths(phi: np.ndarray) -> np.ndarray:
     lost = phi.shape[1] * np.finfo(np.float64).tiny  # more than squares that underflow can lose
     bound: np.ndarray = np.sqrt(squares + lost) * (1 + 2 * (phi.shape[1] + 4) * UNIT)
     return bound
-
-
-def _moves(sensitivity: Sensitivity) -> tuple[float, float]:
-    """What one k moves theta by; what two runs on the same records may differ by."""
-    return sensitivity.per_k, sensitivity.rounding

@@ -20,7 +20,7 @@ Formal guarantees of ``certified_vote``
     most m. If the winner is the same, the minimum is over the same v, F moves by at most m, and ceil(F / m) by at most 1.
     If it differs, each side's votes are a v of the other, which differ in members whose c_i = 1, at most m of them: so
     1 <= F <= m and L = 0 on both sides.
-    The same holds with L_i counted in steps of a grid (rigour.grid_index), of which only the second part is asked.
+    The same holds with L_i counted in steps of a grid (box.py, ``grid_index``), of which only the second part is asked.
     Range. Distances are at most 2^31: those of boxes end with the grid (2^30), closed forms are capped there, a public
     constant, so that no data make a vote fail. T members cost T (2^31 + 1) at most, below 2^45 for T <= 10^4. Sums that
     hold a ``_NEVER`` are replaced by it before they are compared.
@@ -72,12 +72,12 @@ def certified_vote(labels: np.ndarray, distances: np.ndarray, classes: int = 2, 
     winner = counts.argmax(axis=0)
     cost = distances + 1
     queries = np.arange(labels.shape[1])
-    own = _cheapest(cost, labels == winner)
+    leaving = _cheapest(cost, labels == winner)
     least = np.full(labels.shape[1], np.iinfo(np.int64).max)
     for rival in range(classes):
         gap = counts[winner, queries] - counts[rival] + (winner < rival)
-        other = _cheapest(cost, (labels != winner) & (labels != rival))
-        price = _price(own, other, gap)
+        joining = _cheapest(cost, (labels != winner) & (labels != rival))
+        price = _price(leaving, joining, gap)
         least = np.minimum(least, np.where(winner == rival, least, price))
     return Vote(winner, (least - 1) // touches, lipschitz=True)  # ceil(F / m) - 1
 
@@ -119,15 +119,16 @@ def _cheapest(cost: np.ndarray, among: np.ndarray) -> np.ndarray:
     return np.vstack([np.zeros(cost.shape[1], dtype=np.int64), sums])
 
 
-def _price(own: np.ndarray, other: np.ndarray, gap: np.ndarray) -> np.ndarray:
-    """[n]: the least price of closing the gap with moves that count 2 (``own``) and 1 (``other``)."""
-    members = len(own) - 1
+def _price(leaving: np.ndarray, joining: np.ndarray, gap: np.ndarray) -> np.ndarray:
+    """[n]: the least price of closing the gap with moves: ``leaving`` the winner counts 2, ``joining`` the rival 1."""
+    members = len(leaving) - 1
     best = np.full(len(gap), _NEVER)
     for moves in range(members + 1):
         rest = np.maximum(gap - 2 * moves, 0)
-        price = np.take_along_axis(other, np.minimum(rest, members)[None], axis=0)[0]
+        price = np.take_along_axis(joining, np.minimum(rest, members)[None], axis=0)[0]
         price = np.where(rest > members, _NEVER, price)
-        best = np.minimum(best, np.where((own[moves] == _NEVER) | (price == _NEVER), _NEVER, own[moves] + price))
+        never = (leaving[moves] == _NEVER) | (price == _NEVER)
+        best = np.minimum(best, np.where(never, _NEVER, leaving[moves] + price))
     return best
 
 

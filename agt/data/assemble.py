@@ -1,4 +1,4 @@
-"""From columns to records: labels to classes, hash splits, default ids."""
+"""From columns to records: labels to classes, ids, hash splits, queries."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ def read_labels(columns: Columns, label: str, classes: Sequence[str] | None) -> 
     """[n] object: the label of each row as text, none of them missing, and each among the ``classes`` if they are given.
 
     Raises:
-        DataError: naming the row; or there are too many distinct labels, or two are alike (declared.check_found).
+        DataError: naming the row; or there are too many distinct labels, or two are alike (checks.check_found).
     """
     words = columns.words(label, "dataset.label")
     columns.refuse_missing_words("dataset.classes", classes or ())
@@ -64,20 +64,18 @@ def class_indices(
 def _check_labels(
     words: np.ndarray, classes: Sequence[str] | None, path: Path, row_of: Callable[[int], str], optional: bool = False
 ) -> None:
-    known = None if classes is None else set(classes)
-
     def fits(word: str | None) -> bool:
         if word is None:
             return optional
-        return not missing_word(word) if known is None else word in known
+        return word in classes if classes is not None else not missing_word(word)
 
     bad = {word for word in set(words.tolist()) if not fits(word)}
     if not bad:
         return
     row, word = next((row, word) for row, word in enumerate(words) if word in bad)
     if missing_word(word):
-        said = f" ({word!r})" if word and word.strip() else ""
-        raise DataError(f"{path}: {row_of(row)} has no label{said}: every record needs one")
+        as_written = f" ({word!r})" if word and word.strip() else ""
+        raise DataError(f"{path}: {row_of(row)} has no label{as_written}: every record needs one")
     names = classes or ()
     raise DataError(
         f"{path}: {row_of(row)} has the label '{word}'{nearest(word, names)}; the classes are {', '.join(names)}"
@@ -106,30 +104,14 @@ def default_ids(content: np.ndarray, *attributes: np.ndarray | None, numbered: b
 
     Rows that share an id's content are numbered, and numbering is harmless only between rows that are alike in all
     that training sees (see ids.content_ids); so whatever distinguishes two rows is part of what is hashed.
+
+    With ``numbered=False`` copies share a name: the one to split by. Were they told apart, a private training record that
+    goes could take a copy out of the test set instead (the last number is the one that vanishes), and test records count
+    as public.
     """
     kept = [attribute.tolist() for attribute in attributes if attribute is not None]
     tags = [repr(values) for values in zip(*kept, strict=True)] if kept else [""] * len(content)
     return content_ids(content, np.array(tags, dtype=object), numbered)
-
-
-def named_ids(columns: Columns, id: str | None, as_text: bool, content: np.ndarray, *rest: np.ndarray | None) -> np.ndarray:
-    """[n] str, unique: the column ``id``, or hashes of the content where no column is named."""
-    if id is not None:
-        return columns.unique_ids(id, "dataset.id", as_text)
-    return default_ids(content, *rest)
-
-
-def split_names(
-    units: np.ndarray | None, ids: np.ndarray | None, content: np.ndarray, *rest: np.ndarray | None
-) -> np.ndarray:
-    """[n] str: what ``hash_split`` hashes: the unit, else the id that the file gives, else the content.
-
-    Copies of one content share a split. Were they told apart, a private training record that goes could take a copy out
-    of the test set instead (the last number is the one that vanishes), and test records count as public.
-    """
-    if units is not None:
-        return units
-    return default_ids(content, *rest, numbered=False) if ids is None else ids
 
 
 def query_labels(columns: Columns, label: str, classes: Sequence[str], n: int) -> np.ndarray:
@@ -145,7 +127,7 @@ def queries(
     features: np.ndarray,
     content: tuple[np.ndarray, ...],
     labels: np.ndarray,
-    id: str | None = "id",
+    id: str = "id",
     id_as_text: bool = False,
     notes: tuple[str, ...] = (),
 ) -> Records:
@@ -159,8 +141,8 @@ def queries(
     """
     if not len(features):
         raise DataError(f"{columns.path}: no rows: at least one query is needed")
-    ids = named_ids(columns, id if id in columns.names else None, id_as_text, *content)
-    same_length(columns.path, len(features), {"label": labels, str(id): ids})
+    ids = columns.unique_ids(id, "dataset.id", id_as_text) if id in columns.names else default_ids(*content)
+    same_length(columns.path, len(features), {"label": labels, id: ids})
     return replace(records(features, labels, ids), notes=notes)
 
 
@@ -171,20 +153,6 @@ def same_length(path: Path, n: int, columns: Mapping[str, np.ndarray | None]) ->
             raise DataError(f"{path}: {n} records and {len(values)} values of '{name}': each record needs one")
 
 
-def both_splits(test: np.ndarray, path: Path, given: bool, test_fraction: float) -> None:
-    """Raise DataError where every record is for training, or every one for testing.
-
-    Args:
-        test: [n] bool.
-        given: the split stands in the data; False: it is drawn by hash.
-    """
-    for split, there in (("train", not test.all()), ("test", test.any())):
-        if len(test) and not there:
-            remedy = "change dataset.test_fraction or dataset.split_key"
-            drawn = f": dataset.test_fraction={test_fraction:g} of {len(test)} records, drawn by hash; {remedy}"
-            raise DataError(f"{path}: the {split} split is empty{'' if given else drawn}")
-
-
-def hash_split(units: np.ndarray, test_fraction: float, key: str) -> np.ndarray:
-    """[n] bool, True for test: a keyed hash of each unit's id alone, so all rows of a unit share a split."""
-    return uniform(units, key) < test_fraction
+def hash_split(names: np.ndarray, test_fraction: float, key: str) -> np.ndarray:
+    """[n] bool, True for test: a keyed hash of each name alone, so all rows of one name (a unit's, say) share a split."""
+    return uniform(names, key) < test_fraction

@@ -1,18 +1,16 @@
 """Two Gaussian clouds in the plane, the papers' synthetic example (001 Fig 3, 000 Fig 1; reproductions.md)."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.data.assemble import default_ids, queries, query_labels, records
 from agt.data.dataset import Dataset, Plane, Records
 from agt.data.files import open_columns, same_shape
 from agt.facts import grounds, proved
-from agt.settings import STRICT, Positive
+from agt.settings import Positive, schema
 
 CLASSES = ("left", "right")
 
@@ -23,7 +21,7 @@ def lift(points: np.ndarray) -> np.ndarray:
     return np.concatenate([points, points**2, points**3], axis=1)
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Blobs:
     """Isotropic Gaussians around -(center, center), class 0, and +(center, center), class 1; synthetic.
 
@@ -52,7 +50,7 @@ class Blobs:
             train=_records(train_points, train_labels),
             test=_records(test_points, test_labels),
             declared_size=self.n_train,
-            scaling=self._scaling(),
+            scaling={"features": "x1, x2, x1^2, x2^2, x1^3, x2^3", "center": self.center, "std": self.std},
             selection=grounds(proved("each record is generated as a training or a test record; none is left out")),
             preprocessing=grounds(proved("the six polynomial features are a fixed formula of one record")),
             size=proved("the generator's own constant"),
@@ -71,9 +69,6 @@ class Blobs:
         labels = np.arange(n) % 2
         means = np.where(labels == 1, self.center, -self.center)[:, None]
         return means + self.std * rng.standard_normal((n, 2)), labels
-
-    def _scaling(self) -> Mapping[str, object]:
-        return {"features": "x1, x2, x1^2, x2^2, x1^3, x2^3", "center": self.center, "std": self.std}
 
 
 def _records(points: np.ndarray, labels: np.ndarray) -> Records:

@@ -7,6 +7,7 @@ owner alone. Notes tell about private data: they are never part of a claim or of
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -106,21 +107,20 @@ def check_values(words: np.ndarray, values: Sequence[str | int], setting: str, c
     Raises:
         DataError: there are values, and none of them is in the list.
     """
-    listed, found = {str(value) for value in values}, _counts(words)
-    if not found:
+    known, outside = _known(words), _outside(words, values)
+    if not known:
         return (f"column '{column}' has no value in any record.",)
-    outside = {word: count for word, count in found.items() if word not in listed}
-    total, others = sum(found.values()), sum(outside.values())
+    total, others = known.total(), outside.total()
     if others == total:
         raise DataError(
             f"{path}: column '{column}': none of its {total} values is in {setting}, so each would count as other: "
-            f"the column has {_some(found)}; the list has {_some(map(str, values))}"
+            f"the column has {_some(known)}; the list has {_some(map(str, values))}"
         )
     notes = []
     if 2 * others > total:
         share = f"{others} of {total} values are not in {setting} and count as other"
         notes.append(f"column '{column}': {share}, such as {_some(outside)}.")
-    meant = {_meaning(word.casefold()) for word in listed}
+    meant = {_meaning(str(value).casefold()) for value in values}
     near = [word for word in outside if _meaning(word.casefold()) in meant]
     if near:
         notes.append(
@@ -132,13 +132,13 @@ def check_values(words: np.ndarray, values: Sequence[str | int], setting: str, c
 
 def unknown_values(words: np.ndarray, values: Sequence[str | int], setting: str, column: str) -> tuple[str, ...]:
     """A note on how many values of a file of queries are not in the list; none if all are."""
-    listed, found = {str(value) for value in values}, _counts(words)
-    outside = {word: count for word, count in found.items() if word not in listed}
+    total, outside = _known(words).total(), _outside(words, values)
     if not outside:
         return ()
-    total, others = sum(found.values()), sum(outside.values())
-    verb = "is" if others == 1 else "are"
-    return (f"column '{column}': {others} of {total} values {verb} not in {setting}, such as {_some(outside)}: other.",)
+    verb = "is" if outside.total() == 1 else "are"
+    return (
+        f"column '{column}': {outside.total()} of {total} values {verb} not in {setting}, such as {_some(outside)}: other.",
+    )
 
 
 def clipped(numbers: np.ndarray, low: float, high: float, column: str) -> tuple[str, ...]:
@@ -171,8 +171,8 @@ def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
 
 
 def _empty_classes(dataset: Dataset) -> tuple[str, ...]:
-    there = np.bincount(dataset.train.labels, minlength=len(dataset.classes))
-    empty = [name for name, count in zip(dataset.classes, there, strict=True) if not count]
+    counts = np.bincount(dataset.train.labels, minlength=len(dataset.classes))
+    empty = [name for name, count in zip(dataset.classes, counts, strict=True) if not count]
     if not empty:
         return ()
     which = f"the class {empty[0]!r} has" if len(empty) == 1 else f"the classes {_some(empty)} have"
@@ -183,25 +183,27 @@ def _size(dataset: Dataset, normalized: float | None) -> tuple[str, ...]:
     size, records = dataset.declared_size if normalized is None else normalized, len(dataset.train)
     if size is None or not records or records / _FACTOR <= size <= records * _FACTOR:
         return ()
-    what = f"dataset.declared_size is {size:.12g}"
+    declared = f"dataset.declared_size is {size:.12g}"
     if normalized is not None:
-        what = f"training.batch.normalizer (times batches and members) stands for {size:.12g} records"
+        declared = f"training.batch.normalizer (times batches and members) stands for {size:.12g} records"
     ratio = max(size / records, records / size)
     times = f"{ratio:.1f}" if ratio < 10 else f"{ratio:,.0f}"
     turn, effect = ("smaller", "hardly moves") if size > records else ("larger", "may be unstable")
     return (
-        f"{what}, and there are {records} training records: sums of gradients are divided by the declared number, which "
-        f"makes steps about {times} times {turn} than a mean over the records would: training {effect}.",
+        f"{declared}, and there are {records} training records: sums of gradients are divided by the declared number, "
+        f"which makes steps about {times} times {turn} than a mean over the records would: training {effect}.",
     )
 
 
-def _counts(words: np.ndarray) -> dict[str, int]:
+def _known(words: np.ndarray) -> Counter[str]:
     """How often each value occurs, in the order of their first places; missing ones left out."""
-    found: dict[str, int] = {}
-    for word in words.tolist():
-        if word is not None:
-            found[word] = found.get(word, 0) + 1
-    return found
+    return Counter(word for word in words.tolist() if word is not None)
+
+
+def _outside(words: np.ndarray, values: Sequence[str | int]) -> Counter[str]:
+    """The same of values that are not listed."""
+    listed = {str(value) for value in values}
+    return Counter(word for word in words.tolist() if word is not None and word not in listed)
 
 
 def _meaning(word: str) -> object:
@@ -216,6 +218,6 @@ def _meaning(word: str) -> object:
     return number if math.isfinite(number) else text
 
 
-def _some(words: Iterable[str] | Mapping[str, int], most: int = 3) -> str:
+def _some(words: Iterable[str], most: int = 3) -> str:
     words = list(words)
     return ", ".join(map(repr, words[:most])) + (f" and {len(words) - most} more" if len(words) > most else "")

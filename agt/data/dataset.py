@@ -25,6 +25,16 @@ def row_words(row: int) -> str:
     return f"row {row + 1} of the data"
 
 
+def not_finite(rows: np.ndarray) -> int | None:
+    """The index of the first row with a NaN or an infinity; looked for in pieces, as rows may be memory-mapped."""
+    for start in range(0, len(rows), _CHUNK):
+        block = rows[start : start + _CHUNK]
+        finite = np.isfinite(block).reshape(len(block), -1).all(axis=1)
+        if not finite.all():
+            return start + int(np.argmin(finite))
+    return None
+
+
 class DataError(AgtError):
     """The data was found, and cannot be used as it is."""
 
@@ -61,13 +71,10 @@ class Records:
                 raise DataError(f"records: {name} has shape {getattr(self, name).shape}, expected ({n},)")
         if self.features.dtype not in (np.float32, np.float64):
             raise DataError(f"records: features are {self.features.dtype}, expected float32 or float64")
-        for start in range(0, n, _CHUNK):
-            block = self.features[start : start + _CHUNK]
-            bad = ~np.isfinite(block).reshape(len(block), -1).all(axis=1)
-            if bad.any():
-                row = start + int(np.flatnonzero(bad)[0])
-                which = f"record {str(self.ids[row])!r} (number {row + 1} of {n})"
-                raise DataError(f"{which} has a NaN or infinite feature: repair or drop it")
+        row = not_finite(self.features)
+        if row is not None:
+            which = f"record {str(self.ids[row])!r} (number {row + 1} of {n})"
+            raise DataError(f"{which} has a NaN or infinite feature: repair or drop it")
         unique, counts = np.unique(self.ids, return_counts=True)
         if len(unique) != n:
             raise DataError(f"record id {str(unique[counts > 1][0])!r} occurs {counts.max()} times: ids must be unique")

@@ -5,21 +5,20 @@ from typing import Annotated
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
-from agt.data.assemble import default_ids, hash_split, queries, query_labels, records, split_names
+from agt.data.assemble import default_ids, hash_split, queries, query_labels, records
 from agt.data.dataset import DataError, Dataset, Records
 from agt.data.declarations import split_fact
 from agt.data.files import open_columns, same_shape
 from agt.facts import grounds, proved
-from agt.settings import STRICT, DeclaredSize
+from agt.settings import DeclaredSize, schema
 
 LEVELS = 16.0
 CENTER = 0.5
 Digit = Annotated[int, Field(ge=0, le=9)]
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Digits:
     """Digits of the chosen classes; features are pixels/16 - 0.5.
 
@@ -47,11 +46,10 @@ class Digits:
         digits = bunch.target.astype(np.int64)
         ids = default_ids(bunch.data, digits)
         kept = np.isin(digits, self._digits)
-        labels = np.array([self._digits.index(int(digit)) for digit in digits[kept]])
+        labels = np.array([self._digits.index(digit) for digit in digits[kept].tolist()])
         everyone = records(_scale(bunch.data[kept]), labels, ids[kept])
-        names = split_names(None, None, bunch.data, digits)[kept]
+        names = default_ids(bunch.data, digits, numbered=False)[kept]
         test = hash_split(names, self.test_fraction, self.split_key)
-        split = split_fact(None, self.test_fraction, self.split_key)
         return Dataset(
             name="digits",
             classes=self._names,
@@ -59,7 +57,10 @@ class Digits:
             test=everyone.take(test),
             declared_size=self.declared_size,
             scaling={"divisor": LEVELS, "center": CENTER},
-            selection=grounds(proved(f"a record is used if its digit is one of {', '.join(self._names)}"), split),
+            selection=grounds(
+                proved(f"a record is used if its digit is one of {', '.join(self._names)}"),
+                split_fact(None, self.test_fraction, self.split_key),
+            ),
             preprocessing=grounds(proved("pixels are divided by 16 and shifted by 0.5, constants of the image format")),
         )
 

@@ -22,13 +22,12 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from agt.data.dataset import DataError, row_words
-from agt.errors import DataMissing, nearest
+from agt.data.dataset import DataError, not_finite, row_words
+from agt.errors import DataMissing, first_line, nearest
 
 FORMATS = (".npz", ".csv", ".parquet")
-_CHUNK = 65_536
 _DAMAGED = (ValueError, OSError, EOFError, KeyError, struct.error, zlib.error, zipfile.BadZipFile, pa.ArrowException)
-_NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL"]
+NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL"]
 _FLAGS = {"1": True, "true": True, "test": True, "0": False, "false": False, "train": False}
 _KINDS = (
     (re.compile(r"[+-]?\d+"), "a whole number"),
@@ -75,7 +74,7 @@ class Columns:
     def refuse_missing_words(self, setting: str, values: Iterable[str | int]) -> None:
         """Raise DataError where a list names what in a csv stands for a missing value, so that it would never be met."""
         for value in map(str, values):
-            if self.untyped and value in _NULLS:
+            if self.untyped and value in NULLS:
                 raise DataError(
                     f"{self.path}: {setting} lists '{value}', which in a csv stands for a missing value: write another "
                     "word in the file, or give the data as parquet"
@@ -102,8 +101,7 @@ class Columns:
 
     def words(self, name: str, setting: str) -> np.ndarray:
         """[n] object: each value as text, a whole number without a decimal point; None where it is missing."""
-        values = self._vector(name, setting).to_pylist()
-        return np.array([_word(value) for value in values] or [], dtype=object)
+        return np.array([_word(value) for value in self._vector(name, setting).to_pylist()], dtype=object)
 
     def ids(self, name: str, setting: str, as_text: bool = False) -> np.ndarray:
         """[n] str: names of records or units, none missing and all of one kind; they may repeat.
@@ -120,41 +118,39 @@ class Columns:
                 return self._checked_ids(raw.astype(str), name, setting)
         column = self._vector(name, setting)
         where = f"{self.path}: {setting}: column '{name}'"
-        kinds: dict[str, object] = {}
         values = column.to_pylist()
+        examples: dict[str, object] = {}
         for row, value in enumerate(values):
             if value is None or value != value:
                 raise DataError(f"{where} has no value in {self.row(row)}: every row needs one")
-            kinds.setdefault(_kind(value, self.untyped), value)
-        if not as_text and len(kinds) > 1:
-            examples = " and ".join(f"{kind} ({value!r})" for kind, value in kinds.items())
+            examples.setdefault(_kind(value, self.untyped), value)
+        if not as_text and len(examples) > 1:
+            mixture = " and ".join(f"{kind} ({value!r})" for kind, value in examples.items())
             raise DataError(
-                f"{where} mixes types: {examples}; write all of them in one form, "
+                f"{where} mixes types: {mixture}; write all of them in one form, "
                 "or set dataset.id_as_text=true to take them all as text"
             )
-        if not as_text and "a decimal number" in kinds:
-            raise DataError(f"{where} has decimal numbers ({kinds['a decimal number']!r}): use whole numbers or text")
+        if not as_text and "a decimal number" in examples:
+            raise DataError(f"{where} has decimal numbers ({examples['a decimal number']!r}): use whole numbers or text")
         if pa.types.is_floating(column.type):
-            self._refuse_rounded(raw, values, where)
+            width = raw.dtype.itemsize if isinstance(raw, np.ndarray) else raw.type.bit_width // 8
+            self._refuse_rounded(width, values, where)
         return self._checked_ids(np.array([_word(value) for value in values], dtype=str), name, setting)
 
     def _checked_ids(self, ids: np.ndarray, name: str, setting: str) -> np.ndarray:
         """The same ids, of which there may be millions, none blank and no two alike but for spaces."""
         where = f"{self.path}: {setting}: column '{name}'"
-        padded: dict[str, str] = {}
-        for start in range(0, len(ids), _CHUNK):
-            block = ids[start : start + _CHUNK]
-            trimmed = np.char.strip(block)
-            missing = np.flatnonzero(np.isin(trimmed, _NULLS))
-            if len(missing):
-                row = int(missing[0])
-                said = f" ({str(block[row])!r})" if trimmed[row] else ""
-                raise DataError(f"{where} has no value in {self.row(start + row)}{said}: every row needs one")
-            rows = np.flatnonzero(trimmed != block)
-            padded |= dict(zip(block[rows].tolist(), trimmed[rows].tolist(), strict=True))
-        names = set(ids.tolist()) if padded else set()
+        words = pa.array(ids, pa.string())
+        trimmed = pc.utf8_trim_whitespace(words)
+        missing = pc.indices_nonzero(pc.is_in(trimmed, pa.array(NULLS)))
+        if len(missing):
+            row = missing[0].as_py()
+            written = f" ({str(ids[row])!r})" if trimmed[row].as_py() else ""
+            raise DataError(f"{where} has no value in {self.row(row)}{written}: every row needs one")
+        padded = pc.not_equal(trimmed, words)
         spellings: dict[str, str] = {}
-        for word, short in padded.items():
+        names = set(ids.tolist()) if pc.any(padded).as_py() else set()
+        for word, short in zip(words.filter(padded).to_pylist(), trimmed.filter(padded).to_pylist(), strict=True):
             other = short if short in names else spellings.setdefault(short, word)
             if other != word:
                 raise DataError(
@@ -163,9 +159,12 @@ class Columns:
                 )
         return ids
 
-    def _refuse_rounded(self, raw: np.ndarray | pa.Array, values: list[float], where: str) -> None:
-        """Ids stored as decimal numbers so large that neighbouring whole numbers cannot be told apart: two may be one."""
-        width = raw.dtype.itemsize if isinstance(raw, np.ndarray) else raw.type.bit_width // 8
+    def _refuse_rounded(self, width: int, values: list[float], where: str) -> None:
+        """Ids stored as decimal numbers so large that neighbouring whole numbers cannot be told apart: two may be one.
+
+        Args:
+            width: bytes of a number as it is stored.
+        """
         exact = 2.0 ** {2: 11, 4: 24}.get(width, 53)
         for row, value in enumerate(values):
             if abs(value) >= exact:
@@ -211,13 +210,9 @@ class Columns:
             raise DataError(f"{self.path}: '{name}' holds {array.dtype}, and {setting} needs numbers")
         if array.ndim < 2:
             raise DataError(f"{self.path}: '{name}' has shape {array.shape}, and {setting} needs one row per record")
-        if array.dtype.kind == "f" and array.size:
-            for start in range(0, len(array), _CHUNK):  # a memory-mapped array may be larger than the memory
-                block = array[start : start + _CHUNK]
-                bad = ~np.isfinite(block).reshape(len(block), -1).all(axis=1)
-                if bad.any():
-                    row = start + int(np.flatnonzero(bad)[0])
-                    raise DataError(f"{self.path}: '{name}' has NaN or inf in {self.row(row)}: repair or drop it")
+        row = not_finite(array) if array.dtype.kind == "f" else None
+        if row is not None:
+            raise DataError(f"{self.path}: '{name}' has NaN or inf in {self.row(row)}: repair or drop it")
         return array
 
     def _stacked(self, name: str, setting: str) -> np.ndarray:
@@ -235,15 +230,15 @@ class Columns:
 
     def _numbered(self, name: str, setting: str) -> np.ndarray:
         pattern = re.compile(re.escape(name) + r"_?(\d+)")
-        found = sorted((int(match[1]), column) for column in self.names if (match := pattern.fullmatch(column)))
-        if not found:
-            self.raw(name, setting)
-        numbers = [number for number, _ in found]
+        numbered = sorted((int(match[1]), column) for column in self.names if (match := pattern.fullmatch(column)))
+        if not numbered:
+            self.raw(name, setting)  # there is no such column: it raises
+        numbers = [number for number, _ in numbered]
         if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
             raise DataError(
                 f"{self.path}: the columns {name}{numbers[0]}..{name}{numbers[-1]} are not all there, once each"
             )
-        return np.stack([self.numbers(column, setting) for _, column in found], axis=1)
+        return np.stack([self.numbers(column, setting) for _, column in numbered], axis=1)
 
     def _vector(self, name: str, setting: str) -> pa.Array:
         column = self.raw(name, setting)
@@ -325,7 +320,7 @@ def _open_csv(path: Path) -> Columns:
         names = tuple(next(csv.reader(file), ()))
     _refuse_repeated(names, path)
     options = pa.csv.ConvertOptions(
-        column_types={name: pa.string() for name in names}, strings_can_be_null=True, null_values=_NULLS
+        column_types={name: pa.string() for name in names}, strings_can_be_null=True, null_values=NULLS
     )
     parse = pa.csv.ParseOptions(newlines_in_values=True)
     table = pa.csv.read_csv(path, parse_options=parse, convert_options=options)
@@ -352,7 +347,7 @@ def _lines(path: Path) -> int:
 
 def missing_word(word: str | None) -> bool:
     """Whether a value stands for none: in a csv it is one of these words or blank, and elsewhere text may say so too."""
-    return word is None or word.strip() in _NULLS
+    return word is None or word.strip() in NULLS
 
 
 def _unreadable(error: Exception) -> str:
@@ -360,7 +355,7 @@ def _unreadable(error: Exception) -> str:
         return "it holds pickled Python objects, which may run code when opened; save plain arrays instead"
     if isinstance(error, UnicodeDecodeError):
         return "its text is not UTF-8; save it as UTF-8"
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    return first_line(error)
 
 
 def _word(value: object) -> str | None:

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import file_digest, md5
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.data.assemble import default_ids, queries, records
 from agt.data.dataset import UNLABELLED, DataError, Dataset, Records
@@ -22,14 +21,14 @@ from agt.data.ids import uniform
 from agt.data.medmnist_info import INSTALL, fetch, info_of, official, required_info
 from agt.errors import DataMissing
 from agt.facts import Fact, Grounds, grounds, proved, void
-from agt.settings import STRICT, DeclaredSize, Positive
+from agt.settings import DeclaredSize, Positive, schema
 
 Class = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(ge=0, le=1)]
 _WHITE = 255.0
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class MedMnist:
     """One MedMNIST set; features are (x/255 - center) / scale, [channels, height, width] per record.
 
@@ -86,7 +85,7 @@ class MedMnist:
             DataMissing: the file is not there and cannot be downloaded, or medmnist is needed and not installed.
             DataError: a wrong hash, a damaged file, a multi-label or three-dimensional set, an unknown class.
         """
-        path, provenance = self._locate()
+        path, origin = self._locate()
         columns = open_columns(path, "dataset.path")
         train = _Raw.read(columns, ("train", "val") if self.with_val else ("train",))
         test = _Raw.read(columns, ("test",))
@@ -95,16 +94,19 @@ class MedMnist:
         used = self._used(present, path)
         # Copies share their fate: one that is private and goes must not take a public one's number, and so its place.
         names = default_ids(train.images, train.labels, numbered=False)
-        kept = np.isin(train.labels, used) & (uniform(names, self.keep_key) < self._rates(train.labels))
+        rates = np.array([self.keep.get(label, 1.0) for label in train.labels.tolist()])
+        kept = np.isin(train.labels, used) & (uniform(names, self.keep_key) < rates)
         return Dataset(
-            name=self.name + provenance,
+            name=self.name + origin,
             classes=self._names(used),
             train=self._records(train.where(kept), used),
             test=self._records(test.where(np.isin(test.labels, used)), used),
             declared_size=self.declared_size,
             scaling={"divisor": _WHITE, "center": self.center, "scale": self.scale},
             selection=self._selection(used),
-            preprocessing=self._preprocessing(),
+            preprocessing=grounds(
+                proved("pixels are scaled by constants written in the configuration"), self._classes_fact()
+            ),
             pretrain=self._pretrain(train.where(~kept & ~np.isin(train.labels, self.held_out))),
         )
 
@@ -140,7 +142,9 @@ class MedMnist:
         if self.path is not None:
             path = resolve(self.path, self.data_dir)
             require(path, "dataset.path or data_dir")
-            return path, self._provenance(path, info)
+            if info is None:
+                return path, " (local file, hash unchecked)"
+            return path, "" if _md5(path) == official(info, self.size)[1] else " (local file, not the official hash)"
         info = required_info(self.name, f"the official file of {self.name} (its address and hash)")
         url, expected = official(info, self.size)
         suffix = "" if self.size == 28 else f"_{self.size}"
@@ -149,18 +153,13 @@ class MedMnist:
             if not self.download:
                 raise DataMissing(f"{path} is not there: set dataset.download=true, dataset.path or data_dir, or get {url}")
             fetch(url, expected, path)
-        found = _md5(path)
-        if found != expected:
+        actual = _md5(path)
+        if actual != expected:
             raise DataError(
-                f"{path}: MD5 {found}, and medmnist's official file has {expected}: delete it to download it again, "
+                f"{path}: MD5 {actual}, and medmnist's official file has {expected}: delete it to download it again, "
                 f"or accept it as a local file with dataset.path={path.name}"
             )
         return path, ""
-
-    def _provenance(self, path: Path, info: Mapping[str, Any] | None) -> str:
-        if info is None:
-            return " (local file, hash unchecked)"
-        return "" if _md5(path) == official(info, self.size)[1] else " (local file, not the official hash)"
 
     def _check_classes(self, present: list[int], path: Path) -> None:
         for setting in ("positive", "held_out", "finetune_classes", "keep"):
@@ -180,9 +179,6 @@ class MedMnist:
             raise DataError(f"{path}: class {min(set(present) - set(used))} is not one of {self.name}'s: {listed}")
         return used
 
-    def _preprocessing(self) -> Grounds:
-        return grounds(proved("pixels are scaled by constants written in the configuration"), self._classes_fact())
-
     def _classes_fact(self) -> Fact:
         if self.finetune_classes is not None:
             return classes_fact("dataset.finetune_classes")
@@ -192,9 +188,6 @@ class MedMnist:
             f"the list of classes was found in the data: give it in dataset.finetune_classes, or install medmnist, "
             f"which has it ({INSTALL})",
         )
-
-    def _rates(self, labels: np.ndarray) -> np.ndarray:
-        return np.array([self.keep.get(int(label), 1.0) for label in labels])
 
     def _records(self, raw: "_Raw", used: list[int], public: np.ndarray | None = None) -> Records:
         return records(self._scaled(raw.images), self._indices(raw.labels, used), raw.ids, public=public)

@@ -66,7 +66,7 @@ def official(info: Mapping[str, Any], size: int) -> tuple[str, str]:
 
 
 def fetch(url: str, md5: str, path: Path) -> None:
-    """Download ``url`` to ``path``, with a progress bar if stderr is a terminal; the file appears once it is verified.
+    """Download ``url`` to ``path``, saying so if stderr is a terminal; the file appears once it is verified.
 
     Raises:
         DataMissing: the file cannot be had (offline), or not be written; says where to put it by hand.
@@ -74,44 +74,13 @@ def fetch(url: str, md5: str, path: Path) -> None:
     """
     import pooch
 
-    pooch.get_logger().setLevel("WARNING")
+    pooch.get_logger().setLevel("INFO" if sys.stderr.isatty() else "WARNING")
     by_hand = f"download {url} yourself and put it at {path}, or change dataset.path or data_dir"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _Bar(path.name) as bar:
-            downloader = pooch.HTTPDownloader(progressbar=bar, timeout=30)
-            pooch.retrieve(url, f"md5:{md5}", fname=path.name, path=path.parent, downloader=downloader)
+        downloader = pooch.HTTPDownloader(timeout=30)
+        pooch.retrieve(url, f"md5:{md5}", fname=path.name, path=path.parent, downloader=downloader)
     except OSError as error:
         raise DataMissing(f"cannot download {path.name}: {error}; {by_hand}") from None
     except ValueError:
         raise DataError(f"{url}: the downloaded file does not have medmnist's MD5 {md5}; try again, or {by_hand}") from None
-
-
-class _Bar:
-    """The progress bar interface that pooch expects: one line on stderr; silent if that is no terminal."""
-
-    def __init__(self, name: str) -> None:
-        self._name, self._shown = name, sys.stderr.isatty()
-        self.total = self._done = 0
-
-    def __enter__(self) -> "_Bar":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            print(file=sys.stderr)
-
-    def update(self, amount: int) -> None:
-        self._done += amount
-        self._draw()
-
-    def reset(self) -> None:
-        self._done = 0
-
-    def close(self) -> None:
-        self._draw()
-
-    def _draw(self) -> None:
-        if self._shown:
-            text = f"\r{self._name}: {self._done / 2**20:.1f} of {self.total / 2**20:.1f} MiB"
-            print(text, end="", file=sys.stderr, flush=True)

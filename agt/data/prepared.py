@@ -117,7 +117,7 @@ def alone_fact(path: Path, units: bool) -> Fact | None:
     if not (path / PREPARED).exists():
         return None
     prepared = read_prepared(path)
-    said = prepared.get("alone", {}).get("units" if units else "rows")
-    if not isinstance(said, Mapping):
+    alone = prepared.get("alone", {}).get("units" if units else "rows")
+    if not isinstance(alone, Mapping):
         return void(f"{PREPARED} does not say whether records were prepared each on its own")
-    return proved(str(said["why"])) if said.get("held") is True else void(str(said["why"]))
+    return proved(str(alone["why"])) if alone.get("held") is True else void(str(alone["why"]))

@@ -1,5 +1,8 @@
 """What every kernel computes: sums over records of clipped per-record gradients, in whole quanta.
 
+``reference.ReferenceKernel`` is the contract in code; the others inherit from it and do some of it faster, with the same
+numbers, bit for bit.
+
 The gradient of weight (j, i) for one record is d_j x_i. Training clips it to [-gamma, gamma] and rounds it to the nearest
 multiple of one quantum, gamma / 2^30: this is the gradient the certified algorithm uses, nominal and bounded alike. So a
 sum over records is a sum of integers: exact, and the same in any order, on any device, over any split into fragments.
@@ -19,7 +22,6 @@ from typing import Protocol
 from torch import Tensor
 
 from agt.bounds.interval import Interval
-from agt.bounds.products import Products
 
 QUANTA = 2**30  # quanta in one clip level gamma
 
@@ -33,43 +35,4 @@ class Extremes(Protocol):
 
     def result(self) -> tuple[Tensor, Tensor]:
         """(sum of the greatest lower bounds, sum of the least upper bounds), int64, [K, out, in] or [K, out]."""
-        ...
-
-
-class Kernel(Protocol):
-    """One implementation. Everything arrives in float64, and ``d`` scaled by QUANTA / gamma."""
-
-    name: str
-
-    def nominal_sum(self, d: Tensor, x: Tensor | None) -> Tensor:
-        """Sum over records of q(d_j x_i). d [n, out], x [n, in] or None (bias) -> int64 [out, in] or [out]."""
-        ...
-
-    def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[Tensor, Tensor]:
-        """Sums of the least and greatest q. d [K, n, out], x [K or 1, n, in] or None -> two int64 [K, out, in]."""
-        ...
-
-    def corner_product(self, x: Interval, weights: Interval) -> tuple[Tensor, Tensor]:
-        """bounds/products.py's ``linear_corners``, summed over inputs in the same order for every record.
-
-        x [K or 1, n, in], weights [K, out, in] -> two [K, n, out].
-        """
-        ...
-
-    def products(self, product: str) -> Products:
-        """The interval products "exact" or "rump" names, with this kernel's corner product."""
-        ...
-
-    def outward(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
-        """bounds/rounding.py's ``outward``."""
-        ...
-
-    def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
-        """Select ``counts`` [K] records for each parameter of ``shape`` (out, in) or (out,).
-
-        Args:
-            counts: how many to select, at most the number of records that will be seen.
-            shape: the parameter's shape without K.
-            capped: select from min(q_u, 0) and max(q_l, 0) instead of q_u and q_l.
-        """
         ...

@@ -19,8 +19,7 @@ from numba import get_num_threads, njit, prange
 from torch import Tensor
 
 from agt.bounds.interval import Interval
-from agt.bounds.products import PRODUCTS, Products, linear_point, relu_gate
-from agt.bounds.rounding import outward
+from agt.bounds.products import PRODUCTS, Products, linear_corners, linear_point, relu_backward
 from agt.kernels.contract import QUANTA, Extremes
 from agt.kernels.reference import RUMP_ROUNDINGS, ReferenceKernel
 from agt.numeric import UNIT
@@ -54,8 +53,8 @@ def _corners(p, q, a, b, rump):  # type: ignore[no-untyped-def]
 
 
 @njit(parallel=True, cache=True)
-def _sum_point(lower, upper, x, reach, tile, threads, low, high):  # type: ignore[no-untyped-def]
-    """low, high [R, in] += sums over records of the quantised bounds; lower, upper [R, n]; x [n, in]; reach: max|x|."""
+def _sum_point(lower, upper, x, norms, tile, threads, low, high):  # type: ignore[no-untyped-def]
+    """low, high [R, in] += sums over records of quantised bounds; lower, upper [R, n]; x [n, in]; norms [n]: max |x|."""
     rows, n = lower.shape
     width = x.shape[1]
     for thread in prange(threads):
@@ -65,7 +64,7 @@ def _sum_point(lower, upper, x, reach, tile, threads, low, high):  # type: ignor
                 out_low, out_high = low[r], high[r]
                 for s in range(start, stop):
                     p, q = lower[r, s], upper[r, s]
-                    if max(abs(p), abs(q)) * reach[s] <= _Q:  # nothing to clip in this record
+                    if max(abs(p), abs(q)) * norms[s] <= _Q:  # nothing to clip in this record
                         for i in range(width):
                             a, b = x[s, i] * p, x[s, i] * q
                             out_low[i] += (min(a, b) + _MAGIC) - _MAGIC
@@ -78,11 +77,11 @@ def _sum_point(lower, upper, x, reach, tile, threads, low, high):  # type: ignor
 
 
 @njit(parallel=True, cache=True)
-def _sum_point_wide(lower, upper, x, reach, tile, threads, low, high):  # type: ignore[no-untyped-def]
+def _sum_point_wide(lower, upper, x, norms, tile, threads, low, high):  # type: ignore[no-untyped-def]
     """``_sum_point`` vectorised over outputs, for layers with more outputs than inputs.
 
-    lower, upper [K, n, out]; x [in, n]; reach [K, n]: the largest |d|; low, high [K * in, out]. One sign of x holds for the
-    whole inner loop, so that it says which end is the least.
+    lower, upper [K, n, out]; x [in, n]; norms [K, n]: max |d|; low, high [K * in, out]. One sign of x holds for the whole
+    inner loop, so that it says which end is the least.
     """
     width, n = x.shape
     outputs = lower.shape[2]
@@ -95,7 +94,7 @@ def _sum_point_wide(lower, upper, x, reach, tile, threads, low, high):  # type: 
                 for s in range(start, stop):
                     v = x[r % width, s]
                     least, greatest = (lower[k, s], upper[k, s]) if v >= 0 else (upper[k, s], lower[k, s])
-                    if abs(v) * reach[k, s] <= _Q:  # nothing to clip
+                    if abs(v) * norms[k, s] <= _Q:  # nothing to clip
                         for j in range(outputs):
                             out_low[j] += (v * least[j] + _MAGIC) - _MAGIC
                             out_high[j] += (v * greatest[j] + _MAGIC) - _MAGIC
@@ -106,7 +105,7 @@ def _sum_point_wide(lower, upper, x, reach, tile, threads, low, high):  # type: 
 
 
 @njit(parallel=True, cache=True)
-def _sum_nominal(d, x, reach, tile, threads, total):  # type: ignore[no-untyped-def]
+def _sum_nominal(d, x, norms, tile, threads, total):  # type: ignore[no-untyped-def]
     """total [out, in] += sum over records of the quantised products; d [out, n], x [n, in]."""
     rows, n = d.shape
     width = x.shape[1]
@@ -117,7 +116,7 @@ def _sum_nominal(d, x, reach, tile, threads, total):  # type: ignore[no-untyped-
                 out = total[r]
                 for s in range(start, stop):
                     p = d[r, s]
-                    if abs(p) * reach[s] <= _Q:
+                    if abs(p) * norms[s] <= _Q:
                         for i in range(width):
                             out[i] += (x[s, i] * p + _MAGIC) - _MAGIC
                     else:
@@ -189,7 +188,7 @@ def _point_product(x, lower, upper, block, low, high):  # type: ignore[no-untype
 
 
 @njit(parallel=True, cache=True)
-def _relu_gate(lower, upper, x_lower, x_upper):  # type: ignore[no-untyped-def]
+def _relu_backward(lower, upper, x_lower, x_upper):  # type: ignore[no-untyped-def]
     """Overwrites d = [lower, upper] with its product with ReLU's derivative at x; all [rows, width]."""
     for r in prange(len(lower)):
         for i in range(lower.shape[1]):
@@ -319,72 +318,72 @@ def _select(lower, upper, xl, xu, counts, outputs, capped, rump, held, greatest,
             held[r, i] = _keep_least(up, n, count, least[r, i], before, pool, sample)
 
 
-class CpuKernel:
-    """See ``contract.Kernel``. Biases are left to the reference kernel: they have nothing to multiply."""
+class CpuKernel(ReferenceKernel):
+    """The reference kernel with everything but nominal sums of biases by Numba: those have nothing to multiply."""
 
     name = "cpu"
 
-    def __init__(self) -> None:
-        self.reference = ReferenceKernel()
-
     def nominal_sum(self, d: Tensor, x: Tensor | None) -> Tensor:
         if x is None:
-            return self.reference.nominal_sum(d, None)
+            return super().nominal_sum(d, None)
         total = torch.zeros((d.shape[1], x.shape[1]), dtype=torch.int64)
-        for start in range(0, len(x), _FLUSH):
-            rows, part = _array(d[start : start + _FLUSH].mT), _array(x[start : start + _FLUSH])
+        for block in _blocks(len(x)):
+            rows, part = _array(d[block].mT), _array(x[block])
             sums = np.zeros(total.shape)
-            _sum_nominal(rows, part, _reach(part), _tile(part.shape[1]), get_num_threads(), sums)
+            _sum_nominal(rows, part, _inf_norms(part), _tile(part.shape[1]), get_num_threads(), sums)
             total += torch.from_numpy(sums).to(torch.int64)
         return total
 
     def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[Tensor, Tensor]:
-        ks, n, outputs = d.shape
         if x is None:  # a bias is the weight of an input that is always 1
-            ones = torch.ones((n, 1), dtype=torch.float64)
-            return tuple(s[..., 0] for s in self._sum_wide(d, ones))  # type: ignore[return-value]
-        shape = (ks, outputs, x.shape[2])
-        lower, upper = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
-        if x.is_point and shape[2] < min(_NARROW, outputs):
-            return self._sum_wide(d, x.lower[0])
-        for start in range(0, n, _FLUSH):
-            block = slice(start, start + _FLUSH)
-            low, high = np.zeros((ks * outputs, shape[2])), np.zeros((ks * outputs, shape[2]))
-            rows = _rows(d.lower[:, block]), _rows(d.upper[:, block])
-            if x.is_point:
-                part = _array(x.lower[0, block])
-                _sum_point(*rows, part, _reach(part), _tile(shape[2]), get_num_threads(), low, high)
-            else:
-                parts = _array(x.lower[:, block]), _array(x.upper[:, block])
-                _sum_interval(*rows, *parts, outputs, product == "rump", _tile(2 * shape[2]), get_num_threads(), low, high)
-            lower += torch.from_numpy(low).to(torch.int64).view(shape)
-            upper += torch.from_numpy(high).to(torch.int64).view(shape)
-        return lower, upper
+            ones = Interval.point(torch.ones((1, d.shape[1], 1), dtype=torch.float64))
+            lower, upper = self._sum(d, ones, product, wide=True)
+            return lower[..., 0], upper[..., 0]
+        return self._sum(d, x, product, wide=x.is_point and x.shape[2] < min(_NARROW, d.shape[2]))
 
-    def _sum_wide(self, d: Interval, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _sum(self, d: Interval, x: Interval, product: str, wide: bool) -> tuple[Tensor, Tensor]:
+        """``bound_sum``; ``wide``: vectorised over outputs, for a point x of few inputs."""
         ks, n, outputs = d.shape
-        shape = (ks, x.shape[1], outputs)
-        lower, upper = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
-        for start in range(0, n, _FLUSH):
-            block = slice(start, start + _FLUSH)
-            low, high = np.zeros((shape[0] * shape[1], outputs)), np.zeros((shape[0] * shape[1], outputs))
-            parts = [_array(t) for t in (d.lower[:, block], d.upper[:, block], x[block].mT)]
-            reach = _array(d[:, block].reach()[..., 0])
-            _sum_point_wide(*parts, reach, _tile(2 * outputs), get_num_threads(), low, high)
+        inputs, threads = x.shape[2], get_num_threads()
+        shape = (ks, inputs, outputs) if wide else (ks, outputs, inputs)
+        lower, upper = (torch.zeros(shape, dtype=torch.int64) for _ in range(2))
+        for block in _blocks(n):
+            low, high = (np.zeros((shape[0] * shape[1], shape[2])) for _ in range(2))
+            if wide:
+                parts = [_array(t) for t in (d.lower[:, block], d.upper[:, block], x.lower[0, block].mT)]
+                norms = _array(d[:, block].inf_norm()[..., 0])
+                _sum_point_wide(*parts, norms, _tile(2 * outputs), threads, low, high)
+            elif x.is_point:
+                part = _array(x.lower[0, block])
+                rows = _rows(d.lower[:, block]), _rows(d.upper[:, block])
+                _sum_point(*rows, part, _inf_norms(part), _tile(inputs), threads, low, high)
+            else:
+                rows = _rows(d.lower[:, block]), _rows(d.upper[:, block])
+                parts = [_array(x.lower[:, block]), _array(x.upper[:, block])]
+                _sum_interval(*rows, *parts, outputs, product == "rump", _tile(2 * inputs), threads, low, high)
             lower += torch.from_numpy(low).to(torch.int64).view(shape)
             upper += torch.from_numpy(high).to(torch.int64).view(shape)
-        return lower.mT, upper.mT
+        return (lower.mT, upper.mT) if wide else (lower, upper)
+
+    def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
+        return CpuExtremes(counts, shape, capped, product == "rump")
+
+    def products(self, product: str) -> Products:
+        return replace(
+            PRODUCTS[product],
+            corners=self.corner_product,
+            point=self.point_product,
+            relu_backward=self.relu_backward,
+        )
 
     def corner_product(self, x: Interval, weights: Interval) -> tuple[Tensor, Tensor]:
+        """``linear_corners``, summed over inputs in the same order for every record."""
         if x.lower.dtype != torch.float64:
-            return self.reference.corner_product(x, weights)
+            return linear_corners(x, weights)
         parts = [_array(t) for t in (x.lower, x.upper, weights.lower.mT, weights.upper.mT)]
         low, high = (np.empty((len(parts[2]), x.shape[1], parts[2].shape[2])) for _ in range(2))
         _corner_product(*parts, 64, low, high)
         return torch.from_numpy(low), torch.from_numpy(high)
-
-    def products(self, product: str) -> Products:
-        return replace(PRODUCTS[product], corners=self.corner_product, point=self.point_product, gate=self.relu_gate)
 
     def point_product(self, x: Tensor, weights: Interval) -> tuple[Tensor, Tensor]:
         """``linear_point``: a matrix product's work is worth its overhead for wide inputs only."""
@@ -394,27 +393,21 @@ class CpuKernel:
         _point_product(_array(x[0]), _array(weights.lower.mT), _array(weights.upper.mT), 64, low, high)
         return torch.from_numpy(low), torch.from_numpy(high)
 
-    def relu_gate(self, d: Interval, x: Interval) -> tuple[Tensor, Tensor]:
-        """``relu_gate``, in place."""
+    def relu_backward(self, d: Interval, x: Interval) -> tuple[Tensor, Tensor]:
+        """``relu_backward``, in place."""
         if not all(t.is_contiguous() for t in (d.lower, d.upper)) or d.shape != x.shape:
-            return relu_gate(d, x)
-        flat = [_array(t).reshape(-1, t.shape[-1]) for t in (d.lower, d.upper, x.lower, x.upper)]
-        _relu_gate(*flat)
+            return relu_backward(d, x)
+        _relu_backward(*(_array(t).reshape(-1, t.shape[-1]) for t in (d.lower, d.upper, x.lower, x.upper)))
         return d.lower, d.upper
 
     def outward(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
-        """``rounding.outward`` in one pass; what it finds wrong, the plain one names."""
+        """``rounding.outward`` in one pass; where it finds a bound wrong, ``Interval`` says which way."""
         flat = lower.dtype == torch.float64 and slack.shape == (*lower.shape[:-1], 1)
         if not flat or not (lower.is_contiguous() and upper.is_contiguous()):
-            return outward(lower, upper, slack)
-        width = lower.shape[-1]
-        ends = [t.numpy().reshape(-1, width) for t in (lower, upper)]
-        if not _outward(*ends, _array(slack).reshape(-1)):
-            return Interval(lower, upper)
-        return Interval.image(lower, upper)
-
-    def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
-        return CpuExtremes(counts, shape, capped, product == "rump")
+            return super().outward(lower, upper, slack)
+        ends = [t.numpy().reshape(-1, lower.shape[-1]) for t in (lower, upper)]
+        valid = _outward(*ends, _array(slack).reshape(-1))
+        return Interval.image(lower, upper) if valid else Interval(lower, upper)
 
 
 @dataclass
@@ -464,9 +457,14 @@ def _rows(d: Tensor) -> np.ndarray:
     return np.ascontiguousarray(d.mT.numpy()).reshape(-1, d.shape[1])
 
 
-def _reach(x: np.ndarray) -> np.ndarray:
-    """[n]: the largest |x| of each record."""
-    return Interval.point(torch.from_numpy(x)).reach()[:, 0].numpy()
+def _inf_norms(x: np.ndarray) -> np.ndarray:
+    """[n]: the infinity norm of each record's x [n, in]."""
+    return Interval.point(torch.from_numpy(x)).inf_norm()[:, 0].numpy()
+
+
+def _blocks(n: int) -> list[slice]:
+    """Slices over records within which a running sum stays exact."""
+    return [slice(start, start + _FLUSH) for start in range(0, n, _FLUSH)]
 
 
 def _tile(width: int) -> int:

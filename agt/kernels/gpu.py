@@ -8,16 +8,13 @@ exact in float64; indices of records are int32, at most 2^30 + 2^11, and all add
 Selections (the k least per parameter) stay with the reference kernel, which runs on the GPU.
 """
 
-from dataclasses import replace
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from agt.bounds.interval import Interval
-from agt.bounds.products import PRODUCTS, Products
-from agt.kernels.contract import QUANTA, Extremes
+from agt.kernels.contract import QUANTA
 from agt.kernels.reference import ReferenceKernel
 
 _TILE_OUT, _TILE_IN = 16, 64
@@ -64,21 +61,14 @@ def _sum_kernel(  # type: ignore[no-untyped-def]
     tl.atomic_add(high + at, sum_high.to(tl.int64), mask=inside)
 
 
-class GpuKernel:
-    """See ``contract.Kernel``. Rump's products of scalars are left to the reference kernel."""
+class GpuKernel(ReferenceKernel):
+    """The reference kernel with sums by Triton; it keeps biases and Rump's products of scalars."""
 
     name = "gpu"
 
-    def __init__(self) -> None:
-        self.reference = ReferenceKernel()
-
-    def nominal_sum(self, d: Tensor, x: Tensor | None) -> Tensor:
-        point = Interval.point(d[None])
-        return self.bound_sum(point, None if x is None else Interval.point(x[None]), "exact")[0][0]
-
     def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[Tensor, Tensor]:
         if x is None or (product == "rump" and not x.is_point):
-            return self.reference.bound_sum(d, x, product)
+            return super().bound_sum(d, x, product)
         ks, n, outputs = d.shape
         width = x.shape[2]
         shape = (ks, outputs, width)
@@ -94,15 +84,3 @@ class GpuKernel:
             POINT=x.is_point, SLICE=_SLICE, OUT=_TILE_OUT, IN=_TILE_IN, enable_fp_fusion=False,
         )  # fmt: skip
         return low, high
-
-    def corner_product(self, x: Interval, weights: Interval) -> tuple[Tensor, Tensor]:
-        return self.reference.corner_product(x, weights)
-
-    def products(self, product: str) -> Products:
-        return replace(PRODUCTS[product], corners=self.corner_product)
-
-    def outward(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
-        return self.reference.outward(lower, upper, slack)
-
-    def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
-        return self.reference.extremes(counts, shape, capped, product)

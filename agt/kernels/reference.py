@@ -3,13 +3,15 @@
 Each quantised bound becomes an int64 before it is added to another: sums are in range by contract.py.
 """
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from agt.bounds import products, rounding
+from agt.bounds import rounding
 from agt.bounds.interval import Interval
+from agt.bounds.products import PRODUCTS, Products, corners
 from agt.kernels.contract import QUANTA, Extremes
 
 _BLOCK = 1 << 21  # elements of a [K, records, out, in] block
@@ -36,7 +38,7 @@ def outer(d: Interval, x: Interval | None, product: str) -> Interval:
     elif product == "rump":
         low, high = _rump(left, right)
     else:
-        low, high = products.corners(left, right)
+        low, high = corners(left, right)
     return Interval(quantise(low), quantise(high))
 
 
@@ -50,43 +52,57 @@ def _rump(a: Interval, b: Interval) -> tuple[Tensor, Tensor]:
     return torch.where(bounded, centre - spread, -torch.inf), torch.where(bounded, centre + spread, torch.inf)
 
 
-def blocks(d: Interval, x: Interval | None) -> list[slice]:
-    """Slices over records that keep a [K, records, out, in] block within bounds."""
+def quantised(d: Interval, x: Interval | None, product: str) -> Iterator[Interval]:
+    """``outer`` of a few records at a time, so that a [K, records, out, in] block is of bounded size."""
     per_record = d.shape[0] * d.shape[2] * (1 if x is None else x.shape[2])
     step = max(1, _BLOCK // per_record)
-    return [slice(start, start + step) for start in range(0, d.shape[1], step)]
+    for start in range(0, d.shape[1], step):
+        block = slice(start, start + step)
+        yield outer(d[:, block], None if x is None else x[:, block], product)
 
 
 class ReferenceKernel:
-    """See ``contract.Kernel``."""
+    """What a kernel does. Factors of gradients arrive in float64, and ``d`` scaled by QUANTA / gamma."""
 
     name = "reference"
 
     def nominal_sum(self, d: Tensor, x: Tensor | None) -> Tensor:
+        """Sum over records of q(d_j x_i). d [n, out], x [n, in] or None (bias) -> int64 [out, in] or [out]."""
         point = Interval.point(d[None])
         return self.bound_sum(point, None if x is None else Interval.point(x[None]), "exact")[0][0]
 
     def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[Tensor, Tensor]:
+        """Sums of the least and of the greatest q. d [K, n, out], x [K or 1, n, in] or None -> two int64 [K, out, in].
+
+        Args:
+            product: "exact" or "rump": how an interval d meets an interval x.
+        """
         shape = (d.shape[0], d.shape[2]) if x is None else (d.shape[0], d.shape[2], x.shape[2])
         lower = torch.zeros(shape, dtype=torch.int64, device=d.lower.device)
         upper = torch.zeros_like(lower)
-        for block in blocks(d, x):
-            bounds = outer(d[:, block], None if x is None else x[:, block], product)
+        for bounds in quantised(d, x, product):
             lower += bounds.lower.to(torch.int64).sum(dim=1)
             upper += bounds.upper.to(torch.int64).sum(dim=1)
         return lower, upper
 
-    def corner_product(self, x: Interval, weights: Interval) -> tuple[Tensor, Tensor]:
-        return products.linear_corners(x, weights)
+    def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
+        """Select ``counts`` [K] records for each parameter of ``shape`` (out, in) or (out,).
 
-    def products(self, product: str) -> products.Products:
-        return replace(products.PRODUCTS[product], corners=self.corner_product)
+        Args:
+            counts: how many to select, at most the number of records that will be seen.
+            shape: the parameter's shape without K.
+            capped: select from min(q_u, 0) and max(q_l, 0) instead of q_u and q_l.
+            product: as for ``bound_sum``.
+        """
+        return ReferenceExtremes(counts, shape, capped, product)
+
+    def products(self, product: str) -> Products:
+        """The interval products of this name, where this kernel has faster ones with those."""
+        return PRODUCTS[product]
 
     def outward(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
+        """bounds/rounding.py's ``outward``."""
         return rounding.outward(lower, upper, slack)
-
-    def extremes(self, counts: Tensor, shape: tuple[int, ...], capped: bool, product: str) -> Extremes:
-        return ReferenceExtremes(counts, shape, capped, product)
 
 
 @dataclass
@@ -101,8 +117,7 @@ class ReferenceExtremes:
     _greatest: list[Tensor] = field(default_factory=list)
 
     def update(self, d: Interval, x: Interval | None) -> None:
-        for block in blocks(d, x):
-            bounds = outer(d[:, block], None if x is None else x[:, block], self.product)
+        for bounds in quantised(d, x, self.product):
             lower, upper = bounds.lower.to(torch.int64), bounds.upper.to(torch.int64)
             if self.capped:
                 lower, upper = lower.clamp(min=0), upper.clamp(max=0)

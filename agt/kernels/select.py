@@ -15,7 +15,7 @@ from torch import Tensor
 from agt.bounds.interval import Interval
 from agt.bounds.products import linear_point
 from agt.errors import AgtError, ConfigError, UnsoundError
-from agt.kernels.contract import QUANTA, Kernel
+from agt.kernels.contract import QUANTA
 from agt.kernels.memory import keep_freed_memory
 from agt.kernels.reference import ReferenceKernel
 from agt.settings import ComputeConfig
@@ -36,7 +36,7 @@ def pick_device(compute: ComputeConfig) -> torch.device:
     return torch.device(compute.device)
 
 
-def pick_kernel(compute: ComputeConfig) -> Kernel:
+def pick_kernel(compute: ComputeConfig) -> ReferenceKernel:
     """The kernel asked for, or the fastest for the device; the next one, with a warning, where it does not work.
 
     Raises:
@@ -44,16 +44,16 @@ def pick_kernel(compute: ComputeConfig) -> Kernel:
         UnsoundError: it runs, and its numbers are wrong.
     """
     keep_freed_memory()
-    known = FASTEST[compute.device]
-    if compute.kernel not in ("auto", *known):
+    kernels = FASTEST[compute.device]
+    if compute.kernel not in ("auto", *kernels):
         raise ConfigError(
-            f"compute.kernel={compute.kernel} does not run on compute.device={compute.device}: use {' or '.join(known)}"
+            f"compute.kernel={compute.kernel} does not run on compute.device={compute.device}: use {' or '.join(kernels)}"
         )
-    return _first_working(known if compute.kernel == "auto" else known[known.index(compute.kernel) :], compute.device)
+    return _first_working(kernels if compute.kernel == "auto" else kernels[kernels.index(compute.kernel) :], compute.device)
 
 
 @cache
-def _first_working(names: tuple[str, ...], device: str) -> Kernel:
+def _first_working(names: tuple[str, ...], device: str) -> ReferenceKernel:
     for name in names[:-1]:
         try:
             kernel = _load(name)
@@ -71,7 +71,7 @@ def _first_working(names: tuple[str, ...], device: str) -> Kernel:
     return _load(names[-1])
 
 
-def _load(name: str) -> Kernel:
+def _load(name: str) -> ReferenceKernel:
     if name == "cpu":  # imported here: Numba takes a second, and only this kernel needs it
         from agt.kernels.cpu import CpuKernel
 
@@ -104,11 +104,11 @@ class _Probe:
         self.counts = torch.tensor([2, 4], device=device)
 
 
-Case = Callable[[Kernel, _Probe], tuple[Tensor, ...]]
+Case = Callable[[ReferenceKernel, _Probe], tuple[Tensor, ...]]
 
 
 def _select(
-    kernel: Kernel, probe: _Probe, x: Interval | None, capped: bool, product: str = "exact"
+    kernel: ReferenceKernel, probe: _Probe, x: Interval | None, capped: bool, product: str = "exact"
 ) -> tuple[Tensor, Tensor]:
     shape = (3,) if x is None else (3, x.shape[2])
     extremes = kernel.extremes(probe.counts, shape, capped, product)
@@ -117,18 +117,18 @@ def _select(
     return extremes.result()
 
 
-def _outward(kernel: Kernel, probe: _Probe) -> tuple[Tensor, Tensor]:
+def _outward(kernel: ReferenceKernel, probe: _Probe) -> tuple[Tensor, Tensor]:
     slack = probe.wide.upper[..., :1].abs()
     widened = kernel.outward(probe.wide.lower.clone(), probe.wide.upper.clone(), slack)
     return widened.lower, widened.upper
 
 
-def _gate(kernel: Kernel, probe: _Probe) -> tuple[Tensor, Tensor]:
+def _relu_backward(kernel: ReferenceKernel, probe: _Probe) -> tuple[Tensor, Tensor]:
     d = Interval(probe.wide.lower.flip(1).contiguous(), probe.wide.upper.flip(1).contiguous())
-    return kernel.products("exact").gate(d, probe.wide)
+    return kernel.products("exact").relu_backward(d, probe.wide)
 
 
-def _point_product(kernel: Kernel, probe: _Probe) -> tuple[Tensor, Tensor]:
+def _point_product(kernel: ReferenceKernel, probe: _Probe) -> tuple[Tensor, Tensor]:
     products = kernel.products("exact")
     return (products.point or linear_point)(probe.few.lower, probe.point_weights)
 
@@ -146,14 +146,14 @@ CASES: dict[str, Case] = {
     "selection, interval x, midpoint-radius": lambda kernel, at: _select(kernel, at, at.wide, capped=False, product="rump"),
     "selection, capped": lambda kernel, at: _select(kernel, at, at.wide, capped=True),
     "selection of a bias": lambda kernel, at: _select(kernel, at, None, capped=False),
-    "corner product": lambda kernel, at: kernel.corner_product(at.wide, at.weights),
+    "corner product": lambda kernel, at: kernel.products("exact").corners(at.wide, at.weights),
     "point product": _point_product,
-    "gate": _gate,
+    "relu backward": _relu_backward,
     "outward": _outward,
 }
 
 
-def check(kernel: Kernel, device: str) -> None:
+def check(kernel: ReferenceKernel, device: str) -> None:
     """Compile, and compare each of ``CASES`` with the reference, bit for bit.
 
     Raises:

@@ -91,14 +91,11 @@ def total(guarantee: Guarantee, queries: int, delta: float, bounds: Sequence[str
     return Total(each[best], delta, best, each)
 
 
-def per_query(
-    kind: type[G], eps: float, delta: float, queries: int, bounds: Sequence[str] = BOUNDS, share: float = 0.5
-) -> G:
+def per_query(kind: type[G], eps: float, delta: float, queries: int, bounds: Sequence[str] = BOUNDS) -> G:
     """The largest budget per query that keeps ``queries`` of them (eps, delta)-DP in all.
 
     Args:
-        kind: PureDP, ApproximateDP or GaussianDP: what the mechanism guarantees.
-        share: for ApproximateDP, the part of delta that the queries' own deltas may use up.
+        kind: what the mechanism guarantees; an ApproximateDP's own deltas may use up half of the total's.
 
     Raises:
         ConfigError: no budget in [1e-15, 100] fits, or the kind is unknown.
@@ -106,7 +103,7 @@ def per_query(
     _check(queries, delta, bounds)
     if not LEAST <= eps < math.inf:
         raise ConfigError(f"eps = {eps!r}: give the total budget as a number of at least {LEAST:g}")
-    make = _maker(kind, delta, queries, share)
+    make = _maker(kind, delta, queries)
 
     def fits(value: float) -> bool:
         try:
@@ -193,13 +190,11 @@ def _unspent(guarantee: PureDP | ApproximateDP, queries: int, delta: float) -> f
     return float(Fraction(delta) - queries * Fraction(getattr(guarantee, "delta", 0.0))) / _ULP
 
 
-def _maker(kind: type[G], delta: float, queries: int, share: float) -> Callable[[float], G]:
+def _maker(kind: type[G], delta: float, queries: int) -> Callable[[float], G]:
     if kind is ApproximateDP:
-        if not (delta > 0 and 0 < share < 1):
-            raise ConfigError(
-                f"delta = {delta:g}, share = {share:g}: (eps, delta)-DP queries need delta > 0, 0 < share < 1"
-            )
-        each = delta * share / queries
+        if not delta:
+            raise ConfigError("delta = 0: (eps, delta)-DP queries need delta > 0")
+        each = delta * 0.5 / queries
         return lambda value: kind(value, each)  # type: ignore[call-arg]
     if kind not in (PureDP, GaussianDP):
         raise ConfigError(f"{kind!r}: no accountant for this kind of guarantee")

@@ -209,13 +209,13 @@ def totals_of(guarantee: Guarantee, queries: int, delta: float) -> tuple[Total, 
     Raises:
         ConfigError: the queries' own deltas exceed the one asked for.
     """
-    own = queries * guarantee.delta if isinstance(guarantee, ApproximateDP) else 0.0
-    if delta and own >= delta:
+    leaks = queries * guarantee.delta if isinstance(guarantee, ApproximateDP) else 0.0
+    if delta and leaks >= delta:
         raise ConfigError(
-            f"total.delta={delta:g} and {queries} queries spend a delta of {own:g} alone: lower mechanism.delta, or "
+            f"total.delta={delta:g} and {queries} queries spend a delta of {leaks:g} alone: lower mechanism.delta, or "
             "raise total.delta"
         )
-    shown = total(guarantee, queries, delta or max(SHOWN_DELTA, min(0.5, 2 * own)))
+    shown = total(guarantee, queries, delta or max(SHOWN_DELTA, min(0.5, 2 * leaks)))
     if not isinstance(guarantee, PureDP):
         return (shown,)
     pure = total(guarantee, queries, 0.0)

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from agt.bounds.box import Box
 from agt.bounds.network import Network
 from agt.certificates.box import Certificates, certify
 from agt.certificates.conditions import Condition, assess
@@ -16,7 +17,7 @@ from agt.models.store import NETWORK, Shelf, Store, as_json, check_network, read
 from agt.numeric import signed_margins
 from agt.problem import Problem, Settings
 from agt.training.batches import BatchPlan
-from agt.training.loop import Noise, Progress, Trained, train
+from agt.training.loop import Noise, Progress, train
 from agt.training.noise import NoisePlan, draw_noise, noise_seed, plan_noise, step_sensitivity
 
 GIVEN_THE_DRAW = "the noise is one draw, the same for every dataset compared with"
@@ -29,44 +30,32 @@ class BoxModel:
 
     problem: Problem
     head: nn.Sequential
-    trained: Trained
+    box: Box
+    plan: BatchPlan
 
     @classmethod
     def fit(cls, problem: Problem, on_progress: Callable[[Progress], None] = lambda progress: None) -> "BoxModel":
         """Train with bounds, from the problem's initial parameters where they fit the head."""
-        settings, dataset = problem.settings, problem.dataset
         head = _head(problem)
         if problem.initial:
             start_from(head, problem.initial)
-        trained = train(
-            head,
-            problem.classes,
-            dataset.train,
-            dataset.declared_size,
-            settings.training,
-            settings.relation,
-            settings.kgrid.ks,
-            settings.compute,
-            on_progress,
-            _draws(problem, head),
-        )
-        return cls(problem, head, trained)
+        box = train(head, problem.recipe, problem.dataset.train, on_progress, _draws(problem, head))
+        return cls(problem, head, box, problem.plan)
 
     @classmethod
     def load(cls, problem: Problem, shelf: Shelf) -> "BoxModel":
         """Read the boxes back."""
-        head, ks = _head(problem), problem.settings.kgrid.ks
+        head = _head(problem)
         if problem.settings.model.facts:
             check_network(shelf, layers_of(head))
         like = {name: tensor.detach() for name, tensor in head.state_dict().items()}
-        nominal, lower, upper = read_boxes(shelf, ks, like)
-        return cls(problem, head, Trained(ks, nominal, lower, upper, problem.plan))
+        return cls(problem, head, read_boxes(shelf, problem.settings.kgrid.ks, like), problem.plan)
 
     def save(self, store: Store) -> None:
         """model.safetensors and bounds/; of a network of the user's own, network.json too."""
         if self.settings.model.facts:
             store.write(NETWORK, as_json(layers_of(self.head)))
-        write_boxes(store, self.trained.ks, self.trained.nominal, self.trained.lower, self.trained.upper)
+        write_boxes(store, self.box)
 
     @property
     def settings(self) -> Settings:
@@ -74,21 +63,14 @@ class BoxModel:
         return self.problem.settings
 
     @property
-    def plan(self) -> BatchPlan:
-        """The batch plan."""
-        return self.trained.plan
-
-    @property
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g; under noise, given the draw."""
         settings = self.settings
-        found = assess(
-            self.problem.dataset, settings.kgrid, settings.relation, settings.training, self.plan, settings.choices
-        )
-        found = tuple(c.and_(*settings.model.facts) if c.letter == "e" else c for c in found)
+        conditions = assess(self.problem.dataset, self.problem.recipe, self.plan, settings.choices)
+        conditions = tuple(c.and_(*settings.model.facts) if c.letter == "e" else c for c in conditions)
         if settings.noise is None:
-            return found
-        return tuple(c.and_(proved(GIVEN_THE_DRAW)) if c.letter == "d" else c for c in found)
+            return conditions
+        return tuple(c.and_(proved(GIVEN_THE_DRAW)) if c.letter == "d" else c for c in conditions)
 
     @property
     def noise(self) -> NoisePlan | None:
@@ -98,24 +80,24 @@ class BoxModel:
     @property
     def metrics(self) -> dict[str, float | int | str]:
         """Sizes, and the noise."""
-        sizes = {"parameters": self._parameters, "k_count": len(self.trained.ks), "k_max": self.trained.ks[-1]}
+        sizes = {"parameters": self._parameters, "k_count": len(self.box.ks), "k_max": self.box.ks[-1]}
         noise = {"noise_sigma": self.noise.sigma, "noise_mu": self.noise.mu} if self.noise else {}
         return {**sizes, **noise}
 
     @property
     def _parameters(self) -> int:
-        return sum(tensor.numel() for tensor in self.trained.nominal.values())
+        return sum(tensor.numel() for tensor in self.box.nominal.values())
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """[n] int64 labels."""
         network = self._network()
-        labels = [network.predict(x, dict(self.trained.nominal)) for x in self._blocks(features)]
+        labels = [network.predict(x, self.box.nominal) for x in self._blocks(features)]
         return torch.cat(labels).numpy().astype(np.int64)
 
     def margins(self, features: np.ndarray) -> np.ndarray:
         """[1, n] one output less its threshold, or two's difference; else [classes, n] each logit less the best other."""
         network = self._network()
-        logits = [network.logits(x, dict(self.trained.nominal)) for x in self._blocks(features)]
+        logits = [network.logits(x, self.box.nominal) for x in self._blocks(features)]
         return signed_margins(torch.cat(logits).numpy() - network.loss.threshold)
 
     def certify(
@@ -125,9 +107,8 @@ class BoxModel:
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> Certificates:
         """Certify against every box, or those of some k."""
-        settings, trained = self.settings, self.trained if ks is None else _at(self.trained, ks)
-        relation, training, compute = settings.relation.name, settings.training, settings.compute
-        return certify(self.head, self.problem.classes, trained, features, relation, training, compute, on_progress)
+        box = self.box if ks is None else self.box.at(ks)
+        return certify(self.head, self.problem.recipe, box, features, on_progress)
 
     def _network(self) -> Network:
         return Network.of(self.head, self.settings.training.loss, self.problem.classes)
@@ -182,10 +163,3 @@ def _draws(problem: Problem, head: nn.Module) -> Noise | None:
         return None
     seed = noise_seed(problem.settings.noise)
     return lambda step: draw_noise(parameters, noise, seed, step)
-
-
-def _at(trained: Trained, ks: tuple[int, ...]) -> Trained:
-    """The boxes of some k of the grid."""
-    rows = [trained.ks.index(k) for k in ks]
-    lower, upper = ({n: t[rows] for n, t in end.items()} for end in (trained.lower, trained.upper))
-    return Trained(ks, trained.nominal, lower, upper, trained.plan)

@@ -16,10 +16,10 @@ from agt.facts import proved
 from agt.models.store import Shelf, Store
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
-from agt.settings import ComputeConfig
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import shards, train_members
 from agt.training.loop import Progress
+from agt.training.recipe import Recipe
 
 SHOWN = 400  # distances of a vote that tables and curves list one by one
 Kind = Any  # BoxModel or LinearModel: fit(problem) and load(problem, shelf)
@@ -54,17 +54,13 @@ class EnsembleModel:
         cls, kind: Kind, problem: Problem, on_progress: Callable[[Progress], None] = lambda progress: None
     ) -> "EnsembleModel":
         """Train every member, several processes at once."""
-        dataset, settings = problem.dataset, problem.settings
-        count = settings.ensemble.members
+        dataset, ensemble = problem.dataset, problem.settings.ensemble
         member = partial(_fit_member, kind, problem.on(dataset.bare))
-        models = train_members(
-            member,
-            dataset.train,
-            dataset.declared_size,
-            settings.ensemble,
-            settings.compute,
-            lambda done: on_progress(Progress(done, count, done, count)),
-        )
+
+        def on_done(done: int) -> None:
+            on_progress(Progress(done, ensemble.members, done, ensemble.members))
+
+        models = train_members(member, problem.recipe, dataset.train, ensemble, on_done)
         return cls(problem, tuple(models))
 
     @classmethod
@@ -166,10 +162,10 @@ def _ks(longest: int) -> tuple[int, ...]:
     return (*range(0, longest, step), max(longest, 1))
 
 
-def _fit_member(kind: Kind, problem: Problem, records: Records, declared_size: float | None, compute: ComputeConfig) -> Any:
+def _fit_member(kind: Kind, problem: Problem, recipe: Recipe, records: Records) -> Any:
     """Train one member in a process of its own; what it sends back holds the model and no data."""
-    settings = replace(problem.settings, compute=compute)
-    shard = replace(problem, dataset=problem.dataset.with_shard(records, declared_size), settings=settings)
+    settings = replace(problem.settings, compute=recipe.compute)
+    shard = replace(problem, dataset=problem.dataset.with_shard(records, recipe.declared_size), settings=settings)
     return replace(kind.fit(shard), problem=problem)
 
 

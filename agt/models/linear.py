@@ -1,7 +1,7 @@
 """A linear head whose certificates are in closed form: trained by SGD (stability) or to the minimiser (erm)."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import torch
@@ -17,10 +17,10 @@ from agt.problem import Problem, Settings
 from agt.settings import ErmConfig, StabilityConfig
 from agt.training.batches import BatchPlan
 from agt.training.erm import erm_sensitivity, train_erm
-from agt.training.linear import Examples, LinearTrained, train_linear
+from agt.training.linear import LinearTrained, train_linear
 from agt.training.loop import Progress
 from agt.training.optimizer import learning_rate
-from agt.training.sensitivity import LinearLoss, Sensitivity, sgd_sensitivity
+from agt.training.sensitivity import LinearSetting, sgd_sensitivity
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,13 @@ class LinearModel:
     @classmethod
     def fit(cls, problem: Problem, on_progress: Callable[[Progress], None] = lambda progress: None) -> "LinearModel":
         """Train on the public features."""
-        dataset, settings, config = problem.dataset, problem.settings, _config(problem.settings)
+        config, dataset = _config(problem.settings), problem.dataset
         features = FeatureMap.of(config.features, dataset)
-        phi = features(dataset.train.features, settings.training.dtype)
-        examples = Examples(phi, dataset.train.labels, dataset.train.units)
-        common = (examples, problem.classes, dataset.declared_size, settings.training, settings.relation, features.slack)
+        records = replace(dataset.train, features=features(dataset.train.features, problem.settings.training.dtype))
         if isinstance(config, ErmConfig):
-            trained = train_erm(*common, config.tolerance, on_progress)
+            trained = train_erm(problem.recipe, records, features.slack, config.tolerance, on_progress)
         else:
-            trained = train_linear(*common, config.average, on_progress)
+            trained = train_linear(problem.recipe, records, features.slack, config.average, on_progress)
         return cls(problem, features, trained)
 
     @classmethod
@@ -53,14 +51,17 @@ class LinearModel:
             ConfigError: a file is missing, or the configuration is one whose sensitivity is not proved.
             UnsoundError: the recorded constants are not the configuration's.
         """
-        settings, plan = problem.settings, problem.plan
-        blank = FeatureMap.blank(_config(settings).features, int(np.prod(problem.dataset.train.features.shape[1:])))
+        config = _config(problem.settings)
+        blank = FeatureMap.blank(config.features, int(np.prod(problem.dataset.train.features.shape[1:])))
         features = blank.with_matrices(read_tensors(shelf, FEATURES, blank.matrices))
-        loss = LinearLoss.of(settings.training, problem.classes)
-        like = {"weight": torch.zeros((loss.outputs, features.outputs), dtype=torch.float64)}
+        setting = LinearSetting.of(problem.recipe, problem.trained_on, features.outputs, features.slack)
+        like = {"weight": torch.zeros((setting.loss.outputs, setting.width), dtype=torch.float64)}
         weight = read_tensors(shelf, MODEL, like)["weight"]
-        sensitivity = _sensitivity(settings, loss, features, plan)
-        model = cls(problem, features, LinearTrained(weight, loss, plan, sensitivity))
+        if isinstance(config, ErmConfig):
+            sensitivity = erm_sensitivity(setting, config.tolerance)
+        else:
+            sensitivity = sgd_sensitivity(setting, config.average)
+        model = cls(problem, features, LinearTrained(weight, setting.loss, setting.plan, sensitivity))
         now, then = model.constants, read_constants(shelf)
         for key in now.keys() | then.keys():
             if now.get(key) != then.get(key):
@@ -100,18 +101,10 @@ class LinearModel:
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g."""
-        settings, dataset = self.settings, self.problem.dataset
-        steps, moves = _words(settings, self.trained)
+        problem, trained = self.problem, self.trained
+        constants, moves = _words(problem.settings, trained)
         return assess_linear(
-            dataset,
-            settings.relation,
-            settings.training,
-            self.plan,
-            self.trained.sensitivity,
-            steps,
-            moves,
-            self.features.public,
-            settings.choices,
+            problem.dataset, problem.recipe, trained, constants, moves, self.features.public, problem.settings.choices
         )
 
     @property
@@ -146,9 +139,8 @@ class LinearModel:
     ) -> Certificates:
         """Stable distances; at some k, tabulated there alone and no farther than the last."""
         del on_progress  # it takes no time
-        trained, relation = self.trained, self.settings.relation.name
-        grid, phi = ks or self.settings.kgrid.ks, self.phi(features)
-        known = certify_linear(trained.weight, trained.loss, trained.sensitivity, phi, relation, grid)
+        relation, grid = self.settings.relation.name, ks or self.settings.kgrid.ks
+        known = certify_linear(self.trained, self.phi(features), relation, grid)
         return known if ks is None else Certificates(grid, relation, known.prediction, known.certified)
 
 
@@ -158,19 +150,11 @@ def _config(settings: Settings) -> StabilityConfig | ErmConfig:
     raise TypeError(f"{settings.certificate} is no linear certificate")
 
 
-def _sensitivity(settings: Settings, loss: LinearLoss, features: FeatureMap, plan: BatchPlan) -> Sensitivity:
-    config, width = _config(settings), features.outputs
-    common = (loss, width, settings.training, plan, settings.relation, features.slack)
-    if isinstance(config, ErmConfig):
-        return erm_sensitivity(*common, config.tolerance)
-    return sgd_sensitivity(*common, config.average)
-
-
 def _words(settings: Settings, trained: LinearTrained) -> tuple[str, str]:
     """(the constants of condition c, why one record moves the head by so little)."""
     config, training, rho = _config(settings), settings.training, trained.sensitivity.rho
-    what = "parameters of each class" if trained.loss.kind == "one_vs_all" else "parameters"
-    moved = f"so one record moves the {what} by at most {rho:.4g}"
+    weights = "parameters of each class" if trained.loss.kind == "one_vs_all" else "parameters"
+    moved = f"so one record moves the {weights} by at most {rho:.4g}"
     if isinstance(config, ErmConfig):
         steps = f"weight_decay {training.weight_decay:g}, tolerance {config.tolerance:g}"
         convex = f"a {training.weight_decay:g}-strongly convex loss"

@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from agt.bounds.box import Box
 from agt.errors import ConfigError, UnsoundError
 
 Tensors = dict[str, Tensor]
@@ -69,13 +70,13 @@ def as_json(value: object) -> bytes:
     return (json.dumps(value, indent=2, default=str) + "\n").encode()
 
 
-def write_boxes(store: Store, ks: tuple[int, ...], nominal: Tensors, lower: Tensors, upper: Tensors) -> None:
-    """Write the nominal parameters and, for each k, the box. ``lower`` and ``upper`` have a leading axis over k."""
-    store.write(MODEL, save({n: t.contiguous() for n, t in nominal.items()}))
-    for index, k in enumerate(ks):
-        box = {f"lower.{n}": t[index].contiguous() for n, t in lower.items()}
-        box |= {f"upper.{n}": t[index].contiguous() for n, t in upper.items()}
-        store.write(bounds_file(k), save(box, metadata={"k": str(k)}))
+def write_boxes(store: Store, box: Box) -> None:
+    """Write the nominal parameters and, for each k, the bounds."""
+    store.write(MODEL, save({n: t.contiguous() for n, t in box.nominal.items()}))
+    for index, k in enumerate(box.ks):
+        ends = {f"lower.{n}": t[index].contiguous() for n, t in box.lower.items()}
+        ends |= {f"upper.{n}": t[index].contiguous() for n, t in box.upper.items()}
+        store.write(bounds_file(k), save(ends, metadata={"k": str(k)}))
 
 
 def write_linear(store: Store, weight: Tensor, matrices: Tensors, constants: Mapping[str, object]) -> None:
@@ -85,19 +86,17 @@ def write_linear(store: Store, weight: Tensor, matrices: Tensors, constants: Map
     store.write(CONSTANTS, as_json(constants))
 
 
-def read_boxes(shelf: Shelf, ks: tuple[int, ...], like: Tensors) -> tuple[Tensors, Tensors, Tensors]:
+def read_boxes(shelf: Shelf, ks: tuple[int, ...], like: Tensors) -> Box:
     """The saved parameters and boxes.
 
     Args:
         ks: the grid; there is a box for each k of it and for no other.
         like: name -> a tensor of the shape and dtype expected.
 
-    Returns:
-        nominal, lower [K, ...] and upper [K, ...].
-
     Raises:
         ConfigError: a file is missing, too many, or not what was written.
-        UnsoundError: a tensor has another shape or dtype, is not finite, or lower > upper; or a file is of another k.
+        UnsoundError: a tensor has another shape or dtype, is not finite, or lower > upper; a file is of another k; or the
+            nominal parameters are outside their box.
     """
     grid = {bounds_file(k).removeprefix(f"{BOUNDS}/") for k in ks}
     for name in sorted(shelf.names(BOUNDS) ^ grid):
@@ -113,7 +112,7 @@ def read_boxes(shelf: Shelf, ks: tuple[int, ...], like: Tensors) -> tuple[Tensor
     lower, upper = (
         {name: torch.stack([box[f"{end}.{name}"] for box in boxes]) for name in like} for end in ("lower", "upper")
     )
-    return nominal, lower, upper
+    return Box.of(ks, nominal, lower, upper)
 
 
 def check_network(shelf: Shelf, layers: list[dict[str, Any]]) -> None:

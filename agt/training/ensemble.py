@@ -14,7 +14,7 @@ Formal guarantees
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Annotated, Protocol, TypeVar
 
@@ -26,6 +26,7 @@ from pydantic.dataclasses import dataclass as validated
 from agt.data.dataset import Records
 from agt.data.ids import keyed_hash
 from agt.settings import STRICT, ComputeConfig
+from agt.training.recipe import Recipe
 
 T = TypeVar("T", covariant=True)
 
@@ -46,7 +47,7 @@ class EnsembleConfig:
 class Member(Protocol[T]):
     """Trains one member. It travels to another process: a module-level function, or a ``functools.partial`` of one."""
 
-    def __call__(self, records: Records, declared_size: float | None, compute: ComputeConfig) -> T: ...
+    def __call__(self, recipe: Recipe, records: Records) -> T: ...
 
 
 def shards(units: np.ndarray, config: EnsembleConfig) -> np.ndarray:
@@ -57,8 +58,8 @@ def shards(units: np.ndarray, config: EnsembleConfig) -> np.ndarray:
 def parts(records: Records, config: EnsembleConfig) -> list[Records]:
     """Each member's records in the order of their ids, whatever order they came in."""
     home = shards(records.units, config)
-    found = [records.take(home == shard) for shard in range(config.members)]
-    ordered = [part.take(np.argsort(part.ids)) for part in found]
+    dealt = [records.take(home == shard) for shard in range(config.members)]
+    ordered = [part.take(np.argsort(part.ids)) for part in dealt]
     return [replace(part, features=aligned(part.features)) for part in ordered]
 
 
@@ -73,37 +74,38 @@ def aligned(array: np.ndarray) -> np.ndarray:
 
 def train_members(
     member: Member[T],
+    recipe: Recipe,
     records: Records,
-    declared_size: float | None,
     config: EnsembleConfig,
-    compute: ComputeConfig,
     on_done: Callable[[int], None] = lambda done: None,
 ) -> list[T]:
     """Train every member on its shard, several processes at once where the machine has the cores.
 
     Args:
-        member: trains one; called with its shard, the declared size of a shard, and its share of the threads.
+        member: trains one; called with its recipe and its shard.
+        recipe: of the whole; a member's has an equal share of the declared size and of the threads.
         records: all training records.
-        declared_size: of all records; each member's is its equal share.
         on_done: called with the number of members finished.
 
     Returns:
-        What ``member`` returned, in the order of the shards.
+        The members, in the order of the shards.
     """
-    own = parts(records, config)
-    share = None if declared_size is None else declared_size / config.members
-    workers, threads = _division(config, compute)
-    compute = replace(compute, threads=threads)
+    workers, threads = _division(config, recipe.compute)
+    share = None if recipe.declared_size is None else recipe.declared_size / config.members
+    recipe = replace(recipe, declared_size=share, compute=replace(recipe.compute, threads=threads))
+    dealt = parts(records, config)
     if workers == 1:
-        return [_counted(member(part, share, compute), index, on_done) for index, part in enumerate(own)]
+        return _counted((member(recipe, part) for part in dealt), on_done)
     with parallel_config("loky", n_jobs=workers, inner_max_num_threads=threads):
-        results = Parallel(return_as="generator")(delayed(member)(part, share, compute) for part in own)
-        return [_counted(result, index, on_done) for index, result in enumerate(results)]
+        return _counted(Parallel(return_as="generator")(delayed(member)(recipe, part) for part in dealt), on_done)
 
 
-def _counted(result: T, index: int, on_done: Callable[[int], None]) -> T:  # type: ignore[misc]
-    on_done(index + 1)
-    return result
+def _counted(members: Iterable[T], on_done: Callable[[int], None]) -> list[T]:
+    finished = []
+    for member in members:
+        finished.append(member)
+        on_done(len(finished))
+    return finished
 
 
 def _division(config: EnsembleConfig, compute: ComputeConfig) -> tuple[int, int]:

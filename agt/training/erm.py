@@ -21,43 +21,41 @@ Sources: 002; Chaudhuri, Monteleoni, Sarwate (2011); Nesterov (2004), theorem 2.
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from agt.data.dataset import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.numeric import COVER, UNIT, next_up
-from agt.settings import RelationConfig, TrainingConfig
-from agt.training.batches import BatchPlan, check_unit_rows
-from agt.training.linear import Examples, LinearTrained, gradient_sum
+from agt.settings import TrainingConfig
+from agt.training.batches import check_unit_rows
+from agt.training.linear import LinearTrained, gradient_sum
 from agt.training.loop import Progress
-from agt.training.sensitivity import LinearLoss, Sensitivity, check_optimizer, rows_moved, sum_rounding
+from agt.training.recipe import Recipe
+from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity, check_optimizer, rows_moved, sum_rounding
 
 ITERATIONS = 4
 _REPORT = 16
 
 
-def erm_sensitivity(
-    loss: LinearLoss,
-    width: int,
-    training: TrainingConfig,
-    plan: BatchPlan,
-    relation: RelationConfig,
-    slack: float,
-    tolerance: float,
-) -> Sensitivity:
+def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
     """The constants of a minimiser.
+
+    Args:
+        tolerance: public bound on the gradient's norm at the solution.
 
     Raises:
         ConfigError: lambda = 0, several batches, a tolerance that rounding alone exceeds.
     """
-    rows = rows_moved(relation)
-    check_erm(training)
-    strength, b = training.weight_decay, plan.normalizer
-    rho = next_up(next_up(loss.reach / strength) / b)
+    rows = rows_moved(setting.relation)
+    check_erm(setting.training)
+    plan, reach, strength = setting.plan, setting.loss.reach, setting.training.weight_decay
+    rho = next_up(next_up(reach / strength) / plan.normalizer)
     away = next_up(tolerance / strength)
-    radius = next_up(next_up(next_up(loss.reach / strength) * next_up(plan.n_max / b)) + away)
-    least = gradient_rounding(loss, width, training, plan, radius, slack)
+    radius = next_up(next_up(next_up(reach / strength) * next_up(plan.n_max / plan.normalizer)) + away)
+    least = gradient_rounding(setting, radius)
     if tolerance < 4 * least:
         raise ConfigError(
             f"certificate.tolerance={tolerance:g}: a gradient is only known to {least:.2g}: use {4.01 * least:.2g} or more"
@@ -76,20 +74,15 @@ def check_erm(training: TrainingConfig) -> None:
         raise ConfigError(f"training.batch.count={training.batch.count}: certificate=erm takes all records at once: use 1")
 
 
-def gradient_rounding(
-    loss: LinearLoss, width: int, training: TrainingConfig, plan: BatchPlan, radius: float, slack: float
-) -> float:
+def gradient_rounding(setting: LinearSetting, radius: float) -> float:
     """Bound on how far the computed gradient of F is from the exact one, of the exact features, where |theta| <= radius."""
-    part = next_up(sum_rounding(loss, width, plan.n_max, radius, slack) / plan.normalizer)
-    return next_up(next_up(part + 4 * UNIT * training.weight_decay * radius) * COVER)
+    part = next_up(sum_rounding(setting, radius) / setting.plan.normalizer)
+    return next_up(next_up(part + 4 * UNIT * setting.training.weight_decay * radius) * COVER)
 
 
 def train_erm(
-    examples: Examples,
-    classes: int,
-    declared_size: float | None,
-    training: TrainingConfig,
-    relation: RelationConfig,
+    recipe: Recipe,
+    records: Records,
     slack: float,
     tolerance: float,
     on_progress: Callable[[Progress], None] = lambda progress: None,
@@ -97,25 +90,25 @@ def train_erm(
     """Minimise F by accelerated gradient descent from 0.
 
     Args:
-        as ``train_linear``; ``tolerance``: the gradient's norm to reach (each class's, for one_vs_all).
+        recipe, records, slack: as for ``train_linear``.
+        tolerance: the gradient's norm to reach (each class's, for one_vs_all).
 
     Raises:
         ConfigError: as ``erm_sensitivity``, or more records than n_max.
         UnsoundError: the tolerance was not reached.
     """
-    loss = LinearLoss.of(training, classes)
-    width, strength = examples.phi.shape[1], training.weight_decay
-    plan = BatchPlan.of(training.batch, 1, declared_size, len(examples))
-    check_unit_rows(examples.units, relation.unit_rows)
-    sensitivity = erm_sensitivity(loss, width, training, plan, relation, slack, tolerance)
-    goal = tolerance - gradient_rounding(loss, width, training, plan, sensitivity.radius, slack)
+    setting = LinearSetting.of(recipe, len(records), records.features.shape[1], slack)
+    loss, plan, strength = setting.loss, replace(setting.plan, epochs=1), recipe.training.weight_decay
+    check_unit_rows(records.units, recipe.relation.unit_rows)
+    sensitivity = erm_sensitivity(setting, tolerance)
+    goal = tolerance - gradient_rounding(setting, sensitivity.radius)
     smoothness = loss.smoothness * plan.n_max / plan.normalizer + strength
     root = math.sqrt(strength / smoothness)
-    (rows,) = plan.batches(examples.units)
-    x = y = torch.zeros((loss.outputs, width), dtype=torch.float64)
-    most = iterations(loss, training, plan, tolerance)
+    (rows,) = plan.batches(records.units)
+    x = y = torch.zeros((loss.outputs, setting.width), dtype=torch.float64)
+    most = iterations(setting, tolerance)
     for step in range(ITERATIONS * most):
-        gradient = gradient_sum(loss, y, examples, rows) / plan.normalizer + y * strength
+        gradient = gradient_sum(loss, y, records, rows) / plan.normalizer + y * strength
         if _size(loss, gradient) <= goal and _size(loss, y) <= sensitivity.radius:
             return LinearTrained(y, loss, plan, sensitivity)
         x, before = y - gradient / smoothness, x
@@ -128,9 +121,9 @@ def train_erm(
     )
 
 
-def iterations(loss: LinearLoss, training: TrainingConfig, plan: BatchPlan, tolerance: float) -> int:
+def iterations(setting: LinearSetting, tolerance: float) -> int:
     """Iterations after which the gradient's norm is below the tolerance on any data, in exact arithmetic."""
-    strength, share = training.weight_decay, plan.n_max / plan.normalizer
+    loss, strength, share = setting.loss, setting.training.weight_decay, setting.plan.n_max / setting.plan.normalizer
     smoothness = loss.smoothness * share + strength
     start = share * math.log(max(2, loss.outputs)) + (share * loss.reach) ** 2 / (2 * strength)
     return 1 + math.ceil(math.sqrt(smoothness / strength) * math.log(max(2.0, 2 * smoothness * start / tolerance**2)))

@@ -16,39 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from agt.data.dataset import Records
 from agt.errors import UnsoundError
-from agt.settings import RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.loop import Progress
-from agt.training.sensitivity import LinearLoss, Schedule, Sensitivity, sgd_sensitivity
+from agt.training.recipe import Recipe
+from agt.training.sensitivity import LinearLoss, LinearSetting, Schedule, Sensitivity, sgd_sensitivity
 
 _ROWS = 1024  # records at once: their features stay in the cache between the two products
 _REPORT = 16  # steps between two reports of progress
-
-
-@dataclass(frozen=True)
-class Examples:
-    """What training sees of the records.
-
-    Attributes:
-        phi: [n, w] features of norm at most 1, float64 or float32.
-        labels: [n] int64.
-        units: [n] str: a record's batch is a hash of its unit.
-
-    Raises:
-        ValueError: lengths disagree.
-    """
-
-    phi: np.ndarray
-    labels: np.ndarray
-    units: np.ndarray
-
-    def __post_init__(self) -> None:
-        if not len(self.phi) == len(self.labels) == len(self.units):
-            raise ValueError(f"{len(self.phi)} rows, {len(self.labels)} labels, {len(self.units)} units")
-
-    def __len__(self) -> int:
-        return len(self.phi)
 
 
 @dataclass(frozen=True)
@@ -76,11 +52,8 @@ class LinearTrained:
 
 
 def train_linear(
-    examples: Examples,
-    classes: int,
-    declared_size: float | None,
-    training: TrainingConfig,
-    relation: RelationConfig,
+    recipe: Recipe,
+    records: Records,
     slack: float = 0.0,
     average: int = 1,
     on_progress: Callable[[Progress], None] = lambda progress: None,
@@ -88,8 +61,8 @@ def train_linear(
     """Train a linear head by SGD.
 
     Args:
-        examples: features of norm at most 1, and labels.
-        declared_size: the public constant the normaliser comes from; None: taken from the data (condition c not held).
+        recipe: how to train; boxes alone have a use for its grid.
+        records: labels, and public features [n, w] of norm at most 1.
         slack: bound on how far the features are from a function of each record alone.
         average: the model is the mean of this many last iterates.
         on_progress: called every few steps.
@@ -99,15 +72,15 @@ def train_linear(
             a unit with too many rows.
         UnsoundError: a parameter became NaN or infinite.
     """
-    loss = LinearLoss.of(training, classes)
-    plan = BatchPlan.of(training.batch, training.epochs, declared_size, len(examples))
-    check_unit_rows(examples.units, relation.unit_rows)
-    sensitivity = sgd_sensitivity(loss, examples.phi.shape[1], training, plan, relation, slack, average)
-    theta = torch.zeros((loss.outputs, examples.phi.shape[1]), dtype=torch.float64)
+    setting = LinearSetting.of(recipe, len(records), records.features.shape[1], slack)
+    loss, plan = setting.loss, setting.plan
+    check_unit_rows(records.units, recipe.relation.unit_rows)
+    sensitivity = sgd_sensitivity(setting, average)
+    theta = torch.zeros((loss.outputs, setting.width), dtype=torch.float64)
     total = torch.zeros_like(theta)
-    for step, rows in enumerate(_batches(plan, examples.units)):
-        at = Schedule.at(training, plan, step)
-        theta = theta * at.keep - gradient_sum(loss, theta, examples, rows) * at.step
+    for step, rows in enumerate(_batches(plan, records.units)):
+        at = Schedule.at(recipe.training, plan, step)
+        theta = theta * at.keep - gradient_sum(loss, theta, records, rows) * at.step
         if step >= plan.steps - average:
             total += theta
         if step % _REPORT == 0 or step == plan.steps - 1:
@@ -124,10 +97,10 @@ def _batches(plan: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:
         yield from (everyone for _ in range(plan.epochs))
 
 
-def gradient_sum(loss: LinearLoss, theta: Tensor, examples: Examples, rows: np.ndarray) -> Tensor:
+def gradient_sum(loss: LinearLoss, theta: Tensor, records: Records, rows: np.ndarray) -> Tensor:
     """[J, w] the sum over the records at ``rows`` of c (x) phi."""
     total = torch.zeros_like(theta)
-    for phi, labels in blocks(examples, rows):
+    for phi, labels in _blocks(records, rows):
         total += derivative(loss, phi @ theta.T, labels).T @ phi
     return total
 
@@ -140,12 +113,12 @@ def derivative(loss: LinearLoss, logits: Tensor, labels: Tensor) -> Tensor:
     return (torch.sigmoid(logits) - target).clamp(-loss.reach, loss.reach)
 
 
-def blocks(examples: Examples, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
+def _blocks(records: Records, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
     """(features in float64, labels) of the records at ``rows``, a few at a time."""
     unbroken = len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows)  # rows increase
     for start, stop in pairwise(sorted({*range(0, len(rows), _ROWS), len(rows)})):
         part = slice(rows[start], rows[stop - 1] + 1) if unbroken else rows[start:stop]
-        yield torch.from_numpy(examples.phi[part]).double(), torch.from_numpy(examples.labels[part])
+        yield torch.from_numpy(records.features[part]).double(), torch.from_numpy(records.labels[part])
 
 
 def _one_hot(labels: Tensor, classes: int) -> Tensor:

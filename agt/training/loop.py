@@ -4,30 +4,31 @@ Algorithm 1 of 000 and 001, in the form of method.md section 1. The nominal pass
 k; records stream through in fragments, so that no tensor of (batch x parameters) is ever made.
 """
 
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from agt.bounds.box import Box, part_of
 from agt.bounds.interval import Interval
 from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
+from agt.bounds.rules.contract import Point
 from agt.data.dataset import Records
-from agt.errors import ConfigError, UnsoundError
-from agt.kernels.contract import QUANTA, Extremes, Kernel
+from agt.errors import ConfigError
+from agt.kernels.contract import QUANTA, Extremes
 from agt.kernels.select import pick_device, pick_kernel
-from agt.relations import EXACT_ROWS, RELATIONS, Relation, Sums, rows_at_stake
-from agt.settings import ComputeConfig, RelationConfig, TrainingConfig
-from agt.training.batches import BatchPlan, check_unit_rows
+from agt.relations import RELATIONS, Sums, rows_at_stake
+from agt.training.batches import check_unit_rows
 from agt.training.optimizer import Sgd, descend, learning_rate
+from agt.training.recipe import Recipe
+from agt.training.stream import Stream, check_sizes
 
 Tensors = dict[str, Tensor]
 Noise = Callable[[int], Tensors]
-_SELECTION = 8  # what a selection keeps may take this many times the working memory of a fragment
 
 
 @dataclass(frozen=True)
@@ -40,57 +41,20 @@ class Progress:
     total: int
 
 
-@dataclass(frozen=True)
-class Trained:
-    """The outcome of a run.
-
-    Attributes:
-        ks: the grid, increasing.
-        nominal: name -> the trained parameters.
-        lower, upper: name -> [K, ...], the box for each k.
-        plan: the batch plan used.
-
-    Raises:
-        UnsoundError: a bound is not finite, out of order, or does not hold the nominal parameters.
-    """
-
-    ks: tuple[int, ...]
-    nominal: Tensors
-    lower: Tensors
-    upper: Tensors
-    plan: BatchPlan
-
-    def __post_init__(self) -> None:
-        for name, interval in self.box().items():
-            if not interval.contains(self.nominal[name]):
-                raise UnsoundError(f"the nominal parameters {name} are outside their box")
-
-    def box(self) -> dict[str, Interval]:
-        """name -> bounds [K, ...]."""
-        return {name: Interval(self.lower[name], self.upper[name]) for name in self.nominal}
-
-
 def train(
     head: nn.Sequential,
-    classes: int,
+    recipe: Recipe,
     records: Records,
-    declared_size: float | None,
-    training: TrainingConfig,
-    relation: RelationConfig,
-    ks: Sequence[int],
-    compute: ComputeConfig,
     on_progress: Callable[[Progress], None] = lambda progress: None,
     noise: Noise | None = None,
-    on_epoch: Callable[[int, Trained], None] | None = None,
-) -> Trained:
+    on_epoch: Callable[[int, Box], None] | None = None,
+) -> Box:
     """Train ``head`` on ``records``, with bounds for every k.
 
     Args:
         head: initial parameters and layers; left unchanged.
-        classes: number of classes.
+        recipe: how to train.
         records: the training records.
-        declared_size: the public constant the normaliser comes from; None: taken from the data (condition c not held).
-        ks: the grid, increasing.
         on_progress: called after every fragment.
         noise: DP-SGD's noise (000 Algorithm 1): step -> name -> what is added to that step's direction. One draw moves the
             nominal parameters and both ends of every box alike, by one rounded and hence monotone addition: given the
@@ -99,93 +63,100 @@ def train(
             what a run that had stopped there would return.
 
     Returns:
-        Nominal parameters and boxes, on the CPU.
+        Nominal parameters and bounds, on the CPU.
 
     Raises:
         ConfigError: an unsupported layer, loss, batch, unit or public record for this relation; no GPU when asked for.
         UnsoundError: a bound became NaN, infinite or inverted.
     """
-    run = Run(head, classes, records, declared_size, training, relation, ks, compute, on_progress, noise)
+    run = Run(head, recipe, records, on_progress, noise)
     with torch.no_grad():
         if on_epoch:
-            on_epoch(0, run.result(copy=True))
-        for step, rows in enumerate(run.plan.batches(records.units), start=1):
-            run.step(step - 1, rows)
-            if on_epoch and step % run.plan.count == 0:
-                on_epoch(step // run.plan.count, run.result(copy=True))
+            on_epoch(0, run.result())
+        for rows in run.plan.batches(records.units):
+            run.step(rows)
+            if on_epoch and run.taken % run.plan.count == 0:
+                on_epoch(run.taken // run.plan.count, run.result())
     return run.result()
 
 
+class Step(NamedTuple):
+    """What every parameter's update in one step has in common: b, the batch's size, the learning rate, the noise."""
+
+    batch: int
+    lr: float
+    noise: Tensors
+
+
 class Run:
-    """One run in progress: ``train`` takes its steps one after another; a benchmark or a test takes one alone."""
+    """One run in progress: ``train`` takes its steps one after another; a benchmark or a test takes one alone.
+
+    Attributes:
+        point: name -> nominal parameters.
+        bounds: name -> [K, ...] their bounds. No tensor of either is ever written to: each step makes new ones.
+        taken: how many steps were taken.
+    """
 
     def __init__(
         self,
         head: nn.Sequential,
-        classes: int,
+        recipe: Recipe,
         records: Records,
-        declared_size: float | None,
-        training: TrainingConfig,
-        relation: RelationConfig,
-        ks: Sequence[int],
-        compute: ComputeConfig,
-        on_progress: Callable[[Progress], None],
+        on_progress: Callable[[Progress], None] = lambda progress: None,
         noise: Noise | None = None,
     ) -> None:
-        self.device = pick_device(compute)
-        self.kernel: Kernel = pick_kernel(compute)
-        self.network = Network.of(head, training.loss, classes, self.kernel.products(training.product))
-        self.relation: Relation = RELATIONS[relation.name]
-        check_unit_rows(records.units, relation.unit_rows)
+        training, self.relation = recipe.training, RELATIONS[recipe.relation.name]
+        device = pick_device(recipe.compute)
+        self.kernel = pick_kernel(recipe.compute)
+        self.network = Network.of(head, training.loss, recipe.classes, self.kernel.products(training.product))
+        check_unit_rows(records.units, recipe.relation.unit_rows)
         if self.relation.name == "paper_privacy" and records.public.any():
             raise ConfigError(
                 "relation=paper_privacy is unsound when public records share the batch (method.md section 2): "
                 "use relation=add_remove, or leave the public records out"
             )
-        self.records, self.training, self.compute, self.on_progress = records, training, compute, on_progress
-        self.noise = noise
-        self.ks = tuple(ks)
-        self.plan = BatchPlan.of(training.batch, training.epochs, declared_size, len(records))
-        self.dtype = getattr(torch, training.dtype)
-        rounding = Rounding.of(self.ks, self.dtype, self.device, self.kernel.outward)
-        self.rounding = rounding
-        self.rows_at_stake = torch.tensor(rows_at_stake(self.ks, relation.unit_rows), device=self.device)
-        self.point: Tensors = {n: p.detach().to(self.device, self.dtype) for n, p in head.state_dict().items()}
-        self.lower = {n: p.expand(len(self.ks), *p.shape).clone() for n, p in self.point.items()}
-        self.upper = {n: p.clone() for n, p in self.lower.items()}
-        self.sgd, self.sgd_lower, self.sgd_upper = (Sgd.start(training) for _ in range(3))
-        self.taken, self.done = 0, 0
-        self.total = self.plan.epochs * len(records) * len(self.ks)
-        self.scale = QUANTA / training.clip
+        self.records, self.training, self.on_progress, self.noise = records, training, on_progress, noise
+        self.ks, self.dtype = recipe.kgrid.ks, getattr(torch, training.dtype)
+        self.plan = recipe.plan(len(records))
+        self.rounding = Rounding.of(self.ks, self.dtype, device, self.kernel.outward)
+        stakes = rows_at_stake(self.ks, recipe.relation.unit_rows)
+        self.stakes = torch.tensor(stakes, device=device)
+        self.point: Point = {n: p.detach().to(device, self.dtype, copy=True) for n, p in head.state_dict().items()}
         self.network.check(records.features.shape[1:], self.point, "model: a record")
-        self._check_sizes()
+        self.stream = Stream.of(records, recipe, self.point)
+        check_sizes(recipe, self.plan, self.stream.parameters)
+        self.groups = self.stream.groups(stakes) if self.relation.selects else [slice(0, len(self.ks))]
+        self.bounds = Box.start(self.ks, self.point).bounds
+        self.sgd = Sgd(training)
+        self.taken, self.done = 0, 0
+
+    def result(self) -> Box:
+        """The parameters and bounds reached, on the CPU."""
+        return Box(self.ks, self.point, self.bounds).to(torch.device("cpu"), self.dtype)
 
     # -- one step --------------------------------------------------------------------------------------------------
 
-    def step(self, step: int, rows: np.ndarray) -> None:
-        """Take one step on the batch ``rows``; an empty batch takes its step too."""
-        lr = learning_rate(self.training, step)
-        batch = len(rows)
-        if batch > self.plan.n_max:
-            raise ConfigError(f"a batch of {batch} records exceeds training.batch.n_max={self.plan.n_max}")
+    def step(self, rows: np.ndarray) -> None:
+        """Take the next step, on the batch ``rows``; an empty batch takes its step too."""
+        if len(rows) > self.plan.n_max:
+            raise ConfigError(f"a batch of {len(rows)} records exceeds training.batch.n_max={self.plan.n_max}")
+        at = Step(len(rows), learning_rate(self.training, self.taken), self.noise(self.taken) if self.noise else {})
         total = self.nominal_sums(rows)
-        drawn = self.noise(step) if self.noise else {}
         # Private records first, so that a selection over private records is a prefix.
         public = self.records.public[rows]
         rows = np.concatenate([rows[~public], rows[public]])
-        eligible = int((~public).sum()) if self.relation.capped else batch
-        for group in self._groups(batch, eligible):
-            sums = self.bound_sums(rows, eligible, group)
-            self._descend_box(group, sums, batch, lr, drawn)
-        self._descend_point(total, batch, lr, drawn)
+        eligible = int((~public).sum()) if self.relation.capped else at.batch
+        moved = [self._moved_box(group, self.bound_sums(rows, eligible, group), at) for group in self.groups]
+        self.bounds = moved[0] if len(moved) == 1 else _joined(moved)
+        self.point = self._moved_point(total, at)
         self.taken += 1
-        self.on_progress(Progress(self.taken, self.plan.steps, self.done, self.total))
+        self._report()
 
     def nominal_sums(self, rows: np.ndarray) -> Tensors:
         """Parameter name -> int64 sum over the batch of the records' clipped gradients, in quanta."""
-        sums: Tensors = {n: torch.zeros(p.shape, dtype=torch.int64, device=self.device) for n, p in self.point.items()}
-        for x, y in self._fragments(rows, self._fragment_size()):
-            for name, d, inputs in self.network.nominal_factors(x, y, self.point, self.scale):
+        sums: Tensors = {n: torch.zeros_like(p, dtype=torch.int64) for n, p in self.point.items()}
+        for x, y in self.stream.fragments(rows):
+            for name, d, inputs in self.network.nominal_factors(x, y, self.point, self._scale):
                 scaled, inputs = d.double(), inputs.double()
                 for parameter, factor in ((f"{name}.weight", inputs), (f"{name}.bias", None)):
                     if parameter in self.point:
@@ -198,13 +169,12 @@ class Run:
 
         The first ``eligible`` of ``rows`` are those a selection may take.
         """
-        ks = len(self.ks[group])
-        lower, upper = ({n: self._zeros(n, ks) for n in self.point} for _ in range(2))
-        size = self._fragment_size()
-        parts = self._parts(group, size)
+        bounds = part_of(self.bounds, group)
+        lower, upper = ({n: torch.zeros_like(i.lower, dtype=torch.int64) for n, i in bounds.items()} for _ in range(2))
+        parts = self.stream.parts(group)
         selectors = [self._selectors(part, len(rows), eligible) for part in parts]
-        seen = 0
-        for x, y in self._fragments(rows, size, eligible):
+        streamed = 0
+        for x, y in self.stream.fragments(rows, eligible):
             for part, selector in zip(parts, selectors, strict=True):
                 here = slice(part.start - group.start, part.stop - group.start)
                 for parameter, d, inputs in self._factors(x, y, part):
@@ -212,25 +182,26 @@ class Run:
                     low, high = self.network.expand(parameter, *sums)
                     lower[parameter][here] += low
                     upper[parameter][here] += high
-                    if selector and seen < eligible:
+                    if selector and streamed < eligible:
                         selector[parameter].update(d, inputs)
-            seen += len(x)
-            self.done += len(x) * ks
-            self.on_progress(Progress(self.taken, self.plan.steps, self.done, self.total))
+            streamed += len(x)
+            self.done += len(x) * (group.stop - group.start)
+            self._report()
         if not self.relation.selects:
-            return {n: Sums(lower[n], upper[n]) for n in self.point}
-        return {n: Sums(lower[n], upper[n], *self._selected(n, selectors)) for n in self.point}
+            return {n: Sums(lower[n], upper[n]) for n in lower}
+        return {n: Sums(lower[n], upper[n], *self._selected(n, selectors)) for n in lower}
 
     def _factors(self, x: Tensor, y: Tensor, part: slice) -> Iterator[tuple[str, Interval, Interval | None]]:
         """Per parameter: its name, and bounds on the scaled factors of its per-record gradient (x None for a bias)."""
-        box = {n: Interval(self.lower[n][part], self.upper[n][part]) for n in self.point}
-        for name, d, inputs in self.network.factors(x, y, box, self.rounding[part], self.scale):
+        bounds = part_of(self.bounds, part)
+        for name, d, inputs in self.network.factors(x, y, bounds, self.rounding[part], self._scale):
             scaled = d.double()
             yield f"{name}.weight", scaled, inputs.double()
-            if f"{name}.bias" in self.point:
+            if f"{name}.bias" in bounds:
                 yield f"{name}.bias", scaled, None
 
     def _selectors(self, part: slice, batch: int, eligible: int) -> dict[str, Extremes]:
+        """Parameter name -> the selection of its most extreme bounds, for the k of ``part``; empty where none is needed."""
         if not self.relation.selects:
             return {}
         counts = self._counts(part, batch, eligible)
@@ -243,135 +214,53 @@ class Run:
         return self.network.expand(name, greatest, least)
 
     def _counts(self, part: slice, batch: int, eligible: int) -> Tensor:
-        rows = self.rows_at_stake[part].tolist()
-        return torch.tensor([self.relation.selected(r, batch, eligible) for r in rows], device=self.device)
+        stakes = self.stakes[part]
+        return stakes.new_tensor([self.relation.selected(rows, batch, eligible) for rows in stakes.tolist()])
 
     # -- the update ------------------------------------------------------------------------------------------------
 
-    def _descend_box(self, group: slice, sums: dict[str, Sums], batch: int, lr: float, drawn: Tensors) -> None:
-        rows = self.rows_at_stake[group]
-        for name, parameter in sums.items():
-            low, high = self.relation.direction(parameter, rows, batch, self.plan.normalizer, self.training.clip)
-            down = self.sgd_lower.update((name, group.start), self._noisy(name, low, drawn))
-            up = self.sgd_upper.update((name, group.start), self._noisy(name, high, drawn))
-            new = Interval(
-                descend(self.training, lr, self.lower[name][group], up),
-                descend(self.training, lr, self.upper[name][group], down),
+    def _moved_box(self, group: slice, sums: dict[str, Sums], at: Step) -> dict[str, Interval]:
+        """Name -> the bounds after the step, for the k of ``group``: the least parameters take the greatest direction."""
+        moved = {}
+        for name, bounds in part_of(self.bounds, group).items():
+            low, high = self.relation.direction(
+                sums[name], self.stakes[group], at.batch, self.plan.normalizer, self.training.clip
             )
-            self.lower[name][group], self.upper[name][group] = new.lower, new.upper
+            moved[name] = Interval(
+                self._descended(("lower", name, group.start), bounds.lower, high, at),
+                self._descended(("upper", name, group.start), bounds.upper, low, at),
+            )
+        return moved
 
-    def _descend_point(self, total: Tensors, batch: int, lr: float, drawn: Tensors) -> None:
-        for name, value in total.items():
-            d = self.relation.nominal_direction(value, batch, self.plan.normalizer, self.training.clip)
-            update = self.sgd.update((name, 0), self._noisy(name, d, drawn))
-            self.point[name] = descend(self.training, lr, self.point[name], update)
+    def _moved_point(self, total: Tensors, at: Step) -> Tensors:
+        """Name -> the nominal parameters after the step."""
+        moved = {}
+        for name, value in self.point.items():
+            d = self.relation.nominal_direction(total[name], at.batch, self.plan.normalizer, self.training.clip)
+            moved[name] = self._descended(("nominal", name), value, d, at)
+        return moved
 
-    def _noisy(self, name: str, direction: Tensor, drawn: Tensors) -> Tensor:
+    def _descended(self, key: tuple[object, ...], theta: Tensor, direction: Tensor, at: Step) -> Tensor:
+        """theta after the step; ``key`` names its momentum buffer."""
+        return descend(self.training, at.lr, theta, self.sgd.update(key, self._noisy(str(key[1]), direction, at.noise)))
+
+    def _noisy(self, name: str, direction: Tensor, noise: Tensors) -> Tensor:
         """The direction, and the noise on it, in the parameters' precision: rounded after the noise, never before."""
-        noisy = direction + drawn[name].to(direction) if drawn else direction
+        noisy = direction + noise[name].to(direction) if noise else direction
         return noisy.to(self.dtype)
 
-    # -- sizes -----------------------------------------------------------------------------------------------------
+    @property
+    def _scale(self) -> float:
+        return QUANTA / self.training.clip
 
-    def _groups(self, batch: int, eligible: int) -> list[slice]:
-        """The k handled in one pass over the batch: all, unless a selection's memory asks for several passes.
-
-        The grouping depends on public sizes and the memory setting alone, so every step groups alike.
-        """
-        everything = slice(0, len(self.ks))
-        if not self.relation.selects:
-            return [everything]
-        parameters = sum(p.numel() for p in self.point.values())
-        budget = _SELECTION * self.compute.memory_mb * 2**20
-        groups, start, used = [], 0, 0
-        for index, rows in enumerate(self.rows_at_stake.tolist()):
-            cost = 16 * parameters * (rows + 1)
-            if index > start and used + cost > budget:
-                groups.append(slice(start, index))
-                start, used = index, 0
-            used += cost
-        return [*groups, slice(start, len(self.ks))]
-
-    def _check_sizes(self) -> None:
-        """Refuse what cannot work before the first step.
-
-        Raises:
-            ConfigError: a fragment larger than any batch may be, batches too large for the papers' means, or a grid whose
-                boxes alone exceed the device's memory.
-        """
-        if self.compute.fragment != "auto" and self.compute.fragment > self.plan.n_max:
-            raise ConfigError(
-                f"compute.fragment={self.compute.fragment} is larger than a batch may be (n_max {self.plan.n_max}): "
-                "use compute.fragment=auto, or a smaller one"
-            )
-        if self.relation.mean and self.plan.n_max > EXACT_ROWS:
-            raise ConfigError(
-                f"relation={self.relation.name}: means compare exactly over at most {EXACT_ROWS} rows, and n_max is "
-                f"{self.plan.n_max}: use more batches, or relation=add_remove"
-            )
-        parameters = sum(p.numel() for p in self.point.values())
-        tensors = 6 + (4 if self.training.momentum else 2)  # boxes, sums, directions; buffers: both sides
-        need = 8 * tensors * parameters * len(self.ks)
-        have = _memory(self.device)
-        if need > have:
-            raise ConfigError(
-                f"kgrid: boxes for {len(self.ks)} values of k over {parameters} parameters need {need / 2**30:.1f} GiB "
-                f"and this device has {have / 2**30:.1f} GiB: lower kgrid.max, or split the grid over several runs"
-            )
-
-    def _record_bytes(self) -> int:
-        """Bytes of one record's tensors for one k: about a dozen of each layer's width are alive at once."""
-        weights = [p for p in self.point.values() if p.dim() == 2]
-        return 12 * self.dtype.itemsize * sum(w.shape[0] + w.shape[1] for w in weights)
-
-    def _fragment_size(self) -> int:
-        if self.compute.fragment != "auto":
-            return self.compute.fragment
-        budget = self.compute.memory_mb * 2**20
-        return max(16, min(1024, budget // self._record_bytes()))
-
-    def _parts(self, group: slice, fragment: int) -> list[slice]:
-        """``group`` cut into as many k as fit the memory at this fragment size."""
-        chunk = max(1, self.compute.memory_mb * 2**20 // (self._record_bytes() * fragment))
-        return [slice(s, min(s + chunk, group.stop)) for s in range(group.start, group.stop, chunk)]
-
-    def _fragments(self, rows: np.ndarray, size: int, boundary: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """(features, labels) of the rows, ``size`` at a time; no fragment straddles ``boundary``."""
-        cuts = sorted({*range(0, boundary, size), *range(boundary, len(rows), size), len(rows)})
-        for start, stop in pairwise(cuts):
-            part = _run(rows[start:stop])
-            x = _writable(self.records.features[part], self.training.dtype)
-            y = _writable(self.records.labels[part], "int64")
-            yield torch.from_numpy(x).to(self.device), torch.from_numpy(y).to(self.device)
-
-    def _zeros(self, name: str, ks: int) -> Tensor:
-        return torch.zeros((ks, *self.point[name].shape), dtype=torch.int64, device=self.device)
-
-    def result(self, copy: bool = False) -> Trained:
-        """The parameters and boxes reached, on the CPU; as a copy, where the run goes on (it steps in place)."""
-        nominal, lower, upper = (
-            {n: (t.clone() if copy else t).cpu().contiguous() for n, t in tensors.items()}
-            for tensors in (self.point, self.lower, self.upper)
-        )
-        return Trained(self.ks, nominal, lower, upper, self.plan)
+    def _report(self) -> None:
+        total = self.plan.epochs * len(self.records) * len(self.ks)
+        self.on_progress(Progress(self.taken, self.plan.steps, self.done, total))
 
 
-def _run(rows: np.ndarray) -> np.ndarray | slice:
-    """The rows as a slice where they are an unbroken run: reading them then copies nothing."""
-    if rows[-1] - rows[0] + 1 == len(rows) and (np.diff(rows) == 1).all():
-        return slice(int(rows[0]), int(rows[-1]) + 1)
-    return rows
-
-
-def _writable(block: np.ndarray, dtype: str) -> np.ndarray:
-    """``block`` as PyTorch takes it: contiguous, in ``dtype``, and a copy if it is a read-only file. Never written to."""
-    with np.errstate(over="ignore"):  # beyond float32: becomes inf, which the first interval refuses
-        ready = np.ascontiguousarray(block, dtype=dtype)
-    return ready if ready.flags.writeable else ready.copy()
-
-
-def _memory(device: torch.device) -> int:
-    """The device's whole memory, bytes."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def _joined(groups: list[dict[str, Interval]]) -> dict[str, Interval]:
+    """The bounds of all groups, one after another along K."""
+    return {
+        name: Interval.image(torch.cat([g[name].lower for g in groups]), torch.cat([g[name].upper for g in groups]))
+        for name in groups[0]
+    }

@@ -6,7 +6,8 @@ Formal guarantees
     operation, identical for nominal and bounds, hence monotone: containment and nesting hold bit for bit.
 """
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -20,18 +21,19 @@ def learning_rate(config: TrainingConfig, step: int) -> float:
 
 @dataclass
 class Sgd:
-    """The momentum buffers of one run: nominal, or one side of a box. Gradients are the descent direction's values."""
+    """The momentum buffers of one run.
+
+    Attributes:
+        config: momentum, dampening, Nesterov.
+        buffers: whatever tells parameters apart (a name, a side of a box) -> its buffer. Empty at first: the first gradient
+            becomes the buffer, undampened (PyTorch's convention).
+    """
 
     config: TrainingConfig
-    buffers: dict[tuple[str, int], Tensor]
+    buffers: dict[Hashable, Tensor] = field(default_factory=dict)
 
-    @classmethod
-    def start(cls, config: TrainingConfig) -> "Sgd":
-        """With empty buffers: the first gradient becomes the buffer, undampened (PyTorch's convention)."""
-        return cls(config, {})
-
-    def update(self, key: tuple[str, int], gradient: Tensor) -> Tensor:
-        """What lr multiplies: v, or g + momentum * v (Nesterov). ``key``: parameter, and where its group of k starts."""
+    def update(self, key: Hashable, gradient: Tensor) -> Tensor:
+        """What lr multiplies: v, or g + momentum * v (Nesterov); ``gradient`` is the descent direction's value."""
         m = self.config.momentum
         if not m:
             return gradient

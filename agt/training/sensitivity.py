@@ -52,6 +52,7 @@ from agt.relations import RELATIONS
 from agt.settings import RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan
 from agt.training.optimizer import learning_rate
+from agt.training.recipe import Recipe
 
 TINY = 1e-290  # far above anything that underflow loses, far below anything that matters
 
@@ -101,6 +102,42 @@ class LinearLoss:
         if classes == 2:
             return cls("binary", 1, reach, 0.25, 1.0, 1.0)
         return cls("one_vs_all", classes, reach, 0.25, 2.0, next_up(math.sqrt(classes)))
+
+
+@dataclass(frozen=True)
+class LinearSetting:
+    """The public numbers that decide how far a linear head's training moves.
+
+    Attributes:
+        loss: which loss, with its constants.
+        width: w, coordinates of phi.
+        training: the schedule, and lambda.
+        plan: the plan of batches, B and n_max with it.
+        relation: which datasets are neighbours.
+        slack: bound on how far computed features are from a function of the record alone.
+    """
+
+    loss: LinearLoss
+    width: int
+    training: TrainingConfig
+    plan: BatchPlan
+    relation: RelationConfig
+    slack: float = 0.0
+
+    @classmethod
+    def of(cls, recipe: Recipe, records: int, width: int, slack: float = 0.0) -> "LinearSetting":
+        """For a number of records, which matters only where no size was declared.
+
+        Raises:
+            ConfigError: a loss that no closed form covers, or sizes of batches out of range.
+        """
+        loss = LinearLoss.of(recipe.training, recipe.classes)
+        return cls(loss, width, recipe.training, recipe.plan(records), recipe.relation, slack)
+
+    @property
+    def rate_limit(self) -> float:
+        """The largest learning rate under which no step expands: 2 / (2 lambda + h n_max / B)."""
+        return 2 / (2 * self.training.weight_decay + self.loss.smoothness * self.plan.n_max / self.plan.normalizer)
 
 
 @dataclass(frozen=True)
@@ -165,36 +202,27 @@ def rows_moved(relation: RelationConfig) -> int:
     return rule.touches * relation.unit_rows
 
 
-def sgd_sensitivity(
-    loss: LinearLoss,
-    width: int,
-    training: TrainingConfig,
-    plan: BatchPlan,
-    relation: RelationConfig,
-    slack: float = 0.0,
-    average: int = 1,
-) -> Sensitivity:
+def sgd_sensitivity(setting: LinearSetting, average: int = 1) -> Sensitivity:
     """The constants of a run of SGD.
 
     Args:
-        width: coordinates of phi.
-        slack: bound on how far computed features are from a function of the record alone.
         average: the model is the mean of this many last iterates.
 
     Raises:
         ConfigError: momentum, a step that may expand, or more iterates averaged than there are.
     """
-    rows = rows_moved(relation)
-    check_optimizer(training)
+    loss, plan = setting.loss, setting.plan
+    rows = rows_moved(setting.relation)
+    check_optimizer(setting.training)
     if average > plan.steps:
         raise ConfigError(f"certificate.average={average}: there are only {plan.steps} steps")
     done = current = spread = radius = 0.0
     moved = wandered = farthest = 0.0
     for t in range(plan.steps):
-        at = Schedule.at(training, plan, t)
+        at = Schedule.at(setting.training, plan, t)
         if at.expands(loss, plan.n_max):
-            raise ConfigError(_too_large(loss, training, plan, t))
-        tau = _step_rounding(loss, width, plan.n_max, at, radius, slack)
+            raise ConfigError(_too_large(setting, t))
+        tau = _step_rounding(setting, at, radius)
         if t % plan.count == 0:  # a new epoch: the record's batch is drawn anew
             done, current = next_up(done + current), 0.0
         done = next_up(done * at.keep)
@@ -207,7 +235,7 @@ def sgd_sensitivity(
     rho, spread = next_up(moved / average), next_up(wandered / average)
     if average > 1:
         spread = next_up(spread + next_up(gamma_up(average + 2) * farthest))
-    return Sensitivity(rho, 2 * spread, next_up(farthest + spread), rate_limit(loss, training, plan), rows)
+    return Sensitivity(rho, 2 * spread, next_up(farthest + spread), setting.rate_limit, rows)
 
 
 def check_optimizer(training: TrainingConfig) -> None:
@@ -219,35 +247,30 @@ def check_optimizer(training: TrainingConfig) -> None:
         )
 
 
-def rate_limit(loss: LinearLoss, training: TrainingConfig, plan: BatchPlan) -> float:
-    """The largest learning rate under which no step expands: 2 / (2 lambda + h n_max / B)."""
-    return 2 / (2 * training.weight_decay + loss.smoothness * plan.n_max / plan.normalizer)
-
-
-def _too_large(loss: LinearLoss, training: TrainingConfig, plan: BatchPlan, step: int) -> str:
-    limit = rate_limit(loss, training, plan)
-    shown = math.floor(limit * 1e4) / 1e4
-    key = "training.lr_min" if learning_rate(training, step) <= training.lr_min else "training.lr"
+def _too_large(setting: LinearSetting, step: int) -> str:
+    training, plan, lr = setting.training, setting.plan, learning_rate(setting.training, step)
+    shown = math.floor(setting.rate_limit * 1e4) / 1e4
+    key = "training.lr_min" if lr <= training.lr_min else "training.lr"
     return (
-        f"{key}: the learning rate {learning_rate(training, step):g} of step {step} may drive two models apart: the limit "
-        f"is 2 / (2 weight_decay + {loss.smoothness:g} n_max / normalizer) = {shown:g} for n_max = {plan.n_max}, "
+        f"{key}: the learning rate {lr:g} of step {step} may drive two models apart: the limit "
+        f"is 2 / (2 weight_decay + {setting.loss.smoothness:g} n_max / normalizer) = {shown:g} for n_max = {plan.n_max}, "
         f"normalizer = {plan.normalizer:g}, weight_decay = {training.weight_decay:g}: use {shown:g} at most"
     )
 
 
-def _step_rounding(loss: LinearLoss, width: int, n_max: int, at: Schedule, radius: float, slack: float) -> float:
-    """tau of one step (see above)."""
-    error = loss.smoothness * gamma_up(width) * radius + 16 * loss.outputs**1.5 * UNIT
-    total = n_max * (error + (loss.reach + loss.smoothness * radius) * slack)
+def _step_rounding(setting: LinearSetting, at: Schedule, radius: float) -> float:
+    """tau of one step, of up to n_max records, from a theta of norm at most ``radius`` (see above)."""
+    loss, n_max = setting.loss, setting.plan.n_max
+    error = loss.smoothness * gamma_up(setting.width) * radius + 16 * loss.outputs**1.5 * UNIT
+    total = n_max * (error + (loss.reach + loss.smoothness * radius) * setting.slack)
     total += gamma_up(n_max + 2) * n_max * (loss.reach + error)
     tau = at.step * total + 4 * UNIT * (at.keep * radius + at.step * n_max * (loss.reach + error))
     return tau * COVER + TINY
 
 
-def sum_rounding(loss: LinearLoss, width: int, n: int, radius: float, slack: float) -> float:
-    """Bound on the error of a computed gradient sum of ``n`` records at a theta of norm at most ``radius``."""
-    at = Schedule(0.0, 1.0)
-    return _step_rounding(loss, width, n, at, radius, slack)
+def sum_rounding(setting: LinearSetting, radius: float) -> float:
+    """Bound on the error of a computed gradient sum of n_max records at a theta of norm at most ``radius``."""
+    return _step_rounding(setting, Schedule(0.0, 1.0), radius)
 
 
 def margin_rounding(loss: LinearLoss, width: int, radius: float, length: np.ndarray) -> np.ndarray:

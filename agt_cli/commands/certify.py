@@ -4,26 +4,20 @@ import time
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import numpy as np
 import pandas as pd
 from pydantic import Field, InstanceOf
 from pydantic.dataclasses import dataclass as validated
 
-from agt.certificates.box import Certificates
 from agt.certificates.stability import ClosedForm
-from agt.data.dataset import Dataset, Records
 from agt.settings import STRICT, validate
 from agt_cli.report import figures
+from agt_cli.report.certified import Subject, certified_metrics, certify_report, handful, write_tables
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import Subject, certify_report
 from agt_cli.runs.model import certifying
 from agt_cli.runs.noise import REDRAWN
 from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.queries import OpenedRun, TrainedRun
-
-HANDFUL = (0, 1, 5, 10, 20, 50, 100, 150, 200, 500, 1000)
-LEAST_STABLE = 20
 
 
 @validated(frozen=True, config=STRICT)
@@ -56,72 +50,31 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     caveat = REDRAWN if settings.noise else ""
     subject = Subject(dataset.name, dataset.classes, where, relation, certificates, labelled, conditions, caveat)
 
-    least = _write_tables(record, dataset, queries, certificates, table)
+    least = write_tables(record, dataset, queries, certificates, table)
     record.conditions(conditions)
-    record.add_metrics(**_metrics(table, certificates), n_queries=len(queries), seconds_certifying=round(seconds, 4))
-    _draw(config, record, opened, subject, table, console)
-    record.write("report.md", certify_report(record, subject, table, least, finished).encode())
+    record.add_metrics(
+        **certified_metrics(table, certificates), n_queries=len(queries), seconds_certifying=round(seconds, 4)
+    )
+    captions = _draw(config, record, opened, subject, table, console)
+    record.write("report.md", certify_report(subject, table, least, captions, finished).encode())
     _say(record, subject, table, console)
     return {"metrics": record.metrics, "table": table.to_dict("records"), "trained_run": str(finished.folder)}
 
 
-def _write_tables(
-    record: RunRecord, dataset: Dataset, queries: Records, certificates: Certificates, table: pd.DataFrame
-) -> pd.DataFrame:
-    """Write every table; returns the least stable records."""
-    names = np.array([*dataset.classes, ""], dtype=object)  # UNLABELLED (-1) is the last: no label
-    each = pd.DataFrame(
-        {
-            "record_id": queries.ids.astype(str),
-            "label": names[queries.labels],
-            "prediction": names[certificates.prediction],
-            "stable_distance": certificates.stable_distance,
-        }
-    )
-    record.parquet("certificates", each)
-    record.table("certified", table)
-    least = each.sort_values("stable_distance", kind="stable").head(LEAST_STABLE)
-    record.table("least_stable", least)
-    return least
-
-
-def _metrics(table: pd.DataFrame, certificates: Certificates) -> dict[str, float | int | str]:
-    """Flat numbers: stable distances in brief, and each column of the table at a handful of k."""
-    stable = certificates.stable_distance
-    metrics: dict[str, float | int | str] = {
-        "stable_distance_median": float(np.median(stable)),
-        "stable_distance_mean": float(stable.mean()),
-        "relation": certificates.relation,
-        "k_max": certificates.ks[-1],
-    }
-    if "nominal_accuracy" in table:
-        metrics["accuracy"] = float(table["nominal_accuracy"].iloc[0])
-    for _, row in _handful(table).iterrows():
-        for name in table.columns.intersection(["certified_fraction", "worst_accuracy", "best_accuracy"]):
-            metrics[f"{name}_k{int(row['k'])}"] = float(row[name])
-    return metrics
-
-
-def _handful(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows worth printing: round values of k, the first and the last."""
-    ends = [table["k"].min(), table["k"].max()]
-    return table[table["k"].isin([*HANDFUL, *ends])]
-
-
 def _draw(
     config: CertifyConfig, record: RunRecord, opened: OpenedRun, subject: Subject, table: pd.DataFrame, console: Console
-) -> None:
-    figures.curve(record, subject, table)
-    figures.histogram(record, subject, opened.labels)
+) -> dict[str, str]:
+    """Draw the figures; returns their captions by name."""
+    captions = figures.curve(record, subject, table)
     dataset, model, resolution = opened.prepared.dataset, opened.model, config.map_resolution
-    if dataset.plane is None or not resolution:
-        return
-    grid = figures.Grid.around(dataset.plane.points, resolution)
-    features = dataset.plane.lift(grid.points).astype(dataset.train.features.dtype)
-    with certifying(model, console, "map of the plane") as on_progress:
-        certificates = model.certify(features, figures.map_levels(model.problem.settings.kgrid.ks), on_progress)
-    margins = model.margins(features)
-    figures.plane_map(record, subject, grid, certificates, margins, dataset.plane.points, dataset.train.labels)
+    if dataset.plane is not None and resolution:
+        grid = figures.Grid.around(dataset.plane.points, resolution)
+        features = dataset.plane.lift(grid.points).astype(dataset.train.features.dtype)
+        with certifying(model, console, "map of the plane") as on_progress:
+            certificates = model.certify(features, figures.map_levels(model.problem.settings.kgrid.ks), on_progress)
+        points, labels = dataset.plane.points, dataset.train.labels
+        captions |= figures.plane_map(record, subject, grid, certificates, model.margins(features), points, labels)
+    return captions | figures.histogram(record, subject, opened.labels)
 
 
 def _say(record: RunRecord, subject: Subject, table: pd.DataFrame, console: Console) -> None:
@@ -129,7 +82,7 @@ def _say(record: RunRecord, subject: Subject, table: pd.DataFrame, console: Cons
     console.table(
         f"{subject.dataset}, {subject.queries}: certified against {subject.relation.name}; k counts {subject.ball}",
         ("k", *(column.replace("_", " ") for column in columns)),
-        [(str(int(row["k"])), *(show(row[column]) for column in columns)) for _, row in _handful(table).iterrows()],
+        [(str(int(row["k"])), *(show(row[column]) for column in columns)) for _, row in handful(table).iterrows()],
     )
     median = float(record.metrics["stable_distance_median"])
     censored = median == subject.certificates.ks[-1] and not isinstance(subject.certificates, ClosedForm)

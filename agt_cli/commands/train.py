@@ -14,16 +14,16 @@ from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import train_report
 from agt_cli.runs.model import fit
 from agt_cli.runs.noise import noise_words, proved
-from agt_cli.runs.prepare import Prepared, Settings, prepare, settings_of
+from agt_cli.runs.prepare import Prepared, RunSettings, prepare, settings_of
 from agt_cli.runs.spending import Spending, of_data, spending, unfinished
 
 
-def configure(config: Mapping[str, Any]) -> Settings:
+def configure(config: Mapping[str, Any]) -> RunSettings:
     """Validate the configuration (ConfigError), before any data is read."""
     return settings_of(config)
 
 
-def run(settings: Settings, record: RunRecord, console: Console) -> dict[str, Any]:
+def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str, Any]:
     """Train, write the record, and say where it is."""
     prepared = prepare(settings, console)
     dataset, digest = prepared.dataset, prepared.loaded.digest
@@ -35,17 +35,17 @@ def run(settings: Settings, record: RunRecord, console: Console) -> dict[str, An
         console.say(line)
     with _drawing(settings.noise, record, prepared) if settings.noise else nullcontext():
         conditions, words = _train(prepared, settings, record, console)
-        said = [*words, *earlier]
-        report = train_report(record, dataset, settings.relation, settings.certificate, conditions, said)
+        lines = [*words, *earlier]
+        report = train_report(record, dataset, settings.relation, settings.certificate, conditions, lines)
         record.write("report.md", report.encode())
         name = record.finish()
     _say(record, dataset.name, words, console)
-    found = {"metrics": record.metrics, "data_digest": digest, "digest": name}
-    return found | ({"words": said} if said else {})
+    result = {"metrics": record.metrics, "data_digest": digest, "digest": name}
+    return result | ({"words": lines} if lines else {})
 
 
 def _train(
-    prepared: Prepared, settings: Settings, record: RunRecord, console: Console
+    prepared: Prepared, settings: RunSettings, record: RunRecord, console: Console
 ) -> tuple[tuple[Condition, ...], list[str]]:
     """Train and save the model; returns its conditions, and what may be said of its noise, in lines."""
     dataset, started = prepared.dataset, time.perf_counter()

@@ -25,7 +25,6 @@ from typing import Annotated
 import numpy as np
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor, nn
@@ -38,7 +37,7 @@ from agt.errors import AgtError, DataMissing
 from agt.facts import Fact, Grounds, Standing, declared, void
 from agt.models.heads import HeadConfig
 from agt.provenance import code_digest, machine
-from agt.settings import STRICT, Positive
+from agt.settings import Positive, schema
 
 OnProgress = Callable[[int, int], None]
 _KERNEL = 4
@@ -47,7 +46,7 @@ _FORMAT = "agt encoder 2"  # 2: in the order of content, in one thread
 _TRAIN_AGAIN = "delete it to train the encoder again"
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class EncoderConfig:
     """Convolutions 4x4 with stride 2 and 4x4 with stride 1, each with ReLU, then dense layers.
 
@@ -75,7 +74,7 @@ class EncoderConfig:
     cache_dir: Path = Path("outputs/encoders")
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class EncodedHead(HeadConfig):
     """A head behind a frozen public encoder.
 
@@ -337,8 +336,8 @@ def _signature(config: EncoderConfig, public: Records, outputs: int) -> str:
     last bits after a change.
     """
     settings = {k: v for k, v in asdict(config).items() if k not in ("weights", "weights_public", "cache_dir")}
-    what = [_FORMAT, settings, outputs, public.features.shape, _code(), machine()]
-    h = blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=16)
+    determinants = [_FORMAT, settings, outputs, public.features.shape, _code(), machine()]
+    h = blake2b(json.dumps(determinants, sort_keys=True).encode(), digest_size=16)
     for array in (public.features.astype(np.float32), public.labels):
         h.update(np.ascontiguousarray(array).tobytes())
     return h.hexdigest()

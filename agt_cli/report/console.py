@@ -114,8 +114,8 @@ class _Lines:
         print(f"{self.label}: {10 * tenth} %, {where}, about {left:.0f} s left", file=sys.stderr, flush=True)
 
 
-def _of(what: str, part: int, whole: int) -> str:
-    return f"{what} {part}/{whole}"
+def _of(unit: str, part: int, whole: int) -> str:
+    return f"{unit} {part}/{whole}"
 
 
 def _is_number(text: str) -> bool:

@@ -67,24 +67,24 @@ class Curves:
     panels: str | None = None
 
 
-def curves(record: RunRecord, what: Curves, data: pd.DataFrame) -> None:
-    """Draw ``data``'s curves, side by side in panels where ``what.panels`` names a column."""
-    parts = [("", data)] if what.panels is None else list(data.groupby(what.panels, sort=False))
+def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
+    """Draw ``data``'s curves, side by side in panels where ``chart.panels`` names a column."""
+    parts = [("", data)] if chart.panels is None else list(data.groupby(chart.panels, sort=False))
     style = _styles([str(name) for name in dict.fromkeys(data["series"])])
-    legend = 0.6 + LETTER * max(len(name) for name in (*style, what.level_name))
+    legend = 0.6 + LETTER * max(len(name) for name in (*style, chart.level_name))
     width = legend + 3.6 * len(parts)
-    with drawing(record, what.name, data, (width, 3.6)) as figure:
+    with drawing(record, chart.name, data, (width, 3.6)) as figure:
         for position, (axes, (panel, part)) in enumerate(
             zip(figure.subplots(1, len(parts), squeeze=False, sharey=True)[0], parts, strict=True)
         ):
-            _panel(axes, what, part, style)
-            axes.set_title(str(panel) if panel else fill(what.title, int(12 * width)))
+            _panel(axes, chart, part, style)
+            axes.set_title(str(panel) if panel else fill(chart.title, int(12 * width)))
             if position:
                 axes.set_ylabel("")
         handles, names = axes.get_legend_handles_labels()
         figure.legend(handles, names, loc="outside right center")
-        if what.panels is not None:
-            figure.suptitle(fill(what.title, int(14 * width)), fontsize=9, x=0.01, ha="left")
+        if chart.panels is not None:
+            figure.suptitle(fill(chart.title, int(14 * width)), fontsize=9, x=0.01, ha="left")
 
 
 def _styles(names: list[str]) -> dict[str, dict[str, Any]]:
@@ -105,20 +105,20 @@ def _styles(names: list[str]) -> dict[str, dict[str, Any]]:
     return styles
 
 
-def _panel(axes: Axes, what: Curves, part: pd.DataFrame, style: dict[str, dict[str, Any]]) -> None:
+def _panel(axes: Axes, chart: Curves, part: pd.DataFrame, style: dict[str, dict[str, Any]]) -> None:
     for name, rows in part.groupby("series", sort=False):
-        rows = rows.sort_values(what.x)
+        rows = rows.sort_values(chart.x)
         marks: dict[str, Any] = {"markersize": 3.5, "markevery": max(1, len(rows) // 10), "linewidth": 1.4}
-        axes.plot(rows[what.x], rows[what.y], label=str(name), **style[str(name)], **marks)
+        axes.plot(rows[chart.x], rows[chart.y], label=str(name), **style[str(name)], **marks)
         if "low" in rows and rows["low"].notna().any():
             axes.fill_between(
-                rows[what.x], rows["low"], rows["high"], color=style[str(name)]["color"], alpha=0.15, linewidth=0
+                rows[chart.x], rows["low"], rows["high"], color=style[str(name)]["color"], alpha=0.15, linewidth=0
             )
-    if what.level is not None:
-        axes.axhline(what.level, color="black", linewidth=0.8, linestyle=(0, (1, 2)), label=what.level_name)
-    if what.log:
+    if chart.level is not None:
+        axes.axhline(chart.level, color="black", linewidth=0.8, linestyle=(0, (1, 2)), label=chart.level_name)
+    if chart.log:
         axes.set_xscale("log")
-    if what.ylog:
+    if chart.ylog:
         axes.set_yscale("log")
-    axes.set(xlabel=what.xlabel, ylabel=what.ylabel)
+    axes.set(xlabel=chart.xlabel, ylabel=chart.ylabel)
     axes.margins(x=0.02)

@@ -1,6 +1,6 @@
 """Figures that read well in print and in grey, each as pdf and png with its data as csv beside it.
 
-The map of the plane follows 001 Fig 3 and 000 Fig 1.
+The map of the plane follows 001 Fig 3 and 000 Fig 1. Each function draws one figure and returns its caption by its name.
 """
 
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 
 from agt.certificates.box import Certificates
+from agt_cli.report.certified import Subject
 from agt_cli.report.record import RunRecord, csv_bytes
-from agt_cli.report.report_md import Subject
 
 STYLE: dict[str, Any] = {
     "font.size": 9,
@@ -74,7 +74,7 @@ class Grid:
         return len(self.y), len(self.x)
 
 
-def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> None:
+def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str, str]:
     """Certified fraction against k, with nominal, worst-case and best-case accuracy where labels are known."""
     with drawing(record, "certified_fraction", table, (5.2, 3.4)) as figure:
         axes = figure.subplots()
@@ -90,9 +90,10 @@ def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> None:
         axes.margins(x=0.01)
         axes.legend(loc="best")
         _title(axes, subject)
+    return {"certified_fraction": f"Certified fraction against k ({subject.ball})."}
 
 
-def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) -> None:
+def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) -> dict[str, str]:
     """How many queries have which stable distance; wrong predictions apart, where labels are known."""
     stable = subject.certificates.stable_distance
     edges = _edges((0, *subject.certificates.ks), BINS)
@@ -114,6 +115,7 @@ def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) ->
         axes.set_xticks(position, _names(edges), rotation=30)
         axes.set(xlabel=f"stable distance, in k: {subject.ball}", ylabel=subject.queries)
         _title(axes, subject)
+    return {"stable_distances": "How many queries have which stable distance."}
 
 
 def plane_map(
@@ -124,7 +126,7 @@ def plane_map(
     margins: np.ndarray,
     points: np.ndarray,
     labels: np.ndarray,
-) -> None:
+) -> dict[str, str]:
     """Regions of equal stable distance, the decision line, and the training points by class.
 
     Args:
@@ -152,6 +154,7 @@ def plane_map(
         axes.set(xlabel="x1", ylabel="x2", aspect="equal", xlim=grid.x[[0, -1]], ylim=grid.y[[0, -1]])
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, markerscale=1.8)
         _title(axes, subject, "stable distance over the plane; black: decision line")
+    return {"plane_map": "Regions of equal stable distance, the decision line and the training points."}
 
 
 def map_levels(ks: tuple[int, ...]) -> tuple[int, ...]:

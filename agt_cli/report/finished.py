@@ -11,14 +11,12 @@ import numpy as np
 from omegaconf import OmegaConf
 from safetensors import SafetensorError
 from safetensors.torch import load
-from torch import Tensor
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from agt.errors import ConfigError
 from agt.manifest import NAME as MANIFEST
 from agt.manifest import Broken, Manifest
 
-Tensors = dict[str, Tensor]
 AGAIN = "restore it, or run again"
 
 

@@ -13,7 +13,7 @@ from agt.mechanisms.guarantee import PureDP
 from agt.mechanisms.planning import Offer, Plan
 from agt_cli.report.curves import Curves, curves
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import conditions_section, markdown_table, setting_section
+from agt_cli.report.report_md import conditions_section, figures_section, markdown_table, setting_section
 
 EPS = np.geomspace(0.01, 10, 31)  # of one query, in the first figure (001 Fig 2's range)
 DISTANCES = np.arange(0, 101, 5)
@@ -126,7 +126,7 @@ def plan_report(
         "trained to make the plan is public too.",
         "## Accuracy by total budget and number of queries",
         markdown_table(tuple(name.replace("_", " ") for name in table.columns), rows),
-        *(f"![{text}](figures/{name}.png)\n\n*{dataset}. {text}*" for name, text in captions.items()),
+        *figures_section(dataset, captions),
         *conditions_section(conditions),
         "## Setting",
         setting_section(record.config),

@@ -40,7 +40,6 @@ import pandas as pd
 import torch
 from omegaconf import OmegaConf
 from safetensors.torch import save
-from torch import Tensor
 
 import agt_cli
 from agt.certificates.conditions import Condition
@@ -49,9 +48,9 @@ from agt.errors import AgtError, ConfigError, UnsoundError
 from agt.facts import Standing
 from agt.manifest import NAME as MANIFEST
 from agt.manifest import Manifest
+from agt.models.store import as_json
 
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "pyarrow", "scikit-learn", "numba", "safetensors")
-Tensors = dict[str, Tensor]
 
 
 class RunRecord:
@@ -110,7 +109,7 @@ class RunRecord:
         """
         try:
             self._write_json("metrics.json", self._metrics)
-            status = _json(self._status_now("done"))
+            status = as_json(self._status_now("done"))
             manifest = Manifest(self.command, {**self._hashes, "status.json": sha256(status).hexdigest()})
             write_atomic(self.folder / MANIFEST, manifest.content)
             write_atomic(self.folder / "status.json", status)
@@ -137,7 +136,7 @@ class RunRecord:
     def _fail(self, text: str, code: int) -> None:
         for pending in self._reserved:  # a full disk then has room to say so
             pending.discard()
-        write_atomic(self.folder / "status.json", _json(self._status_now("failed", error=text, exit_code=code)))
+        write_atomic(self.folder / "status.json", as_json(self._status_now("failed", error=text, exit_code=code)))
 
     def _status_now(self, state: str, **more: object) -> dict[str, object]:
         seconds = round(time.monotonic() - self._started, 3)
@@ -162,7 +161,7 @@ class RunRecord:
         return pending.path
 
     def _write_json(self, name: str, value: object) -> None:
-        self.write(name, _json(value))
+        self.write(name, as_json(value))
 
     def environment(self, **facts: object) -> None:
         """Add to env.json."""
@@ -219,10 +218,6 @@ class RunRecord:
 def csv_bytes(table: pd.DataFrame) -> bytes:
     """A table as every command writes it."""
     return table.to_csv(index=False, lineterminator="\n").encode()
-
-
-def _json(value: object) -> bytes:
-    return (json.dumps(value, indent=2, default=str) + "\n").encode()
 
 
 def exit_code(error: BaseException | None) -> int:

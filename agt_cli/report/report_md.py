@@ -1,68 +1,20 @@
-"""report.md: what was done, what came out, what one k counts, and what the certificates can and cannot carry."""
+"""report.md: the parts that reports share, and that of a training run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
-from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
 from agt.data.dataset import Dataset
 from agt.facts import Standing
 from agt.relations import RELATIONS
 from agt.settings import BoxConfig, CertificateConfig, RelationConfig
 from agt_cli.report.console import show
-from agt_cli.report.finished import FinishedRun
 from agt_cli.report.record import RunRecord, to_yaml
-
-OWNER_ONLY = (
-    "For the data owner only: stable distances, logits, boxes and which predictions are certified depend on the private "
-    "data. Publishing them, or answering only certified queries, is not private."
-)
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What a table or figure is about.
-
-    Attributes:
-        dataset: its name; a synthetic one says so.
-        classes: the names of its classes.
-        queries: which queries, in words.
-        relation: the neighbour relation.
-        certificates: of the queries.
-        labelled: every query has a label, so accuracies are known.
-        conditions: a-g, held or not.
-        caveat: what else certificates of this run compare with; empty: nothing.
-    """
-
-    dataset: str
-    classes: tuple[str, ...]
-    queries: str
-    relation: RelationConfig
-    certificates: Certificates
-    labelled: bool
-    conditions: tuple[Condition, ...]
-    caveat: str = ""
-
-    @property
-    def ball(self) -> str:
-        """What one k counts, in words."""
-        return ball(self.relation)
-
-    @property
-    def guarantee(self) -> str:
-        """Whether a privacy guarantee can rest on these certificates."""
-        return guarantee(self.conditions)
 
 
 def ball(relation: RelationConfig) -> str:
     """What one k counts under a relation."""
-    words = RELATIONS[relation.name].ball
-    if relation.unit_rows > 1:
-        words = words.replace("records", f"units of up to {relation.unit_rows} records")
-    return words
+    return RELATIONS[relation.name].ball_of(relation.unit_rows)
 
 
 def guarantee(conditions: Sequence[Condition]) -> str:
@@ -102,7 +54,7 @@ def train_report(
     metrics = [(name, show(value) if isinstance(value, float) else str(value)) for name, value in record.metrics.items()]
     parts = [
         *_trained(record, dataset, certificate),
-        *_counts(relation),
+        *counts_section(relation),
         "## Results",
         markdown_table(("metric", "value"), metrics),
         *_for_the_owner(dataset),
@@ -137,47 +89,8 @@ def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig
     ]
 
 
-def certify_report(
-    record: RunRecord, subject: Subject, table: pd.DataFrame, least: pd.DataFrame, trained: FinishedRun
-) -> str:
-    """report.md of a certification run.
-
-    Args:
-        table: per k, as in tables/certified.csv.
-        least: the least stable records.
-        trained: the run that was certified.
-    """
-    rows = [(str(int(row["k"])), *(show(row[name]) for name in table.columns[1:])) for _, row in table.iterrows()]
-    few = rows if len(rows) <= 24 else [row for row in rows if int(row[0]) in _round_ks(table)]
-    parts = [
-        f"# Certified predictions: {subject.dataset}",
-        f"{len(subject.certificates.prediction)} {subject.queries}, certified against the run `{trained.folder}`.",
-        OWNER_ONLY,
-        *_counts(subject.relation),
-        "## Results",
-        markdown_table(tuple(name.replace("_", " ") for name in table.columns), few),
-        "A query is certified at k if every dataset that k counts trains a model that gives it the same label. Its "
-        "stable distance is the largest k up to which it is certified throughout. Worst-case accuracy: certified and "
-        "right; best-case accuracy: all but certified and wrong. Every k: `tables/certified.csv`.",
-        *([f"**With noise in training, {subject.caveat}.**"] if subject.caveat else []),
-        *_figures(record, subject),
-        *conditions_section(subject.conditions),
-        "## Least stable records",
-        f"{OWNER_ONLY} Every query: `certificates.parquet`.",
-        markdown_table(tuple(least.columns), [tuple(map(str, row)) for row in least.itertuples(index=False)]),
-        "## Setting of the training run",
-        setting_section(trained.config),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _round_ks(table: pd.DataFrame) -> set[int]:
-    ks = [int(k) for k in table["k"]]
-    step = max(1, ks[-1] // 10)
-    return {ks[0], 1, 2, 5, ks[-1], *range(0, ks[-1], step)}
-
-
-def _counts(relation: RelationConfig) -> list[str]:
+def counts_section(relation: RelationConfig) -> list[str]:
+    """What one k counts."""
     text = f"Neighbour relation `{relation.name}`: k counts **{ball(relation)}**."
     if relation.name == "paper_privacy":
         text += " So `paper_privacy` at k compares with `add_remove` at 2k, never at k."
@@ -186,14 +99,13 @@ def _counts(relation: RelationConfig) -> list[str]:
     return ["## What k counts", text]
 
 
-def _figures(record: RunRecord, subject: Subject) -> list[str]:
-    captions = {
-        "certified_fraction": f"Certified fraction against k ({subject.ball}).",
-        "plane_map": "Regions of equal stable distance, the decision line and the training points.",
-        "stable_distances": "How many queries have which stable distance.",
-    }
-    found = [(name, text) for name, text in captions.items() if (record.folder / f"figures/{name}.png").exists()]
-    return ["## Figures", *(f"![{text}](figures/{name}.png)\n\n*{subject.dataset}. {text}*" for name, text in found)]
+def figures_section(dataset: str, captions: Mapping[str, str]) -> list[str]:
+    """Each figure of a record with its caption.
+
+    Args:
+        captions: figure name -> what it shows.
+    """
+    return [f"![{text}](figures/{name}.png)\n\n*{dataset}. {text}*" for name, text in captions.items()]
 
 
 def conditions_section(conditions: Sequence[Condition]) -> list[str]:

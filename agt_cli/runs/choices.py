@@ -44,8 +44,8 @@ def typed(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
 
 def declares(overrides: Sequence[str]) -> bool:
     """Whether the last of the overrides that say what settings were chosen on says: on public data."""
-    said = [word.partition("=")[2].strip("'\"") for word in overrides if word.partition("=")[0].lstrip("+") == KEY]
-    return bool(said) and said[-1] == "public"
+    values = [word.partition("=")[2].strip("'\"") for word in overrides if word.partition("=")[0].lstrip("+") == KEY]
+    return bool(values) and values[-1] == "public"
 
 
 def bound(config: dict[str, Any], about: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -40,5 +40,5 @@ def plain(config: DictConfig) -> dict[str, Any]:
     missing = sorted(OmegaConf.missing_keys(config))
     if missing:
         raise ConfigError(f"{missing[0]}: a value is required; give {missing[0]}=VALUE")
-    found = OmegaConf.to_container(config, resolve=True)
-    return {str(key): value for key, value in found.items()} if isinstance(found, dict) else {}
+    resolved = OmegaConf.to_container(config, resolve=True)
+    return {str(key): value for key, value in resolved.items()} if isinstance(resolved, dict) else {}

@@ -80,8 +80,8 @@ class MechanismConfig:
         return config
 
     def _check_budget(self) -> None:
-        own = [key for key in ("eps", "mu") if key in self.given] + (["delta"] if self.given.get("delta") else [])
-        stated = [*(f"mechanism.{key}" for key in own), *(["total.eps"] if self.total.eps is not None else [])]
+        parameters = [key for key in ("eps", "mu") if key in self.given] + (["delta"] if self.given.get("delta") else [])
+        stated = [*(f"mechanism.{key}" for key in parameters), *(["total.eps"] if self.total.eps is not None else [])]
         if self.weights is not None:
             if stated:
                 raise ConfigError(
@@ -93,8 +93,8 @@ class MechanismConfig:
             raise ConfigError(
                 f"no budget: give total.eps (and total.delta) for the whole call, or mechanism.{name} for {each}"
             )
-        elif own and self.total.eps is not None:
-            raise ConfigError(f"total.eps and mechanism.{own[0]} both state a budget: give one of them")
+        elif parameters and self.total.eps is not None:
+            raise ConfigError(f"total.eps and mechanism.{parameters[0]} both state a budget: give one of them")
         elif self.total.eps is None:
             validate(self.kind, self.given, "mechanism")
         elif not self.total.delta and self._needs_delta:

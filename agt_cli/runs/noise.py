@@ -13,7 +13,7 @@ from agt.mechanisms.release import APART, simulation
 from agt.mechanisms.rigour import neighbours_of, reason_of
 from agt.training.noise import NoisePlan
 from agt_cli.papers.baselines.released import caveat_of
-from agt_cli.runs.prepare import Settings
+from agt_cli.runs.prepare import RunSettings
 
 RESTS_ON = "bceg"  # a and f speak of boxes alone; d of their nesting
 REDRAWN = (
@@ -27,7 +27,7 @@ SCOPE = (
 )
 
 
-def noise_words(settings: Settings, noise: NoisePlan, conditions: Sequence[Condition]) -> list[str]:
+def noise_words(settings: RunSettings, noise: NoisePlan, conditions: Sequence[Condition]) -> list[str]:
     """What may be said of the noisy weights, in lines; the first says whether anything is guaranteed."""
     if settings.noise is None:
         return []
@@ -57,7 +57,7 @@ def noise_words(settings: Settings, noise: NoisePlan, conditions: Sequence[Condi
     return words
 
 
-def proved(settings: Settings, conditions: Sequence[Condition]) -> bool:
+def proved(settings: RunSettings, conditions: Sequence[Condition]) -> bool:
     """Whether the noisy weights carry their guarantee: every condition holds, and nobody knows the seed."""
     simulated = settings.noise is not None and settings.noise.seed is not None
     return not simulated and all(c.held for c in conditions if c.letter in RESTS_ON)

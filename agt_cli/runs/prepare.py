@@ -11,8 +11,7 @@ from agt.data.checks import with_notes
 from agt.data.dataset import DataError, Dataset, DataSource
 from agt.errors import ConfigError, nearest
 from agt.models.heads import head_of
-from agt.problem import Problem
-from agt.problem import Settings as ProblemSettings
+from agt.problem import Problem, Settings
 from agt.settings import (
     ComputeConfig,
     KGridConfig,
@@ -39,13 +38,13 @@ PATHS = ("output_dir", "data_dir")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(ProblemSettings):
+class RunSettings(Settings):
     """A training run's configuration: everything about the training, and where its data comes from."""
 
     source: DataSource
 
 
-def settings_of(config: Mapping[str, Any]) -> Settings:
+def settings_of(config: Mapping[str, Any]) -> RunSettings:
     """Validate a training configuration, before any data is read.
 
     Raises:
@@ -62,7 +61,7 @@ def settings_of(config: Mapping[str, Any]) -> Settings:
         raise ConfigError(
             f"dataset._target_: {type(source).__name__} loads no data: it needs load() and load_queries(path)"
         )
-    return Settings(source=source, model=model, **parts)
+    return RunSettings(source=source, model=model, **parts)
 
 
 def only_keys(config: Mapping[str, Any], known: tuple[str, ...]) -> None:
@@ -91,12 +90,12 @@ class Prepared:
         """The number of classes."""
         return len(self.dataset.classes)
 
-    def problem(self, settings: ProblemSettings) -> Problem:
+    def problem(self, settings: Settings) -> Problem:
         """To train on it with these settings."""
         return Problem(self.dataset, settings, self.initial)
 
 
-def prepare(settings: Settings, console: Console) -> Prepared:
+def prepare(settings: RunSettings, console: Console) -> Prepared:
     """Load the data, with what its owner should know noted, and run it through the frozen encoder if there is one."""
     use_threads(settings.compute)
     loaded = dataset = with_notes(settings.source.load(), _normalized(settings))
@@ -110,7 +109,7 @@ def prepare(settings: Settings, console: Console) -> Prepared:
     return Prepared(loaded, dataset, initial)
 
 
-def _normalized(settings: Settings) -> float | None:
+def _normalized(settings: RunSettings) -> float | None:
     """How many training records a configured normaliser stands for: B of each batch of each member; None: none is."""
     batch = settings.training.batch
     return None if batch.normalizer is None else batch.normalizer * batch.count * settings.ensemble.members

@@ -17,7 +17,7 @@ from agt_cli.papers.encoder import EncodedHead, encode_queries
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.prepare import Prepared, Settings, prepare, settings_of
+from agt_cli.runs.prepare import Prepared, RunSettings, prepare, settings_of
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class TrainedRun:
     """
 
     finished: FinishedRun
-    settings: Settings
+    settings: RunSettings
     inputs: Path | None
 
     @classmethod

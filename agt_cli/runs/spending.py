@@ -93,8 +93,8 @@ def unfinished(record: RunRecord, subject: Mapping[str, str]) -> list[str]:
     They are looked for where runs are written (``output_dir``) and beside the present run.
     """
     homes = (Path(record.config.get("output_dir") or ".") / record.command, record.folder.parent)
-    found = {path.resolve(): path for home in homes for place in PLACES for path in sorted(home.glob(place))}
-    return [line for path in found.values() if (line := _line(path, subject))]
+    attempts = {path.resolve(): path for home in homes for place in PLACES for path in sorted(home.glob(place))}
+    return [line for path in attempts.values() if (line := _line(path, subject))]
 
 
 def _line(path: Path, subject: Mapping[str, str]) -> str | None:

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from agt.settings import validate
 from agt_cli import usage
-from agt_cli.runs.prepare import PARTS, Settings, settings_of
+from agt_cli.runs.prepare import PARTS, RunSettings, settings_of
 
 REQUIRED = {
     "table": ("dataset.path=x.csv", "dataset.label=y", "+dataset.numeric={a: [0, 1]}"),
@@ -27,7 +27,7 @@ def composed(*overrides: str) -> dict[str, Any]:
     return {str(key): value for key, value in plain.items()}
 
 
-def settings(*overrides: str) -> Settings:
+def settings(*overrides: str) -> RunSettings:
     return settings_of(composed(*overrides))
 
 

@@ -1,6 +1,7 @@
 """Help, version and the command line's own grammar."""
 
 import json
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -72,3 +73,14 @@ def test_examples_in_help_name_real_options() -> None:
 def test_own_flags_may_stand_anywhere(agt: Agt, flag: str) -> None:
     for arguments in ((flag, "train", "--cfg", "job"), ("train", "--cfg", "job", flag)):
         assert "lr: 2.0" in agt(*arguments).out
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"], ["train", "--cfg", "job"], []])
+def test_a_reader_that_stops_reading_is_no_traceback(arguments: list[str]) -> None:
+    """``agt --help | head`` closes the pipe that help is written to."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "agt_cli", *arguments]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")

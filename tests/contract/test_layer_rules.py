@@ -21,7 +21,7 @@ from agt.bounds.interval import Interval
 from agt.bounds.products import EXACT, Products
 from agt.bounds.rounding import Rounding
 from agt.bounds.rules import RULES, rules_for
-from agt.bounds.rules.contract import Box, Point, Rule
+from agt.bounds.rules.contract import Intervals, Point, Rule
 from agt.bounds.rules.elementwise import ELEMENTWISE, ElementwiseRule
 from agt.bounds.rules.pool import AvgPoolRule
 from agt.bounds.rules.relu import ReluRule
@@ -52,7 +52,7 @@ class Setting:
 
     layer: nn.Module
     rule: Rule
-    box: Box
+    box: Intervals
     x: Interval
     d: Interval
     rounding: Rounding
@@ -327,10 +327,10 @@ class Narrow:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.rule, name)
 
-    def bound(self, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
+    def bound(self, x: Interval, box: Intervals, rounding: Rounding, products: Products) -> Interval:
         return self.rule.bound(x if self.back else _middle(x), box, rounding, products)
 
-    def bound_back(self, d: Interval, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
+    def bound_back(self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products) -> Interval:
         d, x = (_middle(d), _middle(x)) if self.back else (d, x)
         return self.rule.bound_back(d, x, box, rounding, products)
 

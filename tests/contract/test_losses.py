@@ -13,10 +13,11 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from synthetic import make_head, make_training, random_interval, sample
+from synthetic import make_head, make_recipe, make_training, random_interval, sample
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from agt.bounds.box import Box
 from agt.bounds.interval import Interval
 from agt.bounds.losses import LOSSES, Loss, loss_of
 from agt.bounds.network import Network
@@ -149,8 +150,8 @@ def test_margins_are_on_the_labels_side(name: str) -> None:
     with torch.no_grad():
         head[-1].bias.fill_(LOSSES[name].threshold)  # so that both labels are given
     nominal = {n: p.detach() for n, p in head.named_parameters()}
-    settings, prepared = SimpleNamespace(training=training), SimpleNamespace(classes=2)
-    model = BoxModel(SimpleNamespace(classes=prepared.classes, settings=settings), head, SimpleNamespace(nominal=nominal))  # type: ignore[arg-type]
+    problem = SimpleNamespace(classes=2, settings=SimpleNamespace(training=training))
+    model = BoxModel(problem, head, Box.start((0,), nominal), make_recipe(training).plan(200))  # type: ignore[arg-type]
     features = np.random.default_rng(0).normal(size=(200, 2)) * 3
     labels = model.predict(features)
     assert 0 < labels.sum() < 200

@@ -13,6 +13,7 @@ import torch
 from records import reseal
 from safetensors.torch import load_file, save_file
 
+from agt.bounds.box import Box
 from agt.disk import Pending, write_atomic
 from agt.errors import ConfigError, DataMissing, UnsoundError
 from agt.models.store import bounds_file, read_boxes, read_constants, read_tensors, write_boxes
@@ -37,7 +38,7 @@ def finished(tmp_path: Path) -> FinishedRun:
     with RunRecord(tmp_path / "run", "train", {"training": {"seed": 7}}) as record:
         spread = {name: RADIUS.view(-1, *[1] * t.dim()).expand(3, *t.shape) for name, t in NOMINAL.items()}
         lower = {name: t - spread[name] for name, t in NOMINAL.items()}
-        write_boxes(record, KS, NOMINAL, lower, {name: t + spread[name] for name, t in NOMINAL.items()})
+        write_boxes(record, Box.of(KS, NOMINAL, lower, {name: t + spread[name] for name, t in NOMINAL.items()}))
         record.add_metrics(accuracy=0.5)
     return open_run(tmp_path / "run", "train")
 
@@ -119,13 +120,13 @@ def test_a_write_that_fails_leaves_the_old_file_and_names_it(tmp_path: Path, mon
 
 
 def test_boxes_come_back_bit_for_bit(finished: FinishedRun) -> None:
-    nominal, lower, upper = read_boxes(finished, KS, NOMINAL)
-    assert list(nominal) == list(NOMINAL), "in the model's order"
+    box = read_boxes(finished, KS, NOMINAL)
+    assert list(box.nominal) == list(box.bounds) == list(NOMINAL), "in the model's order"
     for name, tensor in NOMINAL.items():
-        assert torch.equal(nominal[name], tensor)
+        assert torch.equal(box.nominal[name], tensor)
         for index, radius in enumerate(RADIUS.tolist()):
-            assert torch.equal(lower[name][index], tensor - radius)
-            assert torch.equal(upper[name][index], tensor + radius)
+            assert torch.equal(box.lower[name][index], tensor - radius)
+            assert torch.equal(box.upper[name][index], tensor + radius)
 
 
 def damage(finished: FinishedRun, change: Callable[[dict[str, torch.Tensor]], object], k: str = "2") -> None:

@@ -13,12 +13,12 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from synthetic import make_head, make_records, make_training
+from synthetic import make_head, make_recipe, make_records, make_training
 
 from agt.errors import ConfigError
 from agt.kernels.contract import QUANTA
 from agt.relations import RELATIONS, Relation, Sums, rows_at_stake
-from agt.settings import MOST_ROWS, ComputeConfig, RelationConfig, RelationName, validate
+from agt.settings import MOST_ROWS, RelationConfig, RelationName, validate
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.loop import Run
@@ -281,13 +281,12 @@ def test_a_run_refuses_what_its_sums_are_not_proved_for() -> None:
     records, head = make_records(np.eye(5), [0, 1, 0, 1, 0]), make_head(training, 5, 2, ())
 
     def run(ks: tuple[int, ...], unit_rows: int) -> Run:
-        relation = RelationConfig(name="add_remove", unit_rows=unit_rows)
-        return Run(head, 2, records, None, training, relation, ks, ComputeConfig(kernel="reference"), lambda _: None)
+        return Run(head, make_recipe(training, ks=ks, unit_rows=unit_rows, kernel="reference"), records)
 
     with pytest.raises(ConfigError, match="at stake"):
         run((0, 2**14), 2**20)
     with pytest.raises(ConfigError, match=r"5 records exceeds training\.batch\.n_max=3"):
-        run((0, 1), 1).step(0, np.arange(5))
+        run((0, 1), 1).step(np.arange(5))
 
 
 # -- broken on purpose ---------------------------------------------------------------------------------------------------

@@ -26,12 +26,12 @@ from checks import draw, moved_by, nested, thresholds
 from pydantic import ValidationError
 from synthetic import RELATIONS
 
+from agt.bounds.box import Box
 from agt.certificates.box import Certificates, grid_index
 from agt.data.dataset import DataError, Records
 from agt.errors import ConfigError, UnboundedError
 from agt.models.ensemble import VoteCertificates
 from agt.training.linear import LinearTrained
-from agt.training.loop import Trained
 
 CELLS = tuple(product(RELATIONS, KINDS))
 EXPECTED = (ConfigError, DataError, UnboundedError)
@@ -261,7 +261,7 @@ class Attack:
 
     def _contained(self, there: Fitted, other: Neighbour) -> None:
         for mine, yours in zip(self.whole.members, there.members, strict=True):
-            if isinstance(mine, Trained) and isinstance(yours, Trained):
+            if isinstance(mine, Box) and isinstance(yours, Box):
                 outside, share = _outside(mine, yours, other.distance)
             elif isinstance(mine, LinearTrained) and isinstance(yours, LinearTrained):
                 outside, share = _beyond(mine, yours, other.distance)
@@ -282,13 +282,13 @@ class Attack:
         if not (self.setting.boxes and self.setting.dense and self.setting.case.config().product == "exact"):
             return
         for mine, yours in zip(self.whole.members, there.members, strict=True):
-            assert isinstance(mine, Trained)
-            assert isinstance(yours, Trained)
+            assert isinstance(mine, Box)
+            assert isinstance(yours, Box)
             self._found("nested", self._ends(mine, yours), other, "D' in D")
             if self.setting.rule.symmetric:
                 self._found("nested", self._ends(yours, mine), other, "D in D'")
 
-    def _ends(self, outer: Trained, inner: Trained) -> int:
+    def _ends(self, outer: Box, inner: Box) -> int:
         nobody = Certificates(outer.ks, "add_remove", np.zeros(0, dtype=np.int64), np.zeros((len(outer.ks), 0), dtype=bool))
         self.report.ends += 2 * sum(int(end[1:].numel()) for end in outer.lower.values())
         return nested((outer, nobody), (inner, nobody)).outside
@@ -308,7 +308,7 @@ class Attack:
         return known.prediction, steps
 
 
-def _outside(mine: Trained, yours: Trained, distance: int) -> tuple[int, float]:
+def _outside(mine: Box, yours: Box, distance: int) -> tuple[int, float]:
     """(parameters outside the box for ``distance``, the farthest one's share of the way to its end)."""
     index = next(i for i, k in enumerate(mine.ks) if k >= distance)
     outside, share = 0, 0.0
@@ -328,12 +328,12 @@ def _beyond(mine: LinearTrained, yours: LinearTrained, distance: int) -> tuple[i
     return int(not moved <= bound), moved / bound
 
 
-def _bits(mine: tuple[Trained | LinearTrained, ...], yours: tuple[Trained | LinearTrained, ...]) -> int:
+def _bits(mine: tuple[Box | LinearTrained, ...], yours: tuple[Box | LinearTrained, ...]) -> int:
     """Numbers that are not the same, bit for bit."""
     return sum(int((a != b).sum()) for a, b in zip(_numbers(mine), _numbers(yours), strict=True))
 
 
-def _numbers(members: tuple[Trained | LinearTrained, ...]) -> Iterator[torch.Tensor]:
+def _numbers(members: tuple[Box | LinearTrained, ...]) -> Iterator[torch.Tensor]:
     for member in members:
         if isinstance(member, LinearTrained):
             yield member.weight

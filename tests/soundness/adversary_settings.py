@@ -8,6 +8,7 @@ from checks import Case, run
 from checks import certificates as certify_boxes
 
 from agt import relations
+from agt.bounds.box import Box
 from agt.bounds.network import Network
 from agt.certificates.box import Certificates
 from agt.certificates.stability import certify_linear, logits_of
@@ -19,18 +20,16 @@ from agt.numeric import signed_margins
 from agt.settings import (
     BoxConfig,
     CertificateConfig,
-    ComputeConfig,
     ErmConfig,
     FeaturesConfig,
-    RelationConfig,
     StabilityConfig,
 )
 from agt.training.ensemble import EnsembleConfig, train_members
 from agt.training.erm import train_erm
-from agt.training.linear import Examples, LinearTrained, train_linear
-from agt.training.loop import Trained
+from agt.training.linear import LinearTrained, train_linear
+from agt.training.recipe import Recipe
 
-Member = tuple[Trained | LinearTrained, FeatureMap | None]
+Member = tuple[Box | LinearTrained, FeatureMap | None]
 KINDS = ("linear box", "one hidden", "two hidden", "stability", "erm", "votes of boxes", "votes of heads")
 DENSE = tuple(range(5))
 
@@ -202,7 +201,7 @@ class Fitted:
 
     setting: Setting
     ks: tuple[int, ...]
-    members: tuple[Trained | LinearTrained, ...]
+    members: tuple[Box | LinearTrained, ...]
     maps: tuple[FeatureMap | None, ...]
 
     def certify(self, x: np.ndarray) -> Certificates:
@@ -210,20 +209,20 @@ class Fitted:
         each = [self._certify(member, features, x) for member, features in zip(self.members, self.maps, strict=True)]
         return each[0] if self.setting.members == 1 else vote(each, self.setting.case.classes)
 
-    def _certify(self, member: Trained | LinearTrained, features: FeatureMap | None, x: np.ndarray) -> Certificates:
+    def _certify(self, member: Box | LinearTrained, features: FeatureMap | None, x: np.ndarray) -> Certificates:
         setting = self.setting
-        if isinstance(member, Trained):
+        if isinstance(member, Box):
             return certify_boxes(setting.case, member, x, setting.relation, setting.dtype)
         phi = features(x, setting.dtype)  # type: ignore[misc]
-        return certify_linear(member.weight, member.loss, member.sensitivity, phi, setting.relation, self.ks)  # type: ignore[arg-type]
+        return certify_linear(member, phi, setting.relation, self.ks)  # type: ignore[arg-type]
 
     def lead(self, x: np.ndarray, label: int) -> float:
         """By how much the members, on average, prefer ``label`` for the one query [1, width]."""
         return float(np.mean([self._lead(m, f, x, label) for m, f in zip(self.members, self.maps, strict=True)]))
 
-    def _lead(self, member: Trained | LinearTrained, features: FeatureMap | None, x: np.ndarray, label: int) -> float:
+    def _lead(self, member: Box | LinearTrained, features: FeatureMap | None, x: np.ndarray, label: int) -> float:
         case, dtype = self.setting.case, self.setting.dtype
-        if isinstance(member, Trained):
+        if isinstance(member, Box):
             network = Network.of(case.head(dtype), case.config(dtype).loss, case.classes)
             logits = network.logits(torch.from_numpy(x).to(getattr(torch, dtype)), member.nominal).numpy()
         else:
@@ -236,17 +235,16 @@ def fit(setting: Setting, data: Data, ks: tuple[int, ...], seed: int) -> Fitted:
     """Train as the commands do; ``seed`` draws kernels and fragments, which must not matter."""
     rng = np.random.default_rng(seed)
 
-    def member(
-        records: Records, size: float | None, compute: ComputeConfig
-    ) -> tuple[Trained | LinearTrained, FeatureMap | None]:
+    def member(recipe: Recipe, records: Records) -> Member:
         if setting.boxes:
             return run(setting.case, records, setting.relation, ks, setting.dtype, rng), None
         return _fit_linear(setting, Data(records, data.test))
 
+    recipe = setting.case.recipe(setting.relation, threads=1)
     if setting.members == 1:
-        pairs = [member(data.records, None, ComputeConfig())]
+        pairs = [member(recipe, data.records)]
     else:
-        pairs = train_members(member, data.records, None, EnsembleConfig(setting.members), ComputeConfig(threads=1))
+        pairs = train_members(member, recipe, data.records, EnsembleConfig(setting.members))
     members, maps = zip(*pairs, strict=True)
     return Fitted(setting, ks, members, maps)
 
@@ -258,9 +256,8 @@ def _fit_linear(setting: Setting, data: Data) -> tuple[LinearTrained, FeatureMap
     known = grounds(proved("made for a test"))
     dataset = Dataset("drawn", classes, records, data.test, None, {}, known, known, shard=True)
     features = FeatureMap.of(certificate.features, dataset)
-    examples = Examples(features(records.features, setting.dtype), records.labels, records.units)
-    relation = RelationConfig(name=setting.relation, unit_rows=case.unit_rows)  # type: ignore[arg-type]
-    common = (examples, case.classes, None, case.config(setting.dtype), relation, features.slack)
+    examples = replace(records, features=features(records.features, setting.dtype))
+    recipe = case.recipe(setting.relation, dtype=setting.dtype)
     if isinstance(certificate, ErmConfig):
-        return train_erm(*common, certificate.tolerance), features
-    return train_linear(*common, certificate.average), features
+        return train_erm(recipe, examples, features.slack, certificate.tolerance), features
+    return train_linear(recipe, examples, features.slack, certificate.average), features

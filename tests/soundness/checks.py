@@ -11,8 +11,9 @@ from functools import partial
 import numba
 import numpy as np
 import torch
-from synthetic import KERNELS, make_head, make_records, make_training, random_interval, sample
+from synthetic import KERNELS, make_head, make_recipe, make_records, make_training, random_interval, sample
 
+from agt.bounds.box import Box
 from agt.bounds.interval import Interval
 from agt.bounds.network import Network
 from agt.bounds.products import PRODUCTS
@@ -21,9 +22,10 @@ from agt.certificates.box import Certificates, certify
 from agt.data.dataset import Records
 from agt.errors import UnsoundError
 from agt.kernels.select import pick_kernel
-from agt.settings import ComputeConfig, RelationConfig, TrainingConfig
+from agt.settings import ComputeConfig, TrainingConfig
 from agt.training.linear import LinearTrained
-from agt.training.loop import Trained, train
+from agt.training.loop import train
+from agt.training.recipe import Recipe
 
 WIDTH = 3
 numba.set_num_threads(1)  # arrays are tiny; tests/unit/test_kernels.py varies the threads
@@ -63,6 +65,10 @@ class Case:
         """The training configuration: three batches, three epochs, the normaliser a public constant."""
         batch = {"count": 3, "normalizer": 8.0, **self.training.get("batch", {})}
         return make_training(**{"epochs": 3, "lr": 0.2, **self.training, "batch": batch, "dtype": dtype})
+
+    def recipe(self, relation: str, ks: tuple[int, ...] = (0,), dtype: str = "float64", **compute: object) -> Recipe:
+        """How it trains under a relation; no size is declared."""
+        return make_recipe(self.config(dtype), relation, ks, self.classes, None, self.unit_rows, **compute)
 
     def head(self, dtype: str) -> torch.nn.Sequential:
         """The head, always from the same seed."""
@@ -177,15 +183,14 @@ def concatenate(a: Records, b: Records) -> Records:
 # -- running -------------------------------------------------------------------------------------------------------------
 
 
-def run(case: Case, data: Records, relation: str, ks: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Trained:
+def run(case: Case, data: Records, relation: str, ks: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Box:
     """Train with a kernel and a fragment size drawn at random: neither may matter to any claim."""
     fragment = "auto" if rng.random() < 0.5 else min(int(rng.choice([1, 3, 5, 7])), max(1, len(data)))
-    compute = ComputeConfig(kernel=str(rng.choice(KERNELS)), fragment=fragment)  # type: ignore[arg-type]
-    config = RelationConfig(name=relation, unit_rows=case.unit_rows)  # type: ignore[arg-type]
+    kernel = str(rng.choice(KERNELS))
     head, noise = case.head(dtype), None
     if case.noise:
         noise = partial(draw_noise, dict(head.state_dict()), case.noise)
-    return train(head, case.classes, data, None, case.config(dtype), config, ks, compute, noise=noise)
+    return train(head, case.recipe(relation, ks, dtype, kernel=kernel, fragment=fragment), data, noise=noise)
 
 
 def draw_noise(parameters: dict[str, torch.Tensor], scale: float, step: int) -> dict[str, torch.Tensor]:
@@ -194,13 +199,12 @@ def draw_noise(parameters: dict[str, torch.Tensor], scale: float, step: int) -> 
     return {n: scale * torch.randn(p.shape, generator=generator, dtype=p.dtype) for n, p in parameters.items()}
 
 
-def certificates(case: Case, trained: Trained, queries: np.ndarray, relation: str, dtype: str) -> Certificates:
+def certificates(case: Case, trained: Box, queries: np.ndarray, relation: str, dtype: str) -> Certificates:
     """Certify ``queries``."""
-    training = case.config(dtype)
-    return certify(case.head(dtype), case.classes, trained, queries, relation, training, ComputeConfig())  # type: ignore[arg-type]
+    return certify(case.head(dtype), case.recipe(relation, trained.ks, dtype), trained, queries)
 
 
-def predictions(case: Case, trained: Trained, queries: np.ndarray, dtype: str) -> np.ndarray:
+def predictions(case: Case, trained: Box, queries: np.ndarray, dtype: str) -> np.ndarray:
     """The labels that the nominal model gives."""
     training = case.config(dtype)
     network = Network.of(case.head(dtype), training.loss, case.classes, PRODUCTS[training.product])
@@ -324,7 +328,7 @@ def nesting(
     symmetric = relation not in ("remove", "paper_unlearning")
     ks = tuple(range(kmax + 1))
     queries = rng.normal(size=(25, WIDTH))
-    here: tuple[Trained, Certificates] | None = None
+    here: tuple[Box, Certificates] | None = None
     data = case.data(rng)
     while tally.trials < pairs:
         if here is None or not case.n / 2 <= len(np.unique(data.units)) <= case.n * 2:
@@ -340,12 +344,12 @@ def nesting(
 
 def _bounds(
     case: Case, data: Records, relation: str, ks: tuple[int, ...], dtype: str, queries: np.ndarray, rng: np.random.Generator
-) -> tuple[Trained, Certificates]:
+) -> tuple[Box, Certificates]:
     trained = run(case, data, relation, ks, dtype, rng)
     return trained, certificates(case, trained, queries, relation, dtype)
 
 
-def nested(outer: tuple[Trained, Certificates], inner: tuple[Trained, Certificates]) -> Tally:
+def nested(outer: tuple[Box, Certificates], inner: tuple[Box, Certificates]) -> Tally:
     """One ordered pair: every end of ``inner`` at k-1 against ``outer`` at k, bit for bit, and the distances."""
     tally = Tally(trials=1)
     (big, far), (small, near) = outer, inner

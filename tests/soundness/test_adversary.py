@@ -17,6 +17,7 @@ from synthetic import make_records
 from test_broken_rules import batches_by_index, gamma_forgotten, signed_as_nonnegative
 from test_lipschitz import one_member_counted, shards_in_any_order
 
+from agt.bounds.box import Box
 from agt.bounds.interval import Interval
 from agt.bounds.rounding import Rounding
 from agt.certificates.votes import Vote, published_vote
@@ -25,8 +26,8 @@ from agt.models import ensemble as ensemble_tasks
 from agt.relations import RELATIONS
 from agt.settings import FeaturesConfig, StabilityConfig, TrainingConfig
 from agt.training import linear
-from agt.training.loop import Run, Trained
-from agt.training.sensitivity import LinearLoss, Sensitivity
+from agt.training.loop import Run
+from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity
 
 ROUNDS, RETRAININGS = 3, 14
 REFUSED = {
@@ -95,13 +96,13 @@ def narrowed(patch: pytest.MonkeyPatch) -> None:
     """Boxes that are 1 % too narrow."""
     whole = Run.result
 
-    def result(self: Run, copy: bool = False) -> Trained:
-        found = whole(self, copy)
+    def result(self: Run) -> Box:
+        box = whole(self)
         lower, upper = (
-            {name: found.nominal[name] + 0.99 * (end - found.nominal[name]) for name, end in ends.items()}
-            for ends in (found.lower, found.upper)
+            {name: box.nominal[name] + 0.99 * (end - box.nominal[name]) for name, end in ends.items()}
+            for ends in (box.lower, box.upper)
         )
-        return replace(found, lower=lower, upper=upper)
+        return Box.of(box.ks, box.nominal, lower, upper)
 
     patch.setattr(Run, "result", result)
 
@@ -120,9 +121,9 @@ def one_epoch_of_rho(patch: pytest.MonkeyPatch) -> None:
     """A record is taken to move the head in one epoch alone."""
     whole = linear.sgd_sensitivity
 
-    def sgd_sensitivity(loss: LinearLoss, width: int, training: TrainingConfig, *rest: object) -> Sensitivity:
-        found = whole(loss, width, training, *rest)  # type: ignore[arg-type]
-        return replace(found, rho=found.rho / training.epochs)
+    def sgd_sensitivity(setting: LinearSetting, average: int) -> Sensitivity:
+        right = whole(setting, average)
+        return replace(right, rho=right.rho / setting.training.epochs)
 
     patch.setattr(linear, "sgd_sensitivity", sgd_sensitivity)
 

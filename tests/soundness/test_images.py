@@ -9,15 +9,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from synthetic import KERNELS, make_records, make_training
+from synthetic import KERNELS, make_recipe, make_records, make_training
 from torch import nn
 
+from agt.bounds.box import Box
 from agt.bounds.rules import rules_for
 from agt.certificates.box import Certificates, certify
 from agt.data.dataset import Records
 from agt.errors import ConfigError
-from agt.settings import ComputeConfig, RelationConfig, TrainingConfig
-from agt.training.loop import Trained, train
+from agt.training.loop import train
+from agt.training.recipe import Recipe
 from agt_cli.cli import main
 
 numba.set_num_threads(1)  # arrays are tiny
@@ -36,18 +37,19 @@ def head(dtype: str, hidden: bool = True, pooled: bool = True) -> nn.Sequential:
     return nn.Sequential(*front, nn.Flatten(), *rows).to(getattr(torch, dtype))
 
 
-def configuration(dtype: str) -> TrainingConfig:
-    return make_training(loss="binary_cross_entropy", dtype=dtype, lr=0.3, epochs=2, batch={"count": 2, "normalizer": 5.0})
+def recipe(model: nn.Sequential, relation: str = "add_remove", ks: tuple[int, ...] = KS, kernel: str = "cpu") -> Recipe:
+    dtype = str(model[-1].weight.dtype).removeprefix("torch.")
+    batch = {"count": 2, "normalizer": 5.0}
+    training = make_training(loss="binary_cross_entropy", dtype=dtype, lr=0.3, epochs=2, batch=batch)
+    return make_recipe(training, relation, ks, kernel=kernel)
 
 
-def fit(model: nn.Sequential, records: Records, relation: str, ks: tuple[int, ...] = KS, kernel: str = "cpu") -> Trained:
-    training, compute = configuration(str(model[-1].weight.dtype)[6:]), ComputeConfig(kernel=kernel)  # type: ignore[arg-type]
-    return train(model, 2, records, None, training, RelationConfig(name=relation), ks, compute)  # type: ignore[arg-type]
+def fit(model: nn.Sequential, records: Records, *how: object, **more: object) -> Box:
+    return train(model, recipe(model, *how, **more), records)  # type: ignore[arg-type]
 
 
-def ask(model: nn.Sequential, trained: Trained, queries: np.ndarray = QUERIES) -> Certificates:
-    training = configuration(str(model[-1].weight.dtype)[6:])
-    return certify(model, 2, trained, queries, "add_remove", training, ComputeConfig())
+def ask(model: nn.Sequential, box: Box, queries: np.ndarray = QUERIES) -> Certificates:
+    return certify(model, recipe(model), box, queries)
 
 
 def edits(records: Records, relation: str) -> list[tuple[int, Records]]:

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 import torch
 from checks import moved_by
+from synthetic import make_recipe, make_records
 
 from agt.certificates.stability import ClosedForm, certify_linear
 from agt.errors import ConfigError
 from agt.models.features import FeatureMap
-from agt.settings import BatchConfig, FeaturesConfig, RelationConfig, TrainingConfig
+from agt.settings import BatchConfig, FeaturesConfig, TrainingConfig
 from agt.training import linear, sensitivity
 from agt.training.erm import train_erm
-from agt.training.linear import Examples, LinearTrained, train_linear
+from agt.training.linear import LinearTrained, train_linear
 from agt.training.sensitivity import LinearLoss, Schedule
 
 WIDTH = 3
@@ -114,11 +115,11 @@ def features(case: Case) -> FeatureMap:
 def fit(case: Case, data: Data) -> LinearTrained:
     """Train on ``data``."""
     features_map = features(case)
-    examples = Examples(features_map(data.x, case.config.dtype), data.y, data.units)
-    relation = RelationConfig(name=case.relation, unit_rows=case.unit_rows)  # type: ignore[arg-type]
+    records = make_records(features_map(data.x, case.config.dtype), data.y, data.units.tolist())
+    recipe = make_recipe(case.config, case.relation, classes=case.classes, unit_rows=case.unit_rows)
     if case.erm:
-        return train_erm(examples, case.classes, None, case.config, relation, features_map.slack, 1e-7)
-    return train_linear(examples, case.classes, None, case.config, relation, features_map.slack, case.average)
+        return train_erm(recipe, records, features_map.slack, 1e-7)
+    return train_linear(recipe, records, features_map.slack, case.average)
 
 
 def neighbour(rng: np.random.Generator, case: Case, data: Data, k: int, prefix: str) -> Data:
@@ -137,7 +138,7 @@ def certify(case: Case, trained: LinearTrained, queries: np.ndarray) -> ClosedFo
     """Stable distances of raw queries."""
     phi = features(case)(queries, case.config.dtype)
     ks = tuple(range(5))
-    return certify_linear(trained.weight, trained.loss, trained.sensitivity, phi, case.relation, ks)  # type: ignore[arg-type]
+    return certify_linear(trained, phi, case.relation, ks)  # type: ignore[arg-type]
 
 
 @dataclass

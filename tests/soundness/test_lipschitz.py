@@ -21,12 +21,13 @@ from agt.models import ensemble as ensemble_tasks
 from agt.models.ensemble import VoteCertificates, vote
 from agt.models.features import FeatureMap
 from agt.numeric import margins_of
-from agt.settings import ComputeConfig, FeaturesConfig, RelationConfig
+from agt.settings import FeaturesConfig
 from agt.training import ensemble as ensemble_training
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
-from agt.training.linear import Examples, LinearTrained, train_linear
+from agt.training.linear import LinearTrained, train_linear
 from agt.training.loop import Run
+from agt.training.recipe import Recipe
 
 Fit = Callable[[Records, np.random.Generator], Model]
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -69,11 +70,11 @@ def walk(setup: Setup, pairs: int, lines: int = 16, seed: int = 0, read: Read = 
 
 def boxes(case: Case, relation: str = "add_remove", ks: tuple[int, ...] = DENSE, dtype: str = "float64") -> Setup:
     """One head with a box for every k."""
-    head, training = case.head(dtype), case.config(dtype)
+    head, recipe = case.head(dtype), case.recipe(relation, ks, dtype)
 
     def fit(data: Records, rng: np.random.Generator) -> Model:
         trained = run(case, data, relation, ks, dtype, rng)
-        return lambda x: certify(head, case.classes, trained, x, relation, training, ComputeConfig())  # type: ignore[arg-type]
+        return lambda x: certify(head, recipe, trained, x)
 
     return Setup(case, fit, relation)
 
@@ -82,11 +83,11 @@ def linear(
     case: Case, relation: str = "add_remove", certify: Callable[[LinearTrained, np.ndarray], Certificates] | None = None
 ) -> Setup:
     """One linear head in closed form."""
-    known, config = certify or closed_form, RelationConfig(name=relation)  # type: ignore[arg-type]
+    known = certify or closed_form
 
     def fit(data: Records, rng: np.random.Generator) -> Model:
-        examples = Examples(PHI(data.features, "float64"), data.labels, data.units)
-        trained = train_linear(examples, case.classes, None, case.config(), config, PHI.slack, 1)
+        examples = replace(data, features=PHI(data.features, "float64"))
+        trained = train_linear(case.recipe(relation), examples, PHI.slack)
         return lambda x: replace(known(trained, PHI(x, "float64")), relation=relation)
 
     return Setup(case, fit, relation)
@@ -97,7 +98,7 @@ PHI = FeatureMap.blank(FeaturesConfig(), WIDTH)
 
 def closed_form(trained: LinearTrained, phi: np.ndarray) -> ClosedForm:
     """The distances of certificates/stability.py; the relation is the caller's to say."""
-    return certify_linear(trained.weight, trained.loss, trained.sensitivity, phi, "add_remove", DENSE)
+    return certify_linear(trained, phi, "add_remove", DENSE)
 
 
 def ensemble(member: Setup, members: int, each: int = 12) -> Setup:
@@ -216,15 +217,15 @@ def test_one_replaced_record_flips_what_counting_one_member_certifies(setup: Set
 def test_members_are_handed_the_same_records_in_one_order() -> None:
     """What the ensembles above stand on, in the function that trains them."""
 
-    def ids(records: Records, declared_size: float | None, compute: ComputeConfig) -> list[str]:
+    def ids(recipe: Recipe, records: Records) -> list[str]:
         return records.ids.tolist()
 
     data = HEAD.data(np.random.default_rng(0))
-    config, one = EnsembleConfig(members=3), ComputeConfig(threads=1)
-    given = ensemble_training.train_members(ids, data, None, config, one)
+    config, recipe = EnsembleConfig(members=3), HEAD.recipe("add_remove", threads=1)
+    given = ensemble_training.train_members(ids, recipe, data, config)
     for seed in range(5):
         mixed = data.take(np.random.default_rng(seed).permutation(len(data)))
-        assert ensemble_training.train_members(ids, mixed, None, config, one) == given
+        assert ensemble_training.train_members(ids, recipe, mixed, config) == given
     assert sorted(name for part in given for name in part) == sorted(data.ids)
 
 

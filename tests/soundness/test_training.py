@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 import torch
 from checks import CASES, RUMP, WIDTH, Case, containment, run
-from synthetic import KERNELS, RELATIONS, make_head, make_records, make_training
+from synthetic import KERNELS, RELATIONS, make_head, make_recipe, make_records, make_training
 from torch import nn
 
+from agt.bounds.box import Box
 from agt.data.dataset import Records
 from agt.errors import ConfigError, UnsoundError
-from agt.settings import ComputeConfig, RelationConfig
-from agt.training import loop
+from agt.training import stream
 from agt.training.batches import BatchPlan
-from agt.training.loop import Run, Trained, train
+from agt.training.loop import train
 from agt.training.optimizer import learning_rate
+from agt.training.stream import Stream
 
 DTYPES = ("float64", "float32")
 
@@ -68,12 +69,12 @@ def test_saturating_newcomers_reach_the_end_of_the_box_and_no_further(dtype: str
     training = make_training(loss="binary_cross_entropy", clip=clip, dtype=dtype)
     head = make_head(training, WIDTH, 2, ())
     data = make_records(rng.normal(size=(7, WIDTH)), rng.integers(0, 2, 7))
-    relation, compute = RelationConfig(name="add_remove"), ComputeConfig(kernel="cpu")
-    box = train(head, 2, data, None, training, relation, (0, k), compute)
+    recipe = make_recipe(training, ks=(0, k), kernel="cpu")
+    box = train(head, recipe, data)
     signs = torch.sign(head[0].weight.detach().sum()).item()
     # The logit of the newcomer is enormous with the sign of the weights' sum, and wrong with that label.
     label = 0 if signs > 0 else 1
-    again = train(head, 2, targeted(data, label, 1.0, k), None, training, relation, (0,), compute)
+    again = train(head, recipe, targeted(data, label, 1.0, k))
     ends = (box.lower if label == 0 else box.upper)["0.weight"][1]
     if dtype == "float64":
         assert torch.equal(again.nominal["0.weight"], ends)
@@ -83,7 +84,7 @@ def test_saturating_newcomers_reach_the_end_of_the_box_and_no_further(dtype: str
             again.nominal["0.weight"] <= box.upper["0.weight"][1]
         )
         assert inside.all()
-    beyond = train(head, 2, targeted(data, label, 1.0, k + 1), None, training, relation, (0,), compute)
+    beyond = train(head, recipe, targeted(data, label, 1.0, k + 1))
     assert (
         (beyond.nominal["0.weight"] < box.lower["0.weight"][1]) | (beyond.nominal["0.weight"] > box.upper["0.weight"][1])
     ).all()
@@ -137,13 +138,8 @@ def test_kernel_and_fragment_change_no_bit_of_the_nominal_run_and_only_rounding_
     runs = [
         train(
             case.head(dtype),
-            2,
+            make_recipe(case.config(dtype), relation, (0, 1, 5, 30), kernel=kernel, fragment=fragment),
             data,
-            None,
-            case.config(dtype),
-            RelationConfig(name=relation),  # type: ignore[arg-type]
-            (0, 1, 5, 30),
-            ComputeConfig(kernel=kernel, fragment=fragment),  # type: ignore[arg-type]
         )
         for kernel in KERNELS
         for fragment in (2, "auto")
@@ -163,20 +159,20 @@ def test_a_tight_memory_splits_the_grid_without_changing_a_bound(relation: str, 
     """Groups of k for the selections, and parts of a group: each a path of its own through the loop."""
     case = CASES[3]
     data = case.data(np.random.default_rng(2))
-    arguments = (case.head("float64"), 2, data, None, case.config(), RelationConfig(name=relation), (0, 1, 2, 3, 5))  # type: ignore[arg-type]
-    whole = train(*arguments, ComputeConfig())
+    head, recipe = case.head("float64"), make_recipe(case.config(), relation, (0, 1, 2, 3, 5))
+    whole = train(head, recipe, data)
     calls: list[slice] = []
 
-    def one_by_one(self: Run, *sizes: int) -> list[slice]:
+    def two(self: Stream, stakes: list[int]) -> list[slice]:
         calls.append(slice(0, 0))
         return [slice(0, 2), slice(2, 5)]
 
-    def halves(self: Run, group: slice, fragment: int) -> list[slice]:
+    def one_by_one(self: Stream, group: slice) -> list[slice]:
         return [slice(k, k + 1) for k in range(group.start, group.stop)]
 
-    monkeypatch.setattr(Run, "_groups", one_by_one)
-    monkeypatch.setattr(Run, "_parts", halves)
-    split = train(*arguments, ComputeConfig())
+    monkeypatch.setattr(Stream, "groups", two)
+    monkeypatch.setattr(Stream, "parts", one_by_one)
+    split = train(head, recipe, data)
     assert calls
     for name in whole.nominal:
         torch.testing.assert_close(split.lower[name], whole.lower[name], rtol=0, atol=1e-8)
@@ -209,7 +205,7 @@ def test_one_step_by_hand(relation: str, copies: int, lower: float, upper: float
     nn.init.zeros_(head[0].weight)
     nn.init.zeros_(head[0].bias)
     data = make_records(np.ones((copies, 1)), [0] * copies)
-    trained = train(head, 2, data, None, training, RelationConfig(name=relation), (0, 1), ComputeConfig(kernel=kernel))  # type: ignore[arg-type]
+    trained = train(head, make_recipe(training, relation, (0, 1), kernel=kernel), data)
     for name in ("0.weight", "0.bias"):
         assert trained.lower[name].flatten()[1] == lower
         assert trained.upper[name].flatten()[1] == upper
@@ -235,7 +231,7 @@ def test_nan_and_infinity_stop_training(settings: dict, scale: float) -> None:
     data = make_records(rng.normal(size=(6, WIDTH)) * scale, rng.integers(0, 2, 6))
     head = make_head(training, WIDTH, 2, (3,))
     with pytest.raises(UnsoundError):
-        train(head, 2, data, None, training, RelationConfig(name="add_remove"), (0, 1), ComputeConfig())
+        train(head, make_recipe(training, ks=(0, 1)), data)
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
@@ -243,34 +239,23 @@ def test_nan_and_infinity_stop_training(settings: dict, scale: float) -> None:
 def test_a_broken_box_cannot_be_made(broken: float, side: str) -> None:
     zero = {"0.weight": torch.zeros(1, 2)}
     ends = {"lower": {"0.weight": -torch.ones(1, 1, 2)}, "upper": {"0.weight": torch.ones(1, 1, 2)}}
-    plan = BatchPlan.of(make_training().batch, 1, None, 1)
-    Trained((0,), zero, ends["lower"], ends["upper"], plan)
+    Box.of((0,), zero, ends["lower"], ends["upper"])
     ends[side]["0.weight"][0, 0, 1] = broken
     with pytest.raises(UnsoundError):
-        Trained((0,), zero, ends["lower"], ends["upper"], plan)
+        Box.of((0,), zero, ends["lower"], ends["upper"])
 
 
 def test_a_nominal_model_outside_its_box_is_refused() -> None:
-    plan = BatchPlan.of(make_training().batch, 1, None, 1)
     ends = {"0.weight": torch.zeros(1, 1, 2)}
     with pytest.raises(UnsoundError, match="outside their box"):
-        Trained((0,), {"0.weight": torch.tensor([[0.0, 1e-300]], dtype=torch.float64).float() + 1}, ends, ends, plan)
+        Box.of((0,), {"0.weight": torch.tensor([[0.0, 1e-300]], dtype=torch.float64).float() + 1}, ends, ends)
 
 
 def test_public_records_under_paper_privacy_are_refused() -> None:
     data = make_records(np.ones((3, WIDTH)), [0, 1, 0], public=[True, False, False])
     training = make_training()
     with pytest.raises(ConfigError, match="unsound when public records"):
-        train(
-            make_head(training, WIDTH, 2, ()),
-            2,
-            data,
-            None,
-            training,
-            RelationConfig(name="paper_privacy"),
-            (0,),
-            ComputeConfig(),
-        )
+        train(make_head(training, WIDTH, 2, ()), make_recipe(training, "paper_privacy"), data)
 
 
 @pytest.mark.parametrize("relation", ["remove", "substitute"])
@@ -283,7 +268,7 @@ def test_public_records_never_leave(relation: str) -> None:
     widths = []
     for share in (0.0, 0.5, 1.0):
         data = make_records(features, labels, public=(np.arange(20) < share * 20).tolist())
-        box = train(head, 2, data, None, training, RelationConfig(name=relation), (0, 4), ComputeConfig())  # type: ignore[arg-type]
+        box = train(head, make_recipe(training, relation, (0, 4)), data)
         widths.append(sum(float((box.upper[n][1] - box.lower[n][1]).sum()) for n in box.nominal))
     assert widths[0] > widths[1] > widths[2]
     if relation == "remove":
@@ -301,12 +286,11 @@ def test_a_derived_normaliser_speaks_only_of_that_number() -> None:
     nn.init.zeros_(head[0].bias)
     data = make_records(np.array([[-1e6], *[[1e6]] * 9]), [0] * 10)
     fewer = data.take(np.arange(1, 10))
-    relation, compute = RelationConfig(name="add_remove"), ComputeConfig()
 
     def inside(size: int | None) -> bool:
-        box = train(head, 2, data, size, training, relation, (0, 1), compute)
-        again = train(head, 2, fewer, size, training, relation, (0,), compute).nominal["0.weight"]
-        assert box.plan.declared == (size is not None)
+        recipe = make_recipe(training, ks=(0, 1), declared_size=size)
+        box, again = train(head, recipe, data), train(head, recipe, fewer).nominal["0.weight"]
+        assert recipe.plan(len(data)).declared == (size is not None)
         return bool(((box.lower["0.weight"][1] <= again) & (again <= box.upper["0.weight"][1])).all())
 
     assert inside(10)
@@ -314,17 +298,17 @@ def test_a_derived_normaliser_speaks_only_of_that_number() -> None:
 
 
 def test_sizes_that_cannot_work_are_refused_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    training, relation = make_training(batch={"normalizer": 10.0, "n_max": 20}), RelationConfig(name="add_remove")
+    training = make_training(batch={"normalizer": 10.0, "n_max": 20})
     head, data = make_head(training, WIDTH, 2, ()), make_records(np.ones((4, WIDTH)), [0, 1, 0, 1])
     with pytest.raises(ConfigError, match=r"compute.fragment=21 is larger than a batch may be \(n_max 20\)"):
-        train(head, 2, data, None, training, relation, (0,), ComputeConfig(fragment=21))
-    train(head, 2, data, None, training, relation, (0,), ComputeConfig(fragment=20))
-    monkeypatch.setattr(loop, "_memory", lambda device: 2**10)
+        train(head, make_recipe(training, fragment=21), data)
+    train(head, make_recipe(training, fragment=20), data)
+    monkeypatch.setattr(stream, "device_memory", lambda device: 2**10)
     with pytest.raises(ConfigError, match=r"kgrid: boxes for 50 values of k over 8 parameters need .* GiB"):
-        train(head, 2, data, None, training, relation, range(50), ComputeConfig())
+        train(head, make_recipe(training, ks=range(50)), data)
     huge = make_training(batch={"normalizer": 2.0**23, "n_max": 2**24})
     with pytest.raises(ConfigError, match="means compare exactly over at most 8388608 rows"):
-        train(head, 2, data, None, huge, RelationConfig(name="paper_privacy"), (0,), ComputeConfig())
+        train(head, make_recipe(huge, "paper_privacy"), data)
 
 
 def test_units_above_their_public_cap_are_refused() -> None:
@@ -332,7 +316,7 @@ def test_units_above_their_public_cap_are_refused() -> None:
     training = make_training()
     head = make_head(training, WIDTH, 2, ())
     with pytest.raises(ConfigError, match="unit 'a' has 2 rows"):
-        train(head, 2, data, None, training, RelationConfig(name="add_remove"), (0,), ComputeConfig())
+        train(head, make_recipe(training), data)
 
 
 def test_reduced_precision_matrix_products_are_refused_in_float32() -> None:
@@ -342,7 +326,7 @@ def test_reduced_precision_matrix_products_are_refused_in_float32() -> None:
     torch.set_float32_matmul_precision("high")
     try:
         with pytest.raises(ConfigError, match="reduced-precision"):
-            train(head, 2, data, None, training, RelationConfig(name="add_remove"), (0,), ComputeConfig())
+            train(head, make_recipe(training), data)
     finally:
         torch.set_float32_matmul_precision("highest")
 
@@ -351,11 +335,11 @@ def test_all_records_may_go() -> None:
     """Every batch empty: each still takes its step, and the box for k holds what k newcomers can do."""
     training = make_training(epochs=2, weight_decay=0.5, batch={"count": 2})
     head = make_head(training, WIDTH, 2, ())
-    relation = RelationConfig(name="add_remove")
+    recipe = make_recipe(training, ks=(0, 1))
     empty = make_records(np.zeros((0, WIDTH)), [])
     one = make_records(np.full((1, WIDTH), 1e5), [0])
-    box = train(head, 2, empty, None, training, relation, (0, 1), ComputeConfig())
-    again = train(head, 2, one, None, training, relation, (0,), ComputeConfig())
+    box = train(head, recipe, empty)
+    again = train(head, recipe, one)
     for name, value in again.nominal.items():
         assert ((box.lower[name][1] <= value) & (value <= box.upper[name][1])).all()
         shrunk = head.state_dict()[name]

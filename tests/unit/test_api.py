@@ -105,7 +105,7 @@ def test_training_starts_from_the_networks_own_parameters() -> None:
     other = deepcopy(OWN)
     with torch.no_grad():
         next(other.parameters()).add_(1.0)
-    weights = [fit(network=network, ks=0).model.trained.nominal["0.weight"] for network in (OWN, OWN, other)]  # type: ignore[attr-defined]
+    weights = [fit(network=network, ks=0).model.box.nominal["0.weight"] for network in (OWN, OWN, other)]  # type: ignore[attr-defined]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
 

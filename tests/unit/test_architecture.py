@@ -10,6 +10,7 @@ import pytest
 
 import agt
 import agt_cli
+from agt_cli import usage
 
 LIBRARY, COMMANDS = (Path(str(package.__file__)).parent for package in (agt, agt_cli))
 
@@ -31,6 +32,8 @@ ROOMS = (
     ("agt_cli.commands",),
     ("agt_cli.cli", "agt_cli.__main__"),
 )
+LONGEST = 130  # lines of a command's module, so that it stays thin
+STILL_LONG = {"reproduce": 210}  # most of it belongs to agt_cli.papers
 FOREIGN = {"hydra", "omegaconf", "rich", "matplotlib", "agt_cli"}  # what the library has nothing of
 
 
@@ -79,6 +82,14 @@ def test_imports_go_down(path: Path) -> None:
 def test_the_library_knows_neither_command_line_nor_console_nor_figures(path: Path) -> None:
     named = {name.partition(".")[0] for name in imports(path)}
     assert not named & FOREIGN, module(path)
+
+
+def test_every_module_of_the_commands_is_one_command_and_thin() -> None:
+    lines = {module(path): len(path.read_text(encoding="utf-8").splitlines()) for path in sources(COMMANDS / "commands")}
+    del lines["agt_cli.commands"]
+    assert set(lines) == {command.module for command in usage.COMMANDS.values()}
+    fat = {name: n for name, n in lines.items() if n > STILL_LONG.get(name.rpartition(".")[2], LONGEST)}
+    assert not fat
 
 
 def test_importing_the_library_loads_nothing_of_the_command_line() -> None:

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from synthetic import make_head, make_records, make_training
+from synthetic import make_head, make_recipe, make_records, make_training
 
 from agt.errors import ConfigError
-from agt.settings import ComputeConfig, RelationConfig
 from agt.training.batches import BatchPlan
 from agt.training.loop import train
 from agt.training.noise import (
@@ -30,9 +29,7 @@ def one_step(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
         for p in head.parameters():
             p.fill_(0.5)
         head[2].weight[0] = -0.5  # every unit passes a gradient of one sign
-    trained = train(
-        head, 2, records, 8, training, RelationConfig(name="add_remove"), (0,), ComputeConfig(threads=1, kernel="reference")
-    )
+    trained = train(head, make_recipe(training, declared_size=8, threads=1, kernel="reference"), records)
     return torch.cat([t.flatten() for t in trained.nominal.values()]).numpy()
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 from mpmath import mp, mpf
-from synthetic import make_head, make_records, make_training
+from synthetic import make_head, make_recipe, make_records, make_training
 
 from agt.data.dataset import Records
 from agt.errors import ConfigError, UnsoundError
-from agt.settings import ComputeConfig, RelationConfig, TrainingConfig
+from agt.settings import TrainingConfig
 from agt.training.loop import train
 from agt_cli.papers.baselines.local_rr import LocalRRConfig, flip_labels, train_local_rr, unbiased_targets, wrong_draws
 from agt_cli.papers.baselines.sgd import one_hot, train_sgd
@@ -48,7 +48,7 @@ def test_it_is_the_certified_runs_nominal_where_no_clip_binds(
     training = make_training(**settings, clip=4.0)
     records = clouds(classes=classes)
     head = make_head(training, 3, classes, hidden)
-    certified = train(head, classes, records, None, training, RelationConfig(name=relation), (0,), ComputeConfig(threads=1))  # type: ignore[arg-type]
+    certified = train(head, make_recipe(training, relation, classes=classes, threads=1), records)
     plain = train_sgd(head, classes, records, None, training, mean=relation == "paper_privacy")
     assert plain.keys() == certified.nominal.keys()
     for name, weight in plain.items():

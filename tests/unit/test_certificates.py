@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from synthetic import RELATIONS, make_head, make_records, make_training, random_interval, sample
+from synthetic import RELATIONS, make_head, make_recipe, make_records, make_training, random_interval, sample
 
+from agt.bounds.box import Box
 from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
 from agt.certificates.box import Certificates, certified_labels, certify
@@ -14,21 +15,18 @@ from agt.certificates.conditions import assess
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import declared, grounds, proved, void
-from agt.settings import BatchConfig, ComputeConfig, KGridConfig, RelationConfig
+from agt.settings import BatchConfig
 from agt.training.batches import BatchPlan
-from agt.training.loop import Trained
-
-PLAN = BatchPlan.of(BatchConfig(normalizer=5.0), 1, None, 5)
 
 
-def trained(head: torch.nn.Sequential, radii: tuple[float, ...], seed: int = 0) -> Trained:
+def trained(head: torch.nn.Sequential, radii: tuple[float, ...], seed: int = 0) -> Box:
     """Boxes of growing radius round the head's own parameters."""
     rng = np.random.default_rng(seed)
     nominal = {n: p.detach().clone() for n, p in head.state_dict().items()}
     shares = {n: torch.from_numpy(rng.random(tuple(p.shape))).to(p.dtype) for n, p in nominal.items()}
     lower = {n: torch.stack([p - r * shares[n] for r in radii]) for n, p in nominal.items()}
     upper = {n: torch.stack([p + r * shares[n] for r in radii]) for n, p in nominal.items()}
-    return Trained(tuple(range(len(radii))), nominal, lower, upper, PLAN)
+    return Box.of(tuple(range(len(radii))), nominal, lower, upper)
 
 
 HEADS = [
@@ -50,7 +48,7 @@ def test_certified_labels_hold_all_over_the_box(
     model = trained(head, (0.0, 0.02, 0.05, 0.1, 0.3))
     rng = np.random.default_rng(1)
     queries = rng.normal(size=(60, 3)) * 3
-    result = certify(head, classes, model, queries, "add_remove", training, ComputeConfig())
+    result = certify(head, make_recipe(training, classes=classes), model, queries)
     network = Network.of(head, loss, classes)
     x = torch.from_numpy(queries).to(getattr(torch, dtype))
     assert result.certified[0].mean() > 0.9
@@ -58,7 +56,7 @@ def test_certified_labels_hold_all_over_the_box(
     assert (result.certified[1:] <= result.certified[:-1]).all()  # nested boxes
     flipped = np.zeros_like(result.certified)
     for index in range(200):
-        draws = {n: sample(rng, i, index % 2 == 0) for n, i in model.box().items()}
+        draws = {n: sample(rng, i, index % 2 == 0) for n, i in model.bounds.items()}
         for k in range(len(model.ks)):
             labels = network.predict(x, {n: v[k] for n, v in draws.items()}).numpy()
             flipped[k] |= labels != result.prediction
@@ -66,12 +64,12 @@ def test_certified_labels_hold_all_over_the_box(
     assert flipped[-1].any()
 
 
-def linear(weight: list[list[float]], radius: float = 0.0) -> tuple[torch.nn.Sequential, Trained]:
+def linear(weight: list[list[float]], radius: float = 0.0) -> tuple[torch.nn.Sequential, Box]:
     head = torch.nn.Sequential(torch.nn.Linear(len(weight[0]), len(weight), bias=False, dtype=torch.float64))
     point = torch.tensor(weight, dtype=torch.float64)
     head.load_state_dict({"0.weight": point})
     ends = {"0.weight": (point - radius)[None]}, {"0.weight": (point + radius)[None]}
-    return head, Trained((0,), {"0.weight": point}, *ends, PLAN)
+    return head, Box.of((0,), {"0.weight": point}, *ends)
 
 
 @pytest.mark.parametrize(("loss", "weight"), [("binary_cross_entropy", [[1.0]]), ("cross_entropy", [[0.0], [1.0]])])
@@ -79,11 +77,11 @@ def test_separation_is_strict(loss: str, weight: list[list[float]]) -> None:
     """A logit of 0, or a box that touches 0, certifies nothing; the tie itself is predicted as class 0."""
     training = make_training(loss=loss)
     head, model = linear(weight)
-    result = certify(head, 2, model, np.array([[0.0], [-1.0], [1.0], [1e-3]]), "remove", training, ComputeConfig())
+    result = certify(head, make_recipe(training, "remove"), model, np.array([[0.0], [-1.0], [1.0], [1e-3]]))
     assert result.prediction.tolist() == [0, 0, 1, 1]
     assert result.certified.tolist() == [[False, True, True, True]]
     head, model = linear(weight, radius=1.0 if loss == "binary_cross_entropy" else 0.5)
-    assert not certify(head, 2, model, np.array([[1.0], [-2.0]]), "remove", training, ComputeConfig()).certified.any()
+    assert not certify(head, make_recipe(training, "remove"), model, np.array([[1.0], [-2.0]])).certified.any()
 
 
 def test_separation_is_strict_without_any_widening_too() -> None:
@@ -95,14 +93,14 @@ def test_separation_is_strict_without_any_widening_too() -> None:
         )
         x = torch.tensor([[0.0], [2.0]], dtype=torch.float64)
         for label in range(outputs):
-            held = certified_labels(network, x, torch.full((2,), label), model.box(), exact)
+            held = certified_labels(network, x, torch.full((2,), label), model.bounds, exact)
             assert not held[0, 0]
             assert held[0, 1] == (outputs == 2 and label == 1)
 
 
 def test_ties_of_three_classes_are_not_certified() -> None:
     head, model = linear([[1.0], [1.0], [0.0]])
-    result = certify(head, 3, model, np.array([[1.0], [-1.0]]), "remove", make_training(), ComputeConfig())
+    result = certify(head, make_recipe(make_training(), "remove", classes=3), model, np.array([[1.0], [-1.0]]))
     assert result.prediction.tolist() == [0, 2]
     assert result.certified.tolist() == [[False, True]]
 
@@ -113,7 +111,7 @@ def test_queries_that_are_not_finite_are_an_error(scale: float, dtype: str) -> N
     head = make_head(training, 3, 2, (4,))
     queries = np.array([[1.0, -1.0, 1.0], [scale, 1.0, -scale]])
     with pytest.raises(UnsoundError, match="inputs: a query"), np.errstate(over="ignore"):
-        certify(head, 2, trained(head, (0.1,)), queries, "add_remove", training, ComputeConfig())
+        certify(head, make_recipe(training), trained(head, (0.1,)), queries)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -124,8 +122,8 @@ def test_a_finite_query_whose_bounds_overflow_is_not_certified_and_disturbs_no_o
     model = trained(head, (0.0, 1e-4, 2e-4))
     plain = 100 * np.random.default_rng(0).normal(size=(5, 3))
     queries = np.insert(plain, 2, [1.7e308, 1.0, -1.7e308], axis=0)
-    alone = certify(head, classes, model, plain, "add_remove", training, ComputeConfig())
-    among = certify(head, classes, model, queries, "add_remove", training, ComputeConfig())
+    alone = certify(head, make_recipe(training, classes=classes), model, plain)
+    among = certify(head, make_recipe(training, classes=classes), model, queries)
     assert alone.certified.any()
     assert not among.certified[:, 2].any()
     assert 0 <= among.prediction[2] < classes
@@ -135,9 +133,9 @@ def test_a_finite_query_whose_bounds_overflow_is_not_certified_and_disturbs_no_o
 def test_a_query_whose_bounds_overflow_only_for_large_k_keeps_its_smaller_k() -> None:
     head, model = linear([[1.0]])
     ends = torch.tensor([[[0.5]], [[0.5]], [[-2.0]]]).double(), torch.tensor([[[1.5]], [[1.6]], [[2.0]]]).double()
-    model = Trained((0, 1, 2), model.nominal, {"0.weight": ends[0]}, {"0.weight": ends[1]}, PLAN)
+    model = Box.of((0, 1, 2), model.nominal, {"0.weight": ends[0]}, {"0.weight": ends[1]})
     training = make_training(loss="binary_cross_entropy")
-    result = certify(head, 2, model, np.array([[1.0], [1.15e308]]), "add_remove", training, ComputeConfig())
+    result = certify(head, make_recipe(training), model, np.array([[1.0], [1.15e308]]))
     assert result.certified.tolist() == [[True, True], [True, False], [False, False]]
 
 
@@ -148,7 +146,7 @@ def test_a_box_broken_afterwards_is_an_error(broken: float) -> None:
     model = trained(head, (0.1,))
     model.upper["0.weight"][0, 0, 0] = broken
     with pytest.raises(UnsoundError):
-        certify(head, 2, model, np.ones((1, 3)), "add_remove", training, ComputeConfig())
+        certify(head, make_recipe(training), model, np.ones((1, 3)))
 
 
 def test_one_query_and_many_agree() -> None:
@@ -156,9 +154,9 @@ def test_one_query_and_many_agree() -> None:
     head = make_head(training, 3, 2, (4,))
     model = trained(head, (0.0, 0.05, 0.1))
     queries = np.random.default_rng(0).normal(size=(30, 3))
-    many = certify(head, 2, model, queries, "add_remove", training, ComputeConfig())
+    many = certify(head, make_recipe(training), model, queries)
     for row in range(30):
-        one = certify(head, 2, model, queries[row : row + 1], "add_remove", training, ComputeConfig())
+        one = certify(head, make_recipe(training), model, queries[row : row + 1])
         assert one.certified[:, 0].tolist() == many.certified[:, row].tolist()
 
 
@@ -166,7 +164,7 @@ def test_queries_of_another_width_are_refused() -> None:
     training = make_training()
     head = make_head(training, 3, 2, ())
     with pytest.raises(ConfigError, match="a query has 4 features and the model takes 3"):
-        certify(head, 2, trained(head, (0.1,)), np.ones((2, 4)), "add_remove", training, ComputeConfig())
+        certify(head, make_recipe(training), trained(head, (0.1,)), np.ones((2, 4)))
 
 
 def test_distances_stop_at_the_first_gap() -> None:
@@ -197,7 +195,7 @@ def test_a_box_of_ones_own_widening_certifies_at_k_0() -> None:
     box = trained(head, (0.0,))
     model = replace(box, ks=(1000,))
     queries = np.random.default_rng(0).normal(size=(500, 3))
-    assert certify(head, 2, model, queries, "add_remove", training, ComputeConfig()).certified.all()
+    assert certify(head, make_recipe(training), model, queries).certified.all()
 
 
 # -- conditions ----------------------------------------------------------------------------------------------------------
@@ -206,14 +204,19 @@ def test_a_box_of_ones_own_widening_certifies_at_k_0() -> None:
 def held(**change) -> str:  # type: ignore[no-untyped-def]
     """The letters of the conditions that hold, after one change to a setting where all do."""
     training = make_training(**change.get("training", {}))
-    relation = RelationConfig(name=change.get("relation", "add_remove"))
+    recipe = make_recipe(
+        training,
+        change.get("relation", "add_remove"),
+        change.get("ks", range(4)),
+        declared_size=change.get("declared_size"),
+    )
     records = make_records(np.eye(4), [0, 1, 0, 1])
     fact = grounds(proved("public"))
     facts = {"selection": fact, "preprocessing": fact, **change.get("dataset", {})}
     choices = change.get("choices", declared("chosen on public data", "it was not"))
     data = Dataset("toy", ("a", "b"), records, records, None, {}, **facts)
     plan = BatchPlan.of(change.get("batch", training.batch), training.epochs, change.get("declared_size"), 4)
-    conditions = assess(data, change.get("kgrid", KGridConfig(max=3)), relation, training, plan, choices)
+    conditions = assess(data, recipe, plan, choices)
     assert [c.letter for c in conditions] == list("abcdefg")
     assert all(c.why and c.name for c in conditions)
     return "".join(c.letter for c in conditions if c.held)
@@ -223,9 +226,9 @@ def held(**change) -> str:  # type: ignore[no-untyped-def]
     ("change", "missing"),
     [
         ({}, ""),
-        ({"kgrid": KGridConfig(values=(0, 5))}, "a"),
-        ({"kgrid": KGridConfig(values=(1, 2))}, "a"),
-        ({"kgrid": KGridConfig(values=(1, 0, 2))}, ""),
+        ({"ks": (0, 5)}, "a"),
+        ({"ks": (1, 2)}, "a"),
+        ({"ks": (1, 0, 2)}, ""),
         ({"dataset": {"selection": grounds(void("the first rows"))}}, "b"),
         ({"batch": BatchConfig()}, "c"),
         ({"batch": BatchConfig(), "declared_size": 4}, ""),

@@ -116,7 +116,7 @@ def test_order_of_classes(tmp_path: Path) -> None:
         ({"mean": np.ones(5)}, {"center": "mean"}, r"dataset\.center has shape \(5,\), the vectors \(6,\)"),
         ({"mean": np.full(6, np.inf)}, {"center": "mean"}, "must be an npz key with finite numbers"),
         ({}, {"center": "mean"}, r"no column or key 'mean', which dataset\.center names"),
-        ({"x": X[:0], "label": Y[:0]}, {}, "the train split is empty"),
+        ({"x": X[:0], "label": Y[:0]}, {}, "no rows"),
     ],
 )
 def test_bad_input(tmp_path: Path, changes: dict[str, Any], settings: dict[str, Any], message: str) -> None:

@@ -2,18 +2,18 @@
 
 import numpy as np
 import pytest
-from synthetic import make_records
+from synthetic import make_recipe, make_records, make_training
 
 from agt.data.dataset import Records
-from agt.settings import ComputeConfig
 from agt.training.ensemble import EnsembleConfig, parts, shards, train_members
+from agt.training.recipe import Recipe
 
 SEVEN = EnsembleConfig(members=7)
 
 
-def summary(records: Records, declared_size: float | None, compute: ComputeConfig) -> tuple[list[str], float | None]:
+def summary(recipe: Recipe, records: Records) -> tuple[list[str], float | None]:
     """A stand-in for training: what a member was given."""
-    return sorted(records.ids.tolist()), declared_size
+    return sorted(records.ids.tolist()), recipe.declared_size
 
 
 def test_every_record_has_one_shard_and_units_stay_together() -> None:
@@ -42,7 +42,9 @@ def test_another_key_deals_otherwise() -> None:
 def test_members_get_their_shards_in_order(threads: int) -> None:
     records = make_records(np.zeros((40, 3)), np.arange(40) % 2)
     done: list[int] = []
-    given = train_members(summary, records, 70, SEVEN, ComputeConfig(threads=threads), done.append)
+    given = train_members(
+        summary, make_recipe(make_training(), declared_size=70, threads=threads), records, SEVEN, done.append
+    )
     home = shards(records.units, SEVEN)
     assert [ids for ids, _ in given] == [sorted(records.ids[home == shard].tolist()) for shard in range(7)]
     assert {size for _, size in given} == {10.0}

@@ -7,17 +7,16 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
+from synthetic import make_recipe, make_records
 
 from agt.certificates.stability import FARTHEST, certify_linear, upper_lengths
 from agt.certificates.votes import certified_vote
+from agt.data.dataset import Records
 from agt.errors import ConfigError, UnsoundError
-from agt.settings import BatchConfig, RelationConfig, TrainingConfig
-from agt.training.batches import BatchPlan
+from agt.settings import BatchConfig, TrainingConfig
 from agt.training.erm import erm_sensitivity, iterations, train_erm
-from agt.training.linear import Examples, derivative, gradient_sum, train_linear
-from agt.training.sensitivity import LinearLoss, Schedule, Sensitivity, sgd_sensitivity
-
-ADD_REMOVE = RelationConfig(name="add_remove")
+from agt.training.linear import LinearTrained, derivative, gradient_sum, train_linear
+from agt.training.sensitivity import LinearLoss, LinearSetting, Schedule, Sensitivity, sgd_sensitivity
 
 
 def training(**settings: object) -> TrainingConfig:
@@ -26,16 +25,17 @@ def training(**settings: object) -> TrainingConfig:
     return TrainingConfig(**{**given, "batch": batch})  # type: ignore[arg-type]
 
 
-def examples(n: int = 50, width: int = 5, classes: int = 2, seed: int = 0) -> Examples:
+def examples(n: int = 50, width: int = 5, classes: int = 2, seed: int = 0) -> Records:
     rng = np.random.default_rng(seed)
     phi = rng.normal(size=(n, width))
     phi /= np.linalg.norm(phi, axis=1, keepdims=True) * (1 + 1e-12)
     labels = (np.abs(phi[:, 0]) * 2 * classes).astype(int) % classes
-    return Examples(phi, labels, np.array([f"u{i}" for i in range(n)]))
+    return make_records(phi, labels, prefix="u")
 
 
-def plan_of(config: TrainingConfig) -> BatchPlan:
-    return BatchPlan.of(config.batch, config.epochs, None, 50)
+def setting_of(config: TrainingConfig, relation: str = "add_remove", unit_rows: int = 1) -> LinearSetting:
+    """Of a head of five features for two classes, on 50 records."""
+    return LinearSetting.of(make_recipe(config, relation, unit_rows=unit_rows), 50, 5)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_unclamped_gradients_are_autograd_s(loss: str, classes: int) -> None:
     theta = torch.randn(
         kind.outputs, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True
     )
-    x, y = torch.from_numpy(data.phi), torch.from_numpy(data.labels)
+    x, y = torch.from_numpy(data.features), torch.from_numpy(data.labels)
     logits = x @ theta.T
     if loss == "cross_entropy":
         value = torch.nn.functional.cross_entropy(logits, y, reduction="sum")
@@ -73,9 +73,9 @@ def test_the_derivative_is_clamped_and_its_norm_within_reach() -> None:
 
 def test_rho_is_the_formula_rounded_up() -> None:
     config = training(epochs=3, lr=2.0, decay=0.5, weight_decay=0.1, clip=0.3, batch={"count": 2})
-    plan, kind = plan_of(config), LinearLoss.of(config, 2)
-    found = sgd_sensitivity(kind, 5, config, plan, ADD_REMOVE)
-    steps = [Schedule.at(config, plan, t) for t in range(6)]
+    setting = setting_of(config)
+    found = sgd_sensitivity(setting)
+    steps = [Schedule.at(config, setting.plan, t) for t in range(6)]
     parts = [
         Fraction(at.step) * Fraction(0.3) * math.prod((Fraction(later.keep) for later in steps[t + 1 :]), start=Fraction(1))
         for t, at in enumerate(steps)
@@ -87,22 +87,16 @@ def test_rho_is_the_formula_rounded_up() -> None:
 
 
 def test_rho_of_the_mean_is_the_mean_of_rho() -> None:
-    config = training(weight_decay=0.05)
-    plan, kind = plan_of(config), LinearLoss.of(config, 2)
-    each = [
-        sgd_sensitivity(kind, 5, training(weight_decay=0.05, epochs=t), plan_of(training(epochs=t)), ADD_REMOVE).rho
-        for t in (8, 9, 10)
-    ]
-    assert sgd_sensitivity(kind, 5, config, plan, ADD_REMOVE, average=3).rho == pytest.approx(np.mean(each), rel=1e-12)
+    each = [sgd_sensitivity(setting_of(training(weight_decay=0.05, epochs=t))).rho for t in (8, 9, 10)]
+    whole = sgd_sensitivity(setting_of(training(weight_decay=0.05)), average=3)
+    assert whole.rho == pytest.approx(np.mean(each), rel=1e-12)
 
 
 @pytest.mark.parametrize(
     ("name", "rows", "units"), [("add_remove", 3, 3), ("substitute", 2, 1), ("substitute", 6, 3), ("remove", 1, 1)]
 )
 def test_one_k_moves_every_row_of_its_units(name: str, rows: int, units: int) -> None:
-    relation = RelationConfig(name=name, unit_rows=units)  # type: ignore[arg-type]
-    config = training()
-    found = sgd_sensitivity(LinearLoss.of(config, 2), 5, config, plan_of(config), relation)
+    found = sgd_sensitivity(setting_of(training(), name, units))
     assert found.per_k == pytest.approx(rows * found.rho)
 
 
@@ -110,13 +104,12 @@ def test_one_k_moves_every_row_of_its_units(name: str, rows: int, units: int) ->
 def test_other_orders_and_shapes_stay_within_the_stated_rounding(shares: int, average: int) -> None:
     """The same records in another order, and one at a time: sums in another order, other last digits."""
     config = training(epochs=60, lr=1.9, batch={"count": shares, "normalizer": 50.0 / shares, "n_max": 70})
-    data = examples(width=40)
-    base = train_linear(data, 2, None, config, ADD_REMOVE, average=average)
+    data, recipe = examples(width=40), make_recipe(config)
+    base = train_linear(recipe, data, average=average)
     gaps = []
     for seed in range(10):
         order = np.random.default_rng(seed).permutation(50)
-        shuffled = Examples(data.phi[order], data.labels[order], data.units[order])
-        again = train_linear(shuffled, 2, None, config, ADD_REMOVE, average=average)
+        again = train_linear(recipe, data.take(order), average=average)
         gaps.append(float(torch.linalg.vector_norm(again.weight - base.weight)))
     assert 0 < max(gaps) <= base.sensitivity.rounding
 
@@ -130,19 +123,19 @@ def test_the_step_limit_is_exact_and_names_what_to_do() -> None:
     with pytest.raises(
         ConfigError, match=r"training\.lr: .*n_max = 70, normalizer = 50, weight_decay = 0: use 5\.7142 at most"
     ):
-        sgd_sensitivity(kind, 5, config, plan_of(config), ADD_REMOVE)
+        sgd_sensitivity(setting_of(config))
     allowed = training(lr=5.7142)
-    assert sgd_sensitivity(kind, 5, allowed, plan_of(allowed), ADD_REMOVE).rho > 0
+    assert sgd_sensitivity(setting_of(allowed)).rho > 0
     floor = training(lr=1.0, lr_min=6.0)
     with pytest.raises(ConfigError, match=r"training\.lr_min"):
-        sgd_sensitivity(kind, 5, floor, plan_of(floor), ADD_REMOVE)
+        sgd_sensitivity(setting_of(floor))
 
 
 def test_more_records_than_n_max_stop_the_run() -> None:
     with pytest.raises(ConfigError, match="n_max is 70"):
-        train_linear(examples(71), 2, None, training(), ADD_REMOVE)
+        train_linear(make_recipe(training()), examples(71))
     with pytest.raises(ConfigError, match="n_max is 70"):
-        train_erm(examples(71), 2, None, training(weight_decay=0.1), ADD_REMOVE, 0.0, 1e-6)
+        train_erm(make_recipe(training(weight_decay=0.1)), examples(71), 0.0, 1e-6)
 
 
 # -- the minimiser ---------------------------------------------------------------------------------------------------------
@@ -151,8 +144,8 @@ def test_more_records_than_n_max_stop_the_run() -> None:
 @pytest.mark.parametrize(("loss", "classes", "clip"), [("binary_cross_entropy", 2, 1.0), ("cross_entropy", 3, 1.0)])
 def test_the_minimiser_is_another_solver_s(loss: str, classes: int, clip: float) -> None:
     config, data = training(loss=loss, weight_decay=0.02, clip=clip), examples(classes=classes)
-    found = train_erm(data, classes, None, config, ADD_REMOVE, 0.0, 1e-8)
-    x, y, outputs = torch.from_numpy(data.phi), torch.from_numpy(data.labels), found.loss.outputs
+    found = train_erm(make_recipe(config, classes=classes), data, 0.0, 1e-8)
+    x, y, outputs = torch.from_numpy(data.features), torch.from_numpy(data.labels), found.loss.outputs
 
     def value(flat: np.ndarray) -> float:
         theta = torch.from_numpy(flat).reshape(outputs, 5)
@@ -171,13 +164,13 @@ def test_the_minimiser_is_another_solver_s(loss: str, classes: int, clip: float)
 
 def test_the_minimiser_s_constants() -> None:
     config = training(weight_decay=0.02, clip=0.5)
-    found = erm_sensitivity(LinearLoss.of(config, 2), 5, config, plan_of(config), ADD_REMOVE, 0.0, 1e-8)
+    found = erm_sensitivity(setting_of(config), 1e-8)
     assert found.rho == pytest.approx(0.5 / (0.02 * 50))
     assert found.rounding == pytest.approx(2 * 1e-8 / 0.02)
-    assert iterations(LinearLoss.of(config, 2), config, plan_of(config), 1e-8) < 500
+    assert iterations(setting_of(config), 1e-8) < 500
     several = training(weight_decay=0.02, batch={"count": 2})
     with pytest.raises(ConfigError, match=r"training\.batch\.count=2"):
-        erm_sensitivity(LinearLoss.of(several, 2), 5, several, plan_of(several), ADD_REMOVE, 0.0, 1e-8)
+        erm_sensitivity(setting_of(several), 1e-8)
 
 
 # -- distances -------------------------------------------------------------------------------------------------------------
@@ -186,8 +179,8 @@ def test_the_minimiser_s_constants() -> None:
 def known(weight: list[list[float]], queries: list[list[float]], rho: float = 0.25, loss: str = "binary_cross_entropy"):  # type: ignore[no-untyped-def]
     kind = LinearLoss.of(training(loss=loss), 2 if len(weight) == 1 else len(weight))
     sensitivity = Sensitivity(rho, 0.0, 10.0, None, 1)
-    theta = torch.tensor(weight, dtype=torch.float64)
-    return certify_linear(theta, kind, sensitivity, np.array(queries), "add_remove", (0, 1, 2, 3))
+    trained = LinearTrained(torch.tensor(weight, dtype=torch.float64), kind, setting_of(training()).plan, sensitivity)
+    return certify_linear(trained, np.array(queries), "add_remove", (0, 1, 2, 3))
 
 
 def test_distances_count_how_often_rho_fits_strictly_into_the_margin() -> None:

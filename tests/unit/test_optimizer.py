@@ -19,7 +19,7 @@ SETTINGS = [
 
 
 def walk(config, theta: torch.Tensor, gradients: list[torch.Tensor]) -> torch.Tensor:  # type: ignore[no-untyped-def]
-    sgd = Sgd.start(config)
+    sgd = Sgd(config)
     for step, g in enumerate(gradients):
         theta = descend(config, learning_rate(config, step), theta, sgd.update(("p", 0), g))
     return theta
@@ -49,7 +49,7 @@ def test_a_box_holds_every_sequence_of_gradients_bitwise(settings: dict, dtype: 
     theta = torch.from_numpy(rng.normal(size=7)).to(dtype)
     ends = [torch.from_numpy(rng.normal(size=(25, 7))).to(dtype) for _ in range(2)]
     low, high = torch.minimum(*ends), torch.maximum(*ends)
-    lower, upper, down, up = theta, theta, Sgd.start(config), Sgd.start(config)
+    lower, upper, down, up = theta, theta, Sgd(config), Sgd(config)
     for step in range(25):
         lr = learning_rate(config, step)
         # As in training: theta's lower bound takes the update's upper one.
@@ -69,7 +69,7 @@ def test_the_schedule() -> None:
 
 
 def test_groups_of_k_keep_their_own_buffers() -> None:
-    sgd = Sgd.start(make_training(momentum=0.5))
+    sgd = Sgd(make_training(momentum=0.5))
     one = torch.ones(2)
     sgd.update(("p", 0), one)
     assert sgd.update(("p", 3), one).tolist() == [1, 1]

@@ -28,7 +28,7 @@ RESPONSE = RandomizedResponse(eps=20.0)
 
 @dataclass
 class Model:
-    """A model whose labels are 0, 1, 0, 1 at distances 0..3, and which counts how often it is certified."""
+    """A model whose labels are 0, 1, 0, 1 at distances 0..3, and which counts how often it is asked to certify."""
 
     members: int = 1
     classes: int = 2
@@ -108,7 +108,6 @@ def test_weights_are_those_of_one_linear_head() -> None:
 
 
 def test_totals_are_shown_where_they_say_something() -> None:
-    assert [total.delta for total in totals_of(PureDP(20.0), 3, 0.0)] == [0]
     assert [total.delta for total in totals_of(PureDP(0.01), 10_000, 0.0)] == [0, 1e-5]
     assert [total.delta for total in totals_of(GaussianMargin(mu=0.1).guarantee, 3, 1e-6)] == [1e-6]
     assert [total.delta for total in totals_of(ApproximateDP(0.1, 1e-4), 3, 0.0)] == [pytest.approx(6e-4)]

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from synthetic import make_head, make_records, make_training
+from synthetic import make_head, make_recipe, make_records, make_training
 
+from agt.bounds.box import Box
 from agt.errors import ConfigError
-from agt.settings import ComputeConfig, RelationConfig
-from agt.training.loop import Trained, train
+from agt.training.loop import train
 from agt_cli.papers.reproduction import certified
 from agt_cli.papers.reproduction.certified import HALF, RATIO, at_half, certified_by_k, half_certified, training_curve
 from agt_cli.papers.reproduction.definition import Artifact, Experiment, Profile
@@ -43,15 +43,13 @@ def context(tmp_path: Path) -> Iterator[Callable[..., Context]]:
 def test_each_epoch_hands_over_what_a_shorter_run_returns() -> None:
     rng = np.random.default_rng(0)
     records = make_records(rng.normal(size=(30, 4)).astype(np.float32), rng.integers(0, 2, 30))
-    seen: dict[int, Trained] = {}
+    seen: dict[int, Box] = {}
 
-    def run(epochs: int, keep: bool) -> Trained:
+    def run(epochs: int, keep: bool) -> Box:
         training = make_training(epochs=epochs, momentum=0.5, batch={"count": 2})
-        compute, relation = ComputeConfig(threads=1, kernel="reference"), RelationConfig(name="add_remove")
+        recipe = make_recipe(training, ks=(0, 2), declared_size=30, threads=1, kernel="reference")
         on_epoch = seen.__setitem__ if keep else None
-        return train(
-            make_head(training, 4, 2, (5,)), 2, records, 30, training, relation, (0, 2), compute, on_epoch=on_epoch
-        )
+        return train(make_head(training, 4, 2, (5,)), recipe, records, on_epoch=on_epoch)
 
     run(3, keep=True)
     assert list(seen) == [0, 1, 2, 3]

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from synthetic import make_head, make_records, make_training
+from synthetic import make_head, make_recipe, make_records, make_training
 
 from agt.errors import ConfigError, DataMissing
 from agt.models.box import BoxModel
-from agt.settings import BatchConfig, ComputeConfig, RelationConfig, default_n_max, validate
+from agt.settings import BatchConfig, default_n_max, validate
 from agt.training.batches import BatchPlan
 from agt.training.loop import train
 from agt_cli.papers.reproduction import runs as kept
@@ -225,14 +225,13 @@ def test_read_only_features_train_predict_and_certify() -> None:
     features = rng.normal(size=(60, 3))
     features.flags.writeable = False
     labels = (features[:, 0] > 0).astype(np.int64)
-    training, relation, compute = make_training(lr=0.5), RelationConfig("add_remove"), ComputeConfig()
-    head = make_head(training, 3, 2, (4,))
+    training = make_training(lr=0.5)
+    head, recipe = make_head(training, 3, 2, (4,)), make_recipe(training, ks=(0, 1), declared_size=60)
     torch.set_warn_always(True)
     try:
-        trained = train(head, 2, make_records(features, labels), 60, training, relation, (0, 1), compute)
-        settings = SimpleNamespace(training=training, relation=relation, compute=compute)
-        problem: Any = SimpleNamespace(classes=2, settings=settings)
-        model = BoxModel(problem, head, trained)
+        box = train(head, recipe, make_records(features, labels))
+        problem: Any = SimpleNamespace(classes=2, settings=SimpleNamespace(training=training), recipe=recipe)
+        model = BoxModel(problem, head, box, recipe.plan(60))
         predicted = model.predict(features)
         certificates = model.certify(features)
         margins = model.margins(features)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from agt.manifest import Manifest
 from agt.sealed import file_sha256, seal, unseal
 
 CONTENT = {"b": [1, 2.5, float("inf")], "a": {"text": "ä", "path": "p"}, "none": None, "held": False}
@@ -40,3 +41,13 @@ def test_an_edited_file_is_no_sealed_one() -> None:
 def test_the_hash_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"")
     assert file_sha256(tmp_path / "empty") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+def test_both_forms_are_written_as_the_files_on_users_disks_are() -> None:
+    """Folders, kept results and runs of earlier versions are read to the last byte: these are such bytes."""
+    assert seal({"b": [1], "a": None}) == (
+        b'{\n  "b": [\n    1\n  ],\n  "a": null,\n'
+        b'  "sha256": "f3038a76ca0b5efd621420d6dcedf5128e0d944cf8b3e2c7490545e3dfd53346"\n}\n'
+    )
+    manifest = Manifest("train", {"b/c": 64 * "0", "a": 64 * "1"})
+    assert manifest.digest == "sha256:f621640adf734859d30efe1979eef89a30fa27744d76f54092bf497db59f1d4a"

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from agt.bounds.interval import Interval
 from agt.bounds.products import Bounds, Products, corners
 from agt.bounds.rounding import Rounding
-from agt.bounds.rules.contract import Box, Point
+from agt.bounds.rules.contract import Intervals, Point
 from agt.errors import ConfigError
 
 MARGIN = 32.0  # in units of u: past what any of these functions errs by, twice
@@ -82,10 +82,11 @@ class ElementwiseRule:
         """
         activation = ELEMENTWISE[type(layer)](layer)
         for setting, value in activation.only.items():
-            if (found := getattr(layer, setting)) != value:
+            given = getattr(layer, setting)
+            if given != value:
                 kind = type(layer).__name__
                 raise ConfigError(
-                    f"model: no bound rule for layer {name} ({kind}) with {setting}={found!r}, only with {value!r}"
+                    f"model: no bound rule for layer {name} ({kind}) with {setting}={given!r}, only with {value!r}"
                 )
         return cls(name, activation)
 
@@ -95,14 +96,14 @@ class ElementwiseRule:
     def nominal_back(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
         return d * self.activation.slope(x).clamp(*self.activation.slopes)
 
-    def bound(self, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
+    def bound(self, x: Interval, box: Intervals, rounding: Rounding, products: Products) -> Interval:
         """[K or 1, n, width] -> [K, n, width]."""
         s = self.activation
         grows = math.inf in s.range or -math.inf in s.range
         tau: Tensor | float = s.margin * rounding.unit
         return _widened(_range(s.value, x, s.turns), tau * (1 + x.magnitude()) if grows else tau, rounding, s.range)
 
-    def bound_back(self, d: Interval, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
+    def bound_back(self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products) -> Interval:
         """d times the derivative's range."""
         s = self.activation
         slope = _widened(_range(s.slope, x, s.slope_turns), s.margin * rounding.unit, rounding, s.slopes)

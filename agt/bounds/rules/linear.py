@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from agt.bounds.interval import Interval
 from agt.bounds.products import Products
 from agt.bounds.rounding import Rounding
-from agt.bounds.rules.contract import Box, Point
+from agt.bounds.rules.contract import Intervals, Point
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class LinearRule:
         """[n, out] -> [n, in]."""
         return d @ point[f"{self.name}.weight"]
 
-    def bound(self, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
+    def bound(self, x: Interval, box: Intervals, rounding: Rounding, products: Products) -> Interval:
         """[K or 1, n, in] -> [K, n, out]; exact products are exact, and all are widened for rounding."""
         weight = box[f"{self.name}.weight"]
         lower, upper = products.forward(x, weight)
@@ -34,11 +34,11 @@ class LinearRule:
             lower, upper = lower.add_(bias.lower[:, None, :]), upper.add_(bias.upper[:, None, :])
         return rounding.widen((lower, upper), self.rounding_of(x, box, rounding))
 
-    def rounding_of(self, x: Interval, box: Box, rounding: Rounding) -> Tensor:
+    def rounding_of(self, x: Interval, box: Intervals, rounding: Rounding) -> Tensor:
         """tau of each record's outputs, [K, n, 1]."""
         return rounding.dot(x, box[f"{self.name}.weight"], box[f"{self.name}.bias"] if self.bias else None)
 
-    def bound_back(self, d: Interval, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
+    def bound_back(self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products) -> Interval:
         """d_in = W^T d_out. [K, n, out] -> [K, n, in]."""
         weight = box[f"{self.name}.weight"]
         transposed = Interval.image(weight.lower.mT, weight.upper.mT)

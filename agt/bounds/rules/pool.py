@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from agt.bounds.interval import Interval
 from agt.bounds.products import Products
 from agt.bounds.rounding import Rounding
-from agt.bounds.rules.contract import Box, Point
+from agt.bounds.rules.contract import Intervals, Point
 from agt.errors import ConfigError
 
 Pair = tuple[int, int]
@@ -69,12 +69,12 @@ class AvgPoolRule:
     def nominal_back(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
         return self._spread(d, x.shape)
 
-    def bound(self, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
+    def bound(self, x: Interval, box: Intervals, rounding: Rounding, products: Products) -> Interval:
         """[K or 1, n, ..., H, W] -> [K or 1, n, ..., H', W']."""
         lower = self._pooled(x.lower, x.shape[2:])
         return Interval.point(lower) if x.is_point else Interval(lower, self._pooled(x.upper, x.shape[2:]))
 
-    def bound_back(self, d: Interval, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
+    def bound_back(self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products) -> Interval:
         return Interval(self._spread(d.lower, x.shape), self._spread(d.upper, x.shape))
 
     def _pooled(self, x: Tensor, record: torch.Size) -> Tensor:

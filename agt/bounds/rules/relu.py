@@ -1,4 +1,4 @@
-"""ReLU: exact, and the kernels bring a fast gate for it."""
+"""ReLU: exact, and the kernels bring a fast backward pass for it."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from agt.bounds.interval import Interval
 from agt.bounds.products import Products
 from agt.bounds.rounding import Rounding
-from agt.bounds.rules.contract import Box, Point
+from agt.bounds.rules.contract import Intervals, Point
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class ReluRule:
     def nominal_back(self, d: Tensor, x: Tensor, point: Point) -> Tensor:
         return torch.where(x > 0, d, 0.0)
 
-    def bound(self, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
+    def bound(self, x: Interval, box: Intervals, rounding: Rounding, products: Products) -> Interval:
         return Interval.image(x.lower.clamp(min=0), x.upper.clamp(min=0))
 
-    def bound_back(self, d: Interval, x: Interval, box: Box, rounding: Rounding, products: Products) -> Interval:
+    def bound_back(self, d: Interval, x: Interval, box: Intervals, rounding: Rounding, products: Products) -> Interval:
         """d times the derivative: 1 where x.lower > 0, 0 where x.upper <= 0, else anything in [0, 1]."""
-        return Interval.image(*products.gate(d, x))
+        return Interval.image(*products.relu_backward(d, x))

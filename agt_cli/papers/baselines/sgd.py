@@ -68,7 +68,7 @@ def train_sgd(
     if targets.shape != (len(records), _outputs(head)):
         raise ConfigError(f"targets have shape {targets.shape}, expected {(len(records), _outputs(head))}")
     plan = BatchPlan.of(training.batch, training.epochs, declared_size, len(records))
-    sgd = Sgd.start(training)
+    sgd = Sgd(training)
     for step, rows in enumerate(plan.batches(records.units)):
         head.zero_grad(set_to_none=False)
         for x, target in blocks(records.features, targets, rows, training.dtype):
@@ -77,7 +77,7 @@ def train_sgd(
         with torch.no_grad():
             for name, p in head.named_parameters():
                 gradient = torch.zeros_like(p) if p.grad is None else p.grad / divisor
-                update = sgd.update((name, 0), gradient)
+                update = sgd.update(name, gradient)
                 p.copy_(descend(training, learning_rate(training, step), p, update))
     return finite({name: p.detach() for name, p in head.named_parameters()})
 

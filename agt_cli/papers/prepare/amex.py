@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
+from agt.data.assemble import hash_split
 from agt.data.dataset import DataError
-from agt.data.files import require, resolve
+from agt.data.files import resolve
 from agt.data.prepared import read_prepared
 from agt.disk import write_atomic
 from agt.errors import DataMissing
-from agt.settings import STRICT
+from agt.settings import schema
 from agt_cli.papers.prepare import customers
 from agt_cli.papers.prepare.contract import OnProgress, Outcome
 from agt_cli.papers.prepare.folder import ArrayFolder, open_folder
@@ -34,7 +34,7 @@ _INDEX = "index.npz"
 _COUNTS = ("records", "customers", "test_records", "test_customers", "repeated_dates")
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Amex:
     """Writes x [n, features] float32, label, id, unit and is_test, training rows first, for ``dataset=amex``.
 
@@ -90,7 +90,6 @@ class Amex:
                 f"{path} is not there: accept the rules at {PAGE}, then run: kaggle competitions download "
                 f"-c amex-default-prediction -f {path.name} -p {path.parent} (and unzip it there), or change prepare.{key}"
             )
-        require(path, f"prepare.{key}")
         return path
 
     def _features(self, statements: Statements) -> tuple[str, ...]:
@@ -131,23 +130,24 @@ class Amex:
             return index
         folder.require_room(int(0.9 * statements.about_rows) * (4 * width + 64))
         note("first pass: customers and dates")
-        found = customers.read_index(statements, lambda chunk: None)
-        customers.check_rows(found, self.unit_rows, statements.path)
-        targets = customers.match_labels(found, labels, statements.path)
-        units = customers.unit_names(found.customers)
-        ids, repeats = customers.statement_ids(found, units)
-        test = customers.test_customers(found, self.test_fraction, self.split_key)
+        people = customers.read_index(statements)
+        customers.check_rows(people, self.unit_rows, statements.path)
+        targets = customers.match_labels(people, labels, statements.path)
+        units = customers.unit_names(people.customers)
+        ids, repeats = customers.statement_ids(people, units)
+        test = hash_split(np.array(people.customers, dtype=object), self.test_fraction, self.split_key)
         if not test.any() or test.all():
             raise DataError(f"{statements.path}: {len(test)} customers leave a split empty: change prepare.test_fraction")
-        place = customers.places(test[found.codes])
-        counts = np.array([len(ids), len(units), int(test[found.codes].sum()), int(test.sum()), repeats])
-        index = {"place": place, "chunk_rows": np.array(found.chunk_rows), "counts": counts, "id": np.empty(0, ids.dtype)}
+        is_test = test[people.codes]
+        order = np.argsort(is_test, kind="stable")  # training rows first, test rows last, each in the order of the file
+        counts = np.array([len(ids), len(units), int(is_test.sum()), int(test.sum()), repeats])
+        index = {"chunk_rows": np.array(people.chunk_rows), "counts": counts, "id": np.empty(0, ids.dtype)}
+        index["place"] = np.argsort(order)
         folder.allocate(self._columns(index, width))
-        order = np.argsort(place)
-        rows = {"label": targets[found.codes], "id": ids, "unit": units[found.codes], "is_test": test[found.codes]}
+        rows = {"label": targets[people.codes], "id": ids, "unit": units[people.codes], "is_test": is_test}
         for name, array in rows.items():
             folder.write(name, 0, array[order])
-        _write_customers(folder.work / "customers.parquet", found, units, targets, test)
+        _write_customers(folder.work / "customers.parquet", people, units, targets, test)
         content = BytesIO()
         np.savez(content, **index)
         write_atomic(kept, content.getvalue())  # a chunk that counts as finished is on the disk

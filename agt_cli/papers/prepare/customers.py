@@ -1,6 +1,5 @@
 """Which customer each statement belongs to: names, units, split and places, in one pass over two columns."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -9,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agt.data.assemble import class_indices, hash_split
+from agt.data.assemble import class_indices
 from agt.data.dataset import DataError, row_words
 from agt.data.files import open_columns
 from agt_cli.papers.prepare.statements import Statements, require_columns
@@ -35,7 +34,7 @@ class Index:
     chunk_rows: tuple[int, ...]
 
 
-def read_index(statements: Statements, on_chunk: Callable[[int], None]) -> Index:
+def read_index(statements: Statements) -> Index:
     """One pass over customer_ID and S_2.
 
     Raises:
@@ -46,7 +45,7 @@ def read_index(statements: Statements, on_chunk: Callable[[int], None]) -> Index
     codes: list[np.ndarray] = []
     days: list[np.ndarray] = []
     rows: list[int] = []
-    for chunk, table in enumerate(statements.read({CUSTOMER: pa.string(), DATE: pa.date32()})):
+    for table in statements.read({CUSTOMER: pa.string(), DATE: pa.date32()}):
         for name in (CUSTOMER, DATE):
             if table.column(name).null_count:
                 row = sum(rows) + int(pc.index(pc.is_null(table.column(name)), pa.scalar(True)).as_py())
@@ -56,7 +55,6 @@ def read_index(statements: Statements, on_chunk: Callable[[int], None]) -> Index
         codes.append(of_name[names.indices.to_numpy()])
         days.append(table.column(DATE).cast(pa.int32()).to_numpy())
         rows.append(len(table))
-        on_chunk(chunk + 1)
     if not number:
         raise DataError(f"{statements.path}: holds no rows")
     return Index(list(number), np.concatenate(codes), np.concatenate(days).astype(np.int32), tuple(rows))
@@ -86,12 +84,12 @@ def match_labels(index: Index, path: Path, statements: Path) -> np.ndarray:
     known = set(index.customers)
     absent = [name for name in names if name not in known]
     faults = [
-        f"{len(found)} of {of} customers of {where} are not in {other} (such as {found[0]})"
-        for found, of, where, other in (
+        f"{len(lacking)} of {of} customers of {where} are not in {other} (such as {lacking[0]})"
+        for lacking, of, where, other in (
             (unlabelled, len(known), statements, path),
             (absent, len(names), path, statements),
         )
-        if found
+        if lacking
     ]
     if faults:
         raise DataError(f"{'; '.join(faults)}: give the two files of one set, or cut both to the same customers")
@@ -124,23 +122,10 @@ def statement_ids(index: Index, units: np.ndarray) -> tuple[np.ndarray, int]:
     order = np.argsort(key, kind="stable")
     first = np.flatnonzero(np.concatenate([[True], np.diff(key[order]) != 0]))
     occurrence = np.arange(n) - np.repeat(first, np.diff(np.append(first, n)))
-    again = np.flatnonzero(occurrence)
-    if len(again):
+    repeats = np.flatnonzero(occurrence)
+    if len(repeats):
         ids = ids.astype("S31")
-        for place in again:
+        for place in repeats:
             row = order[place]
             ids[row] = ids[row] + b"#" + str(occurrence[place]).encode()
-    return ids, len(again)
-
-
-def places(test: np.ndarray) -> np.ndarray:
-    """[n] int64: where each row goes so that training rows come first, test rows last, each in their order."""
-    order = np.argsort(test, kind="stable")
-    where = np.empty(len(test), dtype=np.int64)
-    where[order] = np.arange(len(test))
-    return where
-
-
-def test_customers(index: Index, fraction: float, key: str) -> np.ndarray:
-    """[customers] bool: by a keyed hash of customer_ID, so that all statements of a customer share a split."""
-    return hash_split(np.array(index.customers, dtype=object), fraction, key)
+    return ids, len(repeats)

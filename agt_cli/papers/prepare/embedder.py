@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from agt.data.dataset import DataError
-from agt.errors import AgtError, ConfigError, DataMissing
+from agt.errors import AgtError, ConfigError, DataMissing, first_line
 from agt_cli.papers.prepare.reviews import INSTALL
 
 Pooling = Literal["mean", "last", "max"]
@@ -132,7 +132,7 @@ def _load(place: str, is_folder: bool, by_hand: str) -> tuple[Any, Any]:
         tokenizer = transformers.AutoTokenizer.from_pretrained(place, local_files_only=is_folder)
         model, info = transformers.AutoModel.from_pretrained(place, local_files_only=is_folder, output_loading_info=True)
     except Exception as error:  # each kind of broken file raises a class of its own
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        why = first_line(error)
         if is_folder:
             raise DataError(
                 f"{place}: not a whole model with its tokenizer ({type(error).__name__}: {why}); it takes {FILES}, as "

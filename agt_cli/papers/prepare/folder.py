@@ -58,7 +58,7 @@ class ArrayFolder:
         Raises:
             DataError: the disk has less room than is still to be written, or a file is not what this run wrote.
         """
-        files = {name: NpyFile(self.work / f"{name}.npy", shape, dtype) for name, (shape, dtype) in columns.items()}
+        files = {name: NpyFile(self.work / f"{name}.npy", shape, np.dtype(kind)) for name, (shape, kind) in columns.items()}
         self.require_room(sum(file.missing_bytes for file in files.values()))
         self._files |= files
         for file in files.values():
@@ -74,7 +74,7 @@ class ArrayFolder:
             )
 
     def write(self, name: str, start: int, rows: np.ndarray) -> None:
-        """Write ``rows`` of the array ``name`` at ``start``."""
+        """Write ``rows`` of the array ``name`` at ``start``, durably."""
         self._files[name].write(start, rows)
 
     def read(self, name: str) -> np.ndarray:
@@ -83,15 +83,12 @@ class ArrayFolder:
         return array
 
     def finish_chunk(self) -> None:
-        """Count one more chunk as finished, once its rows are on the disk."""
-        for file in self._files.values():
-            file.flush()
+        """Count one more chunk as finished: its rows are on the disk."""
         self.done += 1
         self._save_progress()
 
     def finish(self, facts: Mapping[str, Any]) -> None:
         """Write ``prepared.json``, with ``facts`` beside settings and arrays and their hashes, and name the folder."""
-        self.close()
         arrays = {
             name: {"shape": list(f.shape), "dtype": f.dtype.str, "sha256": file_sha256(f.path)}
             for name, f in self._files.items()
@@ -101,11 +98,6 @@ class ArrayFolder:
         self.work.rename(self.out)
         (self.out / PROGRESS).unlink()
         self.finished = True
-
-    def close(self) -> None:
-        """Close the files; what a finished chunk holds is on the disk already."""
-        for file in self._files.values():
-            file.close()
 
     def _save_progress(self) -> None:
         progress = {"done": self.done, "settings": self.settings}
@@ -129,43 +121,39 @@ def open_folder(out: Path, settings: Mapping[str, Any]) -> Iterator[ArrayFolder]
     folder = ArrayFolder(out, settings)
     folder.work.mkdir(parents=True, exist_ok=True)
     with _locked(folder.work):
-        begun = _read_progress(folder.work / PROGRESS)
-        if begun and begun["done"]:
-            _compare(begun["settings"], settings, folder.work, f"delete {folder.work}")
-            folder.done = begun["done"]
+        progress = _read_progress(folder.work / PROGRESS)
+        if progress and progress["done"]:
+            _compare(progress["settings"], settings, folder.work, f"delete {folder.work}")
+            folder.done = progress["done"]
         else:  # nothing, or nothing finished: nothing to keep
             for stale in folder.work.glob("*.npy"):
                 stale.unlink()
             folder._save_progress()
-        try:
-            yield folder
-        finally:
-            folder.close()
+        yield folder
 
 
-@dataclass
+@dataclass(frozen=True)
 class NpyFile:
     """One npy file of a shape known beforehand, written with ordinary writes: a full disk is an error then, where a
     memory-mapped file would end the process."""
 
     path: Path
     shape: tuple[int, ...]
-    dtype: Any
+    dtype: np.dtype
 
-    def __post_init__(self) -> None:
-        self.dtype = np.dtype(self.dtype)
-        self.row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
-        self._file: Any = None
-        self._offset = 0
+    @property
+    def row_bytes(self) -> int:
+        """Of one row."""
+        return self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
 
     @property
     def missing_bytes(self) -> int:
         """How much of the file takes no room on the disk yet."""
-        there = self.path.stat().st_blocks * 512 if self.path.exists() else 0
-        return max(0, self.row_bytes * self.shape[0] - there)
+        taken = self.path.stat().st_blocks * 512 if self.path.exists() else 0
+        return max(0, self.row_bytes * self.shape[0] - taken)
 
     def prepare(self) -> None:
-        """Open the file, made if it is absent. Raises DataError if it is another array's."""
+        """Make the file, empty, if it is absent. Raises DataError if it is another array's."""
         if not self.path.exists():
             with _named(self.path), self.path.open("wb") as new:
                 header = {"descr": self.dtype.str, "fortran_order": False, "shape": self.shape}
@@ -177,31 +165,22 @@ class NpyFile:
             raise self._foreign(str(error)) from None
         if array.shape != self.shape or array.dtype != self.dtype:
             raise self._foreign(f"{array.dtype} {array.shape}, expected {self.dtype} {self.shape}")
-        self._offset = self.path.stat().st_size - self.row_bytes * self.shape[0]
-        self._file = self.path.open("r+b", buffering=0)  # nothing is left to write when it is closed
 
     def write(self, start: int, rows: np.ndarray) -> None:
-        """Write rows at ``start``; raises AgtError where they do not fit the array."""
+        """Write rows at ``start``; they are on the disk when this returns.
+
+        Raises:
+            AgtError: they do not fit the array.
+            OSError: the disk is full; the file is named.
+        """
         if rows.shape[1:] != self.shape[1:] or start < 0 or start + len(rows) > self.shape[0]:
             raise AgtError(f"{self.path}: {rows.shape} at row {start} does not fit {self.shape}")
-        with _named(self.path):
-            self._file.seek(self._offset + start * self.row_bytes)
-            left = memoryview(np.ascontiguousarray(rows, dtype=self.dtype).tobytes())
-            while left:  # a raw write may stop short, and fails at the next try if the disk is full
-                left = left[self._file.write(left) :]
-
-    def flush(self) -> None:
-        """Return once what was written is on the disk."""
-        with _named(self.path):
-            os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        """Flush and close, if it is open."""
-        if self._file is not None and not self._file.closed:
-            try:
-                self.flush()
-            finally:
-                self._file.close()
+        with _named(self.path), self.path.open("r+b") as file:
+            header = self.path.stat().st_size - self.row_bytes * self.shape[0]
+            file.seek(header + start * self.row_bytes)
+            file.write(np.ascontiguousarray(rows, dtype=self.dtype).tobytes())
+            file.flush()
+            os.fsync(file.fileno())
 
     def _foreign(self, why: str) -> DataError:
         return DataError(f"{self.path}: not the array that this preparation was writing ({why}): delete {self.path.parent}")

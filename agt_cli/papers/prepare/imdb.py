@@ -9,12 +9,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.data.assemble import hash_split
 from agt.data.dataset import DataError
 from agt.data.files import resolve
-from agt.settings import STRICT
+from agt.settings import schema
 from agt_cli.papers.prepare.contract import OnProgress, Outcome
 from agt_cli.papers.prepare.embedder import FILES, Embedder, Pooling, load_embedder
 from agt_cli.papers.prepare.folder import ArrayFolder, open_folder
@@ -24,7 +23,7 @@ Count = Annotated[int, Field(ge=1)]
 _COMMAND = "agt data prepare imdb"
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Imdb:
     """Writes x [n, width], label, id, is_test, and center [width], for ``dataset=imdb``.
 

@@ -11,7 +11,7 @@ from agt.data.assemble import class_indices
 from agt.data.dataset import DataError, row_words
 from agt.data.files import open_columns, require
 from agt.data.ids import content_ids
-from agt.errors import DataMissing
+from agt.errors import DataMissing, first_line
 
 CLASSES = ("0", "1")
 INSTALL = "pip install 'agt[text]'"
@@ -125,8 +125,7 @@ def _load(name: str, by_hand: str) -> Any:
     try:
         return datasets.load_dataset(name)
     except (OSError, ValueError, RuntimeError) as error:  # offline, unknown, not in the cache: each of its own class
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataMissing(f"cannot get the reviews '{name}' from the hub ({why}): {by_hand}") from None
+        raise DataMissing(f"cannot get the reviews '{name}' from the hub ({first_line(error)}): {by_hand}") from None
 
 
 def _ids_of(texts: list[str], labels: np.ndarray, numbered: bool = True) -> np.ndarray:

@@ -5,6 +5,7 @@ What one k counts differs between the profiles and between privacy and unlearnin
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -12,20 +13,20 @@ import pandas as pd
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
+from agt.bounds.box import Box
 from agt.certificates.box import Certificates
 from agt.errors import ConfigError
 from agt.models.box import BoxModel, start_from
 from agt.models.heads import build_head
 from agt.relations import RELATIONS
 from agt.settings import STRICT, BoxConfig, validate
-from agt.training.batches import BatchPlan
-from agt.training.loop import Progress, Trained, train
+from agt.training.loop import Progress, train
 from agt_cli.papers.reproduction.definition import ProfileName
 from agt_cli.papers.reproduction.keep import keep, kept
 from agt_cli.papers.reproduction.kinds import Context, Made, kind
 from agt_cli.papers.reproduction.runs import Finished, signature
 from agt_cli.report.curves import Curves, curves
-from agt_cli.runs.prepare import Prepared, Settings
+from agt_cli.runs.prepare import Prepared, RunSettings
 
 Overrides = tuple[str, ...]
 Purpose = Literal["privacy", "unlearning"]
@@ -145,16 +146,14 @@ def _accuracy_before(context: Context, name: ProfileName, own: Overrides, only: 
     return float((_untrained(prepared, settings).predict(test.features[rows]) == test.labels[rows]).mean())
 
 
-def _untrained(prepared: Prepared, settings: Settings) -> BoxModel:
+def _untrained(prepared: Prepared, settings: RunSettings) -> BoxModel:
     """The head before its first step: every box is a point."""
-    dataset, training = prepared.dataset, settings.training
-    head = build_head(dataset.train.features.shape[1:], prepared.classes, settings.model, training)
+    problem = prepared.problem(settings)
+    head = build_head(prepared.dataset.train.features.shape[1:], prepared.classes, settings.model, settings.training)
     if prepared.initial:
         start_from(head, prepared.initial)
     point = {name: tensor.detach() for name, tensor in head.state_dict().items()}
-    box = {name: tensor[None] for name, tensor in point.items()}
-    plan = BatchPlan.of(training.batch, training.epochs, dataset.declared_size, len(dataset.train))
-    return BoxModel(prepared.problem(settings), head, Trained((0,), point, box, box, plan))
+    return BoxModel(problem, head, Box.start((0,), point), problem.plan)
 
 
 # -- over training -----------------------------------------------------------------------------------------------------
@@ -213,14 +212,13 @@ def _on_grid(ks: tuple[int, ...], overrides: list[str]) -> list[str]:
     return [word for word in overrides if word.split("=")[0] not in own] + list(own.values())
 
 
-def _over_training(prepared: Prepared, settings: Settings, context: Context, label: str) -> pd.DataFrame:
+def _over_training(prepared: Prepared, settings: RunSettings, context: Context, label: str) -> pd.DataFrame:
     """After each epoch and for each k: nominal, worst-case and best-case accuracy, certified fraction."""
     start, test = _untrained(prepared, settings), prepared.dataset.test
     rows: list[dict[str, float]] = []
 
-    def on_epoch(epoch: int, reached: Trained) -> None:
-        model = BoxModel(prepared.problem(settings), start.head, reached)
-        certificates: Certificates = model.certify(test.features)
+    def on_epoch(epoch: int, reached: Box) -> None:
+        certificates: Certificates = replace(start, box=reached).certify(test.features)
         rows.extend({"epoch": epoch, **row} for row in certificates.table(test.labels))
 
     console = context.runs.console
@@ -229,18 +227,7 @@ def _over_training(prepared: Prepared, settings: Settings, context: Context, lab
         def on_progress(at: Progress) -> None:
             report(at.step, at.steps, at.done, at.total)
 
-        train(
-            start.head,
-            prepared.classes,
-            prepared.dataset.train,
-            prepared.dataset.declared_size,
-            settings.training,
-            settings.relation,
-            settings.kgrid.ks,
-            settings.compute,
-            on_progress,
-            on_epoch=on_epoch,
-        )
+        train(start.head, start.problem.recipe, prepared.dataset.train, on_progress, on_epoch=on_epoch)
     return pd.DataFrame(rows).astype({"k": int})
 
 
@@ -248,7 +235,7 @@ def once(
     context: Context,
     overrides: list[str],
     label: str,
-    make: Callable[[Prepared, Settings, Context, str], pd.DataFrame],
+    make: Callable[[Prepared, RunSettings, Context, str], pd.DataFrame],
 ) -> pd.DataFrame:
     """What ``make`` makes of a run, found again by the run's signature, the function's name and its module's code."""
     config, settings = context.runs.settings(overrides)

@@ -28,7 +28,7 @@ from agt_cli.report.console import Console
 from agt_cli.runs.choices import bound, declares, hashes
 from agt_cli.runs.compose import composed
 from agt_cli.runs.model import fit
-from agt_cli.runs.prepare import Prepared, Settings, prepare, settings_of
+from agt_cli.runs.prepare import Prepared, RunSettings, prepare, settings_of
 
 COMPUTE = ("agt.models.model", "agt_cli.runs.model", "agt_cli.runs.prepare", "agt_cli.papers.reproduction.answers")
 PLACES = ("output_dir", "data_dir")
@@ -98,7 +98,7 @@ class Runs:
     used: list[float] = field(default_factory=list, compare=False)
     conditions: list[tuple[str, tuple[Condition, ...]]] = field(default_factory=list, compare=False)
 
-    def settings(self, overrides: Sequence[str]) -> tuple[dict[str, Any], Settings]:
+    def settings(self, overrides: Sequence[str]) -> tuple[dict[str, Any], RunSettings]:
         """The resolved configuration and its typed form."""
         given = (*overrides, *self.common)  # the user's own come last, and count
         config = self._declared(_settled(given), overrides)
@@ -247,7 +247,7 @@ def _loaded(key: str) -> list[Prepared]:
     return []
 
 
-def _prepared(key: str, settings: Settings) -> Prepared:
+def _prepared(key: str, settings: RunSettings) -> Prepared:
     kept = _loaded(key)
     if not kept:
         kept.append(prepare(settings, Console(quiet=True)))

@@ -35,7 +35,7 @@ from agt_cli.papers.reproduction.definition import Profile, ProfileName
 from agt_cli.papers.reproduction.kinds import Context, Made, kind
 from agt_cli.report.curves import LINES
 from agt_cli.report.figures import drawing
-from agt_cli.runs.prepare import Prepared, Settings
+from agt_cli.runs.prepare import Prepared, RunSettings
 
 Overrides = tuple[str, ...]
 Positive = Annotated[float, Field(gt=0)]
@@ -251,7 +251,7 @@ def _weights(context: Context, name: ProfileName, config: StudentsConfig, own: O
 
 def _taught(
     prepared: Prepared,
-    settings: Settings,
+    settings: RunSettings,
     config: StudentsConfig,
     queries: int,
     answers: Callable[[np.ndarray, int], np.ndarray],
@@ -283,7 +283,7 @@ def _taught(
     return np.array(found)
 
 
-def _head(prepared: Prepared, settings: Settings, seed: int) -> nn.Sequential:
+def _head(prepared: Prepared, settings: RunSettings, seed: int) -> nn.Sequential:
     """The run's head as anybody may start it: from a public base model's dense layers, or at random."""
     training = validate(TrainingConfig, {**vars(settings.training), "seed": seed, "dtype": "float32"}, "training")
     head = build_head(prepared.dataset.test.features.shape[1:], prepared.classes, settings.model, training)

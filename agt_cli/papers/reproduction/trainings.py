@@ -22,10 +22,11 @@ from agt.mechanisms.planning import weights_accuracy
 from agt.mechanisms.weights import weights_budget
 from agt.models.linear import LinearModel
 from agt.numeric import labels_of
-from agt.settings import STRICT, BatchConfig, RelationConfig, TrainingConfig, validate
+from agt.settings import STRICT, BatchConfig, KGridConfig, RelationConfig, TrainingConfig, validate
 from agt.training.batches import BatchPlan
 from agt.training.loop import train
 from agt.training.noise import NoiseConfig, draw_noise, plan_noise, step_sensitivity
+from agt.training.recipe import Recipe
 from agt_cli.papers.baselines.dpsgd import train_dpsgd
 from agt_cli.papers.baselines.local_rr import LocalRRConfig, train_local_rr
 from agt_cli.papers.baselines.perturbation import PerturbationConfig, train_perturbed
@@ -179,8 +180,8 @@ class Bench:
             return draw_noise(parameters, noise, seed, step)
 
         relation, compute = RelationConfig(name="add_remove"), self.model.settings.compute
-        trained = train(head, self.classes, self.records, self.size, training, relation, (0,), compute, noise=draws)
-        return trained.nominal
+        recipe = Recipe(self.classes, training, relation, KGridConfig(max=0), compute, self.size)
+        return dict(train(head, recipe, self.records, noise=draws).nominal)
 
     def _head(self) -> nn.Sequential:
         """A linear head without bias (the features bring one), at zero."""

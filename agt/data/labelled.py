@@ -1,0 +1,227 @@
+"""Files of labelled records that users bring: everything about them but their features, which each kind makes its own way.
+
+One path leads from a file to a dataset: read the columns, name the records, split them, make features, index the classes,
+and list what all of that rests on.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from agt.data.assemble import (
+    class_indices,
+    class_names,
+    default_ids,
+    hash_split,
+    queries,
+    query_labels,
+    read_labels,
+    records,
+    same_length,
+)
+from agt.data.checks import Word, check_classes, check_label
+from agt.data.dataset import DataError, Dataset, Records
+from agt.data.declarations import classes_fact, id_facts, split_fact
+from agt.data.files import Columns, open_columns, resolve
+from agt.facts import Fact, Grounds, grounds
+from agt.settings import DeclaredSize, schema
+
+Content = tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one file, their features not yet made.
+
+    Attributes:
+        columns: the file.
+        content: arrays of n rows, the features as the file has them; what ids are hashed from if it names none.
+        labels: [n] object, text.
+        ids: [n] str, unique.
+        units: [n] str, whose record each is; None: each record is a unit of its own.
+        public: [n] bool; None: all are private.
+        test: [n] bool, True for test records.
+        facts: what the columns of ids, units and public flags are taken to mean.
+    """
+
+    columns: Columns
+    content: Content
+    labels: np.ndarray
+    ids: np.ndarray
+    units: np.ndarray | None
+    public: np.ndarray | None
+    test: np.ndarray
+    facts: tuple[Fact, ...]
+
+
+@dataclass(frozen=True)
+class Features:
+    """The features of each file, [n, ...] in the order of its rows, with what the record of a run says about them.
+
+    Attributes:
+        arrays: one for each file.
+        scaling: the public constants that made them.
+        notes: for the data owner alone.
+    """
+
+    arrays: Sequence[np.ndarray]
+    scaling: Mapping[str, object]
+    notes: tuple[str, ...] = ()
+
+
+@schema
+class LabelledFile(ABC):
+    """A file with one record a row, and what its columns mean.
+
+    Attributes:
+        path: the file; relative to ``data_dir``.
+        label: column of the label.
+        data_dir: folder of relative paths.
+        id, unit, public: columns; None: ids from the content, each record its own unit, all records private.
+        id_as_text: take ids that mix numbers and text as text.
+        id_permanent: you declare that a record keeps its id, whatever becomes of others: ids that count rows need it.
+        classes: public list of label values in the order of the classes; None: the sorted values found, at most 100.
+        test_fraction, split_key: the hash split's public rate and key.
+        declared_size: public constant: about how many training records there are.
+        name: what tables call it; None: the file's name.
+    """
+
+    SPLIT: ClassVar[str]
+    """The setting that names a column of splits."""
+
+    path: Path
+    label: str
+    data_dir: Path = Path("data")
+    id: str | None = None
+    unit: str | None = None
+    public: str | None = None
+    id_as_text: bool = False
+    id_permanent: bool = False
+    classes: Annotated[tuple[Word, ...], Field(min_length=2)] | None = None
+    test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    split_key: str = "split"
+    declared_size: DeclaredSize | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        check_classes(self.classes)
+        check_label(self.label, {setting: getattr(self, setting) for setting in ("id", "unit", "public", self.SPLIT)})
+
+    # -- what a kind of file adds --------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _content(self, columns: Columns) -> Content:
+        """The features as a file has them, checked as far as each row goes."""
+
+    @abstractmethod
+    def _features(self, files: Sequence[Rows]) -> Features:
+        """The features of every file; each record's from its own content and public constants."""
+
+    @abstractmethod
+    def _selection(self, split: Fact, rows: Rows) -> Grounds:
+        """Condition b: the split, what names the rows, and whether each one's content was made from that record alone."""
+
+    @abstractmethod
+    def _scaling_fact(self) -> Fact:
+        """Condition e: whether the constants that made the features are public."""
+
+    # -- what all have in common ---------------------------------------------------------------------------------------
+
+    def load(self) -> Dataset:
+        """Read, scale and split. Raises DataMissing or DataError naming the file, the column and the row."""
+        files = self._files()
+        classes = self._classes(files)
+        features = self._features(files)
+        everyone = [
+            records(x, class_indices(f.labels, classes, f.columns.path, f.columns.row), f.ids, f.units, f.public)
+            for x, f in zip(features.arrays, files, strict=True)
+        ]
+        return Dataset(
+            name=self.name or self.path.stem,
+            classes=classes,
+            train=everyone[0].take(~files[0].test),
+            test=everyone[-1].take(files[-1].test),
+            declared_size=self.declared_size,
+            scaling=features.scaling,
+            selection=self._selection(self._split_fact(), files[0]),
+            preprocessing=grounds(self._scaling_fact(), classes_fact(None if self.classes is None else "dataset.classes")),
+            notes=features.notes,
+        )
+
+    def _files(self) -> list[Rows]:
+        """The rows of the file; or of two, of which the first has the training records and the second the test records."""
+        return [self._rows(self._open())]
+
+    def _open(self) -> Columns:
+        return open_columns(resolve(self.path, self.data_dir), "dataset.path or data_dir")
+
+    def _rows(self, columns: Columns, test: bool | None = None) -> Rows:
+        """Every row of a file.
+
+        Args:
+            test: all of them are for testing, or all for training; None: a column says, or a hash.
+        """
+        content, path = self._content(columns), columns.path
+        n = len(content[0])
+        if not n:
+            raise DataError(f"{path}: no rows")
+        labels = read_labels(columns, self.label, self._listed)
+        units = None if self.unit is None else columns.ids(self.unit, "dataset.unit", self.id_as_text)
+        public = None if self.public is None else columns.flags(self.public, "dataset.public")
+        given = getattr(self, self.SPLIT)
+        split = None if given is None else columns.flags(given, f"dataset.{self.SPLIT}")
+        parts = {self.label: labels, str(self.unit): units, str(self.public): public, str(given): split}
+        same_length(path, n, parts)
+        if self.id is None:
+            ids = default_ids(*content, labels, units, public, split)
+        else:
+            ids = columns.unique_ids(self.id, "dataset.id", self.id_as_text)
+            same_length(path, n, {self.id: ids})
+        facts = id_facts(self.id, ids, self.unit, units, self.public, self.id_permanent)
+        if test is not None:
+            split = np.full(n, test)
+        else:
+            if split is None:
+                named = units if units is not None else ids if self.id is not None else None
+                names = default_ids(*content, labels, public, numbered=False) if named is None else named
+                split = hash_split(names, self.test_fraction, self.split_key)
+            self._both_splits(split, path)
+        return Rows(columns, content, labels, ids, units, public, split, facts)
+
+    def _both_splits(self, test: np.ndarray, path: Path) -> None:
+        """Raise DataError where every record is for training, or every one for testing."""
+        for split, empty in (("train", test.all()), ("test", not test.any())):
+            if empty:
+                drawn = f": dataset.test_fraction={self.test_fraction:g} of {len(test)} records, drawn by hash; "
+                remedy = f"{drawn}change dataset.test_fraction or dataset.split_key"
+                raise DataError(f"{path}: the {split} split is empty{'' if getattr(self, self.SPLIT) else remedy}")
+
+    def _queries(
+        self,
+        columns: Columns,
+        content: Content,
+        features: np.ndarray,
+        classes: tuple[str, ...],
+        notes: tuple[str, ...] = (),
+    ) -> Records:
+        labels = query_labels(columns, self.label, classes, len(features))
+        return queries(columns, features, content, labels, self.id or "id", self.id_as_text, notes)
+
+    @property
+    def _listed(self) -> tuple[str, ...] | None:
+        """The public list of classes, as the data has them."""
+        return None if self.classes is None else tuple(str(name) for name in self.classes)
+
+    def _classes(self, files: Sequence[Rows]) -> tuple[str, ...]:
+        return self._listed or class_names(np.concatenate([rows.labels for rows in files]), files[0].columns.path)
+
+    def _split_fact(self) -> Fact:
+        """Condition b: the split."""
+        given = getattr(self, self.SPLIT)
+        by = None if given is None else f"column '{given}' (dataset.{self.SPLIT})"
+        return split_fact(by, self.test_fraction, self.split_key)

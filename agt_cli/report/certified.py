@@ -1,0 +1,151 @@
+"""A certification's tables, metrics and report."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from agt.certificates.box import Certificates
+from agt.certificates.conditions import Condition
+from agt.data.dataset import Dataset, Records
+from agt.settings import RelationConfig
+from agt_cli.report.console import show
+from agt_cli.report.finished import FinishedRun
+from agt_cli.report.record import RunRecord
+from agt_cli.report.report_md import (
+    ball,
+    conditions_section,
+    counts_section,
+    figures_section,
+    guarantee,
+    markdown_table,
+    setting_section,
+)
+
+HANDFUL = (0, 1, 5, 10, 20, 50, 100, 150, 200, 500, 1000)
+LEAST_STABLE = 20
+OWNER_ONLY = (
+    "For the data owner only: stable distances, logits, boxes and which predictions are certified depend on the private "
+    "data. Publishing them, or answering only certified queries, is not private."
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a table or figure is about.
+
+    Attributes:
+        dataset: its name; a synthetic one says so.
+        classes: the names of its classes.
+        queries: which queries, in words.
+        relation: the neighbour relation.
+        certificates: of the queries.
+        labelled: every query has a label, so accuracies are known.
+        conditions: a-g, held or not.
+        caveat: what else certificates of this run compare with; empty: nothing.
+    """
+
+    dataset: str
+    classes: tuple[str, ...]
+    queries: str
+    relation: RelationConfig
+    certificates: Certificates
+    labelled: bool
+    conditions: tuple[Condition, ...]
+    caveat: str = ""
+
+    @property
+    def ball(self) -> str:
+        """What one k counts, in words."""
+        return ball(self.relation)
+
+    @property
+    def guarantee(self) -> str:
+        """Whether a privacy guarantee can rest on these certificates."""
+        return guarantee(self.conditions)
+
+
+def write_tables(
+    record: RunRecord, dataset: Dataset, queries: Records, certificates: Certificates, table: pd.DataFrame
+) -> pd.DataFrame:
+    """Write every table; returns the least stable records."""
+    names = np.array([*dataset.classes, ""], dtype=object)  # UNLABELLED (-1) is the last: no label
+    each = pd.DataFrame(
+        {
+            "record_id": queries.ids.astype(str),
+            "label": names[queries.labels],
+            "prediction": names[certificates.prediction],
+            "stable_distance": certificates.stable_distance,
+        }
+    )
+    record.parquet("certificates", each)
+    record.table("certified", table)
+    least = each.sort_values("stable_distance", kind="stable").head(LEAST_STABLE)
+    record.table("least_stable", least)
+    return least
+
+
+def certified_metrics(table: pd.DataFrame, certificates: Certificates) -> dict[str, float | int | str]:
+    """Flat numbers: stable distances in brief, and each column of the table at a handful of k."""
+    stable = certificates.stable_distance
+    metrics: dict[str, float | int | str] = {
+        "stable_distance_median": float(np.median(stable)),
+        "stable_distance_mean": float(stable.mean()),
+        "relation": certificates.relation,
+        "k_max": certificates.ks[-1],
+    }
+    if "nominal_accuracy" in table:
+        metrics["accuracy"] = float(table["nominal_accuracy"].iloc[0])
+    for _, row in handful(table).iterrows():
+        for name in table.columns.intersection(["certified_fraction", "worst_accuracy", "best_accuracy"]):
+            metrics[f"{name}_k{int(row['k'])}"] = float(row[name])
+    return metrics
+
+
+def handful(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows worth printing: round values of k, the first and the last."""
+    ends = [table["k"].min(), table["k"].max()]
+    return table[table["k"].isin([*HANDFUL, *ends])]
+
+
+def certify_report(
+    subject: Subject, table: pd.DataFrame, least: pd.DataFrame, captions: Mapping[str, str], trained: FinishedRun
+) -> str:
+    """report.md of a certification run.
+
+    Args:
+        table: per k, as in tables/certified.csv.
+        least: the least stable records.
+        captions: figure name -> what it shows.
+        trained: the run that was certified.
+    """
+    rows = [(str(int(row["k"])), *(show(row[name]) for name in table.columns[1:])) for _, row in table.iterrows()]
+    few = rows if len(rows) <= 24 else [row for row in rows if int(row[0]) in _round_ks(table)]
+    parts = [
+        f"# Certified predictions: {subject.dataset}",
+        f"{len(subject.certificates.prediction)} {subject.queries}, certified against the run `{trained.folder}`.",
+        OWNER_ONLY,
+        *counts_section(subject.relation),
+        "## Results",
+        markdown_table(tuple(name.replace("_", " ") for name in table.columns), few),
+        "A query is certified at k if every dataset that k counts trains a model that gives it the same label. Its "
+        "stable distance is the largest k up to which it is certified throughout. Worst-case accuracy: certified and "
+        "right; best-case accuracy: all but certified and wrong. Every k: `tables/certified.csv`.",
+        *([f"**With noise in training, {subject.caveat}.**"] if subject.caveat else []),
+        "## Figures",
+        *figures_section(subject.dataset, captions),
+        *conditions_section(subject.conditions),
+        "## Least stable records",
+        f"{OWNER_ONLY} Every query: `certificates.parquet`.",
+        markdown_table(tuple(least.columns), [tuple(map(str, row)) for row in least.itertuples(index=False)]),
+        "## Setting of the training run",
+        setting_section(trained.config),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _round_ks(table: pd.DataFrame) -> set[int]:
+    ks = [int(k) for k in table["k"]]
+    step = max(1, ks[-1] // 10)
+    return {ks[0], 1, 2, 5, ks[-1], *range(0, ks[-1], step)}
