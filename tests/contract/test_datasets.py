@@ -43,6 +43,7 @@ class Example:
         answers: the column of labels.
         asked: the columns that a file of queries has, and what they are called there.
         beside: what else the file holds.
+        bundled: scikit-learn's loader of what comes with it; and which of its targets are used.
     """
 
     settings: dict[str, Any] = field(default_factory=dict)
@@ -52,6 +53,7 @@ class Example:
     answers: str = "label"
     asked: dict[str, str] = field(default_factory=dict)
     beside: Columns = field(default_factory=dict)
+    bundled: tuple[str, tuple[int, ...]] | None = None
 
     def write(self, folder: Path, columns: Columns) -> Path:
         path = folder / self.file
@@ -77,7 +79,7 @@ NUMERIC = {"numeric": {"age": (18, 100)}, "categorical": {"town": ("a", "b")}, "
 EXAMPLES: dict[str, tuple[str, Example]] = {
     "blobs": ("blobs", Example({"n_train": N})),
     "blobs_overlapping": ("blobs_overlapping", Example({"n_train": N})),
-    "digits": ("digits", Example()),
+    "digits": ("digits", Example(bundled=("load_digits", (3, 8)))),
     "table": ("table", Example(NUMERIC, TABLE, "t.csv", "age", asked=ASKED)),
     "table with names, people and a split": (
         "table",
@@ -210,23 +212,23 @@ def test_two_loads_are_one_dataset_and_another_row_makes_another(name: str, tmp_
         assert fewer.digest != first.digest
 
 
-def fewer_digits(gone: int) -> Callable[[], Any]:
-    bunch = sklearn.datasets.load_digits()
-    kept = np.arange(len(bunch.data)) != gone
-    for key in ("data", "images", "target"):
+def fewer(loader: str, used: tuple[int, ...], gone: int) -> Callable[[], Any]:
+    """scikit-learn's loader, without one of the rows that are used."""
+    bunch = getattr(sklearn.datasets, loader)()
+    kept = np.arange(len(bunch.data)) != np.flatnonzero(np.isin(bunch.target, used))[gone]
+    for key in ("data", "target"):
         bunch[key] = bunch[key][kept]
     return lambda: bunch
 
 
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if not name.startswith("blobs")])  # which are drawn
+@pytest.mark.parametrize("name", [name for name, (_, example) in EXAMPLES.items() if example.file or example.bundled])
 @pytest.mark.parametrize("gone", [0, 1, 7, 30, N - 1])
 def test_a_record_that_goes_takes_nothing_with_it(
     name: str, gone: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = everyone(loaded(name, tmp_path))
-    if not EXAMPLES[name][1].file:
-        gone = int(np.flatnonzero(np.isin(sklearn.datasets.load_digits().target, (3, 8)))[gone])
-        monkeypatch.setattr(sklearn.datasets, "load_digits", fewer_digits(gone))
+    if bundled := EXAMPLES[name][1].bundled:
+        monkeypatch.setattr(sklearn.datasets, bundled[0], fewer(*bundled, gone))
     less = everyone(loaded(name, tmp_path, lambda columns: rows_of(columns, np.arange(N) != gone)))
     assert len(less) == len(whole) - 1
     assert less == {key: whole[key] for key in less}
