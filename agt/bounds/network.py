@@ -4,7 +4,7 @@ Two classes under a softmax are handled as one logit, the difference f_1 - f_0: 
 layer is (-delta, +delta), so bounding the difference loses nothing, and is never looser than bounding both logits.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -84,6 +84,25 @@ class Network:
     def first(self) -> LinearRule:
         """The first linear layer's rule: it takes the features."""
         return next(rule for rule in self.rules if isinstance(rule, LinearRule))
+
+    def check(self, shape: Sequence[int], point: Point, record: str) -> None:
+        """Refuse records that do not reach the first linear layer as rows of the width it takes.
+
+        Args:
+            shape: of one record.
+            point: the parameters.
+            record: what messages call it.
+
+        Raises:
+            ConfigError: they do not.
+        """
+        width = point[f"{self.first.name}.weight"].shape[-1]
+        x = torch.zeros((1, *shape))
+        for rule in self.rules[: self._first_linear]:
+            x = rule.nominal(x, {})
+        if x.shape[1:] != (width,):
+            images = "" if x.dim() == 2 else ", in a row: put nn.Flatten() in front"
+            raise ConfigError(f"{record} has {x.numel()} features and the model takes {width}{images}")
 
     # -- nominal ---------------------------------------------------------------------------------------------------
 

@@ -76,33 +76,36 @@ class Products:
     """Which products a run uses; a kernel may bring faster implementations of each function it replaces.
 
     Attributes:
-        rump: midpoint-radius instead of exact products where an interval meets an interval.
+        interval: where an interval meets an interval; None: exactly, in the cheapest form.
         corners: ``linear_corners``.
         point: ``linear_point``; None: that one.
         relu_backward: ``relu_backward``; it may overwrite d, which only the backward pass holds.
     """
 
-    rump: bool = False
+    interval: Callable[[Interval, Interval], Bounds] | None = None
     corners: Callable[[Interval, Interval], Bounds] = linear_corners
     point: Callable[[Tensor, Interval], Bounds] | None = None
     relu_backward: Callable[[Interval, Interval], Bounds] = relu_backward
 
     def forward(self, x: Interval, weights: Interval) -> Bounds:
-        """A layer's product: the cheapest form that is exact, unless Rump's is asked for."""
+        """A layer's product: the cheapest form that is exact, unless another is asked for."""
         if x.is_point:
             return (self.point or linear_point)(x.lower, weights)
-        if self.rump:
-            return linear_rump(x, weights)
+        if self.interval:
+            return self.interval(x, weights)
         if x.lower.numel() == 0 or x.lower.min() >= 0:
             return linear_nonnegative(x, weights)
         return self.corners(x, weights)
 
     def back(self, d: Interval, weights: Interval) -> Bounds:
         """The backward pass's product: gradients have any sign."""
-        return linear_rump(d, weights) if self.rump else self.corners(d, weights)
+        return (self.interval or self.corners)(d, weights)
 
 
+# ``training.product`` by name. A new entry is a function like ``linear_rump``: right in exact arithmetic and inclusion-
+# monotone. Gradients of weights are products of two numbers, exact for all entries but ``rump``: kernels see to them.
 EXACT = Products()
+PRODUCTS: dict[str, Products] = {"exact": EXACT, "rump": Products(linear_rump)}
 
 
 def _midpoint_radius(interval: Interval) -> Bounds:

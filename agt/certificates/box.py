@@ -23,7 +23,7 @@ from agt.bounds.box import Box, part_of
 from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
 from agt.bounds.rules.contract import Intervals
-from agt.errors import ConfigError, UnboundedError, UnsoundError
+from agt.errors import UnboundedError, UnsoundError
 from agt.kernels.select import pick_device, pick_kernel
 from agt.settings import ComputeConfig, RelationName
 from agt.training.loop import Progress
@@ -113,9 +113,7 @@ def certify(
     """
     training, compute = recipe.training, recipe.compute
     network = Network.of(head, training.loss, recipe.classes, pick_kernel(compute).products(training.product))
-    width = box.nominal[f"{network.first.name}.weight"].shape[-1]
-    if features[0].size != width:
-        raise ConfigError(f"inputs: a query has {features[0].size} features and the model takes {width}")
+    network.check(features.shape[1:], box.nominal, "inputs: a query")
     device, dtype = pick_device(compute), getattr(torch, training.dtype)
     box = box.to(device, dtype)
     rounding = Rounding.of(box.ks, dtype, device)

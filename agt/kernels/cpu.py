@@ -11,7 +11,7 @@ their negatives are at most 2^30 in size, and ``_TOP``, above them all, is 2^30 
 different records of one batch, so counts of them are at most 2^30, within int32 as well.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from numba import get_num_threads, njit, prange
 from torch import Tensor
 
 from agt.bounds.interval import Interval
-from agt.bounds.products import Products, linear_corners, linear_point, relu_backward
+from agt.bounds.products import PRODUCTS, Products, linear_corners, linear_point, relu_backward
 from agt.kernels.contract import QUANTA, Extremes
 from agt.kernels.reference import RUMP_ROUNDINGS, ReferenceKernel
 from agt.numeric import UNIT
@@ -369,7 +369,12 @@ class CpuKernel(ReferenceKernel):
         return CpuExtremes(counts, shape, capped, product == "rump")
 
     def products(self, product: str) -> Products:
-        return Products(product == "rump", self.corner_product, self.point_product, self.relu_backward)
+        return replace(
+            PRODUCTS[product],
+            corners=self.corner_product,
+            point=self.point_product,
+            relu_backward=self.relu_backward,
+        )
 
     def corner_product(self, x: Interval, weights: Interval) -> tuple[Tensor, Tensor]:
         """``linear_corners``, summed over inputs in the same order for every record."""

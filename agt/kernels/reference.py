@@ -11,7 +11,7 @@ from torch import Tensor
 
 from agt.bounds import rounding
 from agt.bounds.interval import Interval
-from agt.bounds.products import Products, corners
+from agt.bounds.products import PRODUCTS, Products, corners
 from agt.kernels.contract import QUANTA, Extremes
 
 _BLOCK = 1 << 21  # elements of a [K, records, out, in] block
@@ -97,8 +97,8 @@ class ReferenceKernel:
         return ReferenceExtremes(counts, shape, capped, product)
 
     def products(self, product: str) -> Products:
-        """The interval products that "exact" or "rump" names, where this kernel has faster ones with those."""
-        return Products(product == "rump")
+        """The interval products of this name, where this kernel has faster ones with those."""
+        return PRODUCTS[product]
 
     def outward(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
         """bounds/rounding.py's ``outward``."""

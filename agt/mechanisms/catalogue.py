@@ -1,35 +1,6 @@
-"""Every per-query mechanism by name."""
+"""Every per-query mechanism by name: those that these modules define, then those of any other module that was imported."""
 
-from agt.errors import ConfigError, nearest
-from agt.mechanisms.comparisons import ExponentialMechanism, InverseSensitivity
-from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
-from agt.mechanisms.published import (
-    GlobalSensitivity,
-    NoisyArgmax,
-    ProposeTestRelease,
-    SmoothCauchy,
-    SmoothLaplace,
-)
+from agt.mechanisms import optimal, published, comparisons  # noqa: F401, I001  # tables list them in this order
+from agt.mechanisms.mechanism import REGISTERED
 
-MECHANISMS: dict[str, type[Mechanism]] = {
-    mechanism.name: mechanism
-    for mechanism in (
-        RandomizedResponse,
-        GaussianMargin,
-        SmoothCauchy,
-        SmoothLaplace,
-        ProposeTestRelease,
-        GlobalSensitivity,
-        NoisyArgmax,
-        ExponentialMechanism,
-        InverseSensitivity,
-    )
-}
-
-
-def mechanism_named(name: str) -> type[Mechanism]:
-    """The class of that name, or ConfigError with the nearest one."""
-    if name not in MECHANISMS:
-        raise ConfigError(f"unknown mechanism '{name}'{nearest(name, MECHANISMS)}")
-    return MECHANISMS[name]
+MECHANISMS = REGISTERED

@@ -16,7 +16,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
-from agt.mechanisms.guarantee import GREATEST, LEAST, Guarantee
+from agt.mechanisms.guarantee import GREATEST, LEAST, ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.randomness import Randomness
 from agt.mechanisms.thresholds import BITS, MAX_CLASSES, MAX_DISTANCE, N, Table, rule_of
 from agt.settings import STRICT, validate
@@ -25,11 +25,14 @@ Epsilon = Annotated[float, Field(ge=LEAST, le=GREATEST)]
 Mu = Annotated[float, Field(ge=LEAST, le=GREATEST)]
 Delta = Annotated[float, Field(gt=0, lt=0.5)]
 Need = Literal["distance", "votes", "nothing"]
+REGISTERED: dict[str, type["Mechanism"]] = {}  # by name; catalogue.py holds all that agt brings
 
 
 @validated(frozen=True, kw_only=True, config=STRICT)
 class Mechanism:
-    """A release mechanism. Subclasses give the guarantee and the closed form of the flip probability.
+    """A release mechanism. Subclasses give a name, the guarantee and the closed form of the flip probability.
+
+    A subclass that has a ``name`` of its own is registered by being defined.
 
     Formal guarantees
         ``release`` draws from the integer table of thresholds.py, which satisfies ``guarantee`` exactly whatever the closed
@@ -41,6 +44,7 @@ class Mechanism:
         classes: C, the number of labels.
         name: its name in conf/mechanism and in tables.
         needs: what the evidence is.
+        spends: the kind of guarantee that a budget is shared out in.
         any_classes: more than two classes are supported.
     """
 
@@ -48,7 +52,19 @@ class Mechanism:
 
     name: ClassVar[str]
     needs: ClassVar[Need] = "distance"
+    spends: ClassVar[type[PureDP] | type[ApproximateDP] | type[GaussianDP]] = PureDP
     any_classes: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "name" not in cls.__dict__:
+            return  # what several mechanisms share
+        known = REGISTERED.setdefault(cls.name, cls)
+        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ConfigError(
+                f"mechanism={cls.name}: {known.__module__} has one of this name: give {cls.__qualname__} another"
+            )
+        REGISTERED[cls.name] = cls  # the module was loaded again
 
     def __post_init__(self) -> None:
         if self.classes > 2 and not self.any_classes:

@@ -96,6 +96,7 @@ class GaussianMargin(Mechanism):
     mu: Mu
 
     name: ClassVar[str] = "gaussian_margin"
+    spends: ClassVar[type[GaussianDP]] = GaussianDP
 
     @property
     def guarantee(self) -> Guarantee:

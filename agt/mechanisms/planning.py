@@ -15,7 +15,7 @@ from agt.certificates.stability import logits_of, upper_lengths
 from agt.errors import ConfigError
 from agt.mechanisms.catalogue import MECHANISMS
 from agt.mechanisms.composition import BOUNDS, per_query
-from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.guarantee import GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.rigour import Counting, evidence_of, two_votes_moved
 from agt.mechanisms.weights import ReleaseWeights, expected_accuracy, noise_scale, weights_budget
@@ -112,14 +112,6 @@ def weights_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> 
     return lambda mu: expected_accuracy(logits, lengths, labels, noise_scale(moves, GaussianDP(mu)))
 
 
-def kind_of(mechanism: type[Mechanism]) -> type[PureDP] | type[ApproximateDP] | type[GaussianDP]:
-    """The kind of guarantee that a mechanism spends its budget in."""
-    fields = mechanism.__dataclass_fields__
-    if "mu" in fields:
-        return GaussianDP
-    return ApproximateDP if "delta" in fields and mechanism.name != "randomized_response" else PureDP
-
-
 def applicable(evidence: Evidence) -> tuple[str, ...]:
     """The mechanisms that can answer these queries at all."""
     return tuple(
@@ -135,7 +127,7 @@ def afford(mechanism: type[Mechanism], budget: Budget, classes: int, bounds: Seq
     Raises:
         ConfigError: nothing fits (a Gaussian mechanism with delta = 0, say).
     """
-    kind: type[GaussianDP] = kind_of(mechanism)  # type: ignore[assignment]
+    kind: type[GaussianDP] = mechanism.spends  # type: ignore[assignment]
     return mechanism.of(per_query(kind, budget.eps, budget.delta, budget.queries, bounds), classes)
 
 

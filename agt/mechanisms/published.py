@@ -32,24 +32,12 @@ class _Approximate(Mechanism):
     eps: Epsilon
     delta: Delta
 
+    spends: ClassVar[type[ApproximateDP]] = ApproximateDP
+
     @property
     def guarantee(self) -> Guarantee:
         """ApproximateDP."""
         return ApproximateDP(self.eps, self.delta)
-
-
-@validated(frozen=True, kw_only=True, config=STRICT)
-class GlobalSensitivity(_Pure):
-    """The label 0 or 1 plus Laplace noise of scale 1/eps, rounded (001 section 3.2): p = exp(-eps/2)/2 at every distance.
-
-    eps-DP as post-processing of the Laplace mechanism with sensitivity 1. It uses no certificate.
-    """
-
-    name: ClassVar[str] = "global_sensitivity"
-    needs: ClassVar[Need] = "nothing"
-
-    def _flip(self, distance: np.ndarray) -> np.ndarray:
-        return np.full_like(distance, math.exp(-self.eps / 2) / 2)
 
 
 @validated(frozen=True, kw_only=True, config=STRICT)
@@ -116,6 +104,20 @@ class ProposeTestRelease(_Approximate):
         u = -math.log(2 * self.delta) - self.eps * distance
         with np.errstate(over="ignore", under="ignore"):
             return np.where(u < 0, np.exp(np.minimum(u, 0)) / 2, 1 - np.exp(-np.maximum(u, 0)) / 2) / 2
+
+
+@validated(frozen=True, kw_only=True, config=STRICT)
+class GlobalSensitivity(_Pure):
+    """The label 0 or 1 plus Laplace noise of scale 1/eps, rounded (001 section 3.2): p = exp(-eps/2)/2 at every distance.
+
+    eps-DP as post-processing of the Laplace mechanism with sensitivity 1. It uses no certificate.
+    """
+
+    name: ClassVar[str] = "global_sensitivity"
+    needs: ClassVar[Need] = "nothing"
+
+    def _flip(self, distance: np.ndarray) -> np.ndarray:
+        return np.full_like(distance, math.exp(-self.eps / 2) / 2)
 
 
 @validated(frozen=True, kw_only=True, config=STRICT)

@@ -197,7 +197,7 @@ def _bring(v, radius, length):  # type: ignore[no-untyped-def]
         for i in range(v.shape[1]):
             most = max(most, abs(v[row, i]))
         if most == 0.0:
-            out[row] = 0.0
+            out[row] = np.abs(v[row]) * 0.0  # 0; and NaN, which no comparison above saw, stays NaN for check_norms
             continue
         total = 0.0
         for i in range(v.shape[1]):

@@ -1,7 +1,7 @@
 """A trained model, whichever kind of certificate it was trained for: fit it, read it back, ask it."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from agt.models.ensemble import EnsembleModel
 from agt.models.linear import LinearModel
 from agt.models.store import Shelf, Store
 from agt.problem import Problem
-from agt.settings import BoxConfig
+from agt.settings import BoxConfig, ErmConfig, StabilityConfig
 from agt.training.batches import BatchPlan
 from agt.training.loop import Progress
 
@@ -71,9 +71,17 @@ class Model(Protocol):
         ...
 
 
+KINDS: dict[type[Any], type[BoxModel] | type[LinearModel]] = {
+    BoxConfig: BoxModel,
+    StabilityConfig: LinearModel,
+    ErmConfig: LinearModel,
+}
+"""The settings of a certificate -> the model that is trained for it, alone or as a member of an ensemble."""
+
+
 def fit(problem: Problem, on_progress: Callable[[Progress], None] = lambda progress: None) -> Model:
     """Train the kind of model that ``problem.settings.certificate`` names."""
-    kind = _kind(problem)
+    kind = KINDS[type(problem.settings.certificate)]
     if problem.settings.ensemble.members > 1:
         return EnsembleModel.fit(kind, problem, on_progress)
     return kind.fit(problem, on_progress)
@@ -81,7 +89,7 @@ def fit(problem: Problem, on_progress: Callable[[Progress], None] = lambda progr
 
 def load(problem: Problem, shelf: Shelf) -> Model:
     """Read back a model that was trained on this problem."""
-    kind = _kind(problem)
+    kind = KINDS[type(problem.settings.certificate)]
     if problem.settings.ensemble.members > 1:
         return EnsembleModel.load(kind, problem, shelf)
     return kind.load(problem, shelf)
@@ -90,7 +98,3 @@ def load(problem: Problem, shelf: Shelf) -> Model:
 def accuracy(model: Model, records: Records) -> float:
     """The fraction of records that the nominal model labels right."""
     return float((model.predict(records.features) == records.labels).mean())
-
-
-def _kind(problem: Problem) -> type[BoxModel] | type[LinearModel]:
-    return BoxModel if isinstance(problem.settings.certificate, BoxConfig) else LinearModel

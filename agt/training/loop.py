@@ -122,6 +122,7 @@ class Run:
         stakes = rows_at_stake(self.ks, recipe.relation.unit_rows)
         self.stakes = torch.tensor(stakes, device=device)
         self.point: Point = {n: p.detach().to(device, self.dtype, copy=True) for n, p in head.state_dict().items()}
+        self.network.check(records.features.shape[1:], self.point, "model: a record")
         self.stream = Stream.of(records, recipe, self.point)
         check_sizes(recipe, self.plan, self.stream.parameters)
         self.groups = self.stream.groups(stakes) if self.relation.selects else [slice(0, len(self.ks))]

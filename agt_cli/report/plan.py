@@ -10,7 +10,7 @@ from agt.certificates.conditions import Condition
 from agt.mechanisms.catalogue import MECHANISMS
 from agt.mechanisms.exposure import gap_loss
 from agt.mechanisms.guarantee import PureDP
-from agt.mechanisms.planning import Offer, Plan, kind_of
+from agt.mechanisms.planning import Offer, Plan
 from agt_cli.report.curves import Curves, curves
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import conditions_section, figures_section, markdown_table, setting_section
@@ -49,7 +49,7 @@ def wide(offers: Sequence[Offer]) -> pd.DataFrame:
 def draw(record: RunRecord, dataset: str, planned: Plan) -> dict[str, str]:
     """Draw the figures; returns their captions by name."""
     evidence = planned.evidence
-    pure = [name for name in planned.names if kind_of(MECHANISMS[name]) is PureDP]  # may be none
+    pure = [name for name in planned.names if MECHANISMS[name].spends is PureDP]  # may be none
     common: dict[str, Any] = {"title": dataset, "level": evidence.accuracy}
     captions = {}
     rows = [

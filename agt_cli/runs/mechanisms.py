@@ -13,7 +13,7 @@ from agt.errors import ConfigError
 from agt.mechanisms.aggregate import CertifiedQuantile
 from agt.mechanisms.guarantee import PureDP
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.planning import Budget, afford, kind_of
+from agt.mechanisms.planning import Budget, afford
 from agt.mechanisms.weights import ReleaseWeights, weights_budget
 from agt.settings import STRICT, NonNegative, Positive, imported, validate
 from agt_cli.report.finished import FinishedRun, open_run
@@ -104,7 +104,7 @@ class MechanismConfig:
 
     @property
     def _needs_delta(self) -> bool:
-        return self.kind is ReleaseWeights or (issubclass(self.kind, Mechanism) and kind_of(self.kind) is not PureDP)
+        return self.kind is ReleaseWeights or (issubclass(self.kind, Mechanism) and self.kind.spends is not PureDP)
 
     def mechanism(self, classes: int, queries: int) -> AnyMechanism:
         """The mechanism for a model of ``classes`` classes and that many queries.

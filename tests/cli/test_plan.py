@@ -17,6 +17,7 @@ from agt_cli.commands import plan as task
 from .conftest import Agt, Said
 from .test_predict import RUNS
 
+VOTES = {name for name, kind in MECHANISMS.items() if kind.needs == "votes"}
 ASKED = ("eps=[1,10]", "queries=[1,100]")
 ONE = ("eps=[1]", "queries=[1]", "mechanisms=[smooth_cauchy]")
 
@@ -57,10 +58,10 @@ def plan(agt: Agt, run: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("name", "without", "more"),
     [
-        ("box", {"noisy_argmax"}, set()),
+        ("box", VOTES, set()),
         ("ensemble", set(), set()),
-        ("replaced ensemble", {"noisy_argmax"}, set()),
-        ("head", {"noisy_argmax"}, {"release_weights"}),
+        ("replaced ensemble", VOTES, set()),
+        ("head", VOTES, {"release_weights"}),
     ],
 )
 def test_table_of_every_mechanism_that_the_model_can_use(

@@ -4,6 +4,7 @@ No tolerance where the claims are about numbers as computed. Each check counts v
 none for the rules as they are, some for each rule broken on purpose.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -22,15 +23,23 @@ from agt.bounds.rounding import Rounding
 from agt.bounds.rules import RULES, rules_for
 from agt.bounds.rules.contract import Intervals, Point, Rule
 from agt.bounds.rules.elementwise import ELEMENTWISE, ElementwiseRule
+from agt.bounds.rules.pool import AvgPoolRule
 from agt.bounds.rules.relu import ReluRule
 from agt.errors import ConfigError
+from agt.models.heads import from_layers, layers_of
 
-WIDTH, KS, DTYPES = 3, (0, 3, 40), ("float64", "float32")
-# How to make a layer, where its type alone does not say. Several settings of one type may be listed.
+WIDTH, IMAGE, KS, DTYPES = 3, (2, 4, 5), (0, 3, 40), ("float64", "float32")
+# How to make a layer, where its type alone does not say; several settings of one type may be listed.
 LAYERS: dict[type[nn.Module], tuple[Callable[[], nn.Module], ...]] = {
     nn.Linear: (lambda: nn.Linear(WIDTH, 4), lambda: nn.Linear(WIDTH, 2, bias=False)),
     nn.LeakyReLU: (nn.LeakyReLU, lambda: nn.LeakyReLU(0.0), lambda: nn.LeakyReLU(0.7), lambda: nn.LeakyReLU(1.0)),
+    nn.AvgPool2d: (
+        lambda: nn.AvgPool2d(2),
+        lambda: nn.AvgPool2d(3, stride=1, padding=1),
+        lambda: nn.AvgPool2d((2, 3), stride=(3, 2), padding=(1, 0), count_include_pad=False),
+    ),
 }
+RECORDS: dict[type[nn.Module], tuple[int, ...]] = {nn.Flatten: IMAGE, nn.AvgPool2d: IMAGE}  # the others take rows
 EVERY = [(kind, make) for kind in RULES for make in LAYERS.get(kind, (kind,))]
 NAMES = [f"{kind.__name__}{i or ''}" for kind in RULES for i in range(len(LAYERS.get(kind, (kind,))))]
 SHAPES = ("ordinary", "points", "slivers", "turns", "huge")
@@ -50,12 +59,11 @@ class Setting:
 
 
 def rule_of(layer: nn.Module) -> Rule:
-    return rules_for(nn.Sequential(layer))[0]
+    return rules_for(nn.Sequential(layer, nn.Flatten()) if isinstance(layer, nn.AvgPool2d) else nn.Sequential(layer))[0]
 
 
-def inputs(rng: np.random.Generator, shape: str, n: int, dtype: str) -> Interval:
-    """[K, n, WIDTH]: one interval for all k, as is usual after a layer that was bounded for each."""
-    size = (len(KS), n, WIDTH)
+def inputs(rng: np.random.Generator, shape: str, size: tuple[int, ...], dtype: str) -> Interval:
+    """Intervals of size [K, n, ...]: one for each k, as is usual after a layer that was bounded for each."""
     if shape == "ordinary":
         return random_interval(rng, *size, radius=2.0, dtype=dtype)
     centre = torch.from_numpy(rng.normal(size=size) * rng.choice([0.1, 1.0, 4.0, 30.0], size)).to(getattr(torch, dtype))
@@ -76,13 +84,12 @@ def setting(make: Callable[[], nn.Module], shape: str, dtype: str, n: int = 40, 
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
     layer = make().to(getattr(torch, dtype))
-    x = inputs(rng, shape, n, dtype)
+    x = inputs(rng, shape, (len(KS), n, *RECORDS.get(type(layer), (WIDTH,))), dtype)
     box = {
         f"0.{name}": random_interval(rng, len(KS), *p.shape, radius=0.4, dtype=dtype)
         for name, p in layer.named_parameters()
     }
-    out = layer(x.lower[0]).shape[-1]
-    d = random_interval(rng, len(KS), n, out, dtype=dtype)
+    d = random_interval(rng, len(KS), *layer(x.lower[0]).shape, dtype=dtype)
     rounding = Rounding.of(KS, x.lower.dtype, torch.device("cpu"))
     return Setting(layer, rule_of(layer), box, x, d, rounding)
 
@@ -186,11 +193,10 @@ def test_bounds_are_little_wider_than_what_is_reached(make: Callable) -> None:
     )
     point = {n: i.lower[0] for n, i in at.box.items()}
     width = torch.zeros_like(at.x.lower)
-    width[..., 0] = (at.x.upper - at.x.lower)[..., 0]
+    width.flatten(2)[..., 0] = (at.x.upper - at.x.lower).flatten(2)[..., 0]
     x = Interval(at.x.lower, at.x.lower + width)
     bound, back = at.rule.bound(x, at.box, at.rounding, EXACT), at.rule.bound_back(at.d, x, at.box, at.rounding, EXACT)
-    steps = torch.linspace(0, 1, 2001, dtype=torch.float64)[:, None, None]
-    path = x.lower[0] + steps * width[0]
+    path = [x.lower[0] + step * width[0] for step in torch.linspace(0, 1, 2001, dtype=torch.float64)]
     for found, values in (
         (bound, torch.stack([at.rule.nominal(p, point) for p in path])),
         (back, torch.stack([at.rule.nominal_back(at.d.lower[0], p, point) for p in path])),
@@ -208,6 +214,16 @@ def test_a_point_of_no_k_gets_bounds_for_every_k(make: Callable) -> None:
     assert bound.shape[0] in (1, len(KS))
     for k, _, _, point in draws(at, 4):
         assert beyond(bound[min(k, bound.shape[0] - 1)], at.rule.nominal(x.lower[0], point)) == 0
+
+
+@rules
+def test_a_layer_that_was_saved_has_the_same_rule(make: Callable) -> None:
+    """As a network's description keeps it: plain values, through JSON."""
+    at = setting(make, "turns", "float64")
+    (layer,) = from_layers(json.loads(json.dumps(layers_of(nn.Sequential(at.layer)))))
+    for _, x, d, point in draws(at, 2):
+        assert torch.equal(rule_of(layer).nominal(x, point), at.rule.nominal(x, point))
+        assert torch.equal(rule_of(layer).nominal_back(d, x, point), at.rule.nominal_back(d, x, point))
 
 
 @pytest.mark.parametrize("kind", list(RULES), ids=lambda kind: kind.__name__)
@@ -287,6 +303,10 @@ def test_no_number_is_too_large(kind: type[nn.Module]) -> None:
         (nn.Softplus(threshold=5), "threshold=5"),
         (nn.LeakyReLU(-0.1), "negative_slope=-0.1"),
         (nn.LeakyReLU(1.5), "negative_slope=1.5"),
+        (nn.AvgPool2d(2, ceil_mode=True), "ceil_mode=True, only with False"),
+        (nn.AvgPool2d(2, divisor_override=3), "divisor_override=3, only with None"),
+        (nn.AvgPool2d(3, padding=2), "a padding of at most half the size"),
+        (nn.AvgPool2d(2, stride=0), "strides of 1 or more"),
     ],
 )
 def test_settings_without_a_rule_are_refused(layer: nn.Module, message: str) -> None:
@@ -372,4 +392,57 @@ def test_margins_hold_on_a_rougher_machine_and_are_missed_where_left_out(kind: t
 def test_the_checks_catch_a_derivative_at_0_that_is_not_the_nominal_one(monkeypatch: pytest.MonkeyPatch) -> None:
     at = setting(nn.ReLU, "turns", "float64")
     monkeypatch.setattr(ReluRule, "nominal_back", lambda self, d, x, point: torch.where(x >= 0, d, 0.0))
+    assert outside(at) > 0
+
+
+# -- images --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__name__)
+def test_rules_of_images_keep_a_point_a_point(kind: type[nn.Module]) -> None:
+    """A layer in front leaves the first linear layer the exact form of a point."""
+    at = setting(LAYERS.get(kind, (kind,))[0], "points", "float64")
+    x = at.x.lower[:1]
+    bound = at.rule.bound(Interval.point(x), {}, at.rounding, EXACT)
+    assert bound.is_point
+    assert torch.equal(bound.lower[0], at.rule.nominal(x[0], {}))
+
+
+@pytest.mark.parametrize("record", [(7,), (2, 1, 4), (4, 1)], ids=str)
+def test_records_without_room_for_a_window_are_refused(record: tuple[int, ...]) -> None:
+    """A row has no image to pool: its neighbours are other records."""
+    rule, x = rule_of(nn.AvgPool2d(2)), torch.zeros(3, *record)
+    rounding = Rounding.of((0,), x.dtype, x.device)
+    for run in (lambda: rule.nominal(x, {}), lambda: rule.bound(Interval.point(x[None]), {}, rounding, EXACT)):
+        with pytest.raises(ConfigError, match="takes images with room for a window of 2 x 2"):
+            run()
+
+
+class Backwards(AvgPoolRule):
+    """The same numbers, added in the opposite order."""
+
+    def _places(self, shape: torch.Size) -> list[tuple[slice, slice]]:
+        return super()._places(shape)[::-1]
+
+
+@pytest.mark.parametrize("way", ["nominal", "nominal_back"])
+def test_the_checks_catch_pooling_that_adds_in_another_order(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Bounds are not widened, so the nominal pass must add as they do, to the last digit."""
+    at = setting(LAYERS[nn.AvgPool2d][1], "points", "float64")
+    at = replace(at, d=Interval(at.d.lower, at.d.lower.clone()))
+    assert outside(at) == 0
+    whole = getattr(AvgPoolRule, way)
+    monkeypatch.setattr(AvgPoolRule, way, lambda self, *tensors: whole(Backwards(**vars(self)), *tensors))
+    assert outside(at) > 0
+
+
+def test_the_checks_catch_a_gradient_that_takes_each_number_for_one_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = setting(LAYERS[nn.AvgPool2d][1], "ordinary", "float64")
+    whole = AvgPoolRule.bound_back
+
+    def alone(self: AvgPoolRule, d: Interval, *others: Any) -> Interval:
+        share = whole(self, d, *others)
+        return Interval(share.lower / 3, share.upper / 3)
+
+    monkeypatch.setattr(AvgPoolRule, "bound_back", alone)
     assert outside(at) > 0

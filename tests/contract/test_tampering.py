@@ -1,5 +1,6 @@
-"""Every file of every kind of run, spoilt in every way that comes to mind: nothing that was changed is ever read.
+"""What every folder of files owes whoever reads it: each file, spoilt in every way that comes to mind, is refused by name.
 
+``KINDS`` is the registry: a run of each command, a saved model of each kind; a new kind adds a line and inherits the suite.
 The same changes pass almost all of them unnoticed by a reader that does not compare hashes, so the suite can fail.
 """
 
@@ -19,7 +20,9 @@ import yaml
 from records import reseal
 from safetensors import safe_open
 from safetensors.numpy import load_file, save
+from torch import nn
 
+import agt
 from agt.errors import AgtError, ConfigError
 from agt.manifest import Manifest, seal
 from agt_cli.cli import main
@@ -50,19 +53,24 @@ READ = {
     "released weights": ("predict", "stability", WEIGHTS),
     "quantile": ("predict", "boxes of an mlp", ("mechanism=certified_quantile", "mechanism.eps=1")),
 }
-KINDS = (*TRAINED, *READ)
-AT_LEAST = {"train": 150, "certify": 150, "plan": 150, "predict": 100}  # tamperings of a folder of each command
+SAVED: dict[str, dict[str, Any]] = {
+    "saved linear head": {},
+    "saved boxes of a network": {"network": nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2)), "ks": 1},
+    "saved ensemble": {"members": 2},
+}
+KINDS = (*TRAINED, *READ, *SAVED)
+AT_LEAST = {"train": 150, "certify": 150, "plan": 150, "predict": 100, "agt.save": 100}  # tamperings of each folder
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run that must not change between tests."""
+    """A finished run, or a saved model, that must not change between tests."""
 
     folder: Path
     command: str
 
     def read(self) -> object:
-        return open_run(self.folder, self.command)
+        return agt.load(self.folder) if self.command == "agt.save" else open_run(self.folder, self.command)
 
     @property
     def files(self) -> dict[str, Path]:
@@ -82,6 +90,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
         found[name] = Run(home / name.replace(" ", "_"), command)
         here = (f"run={found[trained].folder}", f"hydra.run.dir={found[name].folder}", f"output_dir={home}")
         assert main([command, *here, *settings, "-q", "--json"]) == 0, name
+    y = np.arange(20) % 2
+    for name, given in SAVED.items():
+        found[name] = Run(home / name.replace(" ", "_"), "agt.save")
+        x = np.random.default_rng(0).normal(size=(20, 2)) + y[:, None]
+        agt.fit(x, y, declared=agt.Declared(size=20), compute={"threads": 1}, **given).save(found[name].folder)
     return found
 
 

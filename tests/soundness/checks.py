@@ -16,7 +16,7 @@ from synthetic import KERNELS, make_head, make_recipe, make_records, make_traini
 from agt.bounds.box import Box
 from agt.bounds.interval import Interval
 from agt.bounds.network import Network
-from agt.bounds.products import Products
+from agt.bounds.products import PRODUCTS
 from agt.bounds.rounding import Rounding
 from agt.certificates.box import Certificates, certify
 from agt.data.dataset import Records
@@ -207,7 +207,7 @@ def certificates(case: Case, trained: Box, queries: np.ndarray, relation: str, d
 def predictions(case: Case, trained: Box, queries: np.ndarray, dtype: str) -> np.ndarray:
     """The labels that the nominal model gives."""
     training = case.config(dtype)
-    network = Network.of(case.head(dtype), training.loss, case.classes, Products(training.product == "rump"))
+    network = Network.of(case.head(dtype), training.loss, case.classes, PRODUCTS[training.product])
     return network.predict(torch.from_numpy(queries).to(getattr(torch, dtype)), trained.nominal).numpy()
 
 

@@ -1,6 +1,7 @@
 """The kernels' contract: every kernel gives the integers that brute force gives, whatever the split and the threads."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numba
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from synthetic import KERNELS, random_interval, sample
 
 from agt.bounds.interval import Interval
-from agt.bounds.products import Products, linear_corners, linear_point, relu_backward
+from agt.bounds.products import PRODUCTS, Products, linear_corners, linear_point, relu_backward
 from agt.bounds.rounding import outward
 from agt.errors import ConfigError, UnsoundError
 from agt.kernels import select
@@ -20,8 +21,6 @@ from agt.kernels.contract import QUANTA, Extremes
 from agt.kernels.reference import ReferenceKernel
 from agt.kernels.select import pick_device, pick_kernel
 from agt.settings import ComputeConfig
-
-PRODUCTS = ("exact", "rump")
 
 
 @pytest.fixture(params=KERNELS)
@@ -380,8 +379,8 @@ class Bent(ReferenceKernel):
         return BentExtremes()  # type: ignore[return-value]
 
     def products(self, product: str) -> Products:
-        return Products(
-            product == "rump",
+        return replace(
+            PRODUCTS[product],
             corners=lambda x, weights: self.bend("corner product", linear_corners(x, weights)),  # type: ignore[arg-type,return-value]
             point=lambda x, weights: self.bend("point product", linear_point(x, weights)),  # type: ignore[arg-type,return-value]
             relu_backward=lambda d, x: self.bend("relu backward", relu_backward(d, x)),  # type: ignore[arg-type,return-value]

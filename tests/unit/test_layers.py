@@ -10,12 +10,11 @@ from synthetic import random_interval, sample
 from torch import nn
 
 from agt.bounds.interval import Interval
-from agt.bounds.products import EXACT, Products
+from agt.bounds.products import EXACT, PRODUCTS, Products
 from agt.bounds.rounding import Rounding
 from agt.bounds.rules import FlattenRule, LinearRule, ReluRule, rules_for
 from agt.errors import ConfigError
 
-PRODUCTS = [pytest.param(EXACT, id="exact"), pytest.param(Products(rump=True), id="rump")]
 DTYPES = ("float64", "float32")
 
 
@@ -65,7 +64,7 @@ def test_linear_forward_holds_the_exact_bounds_and_little_more(form: str, dtype:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("products", PRODUCTS)
+@pytest.mark.parametrize("products", PRODUCTS.values(), ids=PRODUCTS)
 @pytest.mark.parametrize("width", [1, 5, 64])
 def test_linear_rules_hold_computed_values(products: Products, dtype: str, width: int) -> None:
     """A thousand computed values, from ends as often as from insides: forward and backward, bit for bit."""
@@ -147,8 +146,11 @@ def linear() -> nn.Linear:
         (nn.Sequential(linear(), nn.ReLU6(), linear()), "did you mean 'ReLU'"),
         (nn.Sequential(Doubled(2, 2)), "no bound rule"),
         (nn.Sequential(nn.Sequential(linear())), "no bound rule"),
-        (nn.Sequential(linear(), nn.Flatten(), linear()), "first layer only"),
-        (nn.Sequential(nn.Flatten(2), linear()), "first layer only"),
+        (nn.Sequential(linear(), nn.Flatten(), linear()), "layer 1 .Flatten. is supported in front of all others only"),
+        (nn.Sequential(nn.Flatten(), nn.AvgPool2d(2), linear()), "layer 1 .AvgPool2d. is supported in front"),
+        (nn.Sequential(nn.Tanh(), nn.Flatten(), linear()), "layer 1 .Flatten. is supported in front"),
+        (nn.Sequential(nn.AvgPool2d(2), nn.AvgPool2d(2), linear()), r"layer 1 .AvgPool2d. leaves images: put nn.Flatten"),
+        (nn.Sequential(nn.Flatten(2), linear()), r"use plain nn.Flatten"),
         (nn.Sequential(nn.utils.parametrizations.weight_norm(linear())), "no bound rule"),
     ],
 )

@@ -9,7 +9,7 @@ from torch.func import functional_call, grad, vmap
 
 from agt.bounds.interval import Interval
 from agt.bounds.network import Network
-from agt.bounds.products import EXACT, Products
+from agt.bounds.products import EXACT, PRODUCTS, Products
 from agt.bounds.rounding import Rounding
 from agt.errors import ConfigError
 
@@ -56,7 +56,7 @@ def test_per_record_gradients_are_autograds(loss: str, classes: int, hidden: tup
     assert seen == set(point)
 
 
-@pytest.mark.parametrize("products", [EXACT, Products(rump=True)], ids=["exact", "rump"])
+@pytest.mark.parametrize("products", PRODUCTS.values(), ids=PRODUCTS)
 @pytest.mark.parametrize(("loss", "classes", "hidden"), HEADS)
 def test_box_of_width_zero_bounds_little_more_than_the_nominal(
     loss: str, classes: int, hidden: tuple[int, ...], products: Products

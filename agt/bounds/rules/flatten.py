@@ -1,4 +1,4 @@
-"""Flatten, in front of the first linear layer."""
+"""Flatten, in front of the other layers."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from agt.bounds.rules.contract import Intervals, Point
 
 @dataclass(frozen=True)
 class FlattenRule:
-    """[n, ...] -> [n, features]; only as the first layer, where the input is a point."""
+    """[n, ...] -> [n, features]; only in front, where the input is a point (rules_for)."""
 
     name: str
 

@@ -1,0 +1,455 @@
+"""What every release mechanism owes (mechanisms/mechanism.py), for each of the registry: a new one inherits this suite.
+
+Privacy is checked between all neighbouring states in exact arithmetic. Nothing here uses the code's own reductions or
+enclosures: distributions over labels are compared event by event, with exp and the normal distribution from mpmath to 90
+digits. The conditions that a claim needs follow from what a mechanism says that it needs.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
+from fractions import Fraction
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any, ClassVar
+
+import mpmath
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+from pydantic.dataclasses import dataclass
+from scipy.special import ndtri
+
+from agt.certificates.conditions import Condition
+from agt.errors import ConfigError
+from agt.facts import grounds, proved, void
+from agt.mechanisms import thresholds
+from agt.mechanisms.catalogue import MECHANISMS
+from agt.mechanisms.exposure import true_loss
+from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.mechanism import Epsilon, Mechanism, Need
+from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
+from agt.mechanisms.published import NoisyArgmax, SmoothCauchy, SmoothLaplace
+from agt.mechanisms.randomness import SeededRandomness
+from agt.mechanisms.rigour import claim
+from agt.mechanisms.thresholds import RatioRule, Table
+from agt.relations import RELATIONS
+from agt.settings import STRICT, RelationConfig, build, imported
+from agt_cli import usage
+
+FARTHEST = 400
+BUDGETS = (1e-15, 1e-6, 0.001, 0.1, 1.0, 3.0, 10.0, 100.0)
+DELTAS = (1e-300, 1e-12, 1e-5, 0.01, 0.4)
+MUS = (1e-15, 0.001, 0.07, 0.1, 1.0, 5.0, 30.0, 100.0)
+USUAL: tuple[Guarantee, ...] = (PureDP(0.7), ApproximateDP(0.7, 0.01), GaussianDP(0.3))
+RESTS_ON: dict[Need, str] = {"distance": "abcdefg", "votes": "bceg", "nothing": "eg"}  # method.md section 3
+HELD = tuple(Condition(letter, letter, grounds(proved("it holds"))) for letter in "abcdefg")
+Kind = type[Mechanism]
+
+
+def accepted(kind: Kind, guarantees: Sequence[Guarantee] = USUAL, classes: Sequence[int] = (2, 3)) -> list[Mechanism]:
+    """The mechanism with each of the guarantees that it gives, for each number of classes that it takes."""
+    found = []
+    for guarantee in guarantees:
+        for count in classes if kind.any_classes else (2,):
+            try:
+                found.append(kind.of(guarantee, count))
+            except ConfigError:
+                continue  # another kind of guarantee, or a budget out of its range
+    return found
+
+
+def usual(kind: Kind) -> Mechanism:
+    """One that spends what its budget is shared out in, for two classes."""
+    return next(mechanism for mechanism in accepted(kind) if type(mechanism.guarantee) is kind.spends)
+
+
+# -- privacy, event by event ---------------------------------------------------------------------------------------------
+
+State = tuple[Fraction, ...]  # the probability of each label
+
+
+def states(flips: Sequence[Fraction], classes: int) -> Iterator[tuple[State, State]]:
+    """The distributions of every pair of neighbours, up to renaming labels: (0, L) and (0, L+1); (0, 0) and (1, 0)."""
+
+    def at(label: int, flip: Fraction) -> State:
+        return tuple(1 - flip if c == label else flip / (classes - 1) for c in range(classes))
+
+    yield at(0, flips[0]), at(1, flips[0])
+    for here, there in pairwise(flips):
+        yield at(0, here), at(0, there)
+
+
+def violations(flips: Sequence[Fraction], classes: int, guarantee: Guarantee) -> int:
+    """How many (pair, direction, event) break the guarantee."""
+    holds = gaussian_holds(guarantee.mu) if isinstance(guarantee, GaussianDP) else ratio_holds(guarantee)
+    events = [e for size in range(1, classes) for e in combinations(range(classes), size)]
+    count = 0
+    for one, other in states(flips, classes):
+        for event in events:
+            p, q = sum(one[c] for c in event), sum(other[c] for c in event)
+            count += (not holds(p, q)) + (not holds(q, p))
+    return count
+
+
+def ratio_holds(guarantee: PureDP | ApproximateDP):
+    with mpmath.workdps(120):
+        exact = mpmath.exp(mpmath.mpf(guarantee.eps)) * (1 - mpmath.mpf(10) ** -100)
+        ratio = int(mpmath.floor(exact * mpmath.mpf(2) ** 350))
+    slack = Fraction(getattr(guarantee, "delta", 0.0)) * 2**350
+
+    def holds(p: Fraction, q: Fraction) -> bool:
+        """p <= exp(eps) q + delta, cleared of denominators."""
+        left = (p.numerator << 350) * q.denominator - ratio * q.numerator * p.denominator
+        return left * slack.denominator <= slack.numerator * p.denominator * q.denominator
+
+    return holds
+
+
+def gaussian_holds(mu: float):
+    cache: dict[Fraction, mpmath.mpf] = {}
+
+    def z(p: Fraction) -> mpmath.mpf:
+        """Phi^-1(p) by Newton's method; the smaller of p and 1 - p, so that nothing cancels."""
+        if p > Fraction(1, 2):
+            return -z(1 - p)
+        if p not in cache:
+            exact = mpmath.mpf(p.numerator) / p.denominator
+            x = mpmath.mpf(float(ndtri(float(p))))
+            for _ in range(7):
+                x -= (mpmath.ncdf(x) - exact) / mpmath.npdf(x)
+            cache[p] = x
+        return cache[p]
+
+    def holds(p: Fraction, q: Fraction) -> bool:
+        with mpmath.workdps(90):
+            return z(p) - z(q) <= mpmath.mpf(mu)
+
+    return holds
+
+
+def steps(mechanism: Mechanism) -> list[range]:
+    """The evidence between which neighbours move by one step: of votes, an odd number of members, or an even one."""
+    votes = mechanism.needs == "votes"
+    return [range(odd, FARTHEST, 2) for odd in (0, 1)] if votes else [range(FARTHEST + 1)]
+
+
+# -- what is owed --------------------------------------------------------------------------------------------------------
+
+
+def privacy_holds(kind: Kind) -> None:
+    """All events, both directions, L = 0..400, over every budget from 10^-15 to 100 that it takes."""
+    everything = [PureDP(eps) for eps in BUDGETS] + [GaussianDP(mu) for mu in MUS]
+    everything += [ApproximateDP(eps, delta) for eps in BUDGETS for delta in DELTAS]
+    mechanisms = accepted(kind, everything)
+    assert len(mechanisms) >= len(BUDGETS)
+    for mechanism in mechanisms:
+        for evidence in steps(mechanism):
+            flips = [mechanism.exact_flip(value) for value in evidence]
+            assert violations(flips, mechanism.classes, mechanism.guarantee) == 0, mechanism
+
+
+def the_closed_form_is_what_the_table_does(kind: Kind) -> None:
+    for mechanism in accepted(kind, classes=(2, 5)):
+        unit = mechanism.classes * 2.0**-128 * 20
+        k = np.arange(120)
+        for distance, p in zip(k.tolist(), mechanism.flip_probability(k).tolist(), strict=True):
+            exact = mechanism.exact_flip(distance)
+            assert abs(Fraction(p) - exact) <= Fraction(1e-13) * exact + Fraction(unit)
+        far = mechanism.flip_probability(
+            np.array([10**5, 2**31])
+        )  # eps L far beyond exp's range: not 0 unless the table is
+        assert (far >= 2.0**-128).all() or mechanism.exact_flip(FARTHEST) == 0
+
+
+def a_table_that_grows_keeps_its_entries(kind: Kind) -> None:
+    early, late = usual(kind), usual(kind)
+    late.exact_flip(60)
+    assert [early.exact_flip(k) for k in range(61)] == [late.exact_flip(k) for k in range(61)]
+
+
+def a_million_samples_have_its_frequencies(kind: Kind) -> None:
+    """10^6 draws over six distances: each frequency within 5 standard errors of the exact probability."""
+    mechanism, n = usual(kind), 166_667
+    distances = np.repeat([0, 1, 2, 5, 10, 21], n)
+    predictions = np.arange(len(distances)) % 2
+    flipped = mechanism.release(predictions, distances, SeededRandomness(7)) != predictions
+    for distance in np.unique(distances):
+        here = flipped[distances == distance]
+        p = float(mechanism.exact_flip(int(distance)))
+        assert abs(here.mean() - p) < 5 * np.sqrt(p * (1 - p) / n) + 1e-9, distance
+        ones = here[predictions[distances == distance] == 1]
+        assert abs(ones.mean() - p) < 5 * np.sqrt(2 * p / n) + 1e-9, "neither label is favoured"
+
+
+def expectations_are_of_what_is_drawn(kind: Kind) -> None:
+    draw, n, mechanism = np.random.default_rng(3), 200_000, accepted(kind)[-1]
+    labels, distances = draw.integers(0, mechanism.classes, n), draw.integers(0, 12, n)
+    predictions = np.where(draw.random(n) < 0.8, labels, draw.integers(0, mechanism.classes, n))
+    released = mechanism.release(predictions, distances, SeededRandomness(1))
+    expected = mechanism.expected_accuracy(predictions, distances, labels)
+    assert abs((released == labels).mean() - expected) < 5 * 0.5 / np.sqrt(n)
+    assert 0.2 < expected < 0.9
+
+
+def a_guarantee_makes_the_mechanism_again(kind: Kind) -> None:
+    for mechanism in accepted(kind):
+        assert kind.of(mechanism.guarantee, mechanism.classes) == mechanism
+        assert str(mechanism.guarantee).endswith("differentially private")
+
+
+def other_settings_are_refused(kind: Kind) -> None:
+    mechanism = usual(kind)
+    given = mechanism.guarantee.parameters
+    names = {field.name for field in fields(mechanism)}
+    assert {"eps", "mu"} & names
+    for key in {"eps", "mu"} & names:
+        for value in (0, -1, 1e-16, 1000, float("nan"), float("inf"), "much"):
+            with pytest.raises(ConfigError, match=rf"mechanism\.{key}"):
+                build(_node(kind, {**given, key: value}), "mechanism")
+    for value in (-0.1, 0.5, 1.0, float("nan")) if "delta" in names else ():
+        with pytest.raises(ConfigError, match=r"mechanism\.delta"):
+            build(_node(kind, {**given, "delta": value}), "mechanism")
+    with pytest.raises(ConfigError, match=r"mechanism\.epsilon: unknown key"):
+        build(_node(kind, {**given, "epsilon": 1.0}), "mechanism")
+    refused = [guarantee for guarantee in USUAL if guarantee not in {m.guarantee for m in accepted(kind)}]
+    assert refused
+    for guarantee in refused:
+        with pytest.raises(ConfigError, match=f"mechanism={kind.name}"):
+            kind.of(guarantee)
+
+
+def _node(kind: Kind, given: dict[str, Any]) -> dict[str, Any]:
+    return {"_target_": f"{kind.__module__}.{kind.__qualname__}", **given}
+
+
+def more_classes_are_taken_or_refused(kind: Kind) -> None:
+    mechanism = usual(kind)
+    if kind.any_classes:
+        assert mechanism.for_classes(7).classes == 7
+        return
+    with pytest.raises(ConfigError, match=r"7 classes: use mechanism=randomized_response"):
+        mechanism.for_classes(7)
+
+
+def bad_evidence_is_refused(kind: Kind) -> None:
+    mechanism = usual(kind)
+    for distances, message in (([0.5], "expected integers"), ([-1], "negative")):
+        with pytest.raises(ConfigError, match=message):
+            mechanism.flip_probability(np.array(distances))
+        with pytest.raises(ConfigError, match=message):
+            mechanism.release(np.zeros(1, int), np.array(distances), SeededRandomness(0))
+
+
+def claims_rest_on_the_conditions_of_its_evidence(kind: Kind) -> None:
+    mechanism, relation = usual(kind), RelationConfig("add_remove")
+    assert claim(HELD, relation, mechanism).text.startswith(f"{mechanism.guarantee} per query")
+    for letter in "abcdefg":
+        less = tuple(replace(c, grounds=grounds(void("it does not"))) if c.letter == letter else c for c in HELD)
+        if letter not in RESTS_ON[kind.needs]:
+            assert claim(less, relation, mechanism).proved, letter
+            continue
+        with pytest.raises(ConfigError, match=f"condition {letter}"):
+            claim(less, relation, mechanism)
+
+
+def claims_need_a_relation_that_the_evidence_covers(kind: Kind) -> None:
+    """Symmetric; and votes, of which the noise covers one, need one that touches one member."""
+    for name, relation in RELATIONS.items():
+        config, mechanism = RelationConfig(name), usual(kind)  # type: ignore[arg-type]
+        if relation.symmetric and (kind.needs != "votes" or relation.touches == 1):
+            assert claim(HELD, config, mechanism).proved
+            continue
+        with pytest.raises(ConfigError, match=f"relation={name}"):
+            claim(HELD, config, mechanism)
+
+
+CHECKS = (
+    privacy_holds,
+    the_closed_form_is_what_the_table_does,
+    a_table_that_grows_keeps_its_entries,
+    a_million_samples_have_its_frequencies,
+    expectations_are_of_what_is_drawn,
+    a_guarantee_makes_the_mechanism_again,
+    other_settings_are_refused,
+    more_classes_are_taken_or_refused,
+    bad_evidence_is_refused,
+    claims_rest_on_the_conditions_of_its_evidence,
+    claims_need_a_relation_that_the_evidence_covers,
+)
+checks = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+
+
+@checks
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_each_mechanism(name: str, check: Callable[[Kind], None]) -> None:
+    check(MECHANISMS[name])
+
+
+# -- the registry --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Newcomer(Mechanism):
+    """Ten lines: the sign of +-(L + 1/2) plus Laplace noise of scale 1/eps, which moves by at most 1 between neighbours."""
+
+    eps: Epsilon
+    name: ClassVar[str] = "newcomer"
+    guarantee = property(lambda self: PureDP(self.eps))
+
+    def _flip(self, distance: np.ndarray) -> np.ndarray:
+        return np.exp(-self.eps * (distance + 0.5)) / 2
+
+
+assert MECHANISMS.pop("newcomer") is Newcomer, "a class is registered by being defined"
+
+
+@checks
+def test_a_mechanism_of_ten_lines_inherits_all_of_it(check: Callable[[Kind], None]) -> None:
+    check(Newcomer)
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Half(Newcomer):
+    """Flips half as often as the table says that it must: no name of its own, so it is in no registry."""
+
+    def _thresholds(self, evidence: int) -> int:
+        return super()._thresholds(evidence) // 2
+
+
+def test_a_mechanism_that_samples_past_its_table_is_caught() -> None:
+    assert "newcomer" not in MECHANISMS
+    for check in (privacy_holds, the_closed_form_is_what_the_table_does):
+        with pytest.raises(AssertionError):
+            check(Half)
+
+
+def test_a_name_is_given_once() -> None:
+    with pytest.raises(ConfigError, match=r"mechanism=smooth_cauchy: agt\.mechanisms\.published has one of this name"):
+
+        class Another(Mechanism):
+            name: ClassVar[str] = "smooth_cauchy"
+
+    assert MECHANISMS["smooth_cauchy"] is SmoothCauchy
+
+
+FILES = usage.options("mechanism")
+
+
+def test_each_mechanism_has_a_file_of_its_name() -> None:
+    assert set(MECHANISMS) <= set(FILES)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_builds_what_it_is_named_after_and_shows_every_setting(name: str) -> None:
+    node = OmegaConf.to_container(OmegaConf.load(Path(FILES[name])))
+    assert isinstance(node, dict)
+    kind = imported(str(node["_target_"]), "mechanism")
+    assert kind.name == name
+    settings, taken = set(node) - {"_target_"}, {field.name for field in fields(kind)}
+    assert settings == taken or (settings > taken and name not in MECHANISMS)  # of a release, where an earlier one lies
+    assert usage.summary(FILES[name])
+    if name in MECHANISMS:
+        assert kind is MECHANISMS[name]
+        open_ = {**usual(kind).guarantee.parameters, "classes": 2}  # what the file leaves to the command
+        given = {str(key): open_[str(key)] if value in (None, "???") else value for key, value in node.items()}
+        assert type(build(given, "mechanism")) is kind
+
+
+# -- one by one ----------------------------------------------------------------------------------------------------------
+
+
+def test_tables_are_tight() -> None:
+    """Nothing is given away: one unit of 2^-128 less anywhere in the bulk breaks an inequality."""
+    unit = Fraction(1, 2**128)
+    for mechanism in (RandomizedResponse(eps=0.1), RandomizedResponse(eps=0.5, delta=1e-6), GaussianMargin(mu=0.2)):
+        flips = [mechanism.exact_flip(k) for k in range(12)]
+        for k in range(len(flips)):
+            less = [p - unit * (place == k) for place, p in enumerate(flips)]
+            assert violations(less[: k + 1], 2, mechanism.guarantee) > 0, (mechanism, k)
+
+
+def test_an_even_ensemble_changes_its_label_between_counts_0_and_2() -> None:
+    """noisy_argmax: the states of n1 - n0 = 0 (label 0) and 2 (label 1), which ``states`` does not list."""
+    for eps in BUDGETS:
+        mechanism = NoisyArgmax(eps=eps)
+        tie, two = mechanism.exact_flip(0), mechanism.exact_flip(2)
+        holds = ratio_holds(PureDP(eps))
+        for p, q in ((1 - tie, two), (tie, 1 - two)):  # label 0, then label 1
+            assert holds(p, q)
+            assert holds(q, p)
+
+
+@pytest.mark.parametrize("eps", [1e-9, 0.01, 0.5, 5.0, 50.0])
+@pytest.mark.parametrize(
+    "name", [name for name, kind in MECHANISMS.items() if kind.needs == "distance" and kind.spends is not GaussianDP]
+)
+def test_closed_forms_too(name: str, eps: float) -> None:
+    """The published formulas themselves, with complements where numbers would vanish; 10^-12 for floating point."""
+    for mechanism in accepted(MECHANISMS[name], (PureDP(eps), ApproximateDP(eps, 1e-5)), classes=(2,)):
+        delta = getattr(mechanism.guarantee, "delta", 0.0)
+        if not delta:
+            assert true_loss(mechanism, range(401)) <= eps * (1 + 1e-12) + 1e-15
+            continue
+        p = mechanism.flip_probability(np.arange(401))
+        slack = delta * (1 + 1e-9) + 1e-16
+        assert (p[:-1] - np.exp(eps) * p[1:] <= slack).all()
+        assert ((1 - p[1:]) - np.exp(eps) * (1 - p[:-1]) <= slack).all()
+        assert (1 - p[0]) - np.exp(eps) * p[0] <= slack
+
+
+def test_smooth_laplace_fails_where_it_is_refused() -> None:
+    """At delta = 10^-5 and eps = 41 the published constants break (eps, delta)-DP, so refusing is not caution."""
+    eps, delta = 41.0, 1e-5
+    beta = eps / (2 * np.log(2 / delta))
+    p0, p1 = (np.exp(-eps / 4 * np.exp(beta * k)) / 2 for k in (0, 1))
+    assert p0 > np.exp(eps) * p1 + delta
+    with pytest.raises(ConfigError, match=r"eps <= 2.5 ln\(2/delta\)"):
+        SmoothLaplace(eps=eps, delta=delta)
+
+
+def test_the_papers_violation() -> None:
+    """smooth_cauchy with distances from the grid {0, 50}: loss 6.25 at eps = 1, and at most eps on the dense grid."""
+    assert true_loss(SmoothCauchy(eps=1.0), (0, 50)) == pytest.approx(6.2456, abs=1e-4)
+    flips = [SmoothCauchy(eps=1.0).exact_flip(k) for k in (0, 50)]
+    assert violations(flips, 2, PureDP(6.24)) > 0
+    assert violations(flips, 2, PureDP(6.25)) == 0
+    for mechanism in (SmoothCauchy(eps=1.0), RandomizedResponse(eps=1.0)):
+        assert violations([mechanism.exact_flip(k) for k in range(51)], 2, PureDP(1.0)) == 0
+        assert violations([mechanism.exact_flip(k) for k in (0, 50)], 2, PureDP(1.0)) > 0  # no mechanism survives the gap
+
+
+class TestBroken:
+    """Rules broken on purpose are caught by the same check."""
+
+    def ladder(self, eps: float, delta: float, classes: int = 2) -> list[Fraction]:
+        entries = Table(RatioRule(eps, delta, classes), lambda distance: 0).upto(FARTHEST)
+        return [Fraction((classes - 1) * s, thresholds.N) for s in entries]
+
+    def test_as_it_is(self) -> None:
+        assert violations(self.ladder(0.1, 0.0), 2, PureDP(0.1)) == 0
+
+    def test_floor_instead_of_ceil(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(thresholds, "_ceil", lambda numerator, denominator: numerator // denominator)
+        assert violations(self.ladder(0.1, 0.0), 2, PureDP(0.1)) > 100
+        assert violations(self.ladder(0.1, 1e-5), 2, ApproximateDP(0.1, 1e-5)) > 0
+
+    def test_exp_rounded_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(thresholds, "exp_lower", lambda x: x.exp() * (1 + type(x)("1e-25")))
+        assert violations(self.ladder(0.1, 0.0), 2, PureDP(0.1)) > 100
+
+    def test_floating_point_rounded_to_the_lattice(self) -> None:
+        """Sampling from the formula's doubles, as one would, breaks eps-DP in the last digits."""
+        mechanism = RandomizedResponse(eps=0.1)
+        flips = [Fraction(p) for p in mechanism.flip_probability(np.arange(401)).tolist()]
+        assert violations(flips, 2, mechanism.guarantee) > 10
+
+    def test_gaussian_entries_rounded_one_by_one(self) -> None:
+        """Each Phi(-mu (L + 1/2)) rounded up on its own: neighbours are no longer mu apart."""
+        mu = 0.1
+        with mpmath.workdps(60):
+            up = [int(mpmath.ceil(mpmath.ncdf(-mpmath.mpf(mu) * (k + 0.5)) * thresholds.N)) for k in range(150)]
+        assert violations([Fraction(s, thresholds.N) for s in up], 2, GaussianDP(mu)) > 10
+
+    def test_a_class_too_few(self) -> None:
+        """The binary table used for three classes."""
+        assert violations(self.ladder(0.1, 0.0, classes=2), 3, PureDP(0.1)) > 0
