@@ -34,6 +34,12 @@ def schema(cls: type[T]) -> type[T]:
     return cast(type[T], validated(frozen=True, config=STRICT)(cls))
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field,))
+def keyword_schema(cls: type[T]) -> type[T]:
+    """The same, its values given by name alone: for classes that inherit some."""
+    return cast(type[T], validated(frozen=True, kw_only=True, config=STRICT)(cls))
+
+
 @schema
 class KGridConfig:
     """The values of k: every integer 0..max (dense), or the values listed.

@@ -12,16 +12,15 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantee import PureDP
 from agt.mechanisms.mechanism import Epsilon, Need
 from agt.mechanisms.randomness import Randomness
-from agt.settings import STRICT
+from agt.settings import schema
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class CertifiedQuantile:
     """The configuration of a release of K_q.
 

@@ -6,14 +6,13 @@ P(y) is proportional to exp(eps score(y) / 2) for a score that one record change
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass as validated
 
 from agt.mechanisms.guarantee import Guarantee, PureDP
 from agt.mechanisms.mechanism import Epsilon, Mechanism, Need
-from agt.settings import STRICT
+from agt.settings import keyword_schema
 
 
-@validated(frozen=True, kw_only=True, config=STRICT)
+@keyword_schema
 class ExponentialMechanism(Mechanism):
     """The exponential mechanism with the score 1 for the model's label and 0 for the others; it uses no certificate.
 
@@ -35,7 +34,7 @@ class ExponentialMechanism(Mechanism):
         return _softmax(self.classes, np.full_like(distance, self.eps / 2))
 
 
-@validated(frozen=True, kw_only=True, config=STRICT)
+@keyword_schema
 class InverseSensitivity(Mechanism):
     """Inverse sensitivity: a label's score is minus the number of records that must change before it is the answer.
 

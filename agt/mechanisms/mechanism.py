@@ -6,20 +6,18 @@ a guarantee; composition.py adds queries up.
 """
 
 import math
-from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantee import GREATEST, LEAST, ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.randomness import Randomness
 from agt.mechanisms.thresholds import BITS, MAX_CLASSES, MAX_DISTANCE, N, Table, rule_of
-from agt.settings import STRICT, validate
+from agt.settings import keyword_schema, validate
 
 Epsilon = Annotated[float, Field(ge=LEAST, le=GREATEST)]
 Mu = Annotated[float, Field(ge=LEAST, le=GREATEST)]
@@ -28,7 +26,7 @@ Need = Literal["distance", "votes", "nothing"]
 REGISTERED: dict[str, type["Mechanism"]] = {}  # by name; catalogue.py holds all that agt brings
 
 
-@validated(frozen=True, kw_only=True, config=STRICT)
+@keyword_schema
 class Mechanism:
     """A release mechanism. Subclasses give a name, the guarantee and the closed form of the flip probability.
 
@@ -90,10 +88,6 @@ class Mechanism:
             ConfigError: it gives no guarantee of this kind (smooth_cauchy and a delta, say).
         """
         return validate(cls, {**guarantee.parameters, "classes": classes}, f"mechanism={cls.name}")
-
-    def for_classes(self, classes: int) -> Self:
-        """The same mechanism for a model of ``classes`` classes, or ConfigError."""
-        return replace(self, classes=classes)
 
     def flip_probability(self, distance: np.ndarray) -> np.ndarray:
         """Probability that the released label is not the nominal one, in double precision also in the tail.

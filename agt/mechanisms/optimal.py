@@ -12,15 +12,14 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 from scipy.special import ndtr
 
 from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Epsilon, Mechanism, Mu
-from agt.settings import STRICT
+from agt.settings import keyword_schema
 
 
-@validated(frozen=True, kw_only=True, config=STRICT)
+@keyword_schema
 class RandomizedResponse(Mechanism):
     """Randomized response whose noise falls with the stable distance: eps-DP, or (eps, delta)-DP with delta > 0.
 
@@ -86,7 +85,7 @@ class RandomizedResponse(Mechanism):
         return 0
 
 
-@validated(frozen=True, kw_only=True, config=STRICT)
+@keyword_schema
 class GaussianMargin(Mechanism):
     """The label's margin L + 1/2 plus Gaussian noise, and its sign: mu-GDP, flip probability Phi(-mu (L + 1/2)).
 

@@ -8,16 +8,15 @@ import math
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantee import ApproximateDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Delta, Epsilon, Mechanism, Need
 from agt.mechanisms.thresholds import Table, rule_of
-from agt.settings import STRICT
+from agt.settings import keyword_schema
 
 
-@validated(frozen=True, kw_only=True, config=STRICT)
+@keyword_schema
 class _Pure(Mechanism):
     eps: Epsilon
 
@@ -27,7 +26,7 @@ class _Pure(Mechanism):
         return PureDP(self.eps)
 
 
-@validated(frozen=True, kw_only=True, config=STRICT)
+@keyword_schema
 class _Approximate(Mechanism):
     eps: Epsilon
     delta: Delta
@@ -40,7 +39,7 @@ class _Approximate(Mechanism):
         return ApproximateDP(self.eps, self.delta)
 
 
-@validated(frozen=True, kw_only=True, config=STRICT)
+@keyword_schema
 class SmoothCauchy(_Pure):
     """The label plus Cauchy noise of scale 6 S/eps, S = exp(-beta L), beta = eps/6, rounded (001 Corollary 5.2).
 
@@ -55,7 +54,7 @@ class SmoothCauchy(_Pure):
         return np.arctan(12 / self.eps * np.exp(-self.eps / 6 * distance)) / math.pi
 
 
-@validated(frozen=True, kw_only=True, config=STRICT)
+@keyword_schema
 class SmoothLaplace(_Approximate):
     """The label plus Laplace noise of scale 2 S/eps, S = exp(-beta L), beta = eps/(2 ln(2/delta)), rounded.
 
@@ -89,7 +88,7 @@ class SmoothLaplace(_Approximate):
             return np.exp(-self.eps / 4 * np.exp(self._beta * distance)) / 2
 
 
-@validated(frozen=True, kw_only=True, config=STRICT)
+@keyword_schema
 class ProposeTestRelease(_Approximate):
     """The exact label if L + Lap(1/eps) > t = ln(1/(2 delta))/eps, else a fair coin (Dwork, Lei 2009).
 
@@ -106,7 +105,7 @@ class ProposeTestRelease(_Approximate):
             return np.where(u < 0, np.exp(np.minimum(u, 0)) / 2, 1 - np.exp(-np.maximum(u, 0)) / 2) / 2
 
 
-@validated(frozen=True, kw_only=True, config=STRICT)
+@keyword_schema
 class GlobalSensitivity(_Pure):
     """The label 0 or 1 plus Laplace noise of scale 1/eps, rounded (001 section 3.2): p = exp(-eps/2)/2 at every distance.
 
@@ -120,7 +119,7 @@ class GlobalSensitivity(_Pure):
         return np.full_like(distance, math.exp(-self.eps / 2) / 2)
 
 
-@validated(frozen=True, kw_only=True, config=STRICT)
+@keyword_schema
 class NoisyArgmax(_Pure):
     """The larger of two vote counts, each plus Laplace noise of scale 2/eps (PATE; 001 equation 7). Needs an ensemble.
 

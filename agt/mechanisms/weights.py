@@ -20,7 +20,6 @@ from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass as validated
 from scipy.special import ndtr
 
 from agt.errors import ConfigError, UnsoundError
@@ -29,7 +28,7 @@ from agt.mechanisms.guarantee import GaussianDP
 from agt.mechanisms.mechanism import Mu, Need
 from agt.mechanisms.randomness import Randomness
 from agt.numeric import next_up
-from agt.settings import STRICT
+from agt.settings import schema
 
 FINE = 24  # the lattice's step is at most 2^-24 sigma
 CHUNK = 32  # digits drawn at once
@@ -56,7 +55,7 @@ class ReleasedWeights:
     simulated: bool
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class ReleaseWeights:
     """The mechanism that releases the weights, once; any number of queries is then answered from them.
 

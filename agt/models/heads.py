@@ -15,14 +15,13 @@ from typing import Annotated, Any, Literal, Protocol, get_args
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 from torch import nn
 
 from agt.bounds.losses import LOSSES
 from agt.bounds.rules import RULES, rules_for
 from agt.errors import ConfigError
 from agt.facts import Fact, declared
-from agt.settings import STRICT, TrainingConfig, imported, validate
+from agt.settings import TrainingConfig, imported, schema, validate
 
 ActivationName = Literal["relu", "leaky_relu", "tanh", "sigmoid", "softplus", "gelu"]
 _LAYERS = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.GELU)
@@ -57,7 +56,7 @@ class Head(Protocol):
         ...
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class HeadConfig:
     """A head.
 

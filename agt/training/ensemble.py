@@ -21,17 +21,16 @@ from typing import Annotated, Protocol, TypeVar
 import numpy as np
 from joblib import Parallel, delayed, parallel_config
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.data.dataset import Records
 from agt.data.ids import keyed_hash
-from agt.settings import STRICT, ComputeConfig
+from agt.settings import ComputeConfig, schema
 from agt.training.recipe import Recipe
 
 T = TypeVar("T", covariant=True)
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class EnsembleConfig:
     """How many members, and the public key of the hash that deals records to them.
 

@@ -24,16 +24,15 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 from torch import Tensor
 
 from agt.errors import ConfigError
 from agt.numeric import gaussian_delta, gaussian_mu
 from agt.relations import RELATIONS
-from agt.settings import STRICT, Positive, RelationName, validate
+from agt.settings import Positive, RelationName, schema, validate
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class NoiseConfig:
     """A target for the whole run, and the draws' seed.
 
@@ -60,7 +59,7 @@ class NoiseConfig:
             )
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class NoisePlan:
     """What one run's noise guarantees.
 

@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 import pandas as pd
 from pydantic import Field, InstanceOf
-from pydantic.dataclasses import dataclass as validated
 
 from agt.certificates.stability import ClosedForm
-from agt.settings import STRICT, validate
+from agt.settings import schema, validate
 from agt_cli.report import figures
 from agt_cli.report.certified import Subject, certified_metrics, certify_report, handful, write_tables
 from agt_cli.report.console import Console, show
@@ -20,7 +19,7 @@ from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class CertifyConfig:
     """What is to be certified, and how fine a map of the plane is drawn; 0: none."""
 

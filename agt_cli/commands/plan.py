@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field, InstanceOf
-from pydantic.dataclasses import dataclass as validated
 
 from agt.certificates.conditions import declarations
 from agt.data.dataset import DataError
@@ -13,7 +12,7 @@ from agt.mechanisms.catalogue import MECHANISMS
 from agt.mechanisms.planning import Plan, plan
 from agt.mechanisms.release import APART
 from agt.mechanisms.rigour import Counting, two_votes_moved
-from agt.settings import STRICT, NonNegative, Positive, validate
+from agt.settings import NonNegative, Positive, schema, validate
 from agt_cli.report.console import Console, show
 from agt_cli.report.plan import draw, offer_table, plan_report, wide
 from agt_cli.report.record import RunRecord
@@ -24,7 +23,7 @@ from agt_cli.runs.queries import OpenedRun, TrainedRun
 KEYS = ("eps", "delta", "queries", "mechanisms", "counting")
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class PlanConfig:
     """What is to be planned.
 

@@ -5,12 +5,11 @@ from contextlib import nullcontext
 from typing import Annotated, Any
 
 from pydantic import Field, InstanceOf
-from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
 from agt.mechanisms.randomness import Randomness, SeededRandomness, SystemRandomness
 from agt.mechanisms.rigour import Accounting, Counting, Output
-from agt.settings import STRICT, validate
+from agt.settings import schema, validate
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import predict_report
@@ -23,7 +22,7 @@ from agt_cli.runs.spending import Spending, of_run, spending, unfinished
 KEYS = ("run", "inputs", "digest", "mechanism", "total", "accounting", "counting", "seed", "compute", "output_dir")
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class PredictConfig:
     """What is to be released.
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
 from agt.mechanisms.aggregate import CertifiedQuantile
@@ -15,14 +14,14 @@ from agt.mechanisms.guarantee import PureDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.planning import Budget, afford
 from agt.mechanisms.weights import ReleaseWeights, weights_budget
-from agt.settings import STRICT, NonNegative, Positive, imported, validate
+from agt.settings import NonNegative, Positive, imported, schema, validate
 from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.runs.queries import digest_of
 
 AnyMechanism = Mechanism | ReleaseWeights | CertifiedQuantile
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class TotalConfig:
     """The budget of the whole call.
 

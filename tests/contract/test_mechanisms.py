@@ -225,10 +225,10 @@ def _node(kind: Kind, given: dict[str, Any]) -> dict[str, Any]:
 def more_classes_are_taken_or_refused(kind: Kind) -> None:
     mechanism = usual(kind)
     if kind.any_classes:
-        assert mechanism.for_classes(7).classes == 7
+        assert replace(mechanism, classes=7).classes == 7
         return
     with pytest.raises(ConfigError, match=r"7 classes: use mechanism=randomized_response"):
-        mechanism.for_classes(7)
+        replace(mechanism, classes=7)
 
 
 def bad_evidence_is_refused(kind: Kind) -> None:

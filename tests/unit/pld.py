@@ -1,4 +1,4 @@
-"""A second opinion on composition.py: privacy loss distributions of the dp-accounting library (extra ``accounting``).
+"""A second opinion on composition.py: privacy loss distributions of the dp-accounting library.
 
 The library discretises the privacy loss and rounds it up (pessimistic), so its eps is an upper bound too. Its
 RandomizedResponseDpEvent is not used: in version 0.6 it ignores the count.
@@ -6,7 +6,8 @@ RandomizedResponseDpEvent is not used: in version 0.6 it ignores the count.
 
 import math
 
-from agt.errors import ConfigError
+from dp_accounting.pld import common, privacy_loss_distribution
+
 from agt.mechanisms.guarantee import GaussianDP, Guarantee
 
 _CELLS = 200_000  # cells of the total's loss distribution, at most
@@ -17,14 +18,7 @@ def pld_total(guarantee: Guarantee, queries: int, delta: float) -> float:
 
     Args:
         guarantee: of one query; eps-DP and (eps, delta)-DP through their dominating pair, mu-GDP as a Gaussian mechanism.
-
-    Raises:
-        ConfigError: dp-accounting is not installed.
     """
-    try:
-        from dp_accounting.pld import common, privacy_loss_distribution
-    except ImportError:
-        raise ConfigError("the PLD cross-check needs dp-accounting: pip install 'agt[accounting]'") from None
     cell = _cell(guarantee, queries)
     if isinstance(guarantee, GaussianDP):
         one = privacy_loss_distribution.from_gaussian_mechanism(
