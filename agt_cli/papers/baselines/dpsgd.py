@@ -75,7 +75,7 @@ class DpSgd:
     decay: NonNegative = 0.0
     seeds: Annotated[int, Field(ge=1)] = 3
     protects: ClassVar[str] = RECORD
-    caveat: ClassVar[str] = "Opacus' secure_mode is off: the noise's last digits can betray what it was added to"
+    caveat: ClassVar[str] = "Opacus' secure_mode is off, so the noise's last digits can betray what it was added to"
 
     def plan(self, size: int, eps: float, delta: float) -> Plan:
         """The least noise that meets the budget, to 0.1 % of epsilon.

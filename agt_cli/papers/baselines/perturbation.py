@@ -62,7 +62,7 @@ class Perturbation:
     clamp: Annotated[float, Field(gt=0, le=1)] = 1.0
     tolerance: Positive = 1e-5
     protects: ClassVar[str] = RECORD
-    caveat: ClassVar[str] = "two classes; features of norm at most 1 by public means"
+    caveat: ClassVar[str] = "two classes, and features of norm at most 1 by public means"
 
     @property
     def sensitivity(self) -> float:

@@ -2,7 +2,6 @@
 smooth sensitivity against the grid (Fig 6). Every accuracy is an exact expectation; only DP-SGD is sampled."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -14,11 +13,8 @@ from agt.mechanisms.catalogue import MECHANISMS
 from agt.mechanisms.guarantee import PureDP
 from agt.mechanisms.planning import Budget, afford
 from agt.mechanisms.weights import weights_budget
-from agt.models.box import start_from
-from agt.models.heads import build_head
 from agt.settings import Positive
 from agt_cli.papers.baselines.dpsgd import DpSgd
-from agt_cli.papers.baselines.released import Bench
 from agt_cli.papers.reproduction.definition import Profile, ProfileName
 from agt_cli.papers.reproduction.kinds import EVERY, Entry, Figure, Key, Kind, Overrides, Profiles, kind, through, wide
 from agt_cli.papers.reproduction.runs import Finished
@@ -226,17 +222,6 @@ def sensitivity_by_grid(
     return Kind(keys, through(keys, measure), index, (figure,), figure.points, notes=lambda rows: (note,))
 
 
-def bench_of(entry: Entry, name: ProfileName, own: Overrides, seed: int | None = None) -> Bench:
-    """A run's own head as anybody may start it, from a public base model's dense layers or at random, and its records."""
-    prepared, settings = entry.data(name, own)
-    seed = settings.training.seed if seed is None else seed
-    training, records = replace(settings.training, seed=seed, dtype="float32"), prepared.dataset.train
-    head = build_head(records.features.shape[1:], prepared.classes, settings.model, training)
-    if prepared.initial:
-        start_from(head, prepared.initial)  # as the runs it is compared with
-    return Bench(head, prepared.classes, records, int(prepared.dataset.declared_size or len(records)), training)
-
-
 def of_labels(names: Iterable[str]) -> list[str]:
     """The mechanisms that release the label of one model, each once."""
     return [name for name in dict.fromkeys(names) if MECHANISMS[name].needs != "votes"]
@@ -261,6 +246,6 @@ def _released(entry: Entry, name: ProfileName, own: Overrides, eps: float, delta
 
 def _trained(entry: Entry, name: ProfileName, own: Overrides, sgd: DpSgd, eps: float, delta: float, seed: int) -> float:
     """Test accuracy of the run's own head trained by DP-SGD at the total budget."""
-    bench, test = bench_of(entry, name, own), entry.data(name, own)[0].dataset.test
+    bench, test = entry.bench(name, own, dtype="float32"), entry.data(name, own)[0].dataset.test
     labels = bench.labels(sgd.fit(bench, eps, delta, seed), test.features.astype(np.float32))
     return float((labels == test.labels).mean())

@@ -12,13 +12,12 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
+from torch import nn
 
 from agt.errors import ConfigError
-from agt.models.box import BoxModel, start_from
-from agt.models.heads import build_head
+from agt.models.box import BoxModel
 from agt.relations import RELATIONS
 from agt.settings import STRICT, BoxConfig
-from agt.training.batches import BatchPlan
 from agt.training.loop import Progress, Trained, train
 from agt_cli.papers.reproduction.definition import ProfileName
 from agt_cli.papers.reproduction.kinds import Claim, Entry, Figure, Key, Kind, Overrides, Profiles, kind, through, wide
@@ -72,7 +71,7 @@ def certified_by_k(
             "series": f"{label} ({name})" if label else name,
             "k counts": finished.counts,
             "test records": len(asked),
-            "accuracy before": _accuracy_before(*entry.data(name, own[key["variant"]]), only),
+            "accuracy before": _accuracy_before(entry, name, own[key["variant"]], only),
             "accuracy": float((asked["prediction"] == asked["label"]).mean()),
             "seconds": round(float(finished.facts["seconds_training"]), 1),
         }
@@ -111,9 +110,10 @@ def training_curve(
     keys = [{"profile": name, "claim": claim, "panel": f"{claim} ({name})"} for name in profiles for claim in claims]
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
-        overrides = _on_grid(ks, entry.overrides(key["profile"], (*run, f"relation=@{key['claim']}")))
+        own = (*run, f"relation=@{key['claim']}")
+        overrides = _on_grid(ks, entry.overrides(key["profile"], own))
         label = f"{entry.artifact.source}, {key['profile']}, {key['claim']}"
-        make = partial(_over_training, entry.runs.console, label)
+        make = partial(_over_training, entry.runs.console, label, entry.bench(key["profile"], own).head)
         frame, _ = entry.runs.once(overrides, label, make, "_over_training", modules=(__name__,))
         relation = entry.runs.settings(overrides)[1].relation.name
         about = {"k counts": RELATIONS[relation].ball, "accuracy at the start": float(frame["nominal_accuracy"].iloc[0])}
@@ -233,25 +233,15 @@ def at_half(distance: np.ndarray, ks: tuple[int, ...]) -> tuple[int, bool]:
     return int(k), k + 1 in ks
 
 
-def _accuracy_before(prepared: Prepared, settings: Settings, only: int | None) -> float:
+def _accuracy_before(entry: Entry, name: ProfileName, own: Overrides, only: int | None) -> float:
     """Of the head as training finds it: a base model's, or random; NaN where another certificate knows no such head."""
+    prepared, settings = entry.data(name, own)
     if not isinstance(settings.certificate, BoxConfig):
         return float("nan")
-    test = prepared.dataset.test
+    test, bench = prepared.dataset.test, entry.bench(name, own)
     rows = np.ones(len(test), dtype=bool) if only is None else test.labels == only
-    return float((_untrained(prepared, settings).predict(test.features[rows]) == test.labels[rows]).mean())
-
-
-def _untrained(prepared: Prepared, settings: Settings) -> BoxModel:
-    """The head before its first step: every box is a point."""
-    dataset, training = prepared.dataset, settings.training
-    head = build_head(dataset.train.features.shape[1:], prepared.classes, settings.model, training)
-    if prepared.initial:
-        start_from(head, prepared.initial)
-    point = {name: tensor.detach() for name, tensor in head.state_dict().items()}
-    box = {name: tensor[None] for name, tensor in point.items()}
-    plan = BatchPlan.of(training.batch, training.epochs, dataset.declared_size, len(dataset.train))
-    return BoxModel(prepared.problem(settings), head, Trained((0,), point, box, box, plan))
+    before = bench.labels(dict(bench.head.named_parameters()), test.features[rows].astype(settings.training.dtype))
+    return float((before == test.labels[rows]).mean())
 
 
 def _on_grid(ks: tuple[int, ...], overrides: Overrides) -> Overrides:
@@ -261,14 +251,14 @@ def _on_grid(ks: tuple[int, ...], overrides: Overrides) -> Overrides:
 
 
 def _over_training(
-    console: Console, label: str, prepared: Prepared, settings: Settings
+    console: Console, label: str, head: nn.Sequential, prepared: Prepared, settings: Settings
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """After each epoch and for each k: nominal, worst-case and best-case accuracy, certified fraction."""
-    start, dataset = _untrained(prepared, settings), prepared.dataset
+    problem, dataset = prepared.problem(settings), prepared.dataset
     epochs: dict[int, pd.DataFrame] = {}
 
     def on_epoch(epoch: int, reached: Trained) -> None:
-        certificates = BoxModel(prepared.problem(settings), start.head, reached).certify(dataset.test.features)
+        certificates = BoxModel(problem, head, reached).certify(dataset.test.features)
         epochs[epoch] = pd.DataFrame(certificates.table(dataset.test.labels))
 
     with console.progress(f"training, {label}") as report:
@@ -277,7 +267,7 @@ def _over_training(
             report(at.step, at.steps, at.done, at.total)
 
         train(
-            start.head,
+            head,
             prepared.classes,
             dataset.train,
             dataset.declared_size,

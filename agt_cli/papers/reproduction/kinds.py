@@ -6,7 +6,7 @@ A kind is a function: the profiles come first, its other parameters are the sett
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, field, make_dataclass, replace
 from inspect import signature
 from typing import Any, Literal, get_type_hints
 
@@ -14,8 +14,11 @@ import numpy as np
 import pandas as pd
 from pydantic.dataclasses import dataclass as validated
 
+from agt.models.box import start_from
+from agt.models.heads import build_head
 from agt.models.model import Model
 from agt.settings import STRICT, validate
+from agt_cli.papers.baselines.released import Bench
 from agt_cli.papers.reproduction.definition import Artifact, Experiment, Profile, ProfileName
 from agt_cli.papers.reproduction.runs import Finished, Runs, Standing
 from agt_cli.report.curves import curves
@@ -76,6 +79,19 @@ class Entry:
         """What a run of one profile trains on, and its settings."""
         overrides = self.overrides(name, own)
         return self.runs.prepared(overrides), self.runs.settings(overrides)[1]
+
+    def bench(self, name: ProfileName, own: Sequence[str], **training: Any) -> Bench:
+        """A run's own head as anybody may start it, from a public base model's dense layers or at random, and its records.
+
+        Args:
+            training: what differs from the run's settings of training.
+        """
+        prepared, settings = self.data(name, own)
+        changed, records = replace(settings.training, **training), prepared.dataset.train
+        head = build_head(records.features.shape[1:], prepared.classes, settings.model, changed)
+        if prepared.initial:
+            start_from(head, prepared.initial)
+        return Bench(head, prepared.classes, records, int(prepared.dataset.declared_size or len(records)), changed)
 
 
 @dataclass(frozen=True)

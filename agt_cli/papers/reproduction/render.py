@@ -24,8 +24,7 @@ def check_published(kind: Kind, published: tuple[Published, ...], where: str) ->
     names = [what for key in kind.keys for what in kind.compared(key)]
     for entry in published:
         if entry.what not in names:
-            known = f" (there are: {'; '.join(dict.fromkeys(names))})" if names else ""
-            raise ConfigError(f"{where}: published: no number is called '{entry.what}'{nearest(entry.what, names)}{known}")
+            raise ConfigError(f"{where}: published: no number is called '{entry.what}'{nearest(entry.what, set(names))}")
 
 
 def render(entry: Entry, kind: Kind, record: RunRecord) -> Section:

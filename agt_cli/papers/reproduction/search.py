@@ -97,19 +97,16 @@ def smallest_batch(
         found = through(keys, lambda entry, key: measure(entry, key, stand_ins[key["profile"]]))(entry)
         return found.assign(size=found["size"].max())
 
-    def table(rows: pd.DataFrame) -> pd.DataFrame:
-        return pd.DataFrame([_found(group, fraction) for _, group in rows.groupby(SEARCH, sort=False)]).drop(
-            columns="batch"
-        )
+    def found(rows: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame([_found(probes, fraction) for _, probes in rows.groupby(SEARCH, sort=False)])
 
     def answers(rows: pd.DataFrame) -> pd.DataFrame:
-        found = [_found(group, fraction) for _, group in rows.groupby(SEARCH, sort=False)]
-        return over_seeds(pd.DataFrame(found), rows["size"].iloc[0])
+        return over_seeds(found(rows), rows["size"].iloc[0])
 
     def level(rows: pd.DataFrame) -> pd.DataFrame:
-        found = answers(rows)
-        series = found["claim"] + " (" + found["profile"] + ")"
-        return found.assign(series=series, depth=found["depth"].astype(str))  # words: no ticks between whole depths
+        smallest = answers(rows)
+        series = smallest["claim"] + " (" + smallest["profile"] + ")"
+        return smallest.assign(series=series, depth=smallest["depth"].astype(str))  # words: no ticks between whole depths
 
     def every(rows: pd.DataFrame) -> pd.DataFrame:
         series = rows["claim"] + " (" + rows["profile"] + ")"
@@ -150,7 +147,7 @@ def smallest_batch(
         rows,
         ("profile", "claim", "depth", "seed", "steps"),
         figures,
-        table,
+        lambda rows: found(rows).drop(columns="batch"),
         measured=answers,
         compared=lambda key: {f"smallest batch, {key['claim']}, depth {key['depth']}": "batch"},
         notes=notes,

@@ -29,7 +29,7 @@ from agt.numeric import labels_of
 from agt.settings import STRICT, BatchConfig, Positive, TrainingConfig
 from agt_cli.papers.baselines.dpsgd import DpSgd
 from agt_cli.papers.baselines.sgd import train_sgd
-from agt_cli.papers.reproduction.budgets import Count, Delta, bench_of
+from agt_cli.papers.reproduction.budgets import Count, Delta
 from agt_cli.papers.reproduction.definition import ProfileName
 from agt_cli.papers.reproduction.kinds import Entry, Figure, Key, Kind, Overrides, Profiles, kind, through
 from agt_cli.papers.reproduction.marks import Marks, marks
@@ -117,7 +117,7 @@ def students(
             return np.stack([labels_of(phi @ (theta + sigma * z).T) for z in noise])
         if dpsgd is None:
             raise ConfigError(f"{entry.artifact.id}: a teacher uses dpsgd, and the settings do not give its settings")
-        benches = [bench_of(entry, name, own, seed) for seed in range(trained)]
+        benches = [entry.bench(name, own, seed=seed, dtype="float32") for seed in range(trained)]
         fitted = [dpsgd.fit(bench, eps, delta, seed) for seed, bench in enumerate(benches)]
         single = test.features.astype(np.float32)
         return np.stack([bench.labels(weights, single) for bench, weights in zip(benches, fitted, strict=True)])
@@ -194,7 +194,7 @@ def taught(
     for draw in range(draws):
         order = np.random.default_rng(draw).permutation(len(test))
         asked, left = order[:number], order[number:]
-        bench = replace(bench_of(entry, name, own, draw), size=number, training=training)
+        bench = replace(entry.bench(name, own, seed=draw, dtype="float32"), size=number, training=training)
         labels = answers(asked, draw).astype(np.int64)
         weights = train_sgd(bench, Records(test.features[asked], labels, names, names, np.ones(number, dtype=bool)))
         said = bench.labels(weights, test.features[left].astype(np.float32))

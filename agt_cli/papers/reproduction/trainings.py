@@ -112,7 +112,7 @@ def private_trainings(
         return (
             f"One linear head on the same public features for everybody; mean of {seeds} seeds, and their range as a "
             "band; release_weights is an exact expectation. Drawn from seeds: a simulation, not a release.",
-            "Randomised labels protect labels alone, from the trainer too; the others protect whole records.",
+            f"What the guarantees leave open: {'; '.join(f'{name}: {method.caveat}' for name, method in methods.items())}.",
             "Settings of DP-SGD, of both perturbations and of noise inside AGT were set on the test records: that flatters "
             "them, and no proof of privacy rests on their rows; those of release_weights say in conf/training what they "
             "were chosen on.",
