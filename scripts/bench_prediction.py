@@ -21,6 +21,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -123,7 +124,8 @@ def bench_private() -> list[Row]:
 
 def bench_dpsgd() -> list[Row]:
     """DP-SGD and our best released weights at each total, on the features of our best configuration."""
-    from agt_cli.papers.baselines.dpsgd import DpSgdConfig, train_dpsgd
+    from agt_cli.papers.baselines.dpsgd import DpSgd
+    from agt_cli.papers.baselines.released import Bench
 
     found = []
     names = ("imdb_linear", "imdb_linear_tight", "imdb_linear_whitened")
@@ -137,10 +139,9 @@ def bench_dpsgd() -> list[Row]:
             for seed in range(3):
                 head = nn.Sequential(nn.Linear(phi.shape[1], 1, bias=False))
                 nn.init.zeros_(head[0].weight)
-                config = DpSgdConfig(epsilon=eps, delta=DELTA, batch=4000, epochs=epochs, lr=lr, clip=clip, seed=seed)
-                weights = train_dpsgd(head, 2, phi, train.labels, "binary_cross_entropy", 45_000, config).weights
-                logits = queries @ next(iter(weights.values())).numpy().T
-                accuracies.append(float(((logits[:, 0] > 0) == test.labels).mean()))
+                bench = Bench(head, 2, replace(train, features=phi), 45_000, model.settings.training)
+                weights = DpSgd(batch=4000, epochs=epochs, lr=lr, clip=clip).fit(bench, eps, DELTA, seed)
+                accuracies.append(float((bench.labels(weights, queries) == test.labels).mean()))
             value = float(np.mean(accuracies))
             found.append(
                 row("dpsgd", f"DP-SGD, total eps = {eps:g}, features of {features}", value, f"ours ({name}): {ours:.4f}",

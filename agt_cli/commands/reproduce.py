@@ -2,13 +2,11 @@
 
 import json
 import resource
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import pandas as pd
 from pydantic.dataclasses import dataclass as validated
 
 from agt.data.files import resolve
@@ -16,17 +14,18 @@ from agt.disk import write_atomic
 from agt.errors import ConfigError
 from agt.relations import RELATIONS
 from agt.settings import STRICT, validate
-from agt_cli.papers.reproduction import budgets, certified, maps, search, students, trainings  # noqa: F401  (each enters its kinds)
+from agt_cli.papers.reproduction.catalogue import KINDS
 from agt_cli.papers.reproduction.definition import (
+    Artifact,
     Experiment,
     Profile,
     ProfileName,
-    Published,
     load_experiment,
     settings_for,
 )
-from agt_cli.papers.reproduction.kinds import KINDS, Context, Made
-from agt_cli.papers.reproduction.runs import Runs, without_proof
+from agt_cli.papers.reproduction.kinds import Entry, Kind
+from agt_cli.papers.reproduction.render import check_published, render
+from agt_cli.papers.reproduction.runs import Runs
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
 from agt_cli.report.reproduction_md import Section, overview, reproduction_report, summary
@@ -60,16 +59,17 @@ class ReproduceConfig:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A valid request."""
+    """A valid request: what is made, each with its typed settings, and the overrides of every run."""
 
     request: ReproduceConfig
     experiment: Experiment
     profiles: Mapping[ProfileName, Profile]
+    entries: Sequence[tuple[Artifact, Kind]]
     common: tuple[str, ...]
 
 
 def configure(config: Mapping[str, Any]) -> Reproduction:
-    """Validate the request, before any data is read."""
+    """Validate the request and the whole definition, before any data is read."""
     only_keys(config, (*KEYS, "compute", "output_dir", "data_dir"))
     request = validate(ReproduceConfig, {key: config.get(key) for key in KEYS}, "reproduce")
     for word in request.overrides:
@@ -84,10 +84,24 @@ def configure(config: Mapping[str, Any]) -> Reproduction:
     for name in request.only or ():
         if name not in ids:
             raise ConfigError(f"only: no artifact {name!r} in {request.name}; there are {', '.join(ids)}")
-    for artifact in experiment.artifacts:
-        if artifact.kind not in KINDS:
-            raise ConfigError(f"experiments/{request.name}.yaml: {artifact.id}: unknown kind {artifact.kind!r}")
-    return Reproduction(request, experiment, profiles, (*common, *request.overrides))
+    entries = [(artifact, _kind(request.name, experiment, artifact, profiles)) for artifact in experiment.artifacts]
+    made = [(artifact, kind) for artifact, kind in entries if kind and artifact.id in (request.only or ids)]
+    return Reproduction(request, experiment, profiles, made, (*common, *request.overrides))
+
+
+def _kind(name: str, experiment: Experiment, artifact: Artifact, profiles: Mapping[ProfileName, Profile]) -> Kind | None:
+    """An artifact's kind with its settings for these profiles; None: it is left out of them.
+
+    Raises:
+        ConfigError: there is no such kind, a setting is not valid, or a published number has none of ours to stand beside.
+    """
+    where = f"experiments/{name}.yaml: {artifact.id}"
+    if artifact.kind not in KINDS:
+        raise ConfigError(f"{where}: unknown kind {artifact.kind!r}")
+    whole = {name: experiment.profiles[name] for name in BOTH if name in experiment.profiles}
+    check_published(KINDS[artifact.kind](whole, artifact.settings, where), artifact.published, where)
+    settings = settings_for(artifact, profiles)
+    return None if settings is None else KINDS[artifact.kind](profiles, settings, where)
 
 
 def _on_data(experiment: Experiment, request: ReproduceConfig, common: Sequence[str]) -> Experiment:
@@ -117,53 +131,20 @@ def _is_there(overrides: Sequence[str]) -> bool:
 
 def run(job: Reproduction, record: RunRecord, console: Console) -> dict[str, Any]:
     """Make every artifact and write the report."""
-    runs, sections = Runs(Path(job.request.runs_dir), job.common, console), []
-    for artifact in job.experiment.artifacts:
-        settings = settings_for(artifact, job.profiles)
-        if settings is None or (job.request.only and artifact.id not in job.request.only):
-            continue
+    runs, sections, experiment = Runs(Path(job.request.runs_dir), job.common, console), [], job.experiment
+    for artifact, kind in job.entries:
         console.note(f"-- {artifact.source}: {artifact.title}")
-        context = Context(job.experiment, artifact, job.profiles, runs, record)
-        started, before, seen = time.perf_counter(), len(runs.used), len(runs.conditions)
-        made = KINDS[artifact.kind](context, settings)
-        seconds = time.perf_counter() - started
-        data = " / ".join(made.table["data"].unique()) if "data" in made.table else job.experiment.data
-        table = made.table.assign(data=data) if "data" not in made.table else made.table
-        if not table.empty:
-            record.table(artifact.id, table)
-        compared = _compared(artifact.published, made, list(job.profiles), data)
-        if not compared.empty:
-            record.table(f"{artifact.id}_published", compared)
-        notes = (*artifact.notes, *made.notes, *without_proof(runs.conditions[seen:]))
-        needed = sum(runs.used[before:])
-        title = artifact.title
-        sections.append(
-            Section(artifact.id, artifact.source, title, table, compared, made.captions, notes, seconds, needed)
-        )
-        _say(sections[-1], console)
+        sections.append(render(Entry(experiment, artifact, job.profiles, runs), kind, record))
+        _show(sections[-1], console)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     record.add_metrics(artifacts=len(sections), peak_memory_gib=round(peak, 3))
-    experiment, profiles = job.experiment, {str(name): _words(profile) for name, profile in job.profiles.items()}
+    profiles = {str(name): _words(profile) for name, profile in job.profiles.items()}
     report = reproduction_report(experiment.title, experiment.data, profiles, sections, peak, record)
     record.write("report.md", report.encode())
     record.write("summary.json", summary(experiment.title, experiment.data, profiles, sections, peak).encode())
     _refresh_overview(record.folder.parent, console)
     console.say(f"report: {record.folder / 'report.md'}")
     return {"metrics": record.metrics, "experiment": job.request.name, "artifacts": [s.id for s in sections]}
-
-
-def _compared(published: Sequence[Published], made: Made, profiles: list[ProfileName], data: str) -> pd.DataFrame:
-    """One row for each published number: theirs, each profile's, what it was measured on, and the difference explained;
-    then one for each number of ours that the papers' text does not give."""
-    theirs = {entry.what: (entry.value, entry.note or "unexplained") for entry in published}
-    rows = []
-    for what in (*theirs, *(what for what in made.values if what not in theirs)):
-        value, difference = theirs.get(what, ("-", "no such number in the papers' text"))
-        ours = made.values.get(what, {})
-        row: dict[str, Any] = {"what": what, "published": value}
-        row |= {str(name): ours.get(name, float("nan")) for name in profiles}
-        rows.append({**row, "measured on": data, "difference": difference})
-    return pd.DataFrame(rows)
 
 
 def _words(profile: Profile) -> str:
@@ -181,13 +162,13 @@ def _refresh_overview(folder: Path, console: Console) -> None:
     """Write overview.md beside the records: the newest finished one of each experiment."""
     newest: dict[str, tuple[str, dict[str, Any]]] = {}
     for path in sorted(folder.glob("*/summary.json")):
-        found = json.loads(path.read_text())
-        newest[found["title"]] = (path.parent.name, found)
+        one = json.loads(path.read_text())
+        newest[one["title"]] = (path.parent.name, one)
     write_atomic(folder / "overview.md", overview(newest).encode())
     console.note(f"overview: {folder / 'overview.md'}")
 
 
-def _say(section: Section, console: Console) -> None:
+def _show(section: Section, console: Console) -> None:
     """The table, on a terminal: the data, which every row names, once."""
     table, column = (section.table, "data") if section.compared.empty else (section.compared, "measured on")
     if table.empty:

@@ -14,8 +14,9 @@ from agt.errors import ConfigError
 from agt.facts import grounds, void
 from agt_cli.commands import reproduce
 from agt_cli.papers.reproduction import runs as module
-from agt_cli.papers.reproduction.definition import Profile, experiment_names, load_experiment
-from agt_cli.papers.reproduction.kinds import KINDS, Context
+from agt_cli.papers.reproduction.catalogue import KINDS
+from agt_cli.papers.reproduction.definition import Profile, Published, experiment_names, load_experiment
+from agt_cli.papers.reproduction.kinds import Entry
 from agt_cli.papers.reproduction.runs import Runs, signature
 from agt_cli.report.console import Console
 from agt_cli.report.finished import open_run
@@ -47,10 +48,10 @@ def test_a_wrong_definition_names_its_key(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_of_two_overrides_of_one_key_the_later_counts_and_relations_are_the_profiles() -> None:
     experiment = load_experiment("blobs")
-    context = Context(experiment, experiment.artifacts[0], {}, None, None)  # type: ignore[arg-type]
     profile = Profile(unlearning="paper_unlearning", overrides=("kgrid.max=5",), final=("kgrid.max=2",))
-    found = context.overrides(profile, ["relation=@unlearning", "training.lr=1"])
-    assert found == ["training.chosen_on=public", "relation=paper_unlearning", "kgrid.max=2", "training.lr=1"]
+    entry = Entry(experiment, experiment.artifacts[0], {"ours": profile}, None)  # type: ignore[arg-type]
+    found = entry.overrides("ours", ["relation=@unlearning", "training.lr=1"])
+    assert found == ("training.chosen_on=public", "relation=paper_unlearning", "kgrid.max=2", "training.lr=1")
 
 
 def test_a_run_is_kept_and_found_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,12 +218,41 @@ def test_mistakes(agt: Agt, words: tuple[str, ...], code: int, message: str) -> 
     assert message in done.err
 
 
+SMOKE = {"name": "blobs", "profile": "smoke", "data": "either", "only": None, "overrides": [], "runs_dir": "x"}
+
+
 def test_the_task_refuses_a_definition_with_an_unknown_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(KINDS, "plane_maps")
     with pytest.raises(ConfigError, match="unknown kind 'plane_maps'"):
-        reproduce.configure(
-            {"name": "blobs", "profile": "smoke", "data": "either", "only": None, "overrides": [], "runs_dir": "x"}
-        )
+        reproduce.configure(SMOKE)
+
+
+WRONG = [
+    ("001_table1", {"published": (Published("single model, smoth", 1),)}, "no number is called 'single model, smoth'"),
+    ("001_fig2", {"published": (Published("eps", 1),)}, "001_fig2: published: no number is called 'eps'"),
+    ("001_fig6", {"published": (Published("bound", 1),)}, "001_fig6: published: no number is called 'bound'"),
+    ("001_fig2", {"settings": {"counts": 3}}, "001_fig2.counts.*did you mean 'count'"),
+    ("001_fig2", {"smoke": {"count": 1}}, "001_fig2.count"),
+]
+
+
+@pytest.mark.parametrize(("id", "changes", "message"), WRONG)
+def test_a_published_number_without_ours_and_a_wrong_setting_are_found_before_any_training(
+    id: str, changes: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in smoke, which leaves out much of what a published number would stand beside."""
+    whole = load_experiment("blobs")
+    artifacts = tuple(replace(one, **changes) if one.id == id else one for one in whole.artifacts)
+    monkeypatch.setattr(reproduce, "load_experiment", lambda name: replace(whole, artifacts=artifacts))
+    with pytest.raises(ConfigError, match=message) as caught:
+        reproduce.configure(SMOKE)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_definition_is_taken_in_every_profile(name: str) -> None:
+    for profile in ("smoke", "paper", "ours", "both"):
+        assert reproduce.configure({**SMOKE, "name": name, "profile": profile}).entries
 
 
 def test_the_users_overrides_win_over_an_experiments(tmp_path: Path) -> None:
@@ -260,8 +290,7 @@ def test_the_papers_own_data_comes_first_and_absent_data_says_how_to_get_it(agt:
 
 def test_an_ensembles_runs_take_its_own_grid() -> None:
     experiment = load_experiment("imdb")
-    context = Context(experiment, experiment.artifacts[0], {}, None, None)  # type: ignore[arg-type]
-    ours = experiment.profiles["ours"]
-    assert "kgrid.max=30" in context.overrides(ours, ["ensemble.members=5"])
+    entry = Entry(experiment, experiment.artifacts[0], experiment.profiles, None)  # type: ignore[arg-type]
+    assert "kgrid.max=30" in entry.overrides("ours", ["ensemble.members=5"])
     for own in (["ensemble.members=1"], []):
-        assert "kgrid.max=60" in context.overrides(ours, own)
+        assert "kgrid.max=60" in entry.overrides("ours", own)

@@ -3,32 +3,25 @@
 import copy
 import sys
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from synthetic import make_records, make_training
 from torch import nn
+from torch.nn import functional as F
 
 from agt.errors import ConfigError, UnsoundError
-from agt.settings import validate
 from agt_cli.papers.baselines import dpsgd
-from agt_cli.papers.baselines.dpsgd import DpSgdConfig, DpSgdPlan, epsilon_spent, plan_dpsgd, train_dpsgd
+from agt_cli.papers.baselines.dpsgd import DpSgd, Plan
+from agt_cli.papers.baselines.released import Bench
 
-BCE = "binary_cross_entropy"
+BUDGET = (1.0, 1e-5)
 
 
-def make(**settings: object) -> DpSgdConfig:
-    defaults = {
-        "epsilon": 1.0,
-        "delta": 1e-5,
-        "batch": 100.0,
-        "steps": 5,
-        "lr": 0.5,
-        "clip": 0.3,
-        "seed": 0,
-        "dtype": "float64",
-    }
-    return DpSgdConfig(**{**defaults, **settings})  # type: ignore[arg-type]
+def make(**settings: Any) -> DpSgd:
+    return DpSgd(**{"batch": 100.0, "epochs": 5.0, "lr": 0.5, "clip": 0.3, **settings})
 
 
 def head(width: int = 4, hidden: int = 3) -> nn.Sequential:
@@ -43,61 +36,70 @@ def data(n: int = 200, width: int = 4) -> tuple[np.ndarray, np.ndarray]:
     return x, (x[:, 0] > 0).astype(np.int64)
 
 
-def one_step(model: nn.Sequential, x: np.ndarray, y: np.ndarray, config: DpSgdConfig, noise: float = 0.0) -> dict:
+def bench(x: np.ndarray, y: np.ndarray, model: nn.Sequential | None = None, size: int | None = None) -> Bench:
+    training = make_training(loss="binary_cross_entropy")
+    return Bench(head() if model is None else model, 2, make_records(x, y), size or len(x), training)
+
+
+def one_step(model: nn.Sequential, x: np.ndarray, y: np.ndarray, config: DpSgd, noise: float = 0.0) -> dict[str, Any]:
     """The weights' change after one full-batch step."""
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
-    plan = DpSgdPlan(1.0, config.batch, 1, noise, 0.0)
-    generator = torch.Generator()
-    generator.manual_seed(0)
+    model, draws = copy.deepcopy(model), torch.Generator()
+    draws.manual_seed(0)
+    features, targets = torch.from_numpy(x), torch.from_numpy(y[:, None].astype(float))
+    loss, plan = F.binary_cross_entropy_with_logits, Plan(1.0, 1, noise)
     with dpsgd._quiet():
-        after = dpsgd._descend(model, x, y[:, None].astype(float), BCE, config, plan, generator)
-    return {n: (p.detach() - before[n]).numpy() for n, p in after.named_parameters()}
+        config._descend(model, features, targets, loss, plan, config.batch, draws)
+    return {n: (p.detach() - before[n]).numpy() for n, p in model.named_parameters()}
 
 
-@pytest.mark.parametrize(("epsilon", "batch", "steps"), [(0.5, 400, 30), (8.0, 1000, 10)])
-def test_the_noise_is_the_one_opacus_finds(epsilon: float, batch: int, steps: int) -> None:
+def spent(plan: Plan, delta: float = 1e-5) -> float:
+    """Epsilon of all steps, by Opacus' PRV accountant."""
+    from opacus.accountants import PRVAccountant
+
+    accountant = PRVAccountant()
+    accountant.history = [(plan.noise, plan.rate, plan.steps)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # theirs takes log(1 - 1)
+        return float(accountant.get_epsilon(delta, eps_error=1e-3))
+
+
+@pytest.mark.parametrize(("epsilon", "batch", "epochs"), [(0.5, 400, 1.2), (8.0, 1000, 1.0)])
+def test_the_noise_is_the_one_opacus_finds(epsilon: float, batch: int, epochs: float) -> None:
     from opacus.accountants.utils import get_noise_multiplier
 
-    plan = plan_dpsgd(make(epsilon=epsilon, batch=batch, steps=steps), 10_000)
+    plan = make(batch=batch, epochs=epochs).plan(10_000, epsilon, 1e-5)
     with dpsgd._quiet():
         theirs = get_noise_multiplier(
-            target_epsilon=epsilon, target_delta=1e-5, sample_rate=batch / 10_000, steps=steps, accountant="prv"
+            target_epsilon=epsilon, target_delta=1e-5, sample_rate=batch / 10_000, steps=plan.steps, accountant="prv"
         )
     assert plan.noise == pytest.approx(theirs, rel=0.05)
     assert plan.noise <= theirs * 1.001  # a finer accountant needs no more
-    assert plan.batch == pytest.approx(batch)
-    assert 0.995 * epsilon < plan.epsilon <= epsilon
+    assert plan.rate == batch / 10_000
+    with dpsgd._quiet():
+        assert 0.99 * epsilon < spent(plan) <= epsilon * 1.005
 
 
 @pytest.mark.parametrize(("epsilon", "rate", "steps"), [(0.5, 0.04, 30), (8.0, 0.1, 10)])
 def test_another_library_agrees_in_both_directions(epsilon: float, rate: float, steps: int) -> None:
     from dp_accounting import dp_event, pld
 
-    plan = plan_dpsgd(make(epsilon=epsilon, batch=rate * 10_000, steps=steps), 10_000)
+    plan = make(batch=rate * 10_000, epochs=rate * steps).plan(10_000, epsilon, 1e-5)
     accountant = pld.PLDAccountant(value_discretization_interval=1e-3)  # add or remove one: both directions; pessimistic
-    accountant.compose(dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(plan.noise)), steps)
-    assert accountant.get_epsilon(1e-5) == pytest.approx(plan.epsilon, rel=0.02)
+    accountant.compose(dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(plan.noise)), plan.steps)
+    assert plan.steps == steps
+    assert accountant.get_epsilon(1e-5) == pytest.approx(epsilon, rel=0.02)
 
 
 def test_full_batch_is_the_gaussian_mechanism() -> None:
-    from opacus.accountants import PRVAccountant
-
-    plan = plan_dpsgd(make(batch=500, steps=40, epsilon=0.7), 400)
-    assert (plan.rate, plan.batch) == (1.0, 400)
-    accountant = PRVAccountant()
-    accountant.history = [(plan.noise, 1.0, 40)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # theirs takes log(1 - 1)
-        theirs = accountant.get_epsilon(1e-5, eps_error=1e-3)
-    ours = epsilon_spent(plan.noise, 1.0, 40, 1e-5)
-    assert ours == pytest.approx(0.7, rel=1e-6)
-    assert ours <= theirs <= ours + 3e-3
+    plan = make(batch=500, epochs=40).plan(400, 0.7, 1e-5)
+    assert (plan.rate, plan.steps) == (1.0, 40)
+    assert 0.7 <= spent(plan) <= 0.7 + 3e-3
+    assert spent(Plan(1.0, 40, 0.99 * plan.noise)) > 0.7 + 3e-3  # less noise spends more
 
 
 def test_epochs_are_steps_at_the_public_size() -> None:
-    assert plan_dpsgd(make(steps=None, epochs=2.0, batch=300), 1000).steps == 7
-    with pytest.raises(ConfigError, match="either epochs or steps"):
-        validate(DpSgdConfig, {"epsilon": 1, "delta": 1e-5, "batch": 1, "lr": 1, "clip": 1}, "dpsgd")
+    assert make(epochs=2.0, batch=300).plan(1000, *BUDGET).steps == 7
 
 
 def test_each_record_is_clipped_to_the_norm_and_summed() -> None:
@@ -145,11 +147,11 @@ def test_the_noise_on_a_step_is_clip_times_multiplier_over_batch() -> None:
 
 def test_empty_batches_take_their_noisy_step() -> None:
     x, y = data(1)
-    released = train_dpsgd(head(), 2, x, y, BCE, 10_000, make(batch=1.0, steps=3, epsilon=3.0))
+    weights = make(batch=1.0, epochs=3e-4).fit(bench(x, y, size=10_000), 3.0, 1e-5, 0)
     generator = torch.Generator()
     generator.manual_seed(0)
     assert not len(dpsgd._poisson(1, 1e-4, generator))
-    assert all((w != p).any() for w, p in zip(released.weights.values(), head().parameters(), strict=True))
+    assert all((w != p).any() for w, p in zip(weights.values(), head().parameters(), strict=True))
 
 
 def test_poisson_batches_have_the_rate() -> None:
@@ -159,38 +161,31 @@ def test_poisson_batches_have_the_rate() -> None:
     assert abs(counts / 4000 - 0.2).max() < 5 * np.sqrt(0.16 / 4000)
 
 
-def test_a_run_learns_stays_in_budget_and_repeats_itself() -> None:
+def test_a_run_learns_and_repeats_itself() -> None:
     x, y = data(2000)
-    before = copy.deepcopy(list(head().parameters()))
-    runs = [
-        train_dpsgd(head(), 2, x, y, BCE, 2000, make(seed=s, epsilon=5.0, batch=500, steps=40, lr=2.0, clip=1.0))
-        for s in (0, 0, 1)
-    ]
-    assert all(torch.equal(runs[0].weights[n], runs[1].weights[n]) for n in runs[0].weights)
-    assert any(not torch.equal(runs[0].weights[n], runs[2].weights[n]) for n in runs[0].weights)
-    model = head()
-    model.load_state_dict(runs[0].weights)
-    assert all(torch.equal(a, b) for a, b in zip(before, head().parameters(), strict=True))
-    assert ((model(torch.from_numpy(x)).detach().numpy()[:, 0] > 0) == y).mean() > 0.9
-    assert runs[0].epsilon <= 5.0
-    assert any("seed=0" in c for c in runs[0].caveats)
-    assert not any("number of records" in c for c in runs[0].caveats)
-    derived = train_dpsgd(head(), 2, x, y, BCE, None, make(seed=None))
-    assert any("number of records" in c for c in derived.caveats)
+    model, config = head(), make(batch=500, epochs=10, lr=2.0, clip=1.0)
+    before = copy.deepcopy(list(model.parameters()))
+    runs = [config.fit(bench(x, y, model), 5.0, 1e-5, seed) for seed in (0, 0, 1)]
+    assert all(torch.equal(runs[0][n], runs[1][n]) for n in runs[0])
+    assert any(not torch.equal(runs[0][n], runs[2][n]) for n in runs[0])
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert (bench(x, y, model).labels(runs[0], x) == y).mean() > 0.9
+    assert config.protects == "one record added or removed"
 
 
 def test_what_cannot_be_done_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = data(20)
     with pytest.raises(UnsoundError, match="lower the learning rate"):
-        train_dpsgd(head(), 2, x, y, BCE, 20, make(lr=1e300, clip=1e10))
+        make(lr=1e300, clip=1e10).fit(bench(x, y), *BUDGET, 0)
     with pytest.raises(ConfigError, match=r"labels run from 0 to 3, expected 0..1"):
-        train_dpsgd(head(), 2, x, y * 3, BCE, 20, make())
+        make().fit(bench(x, y * 3), *BUDGET, 0)
+    normalised = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1)).double()
     with pytest.raises(ConfigError, match="cannot take this head's records apart"):
-        train_dpsgd(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1)), 2, x, y, BCE, 20, make())
+        make().fit(bench(x, y, normalised), *BUDGET, 0)
     with pytest.raises(ConfigError, match="or use the full batch"):
-        plan_dpsgd(make(epsilon=1e-9), 1000)
+        make().plan(1000, 1e-9, 1e-5)
     with pytest.raises(ConfigError, match="Opacus finds no noise"):
-        plan_dpsgd(make(delta=1e-17), 1000)
+        make(epochs=0.5).plan(1000, 1.0, 1e-17)
     monkeypatch.setitem(sys.modules, "opacus", None)
     with pytest.raises(ConfigError, match=r"pip install 'agt\[dpsgd\]'"):
-        plan_dpsgd(make(), 1000)
+        make().plan(1000, *BUDGET)

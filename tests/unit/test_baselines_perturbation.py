@@ -1,27 +1,22 @@
 """Perturbed ERM: the solver against its own bound, sensitivities by retraining, privacy by integrating exact densities."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.special import expit
-from scipy.stats import gamma, kstest
+from scipy.stats import kstest
+from synthetic import make_records, make_training
+from torch import nn
 
 from agt.errors import AgtError, ConfigError
 from agt.numeric import gaussian_delta, gaussian_mu
-from agt.settings import validate
 from agt_cli.papers.baselines.erm import Erm, smoothness, solve
-from agt_cli.papers.baselines.perturbation import (
-    SOLVER_SHARE,
-    PerturbationConfig,
-    _noise,
-    determinant_loss,
-    output_sensitivity,
-    tilt_noise,
-    train_perturbed,
-)
+from agt_cli.papers.baselines.perturbation import SOLVER_SHARE, Perturbation
+from agt_cli.papers.baselines.released import Bench
 
 CLAMPS = (1.0, 0.5, 0.3)
 
@@ -79,49 +74,46 @@ def test_a_tolerance_that_rounding_forbids_releases_nothing() -> None:
         solve(Erm.of(x, y, 1.0, 1.0), 1e-16)
 
 
-@pytest.mark.parametrize(("relation", "clamp"), list(product(("add_remove", "substitute"), CLAMPS)))
-def test_retraining_on_neighbours_never_exceeds_the_sensitivity(relation: str, clamp: float) -> None:
-    strength = 0.8
-    config = PerturbationConfig(method="output", epsilon=1, strength=strength, clamp=clamp, relation=relation)  # type: ignore[arg-type]
+def bench(x: np.ndarray, y: np.ndarray) -> Bench:
+    head = nn.Sequential(nn.Linear(x.shape[1], 1, bias=False))
+    return Bench(head, 2, make_records(x, y), len(x), make_training(loss="binary_cross_entropy"))
+
+
+def fitted(config: Perturbation, x: np.ndarray, y: np.ndarray, eps: float, delta: float, seed: int) -> np.ndarray:
+    return config.fit(bench(x, y), eps, delta, seed)["0.weight"][0].numpy()
+
+
+@pytest.mark.parametrize("clamp", CLAMPS)
+def test_retraining_on_neighbours_never_exceeds_the_sensitivity(clamp: float) -> None:
+    config = Perturbation("output", 0.8, clamp)
     x, y = ball(24, 2)
-    base = minimiser(x, y, strength, clamp)
-    others, labels = ball(24, 2, seed=5)
-    moves = []
-    for row in range(24):
-        left_x, left_y = np.delete(x, row, axis=0), np.delete(y, row)
-        if relation == "substitute":
-            left_x, left_y = np.vstack([left_x, others[row : row + 1]]), np.append(left_y, labels[row])
-        moves.append(np.linalg.norm(minimiser(left_x, left_y, strength, clamp) - base))
-    assert 0 < max(moves) <= output_sensitivity(config)
+    base = minimiser(x, y, 0.8, clamp)
+    fewer = [minimiser(np.delete(x, row, axis=0), np.delete(y, row), 0.8, clamp) for row in range(24)]
+    assert 0 < max(np.linalg.norm(theta - base) for theta in fewer) <= config.sensitivity
 
 
-@pytest.mark.parametrize("relation", ["add_remove", "substitute"])
-def test_the_sensitivity_is_attained(relation: str) -> None:
+def test_the_sensitivity_is_attained() -> None:
     """A record on the wrong side of a clamped loss, alone in the data."""
-    config = PerturbationConfig(method="output", epsilon=1, strength=100, clamp=0.4, relation=relation, tolerance=1e-9)  # type: ignore[arg-type]
     one = np.array([[0.6, 0.8]])
-    a = minimiser(one, np.array([1]), 100, 0.4)
-    b = minimiser(one, np.array([0]), 100, 0.4) if relation == "substitute" else minimiser(one[:0], np.array([]), 100, 0.4)
-    assert np.linalg.norm(a - b) == pytest.approx(output_sensitivity(config), rel=1e-6)
+    a, b = minimiser(one, np.array([1]), 100, 0.4), minimiser(one[:0], np.array([]), 100, 0.4)
+    assert np.linalg.norm(a - b) == pytest.approx(Perturbation("output", 100, 0.4, tolerance=1e-9).sensitivity, rel=1e-6)
 
 
-def density(x: np.ndarray, y: np.ndarray, config: PerturbationConfig, scale: float, grid: np.ndarray) -> np.ndarray:
+def density(x: np.ndarray, y: np.ndarray, config: Perturbation, sigma: float, grid: np.ndarray) -> np.ndarray:
     """The exact density of objective perturbation's minimiser at the points of ``grid`` [m, d]."""
     signs, margins = 2.0 * y - 1, (2.0 * y - 1) * (grid @ x.T)
     p = expit(-margins)
     tilt = np.minimum(p, config.clamp) * signs @ x - config.strength * grid
     curvature = np.where(p < config.clamp, p * (1 - p), 0)
     hessian = np.einsum("mn,ni,nj->mij", curvature, x, x) + config.strength * np.eye(x.shape[1])
-    length = np.linalg.norm(tilt, axis=1)
-    noise = np.exp(-(length**2) / (2 * scale**2)) if config.delta else np.exp(-length / scale)
-    return noise * np.linalg.det(hessian)
+    return np.exp(-(np.linalg.norm(tilt, axis=1) ** 2) / (2 * sigma**2)) * np.linalg.det(hessian)
 
 
 def hockey_stick(one: np.ndarray, other: np.ndarray, epsilon: float) -> float:
     return float(np.maximum(one - np.exp(epsilon) * other, 0).sum())
 
 
-def worst(config: PerturbationConfig, scale: float, epsilon: float) -> float:
+def worst(config: Perturbation, scale: float, epsilon: float) -> float:
     """The largest delta at ``epsilon`` over neighbours of small datasets in one and two dimensions, both directions."""
     found = 0.0
     for d, points, n in ((1, 20_001, 0), (1, 20_001, 3), (2, 301, 2)):
@@ -142,67 +134,38 @@ def worst(config: PerturbationConfig, scale: float, epsilon: float) -> float:
     ("clamp", "epsilon", "strength"), [(1.0, 1.0, 1.0), (0.5, 1.0, 0.5), (0.5, 0.3, 2.0), (0.3, 2.0, 0.2)]
 )
 def test_objective_perturbation_is_private(clamp: float, epsilon: float, strength: float) -> None:
-    config = PerturbationConfig(method="objective", epsilon=epsilon, delta=0.01, strength=strength, clamp=clamp)
-    sigma, share = tilt_noise(config), 1 - SOLVER_SHARE
-    target = share * config.delta
-    assert gaussian_delta(share * epsilon - determinant_loss(config), clamp / sigma) == pytest.approx(target, rel=1e-6)
+    config = Perturbation("objective", strength, clamp)
+    sigma, share = config.tilt_noise(epsilon, 0.01), 1 - SOLVER_SHARE
+    target = share * 0.01
+    assert gaussian_delta(share * epsilon - config.determinant_loss, clamp / sigma) == pytest.approx(target, rel=1e-6)
     assert worst(config, sigma, share * epsilon) <= target
     assert worst(config, sigma / 2, share * epsilon) > target  # half the noise is caught
 
 
-@pytest.mark.parametrize(("clamp", "epsilon", "strength"), [(1.0, 1.0, 1.0), (0.3, 0.5, 2.0)])
-def test_pure_objective_perturbation_is_private(clamp: float, epsilon: float, strength: float) -> None:
-    config = PerturbationConfig(method="objective", epsilon=epsilon, strength=strength, clamp=clamp)
-    scale, share = tilt_noise(config), 1 - SOLVER_SHARE
-    assert worst(config, scale, share * epsilon) <= 1e-6  # what the grid's cut-off tails leave
-    assert worst(config, scale / 2, share * epsilon) > 1e-3
-
-
 def test_the_conditions() -> None:
-    strict = PerturbationConfig(method="objective", epsilon=0.1, delta=1e-5, strength=2.0)
     with pytest.raises(ConfigError, match=r"needs strength above 2\.402, got 2"):
-        tilt_noise(strict)
-    assert tilt_noise(PerturbationConfig(method="objective", epsilon=0.1, delta=1e-5, strength=2.41)) > 0
-    with pytest.raises(ConfigError, match="use method=output for substitute"):
-        validate(
-            PerturbationConfig,
-            {"method": "objective", "epsilon": 1, "strength": 1, "relation": "substitute"},
-            "perturbation",
-        )
+        Perturbation("objective", 2.0).tilt_noise(0.1, 1e-5)
+    assert Perturbation("objective", 2.41).tilt_noise(0.1, 1e-5) > 0
     x, y = ball(10, 2)
-    config = PerturbationConfig(method="output", epsilon=1.0, strength=1.0, seed=0)
+    config = Perturbation("output", 1.0)
     with pytest.raises(ConfigError, match=r"norm at most 1, and the longest has 1\.1"):
-        train_perturbed(1.1 * x / np.linalg.norm(x, axis=1, keepdims=True), y, config)
+        fitted(config, 1.1 * x / np.linalg.norm(x, axis=1, keepdims=True), y, 1.0, 1e-5, 0)
     with pytest.raises(ConfigError, match="two classes"):
-        train_perturbed(x, 2 * y, config)
+        fitted(config, x, 2 * y, 1.0, 1e-5, 0)
 
 
-def test_the_noise_has_its_distribution() -> None:
-    generator = np.random.default_rng(0)
-    normal = np.array([_noise(generator, 5, 3.0, 1e-5) for _ in range(4000)])
-    assert kstest(normal.ravel() / 3, "norm").pvalue > 1e-3
-    pure = np.array([_noise(generator, 5, 3.0, 0.0) for _ in range(4000)])
-    lengths = np.linalg.norm(pure, axis=1)
-    assert kstest(lengths, gamma(5, scale=3.0).cdf).pvalue > 1e-3
-    assert np.abs((pure / lengths[:, None]).mean(axis=0)).max() < 5 / np.sqrt(5 * 4000)
+def test_output_perturbation_adds_the_noise_of_its_sensitivity() -> None:
+    x, y = ball(60, 4)
+    config, theta = Perturbation("output", 3.0), minimiser(x, y, 3.0, 1.0)
+    noise = np.array([fitted(config, x, y, 2.0, 1e-5, seed) - theta for seed in range(300)])
+    assert kstest(noise.ravel() / (config.sensitivity / gaussian_mu(2.0, 1e-5)), "norm").pvalue > 1e-3
 
 
-@pytest.mark.parametrize("delta", [0.0, 1e-5])
-def test_output_perturbation_adds_the_noise_of_its_sensitivity(delta: float) -> None:
-    x, y = ball(300, 4)
-    settings = {"method": "output", "epsilon": 2.0, "delta": delta, "strength": 3.0}
-    theta = minimiser(x, y, 3.0, 1.0)
-    noise = np.array(
-        [
-            train_perturbed(x, y, PerturbationConfig(**settings, seed=s), start=theta).weights["0.weight"][0].numpy()
-            - theta  # type: ignore[arg-type]
-            for s in range(300)
-        ]
-    )
-    sensitivity = output_sensitivity(PerturbationConfig(**settings))  # type: ignore[arg-type]
-    expected = 4 * sensitivity / 2.0 if not delta else sensitivity / gaussian_mu(2.0, delta)
-    measured = noise.std() if delta else np.linalg.norm(noise, axis=1).mean()
-    assert measured == pytest.approx(expected, rel=0.1)
+def test_a_head_with_two_outputs_says_the_same() -> None:
+    (x, y), config = ball(60, 4), Perturbation("objective", 3.0)
+    one, two = bench(x, y), replace(bench(x, y), training=make_training(loss="cross_entropy"))
+    weights = [here.labels(config.fit(here, 2.0, 1e-5, 0), x) for here in (one, two)]
+    assert (weights[0] == weights[1]).all()
 
 
 def test_on_the_real_embeddings(shared_data: Callable[[str], Path]) -> None:
@@ -211,8 +174,5 @@ def test_on_the_real_embeddings(shared_data: Callable[[str], Path]) -> None:
     x = file["x"][rows].astype(np.float64) - file["center"]
     x = np.hstack([x / np.linalg.norm(x, axis=1, keepdims=True), np.full((len(x), 1), 0.1)]) / np.sqrt(1.01)
     y, test = file["y"][rows].astype(int), file["is_test"][rows] == 1
-    config = PerturbationConfig(method="objective", epsilon=1.0, delta=1e-5, strength=10, clamp=0.5, seed=0)
-    released = train_perturbed(x[~test], y[~test], config)
-    theta = released.weights["0.weight"][0].numpy()
+    theta = fitted(Perturbation("objective", 10, 0.5), x[~test], y[~test], 1.0, 1e-5, 0)
     assert ((x[test] @ theta > 0) == y[test]).mean() > 0.75
-    assert (released.epsilon, released.delta, released.protects) == (1.0, 1e-5, "one record added or removed")

@@ -1,43 +1,40 @@
 """Kinds about certified fractions: the numbers are those of the runs themselves, and are found again."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from reproducing import an_entry, made, rows_of, values
 from synthetic import make_head, make_recipe, make_records, make_training
 
 from agt.bounds.box import Box
 from agt.errors import ConfigError
 from agt.training.loop import train
 from agt_cli.papers.reproduction import certified
-from agt_cli.papers.reproduction.certified import HALF, RATIO, at_half, certified_by_k, half_certified, training_curve
-from agt_cli.papers.reproduction.definition import Artifact, Experiment, Profile
-from agt_cli.papers.reproduction.kinds import Context
-from agt_cli.papers.reproduction.runs import Runs
-from agt_cli.report.console import Console
+from agt_cli.papers.reproduction.catalogue import KINDS
+from agt_cli.papers.reproduction.certified import HALF, RATIO, at_half
+from agt_cli.papers.reproduction.definition import Profile
+from agt_cli.papers.reproduction.kinds import Entry
+from agt_cli.papers.reproduction.render import render
 from agt_cli.report.record import RunRecord
 
 BLOBS = ("dataset=blobs_overlapping", "dataset.n_train=120", "model.hidden=[6]", "kgrid=dense", "kgrid.max=9")
 PAPER = Profile(
     privacy="paper_privacy", unlearning="paper_unlearning", overrides=("training.product=rump",), accounting="paper"
 )
-PROFILES = {"paper": PAPER, "ours": Profile()}
 
 
 @pytest.fixture
-def context(tmp_path: Path) -> Iterator[Callable[..., Context]]:
-    """Makes contexts over one folder of kept runs."""
-    with RunRecord(tmp_path / "record", "reproduce", {}) as record:
+def entry(tmp_path: Path) -> Callable[..., Entry]:
+    """Makes entries over one folder of kept runs."""
 
-        def make(base: tuple[str, ...] = BLOBS, **profiles: Profile) -> Context:
-            artifact = Artifact("figure", "a figure", "what it shows", "a kind")
-            experiment = Experiment("title", "synthetic blobs", (artifact,), profiles or PROFILES, base)
-            runs = Runs(tmp_path / "runs", ("compute.threads=1",), Console(quiet=True))
-            return Context(experiment, artifact, experiment.profiles, runs, record)
+    def make(kind: str, base: tuple[str, ...] = BLOBS, **profiles: Profile) -> Entry:
+        return an_entry(kind, tmp_path, base, profiles or {"paper": PAPER, "ours": Profile()})  # type: ignore[arg-type]
 
-        yield make
+    return make
 
 
 def test_each_epoch_hands_over_what_a_shorter_run_returns() -> None:
@@ -76,31 +73,44 @@ def test_where_half_is_certified(distance: list[int], ks: tuple[int, ...], expec
     assert at_half(np.array(distance), tuple(ks)) == expected
 
 
-def test_by_k_is_what_each_run_certifies(context: Callable[..., Context]) -> None:
-    here = context()
+def test_by_k_is_what_each_run_certifies(entry: Callable[..., Entry], tmp_path: Path) -> None:
+    here = entry("certified_by_k")
     variants = [{"label": "gamma = 0.06"}, {"label": "gamma = 0.2", "run": ["training.clip=0.2"]}]
-    made = certified_by_k(here, {"variants": variants, "claims": ["privacy", "unlearning"], "at": [2, 50], "only": 1})
-    assert len(made.table) == 2 * 2 * 2
+    section = made(here, tmp_path / "r", variants=variants, claims=["privacy", "unlearning"], at=[2, 50], only=1)
+    assert len(section.table) == 2 * 2 * 2
     overrides = [*BLOBS, "relation=paper_unlearning", "training.product=rump", "training.clip=0.2"]
     run = here.runs.finished(overrides, "the same by hand")
     positive = run.frame[run.frame["label"] == 1]
     expected = (positive["distance"] >= 2).mean()
     assert 0 < expected < 1
-    assert made.values["certified at k=2 (unlearning, gamma = 0.2)"]["paper"] == pytest.approx(expected)
-    assert made.values["accuracy, gamma = 0.2"]["paper"] == (positive["prediction"] == 1).mean()
-    assert np.isnan(made.values["certified at k=50 (privacy, gamma = 0.06)"]["ours"])  # beyond the grid: unknown, not 0
-    balls = dict(zip(made.table["profile"] + made.table["claim"], made.table["k counts"], strict=True))
+    found = values(section)
+    assert found["certified at k=2 (unlearning, gamma = 0.2)"]["paper"] == pytest.approx(expected)
+    assert found["accuracy, gamma = 0.2"]["paper"] == (positive["prediction"] == 1).mean()
+    assert np.isnan(found["certified at k=50 (privacy, gamma = 0.06)"]["ours"])  # beyond the grid: unknown, not 0
+    balls = dict(zip(section.table["profile"] + section.table["claim"], section.table["k counts"], strict=True))
     assert "at the same time" in balls["paperprivacy"]
     assert balls["oursunlearning"] == "up to k records removed"
-    assert (here.record.folder / "figures" / "figure.pdf").is_file()
+    assert (tmp_path / "r" / "figures" / "figure.pdf").is_file()
 
 
-def test_a_label_that_nobody_has_is_refused(context: Callable[..., Context]) -> None:
+def test_two_rows_alike_are_refused(entry: Callable[..., Entry], tmp_path: Path) -> None:
+    here = entry("certified_by_k", ours=Profile())
+    kind = KINDS["certified_by_k"](here.profiles, {"claims": ["privacy", "privacy"]}, "here")
+    with (
+        pytest.raises(ConfigError, match="two rows alike in profile, claim, variant, k"),
+        RunRecord(tmp_path / "r", "reproduce", {}) as record,
+    ):
+        render(here, kind, record)
+
+
+def test_a_label_that_nobody_has_is_refused(entry: Callable[..., Entry]) -> None:
     with pytest.raises(ConfigError, match="only=7"):
-        certified_by_k(context(ours=Profile()), {"only": 7})
+        rows_of(entry("certified_by_k", ours=Profile()), only=7)
 
 
-def test_before_training_is_the_base_model(context: Callable[..., Context], medmnist_file: Callable[..., Path]) -> None:
+def test_before_training_is_the_base_model(
+    entry: Callable[..., Entry], medmnist_file: Callable[..., Path], tmp_path: Path
+) -> None:
     path = medmnist_file(train=160, test=40)
     base = (
         "experiment=octmnist",
@@ -116,52 +126,55 @@ def test_before_training_is_the_base_model(context: Callable[..., Context], medm
         "training.lr_min=0",
         "training.epochs=1",
     )
-    drusen = certified_by_k(context(base, ours=Profile()), {"only": 1, "at": [1]})
+    drusen = made(entry("certified_by_k", base, ours=Profile()), tmp_path / "drusen", only=1, at=[1])
     assert drusen.table["test records"].tolist() == [10]
-    assert drusen.values["accuracy before training"] == drusen.values["accuracy"]  # steps so small move nothing
-    normal = certified_by_k(context(base, ours=Profile()), {"only": 0, "at": [1]})
-    assert normal.values["accuracy before training"]["ours"] >= 0.9  # the base model knows normal records
+    assert values(drusen)["accuracy before training"] == values(drusen)["accuracy"]  # steps so small move nothing
+    normal = made(entry("certified_by_k", base, ours=Profile()), tmp_path / "normal", only=0, at=[1])
+    assert values(normal)["accuracy before training"]["ours"] >= 0.9  # the base model knows normal records
 
 
-def test_a_curve_ends_where_the_run_does(context: Callable[..., Context], monkeypatch: pytest.MonkeyPatch) -> None:
-    here = context()
-    settings = {"run": ["training.epochs=3", "training.batch.count=2"], "ks": [2, 6], "claims": ["privacy"]}
-    made = training_curve(here, settings)
-    overrides = [*BLOBS, *settings["run"], "relation=paper_privacy", "training.product=rump"]
-    whole = here.runs.finished(overrides, "the same by hand")
+def test_a_curve_ends_where_the_run_does(
+    entry: Callable[..., Entry], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = entry("training_curve")
+    own = ["training.epochs=3", "training.batch.count=2"]
+    settings: dict[str, Any] = {"run": own, "ks": [2, 6], "claims": ["privacy"]}
+    section = made(here, tmp_path / "r", **settings)
+    whole = here.runs.finished([*BLOBS, *own, "relation=paper_privacy", "training.product=rump"], "the same by hand")
     for k in (2, 6):
         expected = (whole.distance >= k).mean()
-        assert made.values[f"certified at k={k} (privacy)"]["paper"] == pytest.approx(expected)
-    assert made.values["nominal accuracy"]["paper"] == whole.accuracy
-    csv = (here.record.folder / "figures" / "figure_accuracy.csv").read_text()
+        assert values(section)[f"certified at k={k} (privacy)"]["paper"] == pytest.approx(expected)
+    assert values(section)["nominal accuracy"]["paper"] == whole.accuracy
+    csv = (tmp_path / "r" / "figures" / "figure_accuracy.csv").read_text()
     assert csv.count("nominal") == 2 * 4  # two profiles, the start and three epochs
 
     monkeypatch.setattr(certified, "train", lambda *arguments, **options: pytest.fail("trained again"))
-    again = training_curve(here, settings)
-    assert again.table.equals(made.table)
+    again = made(here, tmp_path / "again", **settings)
+    assert again.table.equals(section.table)
     tables = sorted(here.runs.folder.glob("*.parquet"))
     for table, other in zip(tables, [*tables[1:], tables[0]], strict=True):  # each gets another's
         table.with_suffix(".aside").write_bytes(other.read_bytes())
     for table in tables:
         table.with_suffix(".aside").rename(table)
     with pytest.raises(ConfigError, match=r"not the table that .* was written with: delete"):
-        training_curve(here, settings)
+        rows_of(here, **settings)
 
 
-def test_half_certified_compares_the_same_initialisations(context: Callable[..., Context]) -> None:
-    here = context()
-    made = half_certified(here, {"seeds": 2, "grids": {"paper": ["kgrid.max=8"]}})
+def test_half_certified_compares_the_same_initialisations(entry: Callable[..., Entry], tmp_path: Path) -> None:
+    here = entry("half_certified")
+    section = made(here, tmp_path / "r", seeds=2, grids={"paper": ["kgrid.max=8"]})
     by_hand = {}
     for name, own in (("paper", ["relation=paper_privacy", "training.product=rump", "kgrid.max=8"]), ("ours", [])):
         base = [word for word in BLOBS if not (own and word == "kgrid.max=9")]
         runs = [here.runs.finished([*base, *own, f"training.seed={seed}"], "by hand") for seed in (0, 1)]
         by_hand[name] = np.median([at_half(run.distance, run.ks)[0] for run in runs])
-    assert made.values[HALF] == by_hand
+    assert values(section)[HALF] == by_hand
     assert 0 < by_hand["paper"] < by_hand["ours"]
-    assert made.values[RATIO]["ours"] == by_hand["ours"] / by_hand["paper"]
+    assert values(section)[RATIO]["ours"] == by_hand["ours"] / by_hand["paper"]
 
 
-def test_a_grid_that_is_too_short_says_at_least(context: Callable[..., Context]) -> None:
-    made = half_certified(context(ours=Profile()), {"seeds": 1, "grids": {"ours": ["kgrid.max=1"]}})
-    assert made.table["known"].tolist() == ["at least"]
-    assert any("at least so large" in note for note in made.notes)
+def test_a_grid_that_is_too_short_says_at_least(entry: Callable[..., Entry], tmp_path: Path) -> None:
+    here = entry("half_certified", ours=Profile())
+    section = made(here, tmp_path / "r", seeds=1, grids={"ours": ["kgrid.max=1"]})
+    assert section.table["known"].tolist() == ["at least"]
+    assert any("at least so large" in note for note in section.notes)

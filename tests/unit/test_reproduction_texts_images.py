@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from agt.errors import ConfigError
-from agt_cli.papers.reproduction import budgets, certified, students, trainings  # noqa: F401  (each enters its kinds)
+from agt_cli.papers.reproduction.catalogue import KINDS
 from agt_cli.papers.reproduction.definition import Artifact, Experiment, ProfileName, load_experiment, settings_for
-from agt_cli.papers.reproduction.kinds import KINDS, Context
+from agt_cli.papers.reproduction.kinds import Entry
 from agt_cli.papers.reproduction.runs import Runs
 from agt_cli.report.console import Console
-from agt_cli.report.record import RunRecord
 
 
 def load(name: str) -> Experiment:
@@ -43,26 +42,26 @@ def own_overrides(settings: Any, profile: str) -> Iterator[list[str]]:
         yield [*common, *part.get("run", [])]
 
 
-def context_of(name: str, artifact: str, profiles: tuple[ProfileName, ...], folder: Path) -> Context:
+def entry_of(name: str, artifact: str, profiles: tuple[ProfileName, ...], folder: Path) -> Entry:
     experiment = load(name)
     found: Artifact = next(one for one in experiment.artifacts if one.id == artifact)
     runs = Runs(folder / "runs", (), Console(quiet=True))
     chosen = {profile: experiment.profiles[profile] for profile in profiles}
-    return Context(experiment, found, chosen, runs, RunRecord(folder / "record", "reproduce", {}))
+    return Entry(experiment, found, chosen, runs)
 
 
 @pytest.mark.parametrize(("name", "artifact", "profiles"), CASES)
 def test_settings_are_known_and_runs_compose(
     name: str, artifact: str, profiles: tuple[ProfileName, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = context_of(name, artifact, profiles, tmp_path)
-    settings = settings_for(context.artifact, context.profiles)
+    entry = entry_of(name, artifact, profiles, tmp_path)
+    settings = settings_for(entry.artifact, entry.profiles)
     assert settings is not None
-    for label, profile in context.profiles.items():
-        if context.artifact.kind == "private_trainings" and profile.accounting == "paper":
+    for label, profile in entry.profiles.items():
+        if entry.artifact.kind == "private_trainings" and profile.accounting == "paper":
             continue  # which it leaves out
         for own in own_overrides(settings, label):
-            _, typed = context.runs.settings(context.overrides(profile, own))
+            _, typed = entry.runs.settings(entry.overrides(label, own))
             if label == "ours" and artifact in ("001_fig2", "001_fig4", "001_fig5", "001_table1"):
                 assert typed.kgrid.dense  # what a private release rests on
                 assert typed.relation.name == "add_remove"
@@ -76,7 +75,7 @@ def test_settings_are_known_and_runs_compose(
 
     monkeypatch.setattr(Runs, "prepared", no_data)
     with pytest.raises(StopHere):  # and no ConfigError before
-        KINDS[context.artifact.kind](context, settings)
+        KINDS[entry.artifact.kind](entry.profiles, settings, "").rows(entry)
 
 
 @pytest.mark.parametrize(
@@ -88,14 +87,14 @@ def test_stand_ins_are_named_wherever_data_is(name: str, words: str) -> None:
 
 
 def test_on_the_papers_own_data_settings_are_the_published_ones_and_nothing_is_explained_away(tmp_path: Path) -> None:
-    context = context_of("imdb, original", "000_fig4", ("paper",), tmp_path)
-    assert "GPT-2" in context.experiment.data
-    assert "stand" not in context.experiment.data
-    _, typed = context.runs.settings(context.overrides(context.profiles["paper"], context.artifact.settings["run"]))
+    entry = entry_of("imdb, original", "000_fig4", ("paper",), tmp_path)
+    assert "GPT-2" in entry.experiment.data
+    assert "stand" not in entry.experiment.data
+    _, typed = entry.runs.settings(entry.overrides("paper", entry.artifact.settings["run"]))
     training = typed.training
     assert (training.lr, training.decay, training.epochs, training.batch.count) == (0.1, 20, 125, 2)
-    assert {note for one in context.experiment.artifacts for note in (p.note for p in one.published)} == {""}
-    text = " ".join(note for one in context.experiment.artifacts for note in one.notes)
+    assert {note for one in entry.experiment.artifacts for note in (p.note for p in one.published)} == {""}
+    text = " ".join(note for one in entry.experiment.artifacts for note in one.notes)
     assert "stand-in" not in text
     with pytest.raises(ConfigError, match="one data set"):
         load_experiment("blobs").on_original()

@@ -5,14 +5,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from reproducing import made, values
 
 from agt.errors import ConfigError
 from agt_cli.papers.reproduction.definition import load_experiment
-from agt_cli.papers.reproduction.kinds import Context, Made
+from agt_cli.papers.reproduction.kinds import Entry
 from agt_cli.papers.reproduction.runs import Runs
-from agt_cli.papers.reproduction.trainings import private_trainings
 from agt_cli.report.console import Console
-from agt_cli.report.record import RunRecord
 
 HEAD = ["model.hidden=[]", "training=imdb_linear", "training.lr=5.0", "training.epochs=20", "certificate=stability"]
 SETTINGS: dict[str, Any] = {
@@ -26,41 +25,39 @@ SETTINGS: dict[str, Any] = {
 SAMPLED = ("DP-SGD", "objective perturbation", "output perturbation", "noise inside AGT", "randomised labels")
 
 
-def made(folder: Path, profile: str = "smoke", **settings: Any) -> tuple[Made, Runs]:
+def entry(folder: Path, profile: str = "smoke") -> Entry:
     experiment = load_experiment("imdb")
     runs = Runs(folder / "runs", ("dataset.n_train=300",), Console(quiet=True))
-    profiles = {profile: experiment.profiles[profile]}  # type: ignore[index]
-    with RunRecord(folder / "record", "reproduce", {}) as record:
-        context = Context(experiment, experiment.artifacts[-1], profiles, runs, record)  # type: ignore[arg-type]
-        return private_trainings(context, {**SETTINGS, **settings}), runs
+    return Entry(experiment, experiment.artifacts[-1], {profile: experiment.profiles[profile]}, runs)  # type: ignore[dict-item,index]
 
 
 def test_budgets_decide_what_is_learnt(tmp_path: Path) -> None:
-    found, runs = made(tmp_path)
+    here = entry(tmp_path)
+    section = made(here, tmp_path / "record", **SETTINGS)
     drawn = pd.read_csv(tmp_path / "record" / "figures" / "baselines.csv").set_index(["series", "eps"])
-    plain = float(found.table.set_index("series").loc["plain SGD", "eps = 200"])
+    plain = float(section.table.set_index("series").loc["plain SGD", "eps = 200"])
     assert plain > 0.9
     for name in (*SAMPLED, "release_weights"):
         assert drawn.loc[(name, 200.0), "accuracy"] > plain - 0.1, name
         assert drawn.loc[(name, 0.002), "accuracy"] < plain - 0.1, name
-        assert found.values[f"{name}, eps = 200"]["smoke"] == drawn.loc[(name, 200.0), "accuracy"]
+        assert values(section)[f"{name}, eps = 200"]["smoke"] == drawn.loc[(name, 200.0), "accuracy"]
     for name in SAMPLED:
         low = drawn.loc[(name, 0.002)]
         assert low["low"] < low["accuracy"] < low["high"]  # seeds differ, so noise was drawn
     assert drawn.loc[("release_weights", 200.0), ["low", "high"]].isna().all()  # nothing was sampled
-    protects = found.table.set_index("series")["protects"]
+    protects = section.table.set_index("series")["protects"]
     assert protects["plain SGD"] == "nothing"
     assert "label" in protects["randomised labels"]
     assert set(protects[["DP-SGD", "release_weights", "noise inside AGT"]]) == {"one record added or removed"}
-    assert len(runs.conditions) == 1  # so that the report can say which conditions fail
+    assert len(here.used) == 1  # so that the report can say which conditions fail
 
 
 def test_without_rigorous_accounting_it_is_left_out_and_says_so(tmp_path: Path) -> None:
-    found, _ = made(tmp_path, "paper")
-    assert found.table.empty
-    assert "profile=ours" in found.notes[0]
+    section = made(entry(tmp_path, "paper"), tmp_path / "record", **SETTINGS)
+    assert section.table.empty
+    assert "profile=ours" in section.notes[-1]
 
 
 def test_another_kind_of_head_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="certificate=stability"):
-        made(tmp_path, run=["model=linear"])
+        made(entry(tmp_path), tmp_path / "record", **{**SETTINGS, "run": ["model=linear"]})

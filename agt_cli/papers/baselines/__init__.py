@@ -1,1 +1,1 @@
-"""What certified training is compared with: DP-SGD, plain SGD, perturbed ERM, randomised labels, students; noise in AGT."""
+"""What certified training is compared with: DP-SGD, perturbed ERM, randomised labels, noise in AGT; plain SGD."""

@@ -14,19 +14,19 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar
 
-import numpy as np
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 from torch import Tensor, nn
 
 from agt.errors import ConfigError
-from agt.numeric import gaussian_epsilon, gaussian_mu
-from agt.settings import STRICT, LossName, NonNegative, Positive
-from agt_cli.papers.baselines.released import RECORD, Released, caveat_of
+from agt.numeric import gaussian_mu
+from agt.settings import STRICT, NonNegative, Positive
+from agt_cli.papers.baselines.released import RECORD, Bench, Weights, finite
 from agt_cli.papers.baselines.sgd import LOSSES, one_hot
 
 _LEAST = 1e-3  # epsilon below which the PRV accountant's grid, as fine as 1 % of epsilon, takes minutes
@@ -39,205 +39,131 @@ _HARMLESS = (
 )
 
 
-@validated(frozen=True, config=STRICT)
-class DpSgdConfig:
-    """DP-SGD's settings, all public.
-
-    Attributes:
-        epsilon, delta: the target for the whole run.
-        batch: expected records in a batch; at least the dataset's size: full batch.
-        epochs, steps: how long; give one of them. An epoch is size/batch steps, rounded up over all epochs.
-        lr, decay: learning rate lr / (1 + decay n) at step n.
-        momentum: PyTorch's.
-        clip: C, the l2 norm to which each record's gradient is clipped.
-        seed: for simulation; None: from the operating system.
-        dtype: of weights, gradients and noise.
-    """
-
-    epsilon: Positive
-    delta: Annotated[float, Field(gt=0, lt=1)]
-    batch: Positive
-    lr: Positive
-    clip: Positive
-    epochs: Positive | None = None
-    steps: Annotated[int, Field(ge=1)] | None = None
-    decay: NonNegative = 0.0
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    seed: Annotated[int, Field(ge=0)] | None = None
-    dtype: Literal["float64", "float32"] = "float32"
-
-    def __post_init__(self) -> None:
-        if (self.epochs is None) == (self.steps is None):
-            raise ValueError("give either epochs or steps, not both")
-
-
-@validated(frozen=True, config=STRICT)
-class DpSgdPlan:
-    """What follows from the settings and the public size.
+@dataclass(frozen=True)
+class Plan:
+    """What follows from the settings, the budget and the public size.
 
     Attributes:
         rate: q, the probability with which a record enters a batch.
-        batch: the expected number of records in a batch: what a noisy sum is divided by.
         steps: the number of steps.
         noise: z, the noise's standard deviation over the clip.
-        epsilon: what the steps spend at delta; at most the target.
     """
 
     rate: float
-    batch: float
     steps: int
     noise: float
-    epsilon: float
 
 
-def plan_dpsgd(config: DpSgdConfig, size: int) -> DpSgdPlan:
-    """The least noise that meets the target, to 0.1 % of epsilon.
+@validated(frozen=True, config=STRICT)
+class DpSgd:
+    """DP-SGD's settings; weights, gradients and noise are in the head's precision.
 
-    Args:
-        size: the number of training records, a public constant.
-
-    Raises:
-        ConfigError: Opacus is not installed, or the target is out of its accountant's reach.
+    Attributes:
+        batch: expected records in a batch; at least the number of records: full batch.
+        lr, decay: learning rate lr / (1 + decay n) at step n.
+        clip: C, the l2 norm to which each record's gradient is clipped.
+        epochs: how long: size/batch steps each, rounded up over all of them.
+        momentum: PyTorch's.
+        seeds: how many trainings stand for the method where one figure compares it.
     """
-    _require_opacus()
-    rate = min(1.0, config.batch / size)
-    steps = config.steps or math.ceil((config.epochs or 0) / rate)
-    if rate == 1:
-        noise = math.sqrt(steps) / gaussian_mu(config.epsilon, config.delta)
-        return DpSgdPlan(rate, rate * size, steps, noise, config.epsilon)
-    if config.epsilon < _LEAST:
-        raise ConfigError(f"epsilon={config.epsilon:g}: with sampled batches at least {_LEAST:g}, or use the full batch")
-    return DpSgdPlan(rate, rate * size, steps, *_least_noise(config.epsilon, config.delta, rate, steps))
+
+    batch: Positive
+    lr: Positive
+    clip: Positive
+    epochs: Positive
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    decay: NonNegative = 0.0
+    seeds: Annotated[int, Field(ge=1)] = 3
+    protects: ClassVar[str] = RECORD
+    caveat: ClassVar[str] = "Opacus' secure_mode is off, so the noise's last digits can betray what it was added to"
+
+    def plan(self, size: int, eps: float, delta: float) -> Plan:
+        """The least noise that meets the budget, to 0.1 % of epsilon.
+
+        Args:
+            size: the public number of records.
+
+        Raises:
+            ConfigError: Opacus is not installed, or the budget is out of its accountant's reach.
+        """
+        if importlib.util.find_spec("opacus") is None:
+            raise ConfigError("DP-SGD needs Opacus: pip install 'agt[dpsgd]'")
+        rate = min(1.0, self.batch / size)
+        steps = math.ceil(self.epochs / rate)
+        if rate == 1:
+            return Plan(rate, steps, math.sqrt(steps) / gaussian_mu(eps, delta))
+        if eps < _LEAST:
+            raise ConfigError(f"epsilon={eps:g}: with sampled batches at least {_LEAST:g}, or use the full batch")
+        return Plan(rate, steps, _least_noise(eps, delta, rate, steps))
+
+    def fit(self, bench: Bench, eps: float, delta: float, seed: int) -> Weights:
+        """As ``Baseline.fit``. ConfigError too where Opacus cannot take a layer's records apart."""
+        model = copy.deepcopy(bench.head).train()
+        dtype = next(model.parameters()).dtype
+        targets = one_hot(bench.records.labels, bench.classes, bench.training.loss)
+        x, y = (torch.tensor(values, dtype=dtype) for values in (bench.records.features, targets))
+        plan, draws = self.plan(bench.size, eps, delta), torch.Generator()
+        draws.manual_seed(seed)
+        with _quiet():
+            self._descend(model, x, y, LOSSES[bench.training.loss], plan, plan.rate * bench.size, draws)
+        return finite({name: p.detach().clone() for name, p in model.named_parameters()})
+
+    def _descend(
+        self, model: nn.Sequential, x: Tensor, y: Tensor, loss: Any, plan: Plan, expected: float, draws: torch.Generator
+    ) -> None:
+        """Train in place. Args: expected: records in a batch, a public constant: what a noisy sum is divided by."""
+        from opacus import GradSampleModule
+        from opacus.optimizers import DPOptimizer
+
+        try:
+            hooked = GradSampleModule(model, loss_reduction="sum")
+        except NotImplementedError as error:
+            raise ConfigError(f"DP-SGD: Opacus cannot take this head's records apart: {error}") from None
+        optimizer = DPOptimizer(
+            torch.optim.SGD(model.parameters(), lr=self.lr, momentum=self.momentum),
+            noise_multiplier=plan.noise,
+            max_grad_norm=self.clip,
+            expected_batch_size=expected,
+            loss_reduction="mean",
+            generator=draws,
+        )
+        block = max(1, _BYTES // (x.element_size() * sum(p.numel() for p in model.parameters())))
+        for step in range(plan.steps):
+            for group in optimizer.param_groups:
+                group["lr"] = self.lr / (1 + self.decay * step)
+            parts = _poisson(len(x), plan.rate, draws).split(block)
+            for index, rows in enumerate(parts):  # no rows: one empty part, whose step is noise alone
+                optimizer.zero_grad(set_to_none=True)
+                loss(hooked(x[rows]), y[rows], reduction="sum").backward()
+                optimizer.signal_skip_step(do_skip=index < len(parts) - 1)
+                optimizer.step()
 
 
 @cache
-def _least_noise(epsilon: float, delta: float, rate: float, steps: int) -> tuple[float, float]:
-    """(noise multiplier, epsilon spent); kept, because sweeps over seeds and learning rates ask again."""
-    accuracy = 0.01 * min(1.0, epsilon)  # the PRV accountant's additive error: its default, or 1 % of a small epsilon
+def _least_noise(eps: float, delta: float, rate: float, steps: int) -> float:
+    """The noise multiplier, by Opacus' PRV accountant; kept, because sweeps over seeds and learning rates ask again."""
+    accuracy = 0.01 * min(1.0, eps)  # the accountant's additive error: its default, or 1 % of a small epsilon
     with _quiet():
         from opacus.accountants.utils import get_noise_multiplier
 
         try:
-            noise = get_noise_multiplier(
-                target_epsilon=epsilon,
+            noise: float = get_noise_multiplier(
+                target_epsilon=eps,
                 target_delta=delta,
                 sample_rate=rate,
                 steps=steps,
                 accountant="prv",
-                epsilon_tolerance=1e-3 * epsilon,
+                epsilon_tolerance=1e-3 * eps,
                 eps_error=accuracy,
             )
         except (ValueError, RuntimeError) as error:
-            raise ConfigError(
-                f"epsilon={epsilon:g}, delta={delta:g}, {steps} steps: Opacus finds no noise: {error}"
-            ) from None
-    return noise, epsilon_spent(noise, rate, steps, delta, accuracy)
+            raise ConfigError(f"epsilon={eps:g}, delta={delta:g}, {steps} steps: Opacus finds no noise: {error}") from None
+    return noise
 
 
-def epsilon_spent(noise: float, rate: float, steps: int, delta: float, accuracy: float = 0.01) -> float:
-    """An upper bound of epsilon at ``delta``, by Opacus' PRV accountant (``accuracy`` above it), or exact at rate 1."""
-    if rate == 1:
-        return gaussian_epsilon(math.sqrt(steps) / noise, delta)
-    _require_opacus()
-    with _quiet():
-        from opacus.accountants import PRVAccountant
-
-        accountant = PRVAccountant()
-        accountant.history = [(noise, rate, steps)]
-        return float(accountant.get_epsilon(delta, eps_error=accuracy))
-
-
-def train_dpsgd(
-    head: nn.Sequential,
-    classes: int,
-    features: np.ndarray,
-    labels: np.ndarray,
-    loss: LossName,
-    declared_size: int | None,
-    config: DpSgdConfig,
-) -> Released:
-    """Train ``head`` with DP-SGD.
-
-    Args:
-        head: initial parameters and layers; left unchanged.
-        classes: number of classes.
-        features: [n, ...]. Each row is a record; a person with several rows is not protected by this as one.
-        labels: [n] class indices.
-        declared_size: the public number of records, from which q comes; None: n itself, and a caveat says so.
-
-    Returns:
-        The weights and the epsilon spent, at most the target.
-
-    Raises:
-        ConfigError: Opacus is not installed or cannot handle a layer, a label is no class, or the target cannot be met.
-        UnsoundError: training diverged.
-    """
-    plan = plan_dpsgd(config, declared_size or len(features))
-    targets = one_hot(labels, classes, loss)
-    generator = torch.Generator()
-    generator.manual_seed(config.seed) if config.seed is not None else generator.seed()
-    with _quiet():
-        model = _descend(head, features, targets, loss, config, plan, generator)
-    caveats = [caveat_of(config.seed), "Opacus' secure_mode is off"]
-    if declared_size is None:
-        caveats.append("the sampling rate and the normaliser come from the number of records, taken to be public")
-    weights = {name: p.detach().clone() for name, p in model.named_parameters()}
-    return Released(weights, plan.epsilon, config.delta, RECORD, tuple(caveats))
-
-
-def _descend(
-    head: nn.Sequential,
-    features: np.ndarray,
-    targets: np.ndarray,
-    loss: str,
-    config: DpSgdConfig,
-    plan: DpSgdPlan,
-    generator: torch.Generator,
-) -> nn.Module:
-    model = copy.deepcopy(head).to(getattr(torch, config.dtype)).train()
-    hooked, optimizer = _opacus(model, config, plan, generator)
-    x, y = (torch.from_numpy(a.astype(config.dtype)) for a in (features, targets))
-    block = max(1, _BYTES // (x.element_size() * sum(p.numel() for p in model.parameters())))
-    for step in range(plan.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = config.lr / (1 + config.decay * step)
-        parts = _poisson(len(x), plan.rate, generator).split(block)
-        for index, rows in enumerate(parts):  # no rows: one empty part, whose step is noise alone
-            optimizer.zero_grad(set_to_none=True)
-            LOSSES[loss](hooked(x[rows]), y[rows], reduction="sum").backward()
-            optimizer.signal_skip_step(do_skip=index < len(parts) - 1)
-            optimizer.step()
-    return model
-
-
-def _poisson(records: int, rate: float, generator: torch.Generator) -> Tensor:
+def _poisson(records: int, rate: float, draws: torch.Generator) -> Tensor:
     """The rows of one batch: each record enters independently with probability ``rate``."""
-    return (torch.rand(records, generator=generator, dtype=torch.float64) < rate).nonzero().flatten()
-
-
-def _opacus(model: nn.Sequential, config: DpSgdConfig, plan: DpSgdPlan, generator: torch.Generator) -> tuple[Any, Any]:
-    """The model with Opacus' per-record gradients, and its clipping, noising optimizer."""
-    from opacus import GradSampleModule
-    from opacus.optimizers import DPOptimizer
-
-    try:
-        hooked = GradSampleModule(model, loss_reduction="sum")
-    except NotImplementedError as error:
-        raise ConfigError(f"DP-SGD: Opacus cannot take this head's records apart: {error}") from None
-    optimizer = DPOptimizer(
-        torch.optim.SGD(model.parameters(), lr=config.lr, momentum=config.momentum),
-        noise_multiplier=plan.noise,
-        max_grad_norm=config.clip,
-        expected_batch_size=plan.batch,
-        loss_reduction="mean",
-        generator=generator,
-    )
-    return hooked, optimizer
-
-
-def _require_opacus() -> None:
-    if importlib.util.find_spec("opacus") is None:
-        raise ConfigError("DP-SGD needs Opacus: pip install 'agt[dpsgd]'")
+    return (torch.rand(records, generator=draws, dtype=torch.float64) < rate).nonzero().flatten()
 
 
 @contextmanager

@@ -98,18 +98,15 @@ class Erm:
             yield self.x[start : start + _ROWS], self.y[start : start + _ROWS]
 
 
-def solve(erm: Erm, tolerance: float, start: np.ndarray | None = None) -> np.ndarray:
+def solve(erm: Erm, tolerance: float) -> np.ndarray:
     """theta with |grad F(theta)| <= tolerance, proved: within tolerance/strength of the minimiser by strong convexity.
 
-    Damped Newton steps on a convex function whose gradient is piecewise smooth.
-
-    Args:
-        start: where to begin; zero by default. The guarantee is on the result alone.
+    Damped Newton steps from zero on a convex function whose gradient is piecewise smooth.
 
     Raises:
         AgtError: the tolerance was not met; nothing may be released then.
     """
-    theta = np.zeros(erm.x.shape[1]) if start is None else start
+    theta = np.zeros(erm.x.shape[1])
     for _ in range(_STEPS):
         if erm.gradient_norm(theta) <= tolerance:
             return theta

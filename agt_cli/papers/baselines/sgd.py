@@ -1,18 +1,18 @@
 """Plain SGD: no clip, no bounds, no privacy. The batch plan, schedule and optimizer are those of the certified run."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from agt.data.dataset import Records
-from agt.errors import ConfigError, UnsoundError
-from agt.settings import TrainingConfig
+from agt.errors import ConfigError
 from agt.training.batches import BatchPlan
 from agt.training.optimizer import Sgd, descend, learning_rate
+from agt_cli.papers.baselines.released import Bench, Weights, finite
 
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "binary_cross_entropy": F.binary_cross_entropy_with_logits,
@@ -36,66 +36,30 @@ def one_hot(labels: np.ndarray, classes: int, loss: str) -> np.ndarray:
     return np.eye(classes)[labels]
 
 
-def train_sgd(
-    head: nn.Sequential,
-    classes: int,
-    records: Records,
-    declared_size: int | None,
-    training: TrainingConfig,
-    targets: np.ndarray | None = None,
-    mean: bool = False,
-) -> dict[str, Tensor]:
-    """Train ``head``; ``training.clip`` is not applied.
-
-    Args:
-        head: initial parameters and layers; left unchanged.
-        classes: number of classes.
-        records: the training records.
-        declared_size: the public constant the normaliser comes from; None: the number of records.
-        training: losses, steps, batches, schedule.
-        targets: [n, outputs], in place of the records' labels; the losses are linear in them, so any real numbers will do.
-        mean: divide by the actual batch, as the papers' relations do, in place of the plan's normaliser.
+def train_sgd(bench: Bench, records: Records) -> Weights:
+    """Train the bench's head on ``records`` in place of its own; ``training.clip`` is not applied.
 
     Returns:
-        name -> trained parameters, on the CPU.
+        name -> trained parameters, in ``training.dtype``.
 
     Raises:
-        ConfigError: a label that is no class, targets of another shape, or a batch above n_max.
+        ConfigError: a label that is no class, or a batch above n_max.
         UnsoundError: a parameter became NaN or infinite.
     """
-    head = copy.deepcopy(head).to(getattr(torch, training.dtype))
-    targets = one_hot(records.labels, classes, training.loss) if targets is None else targets
-    if targets.shape != (len(records), _outputs(head)):
-        raise ConfigError(f"targets have shape {targets.shape}, expected {(len(records), _outputs(head))}")
-    plan = BatchPlan.of(training.batch, training.epochs, declared_size, len(records))
+    training, dtype = bench.training, bench.training.dtype
+    head = copy.deepcopy(bench.head).to(getattr(torch, dtype))
+    targets = one_hot(records.labels, bench.classes, training.loss)
+    plan = BatchPlan.of(training.batch, training.epochs, bench.size, len(records))
     sgd = Sgd(training)
     for step, rows in enumerate(plan.batches(records.units)):
         head.zero_grad(set_to_none=False)
-        for x, target in blocks(records.features, targets, rows, training.dtype):
-            LOSSES[training.loss](head(x), target, reduction="sum").backward()
-        divisor = max(len(rows), 1) if mean else plan.normalizer
+        for start in range(0, len(rows), _ROWS):
+            part = rows[start : start + _ROWS]
+            x, y = (torch.from_numpy(values[part].astype(dtype)) for values in (records.features, targets))
+            LOSSES[training.loss](head(x), y, reduction="sum").backward()
         with torch.no_grad():
             for name, p in head.named_parameters():
-                gradient = torch.zeros_like(p) if p.grad is None else p.grad / divisor
+                gradient = torch.zeros_like(p) if p.grad is None else p.grad / plan.normalizer
                 update = sgd.update(name, gradient)
                 p.copy_(descend(training, learning_rate(training, step), p, update))
     return finite({name: p.detach() for name, p in head.named_parameters()})
-
-
-def blocks(features: np.ndarray, targets: np.ndarray, rows: np.ndarray, dtype: str) -> Iterator[tuple[Tensor, Tensor]]:
-    """(features, targets) of the rows as tensors, a bounded number at a time; no block for no rows."""
-    for start in range(0, len(rows), _ROWS):
-        part = rows[start : start + _ROWS]
-        yield torch.from_numpy(features[part].astype(dtype)), torch.from_numpy(targets[part].astype(dtype))
-
-
-def finite(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights, or UnsoundError naming what became NaN or infinite."""
-    for name, weight in weights.items():
-        if not torch.isfinite(weight).all():
-            raise UnsoundError(f"plain SGD diverged: {name} is NaN or infinite; lower training.lr")
-    return weights
-
-
-def _outputs(head: nn.Sequential) -> int:
-    return next(layer.out_features for layer in reversed(head) if isinstance(layer, nn.Linear))

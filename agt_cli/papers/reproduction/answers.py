@@ -31,5 +31,4 @@ def answers(
     if isinstance(certificates, VoteCertificates) and prepared.classes == 2:
         columns["gap"] = certificates.gap
         columns["published_distance"] = published_vote(certificates.members, certificates.member_distances).distance
-        columns["member_right"] = (certificates.members == labels).mean(axis=0) if labels is not None else certificates.gap
     return pd.DataFrame(columns), certificates.ks

@@ -89,7 +89,7 @@ class Artifact:
         id: names its files.
         source: the paper's figure or table.
         title: what it shows.
-        kind: a name in kinds.KINDS.
+        kind: a name in catalogue.KINDS.
         settings: of the kind.
         smoke: settings that differ in the smoke profile; null: left out of it.
         original: what differs on the papers' own data, where the experiment can run on either.

@@ -13,9 +13,9 @@ from typing import Any
 
 import pandas as pd
 
+from agt.disk import write_atomic
 from agt.errors import ConfigError
 from agt.sealed import seal, unseal
-from agt_cli.report.record import write_atomic
 
 
 def keep(place: Path, table: pd.DataFrame, facts: Mapping[str, Any]) -> None:
@@ -28,9 +28,9 @@ def keep(place: Path, table: pd.DataFrame, facts: Mapping[str, Any]) -> None:
     buffer = BytesIO()
     table.to_parquet(buffer, index=False)
     content = buffer.getvalue()
-    write_atomic(_table(place), content)
+    write_atomic(place.with_suffix(".parquet"), content)
     bound = {"signature": place.name, "table_sha256": sha256(content).hexdigest(), "facts": dict(facts)}
-    write_atomic(_record(place), seal(bound))  # last: finished
+    write_atomic(place.with_suffix(".json"), seal(bound))  # last: finished
 
 
 def kept(place: Path) -> tuple[pd.DataFrame, dict[str, Any]] | None:
@@ -39,7 +39,7 @@ def kept(place: Path) -> tuple[pd.DataFrame, dict[str, Any]] | None:
     Raises:
         ConfigError: a file is damaged, edited, gone, or another result's: it is named.
     """
-    record, table = _record(place), _table(place)
+    record, table = place.with_suffix(".json"), place.with_suffix(".parquet")
     remedy = f"delete {record} to compute it again"
     try:
         bound = unseal(record.read_bytes())
@@ -56,11 +56,3 @@ def kept(place: Path) -> tuple[pd.DataFrame, dict[str, Any]] | None:
     if sha256(content).hexdigest() != bound["table_sha256"]:
         raise ConfigError(f"{table}: damaged, or not the table that {record.name} was written with: {remedy}")
     return pd.read_parquet(BytesIO(content)), bound["facts"]
-
-
-def _record(place: Path) -> Path:
-    return place.with_name(f"{place.name}.json")
-
-
-def _table(place: Path) -> Path:
-    return place.with_name(f"{place.name}.parquet")

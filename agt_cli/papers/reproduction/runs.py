@@ -1,4 +1,4 @@
-"""The runs that artifacts need: trained and certified once, kept by signature, found again by whoever asks.
+"""The runs that figures and tables need: trained and certified once, kept by signature, found again by whoever asks.
 
 A signature is a hash of everything that a result depends on, to the last bit: the configuration without paths, digests of
 the data and of the queries, the code that computes, found from its imports, versions and the kind of machine. A run is kept
@@ -8,7 +8,7 @@ other and to their name: what does not match is an error, never used and never m
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from hashlib import blake2b
@@ -22,6 +22,7 @@ from agt.certificates.conditions import Condition
 from agt.mechanisms.planning import Evidence
 from agt.models.model import Model
 from agt.provenance import code_digest, default_threads, machine, targets
+from agt.relations import RELATIONS
 from agt_cli.papers.reproduction.answers import answers
 from agt_cli.papers.reproduction.keep import keep, kept
 from agt_cli.report.console import Console
@@ -32,11 +33,23 @@ from agt_cli.runs.prepare import Prepared, RunSettings, prepare, settings_of
 
 COMPUTE = ("agt.models.model", "agt_cli.runs.model", "agt_cli.runs.prepare", "agt_cli.papers.reproduction.answers")
 PLACES = ("output_dir", "data_dir")
-Queries = Callable[[Prepared], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Finished:
+class Standing:
+    """What the guarantee of a run's labels rests on: its relation's name, and conditions a-g."""
+
+    relation: str
+    conditions: tuple[Condition, ...]
+
+    @property
+    def counts(self) -> str:
+        """What one k counts."""
+        return RELATIONS[self.relation].ball
+
+
+@dataclass(frozen=True)
+class Finished(Standing):
     """A run that was trained and asked.
 
     Attributes:
@@ -44,17 +57,13 @@ class Finished:
             ``published_distance`` for ensembles of two classes.
         facts: flat numbers: accuracy, seconds, sizes.
         classes: their names.
-        conditions: a-g.
         ks: the grid; empty where every k is known.
-        relation: its name.
     """
 
     frame: pd.DataFrame
     facts: dict[str, Any]
     classes: tuple[str, ...]
-    conditions: tuple[Condition, ...]
     ks: tuple[int, ...]
-    relation: str
 
     def evidence(self, vote: str = "certified") -> Evidence:
         """What mechanisms see of the test records."""
@@ -88,99 +97,107 @@ class Runs:
     Attributes:
         folder: where finished runs are kept.
         common: overrides of every run: where data lies, how to compute.
-        used: the seconds that each run handed out so far took when it was made.
-        conditions: (relation, conditions a-g) of each run and model handed out so far.
+        loaded: data that was loaded, by its and its encoder's configuration: a memo.
     """
 
     folder: Path
     common: tuple[str, ...]
     console: Console
-    used: list[float] = field(default_factory=list, compare=False)
-    conditions: list[tuple[str, tuple[Condition, ...]]] = field(default_factory=list, compare=False)
+    loaded: dict[str, Prepared] = field(default_factory=dict, compare=False)
 
     def settings(self, overrides: Sequence[str]) -> tuple[dict[str, Any], RunSettings]:
-        """The resolved configuration and its typed form."""
-        given = (*overrides, *self.common)  # the user's own come last, and count
-        config = self._declared(_settled(given), overrides)
-        return config, settings_of(config)
+        """The resolved configuration and its typed form.
 
-    def _declared(self, config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-        """The configuration with what its definition declares of its own settings, or the user of the ones at hand.
-
-        A definition's declaration is about its settings as they stand in the file: what the user overrides voids it.
+        A definition's declaration of what its settings were chosen on is about them as they stand in the file: what the
+        user overrides voids it. The user's own is about the settings at hand.
         """
+        config = _settled((*overrides, *self.common))  # the user's own come last, and count
         if declares(self.common):
-            return bound(config)
-        return bound(config, hashes(_settled(overrides))) if declares(overrides) else config
+            config = bound(config)
+        elif declares(overrides):
+            config = bound(config, hashes(_settled(overrides)))
+        return config, settings_of(config)
 
     def prepared(self, overrides: Sequence[str]) -> Prepared:
         """The data of a run, loaded once for each dataset and encoder."""
         config, settings = self.settings(overrides)
-        return _prepared(json.dumps([config["dataset"], config["model"].get("encoder")], sort_keys=True), settings)
+        key = json.dumps([config["dataset"], config["model"].get("encoder")], sort_keys=True)
+        if key not in self.loaded:
+            self.loaded[key] = prepare(settings, Console(quiet=True))
+        return self.loaded[key]
 
-    def model(self, overrides: Sequence[str], what: str) -> Model:
+    def model(self, overrides: Sequence[str], label: str) -> Model:
         """Train, whether or not it was done before: for what the kept tables do not hold."""
-        _, settings = self.settings(overrides)
-        self.console.note(f"training: {what}")
-        model = fit(self.prepared(overrides), settings, self.console)
-        self.conditions.append((settings.relation.name, model.conditions))
-        return model
+        self.console.note(f"training: {label}")
+        return fit(self.prepared(overrides), self.settings(overrides)[1], self.console)
 
-    def finished(self, overrides: Sequence[str], what: str, on: str = "test", queries: Queries | None = None) -> Finished:
+    def finished(
+        self, overrides: Sequence[str], label: str, on: str = "test", queries: np.ndarray | None = None
+    ) -> Finished:
         """The run of these overrides, asked about its test records or about ``queries``.
 
         Args:
-            what: in words, for progress.
+            label: in words, for progress.
             on: names the queries; part of the signature.
-            queries: makes them from the prepared data; None: the test records.
+            queries: [n, ...]; None: the test records.
 
         Raises:
             ConfigError: the kept run's files do not match each other, themselves or their name.
         """
+
+        def make(prepared: Prepared, settings: RunSettings) -> tuple[pd.DataFrame, dict[str, Any]]:
+            started = time.perf_counter()
+            model = fit(prepared, settings, self.console)
+            trained = time.perf_counter()
+            test = prepared.dataset.test
+            asked, labels = (test.features, test.labels) if queries is None else (queries, None)
+            frame, ks = answers(model, asked, prepared, labels, self.console)
+            seconds = {"seconds_training": trained - started, "seconds_certifying": time.perf_counter() - trained}
+            conditions = [condition.as_json() for condition in model.conditions]
+            about = {"classes": prepared.dataset.classes, "ks": ks, "relation": settings.relation.name}
+            return frame, {"facts": {**model.metrics, **seconds}, "conditions": conditions, **about}
+
+        frame, rest = self.once(overrides, label, make, on, queries)
+        conditions = tuple(Condition.of(condition) for condition in rest["conditions"])
+        return Finished(rest["relation"], conditions, frame, rest["facts"], tuple(rest["classes"]), tuple(rest["ks"]))
+
+    def once(
+        self,
+        overrides: Sequence[str],
+        label: str,
+        make: Callable[[Prepared, RunSettings], tuple[pd.DataFrame, dict[str, Any]]],
+        on: str,
+        queries: np.ndarray | None = None,
+        modules: tuple[str, ...] = (),
+    ) -> tuple[pd.DataFrame, dict[str, Any]]:
+        """A table and facts that ``make`` makes of a run, found again by the run's signature.
+
+        Args:
+            on, queries, modules: as ``signature``.
+        """
         config, settings = self.settings(overrides)
         prepared = self.prepared(overrides)
-        features = None if queries is None else queries(prepared)
-        place = self.folder / signature(config, prepared, on, features)
-        before = _kept(place)
-        if before:
-            return self._handed(before)
-        self.console.note(f"running: {what}")
-        started = time.perf_counter()
-        model = fit(prepared, settings, self.console)
-        trained = time.perf_counter()
-        test = prepared.dataset.test
-        asked, labels = (test.features, test.labels) if features is None else (features, None)
-        frame, ks = answers(model, asked, prepared, labels, self.console)
-        facts = {
-            **model.metrics,
-            "seconds_training": trained - started,
-            "seconds_certifying": time.perf_counter() - trained,
-        }
-        classes = prepared.dataset.classes
-        done = Finished(frame, facts, classes, model.conditions, ks, settings.relation.name)
-        _keep(place, done, config)
-        return self._handed(done)
-
-    def _handed(self, done: Finished) -> Finished:
-        self.used.append(done.seconds)
-        self.conditions.append((done.relation, done.conditions))
-        return done
+        place = self.folder / signature(config, prepared, on, queries, modules)
+        found = kept(place)
+        if found is None:
+            self.console.note(f"running: {label}")
+            frame, facts = found = make(prepared, settings)
+            keep(place, frame, {**facts, "config": config})
+        return found
 
 
-def without_proof(handed: Sequence[tuple[str, tuple[Condition, ...]]]) -> tuple[str, ...]:
+def without_proof(standings: Iterable[Standing]) -> tuple[str, ...]:
     """A sentence for each relation under which no privacy guarantee rests on these runs: which conditions fail, and why."""
     failed: dict[str, dict[str, str]] = {}
-    for relation, conditions in handed:
-        reasons = failed.setdefault(relation, {})
-        for condition in conditions:
+    for standing in standings:
+        for condition in standing.conditions:
             if not condition.held:
-                reasons.setdefault(condition.letter, condition.why)
+                failed.setdefault(standing.relation, {}).setdefault(condition.letter, condition.why)
     return tuple(
         f"No proof of privacy rests on the runs with {relation}: "
         + "; ".join(f"condition {letter} does not hold ({reasons[letter]})" for letter in sorted(reasons))
         + "."
         for relation, reasons in failed.items()
-        if reasons
     )
 
 
@@ -240,31 +257,3 @@ def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
 def _code(targets: tuple[str, ...]) -> str:
     """The digest of the code that results come from, read once."""
     return code_digest((*COMPUTE, *targets))
-
-
-@cache
-def _loaded(key: str) -> list[Prepared]:
-    return []
-
-
-def _prepared(key: str, settings: RunSettings) -> Prepared:
-    kept = _loaded(key)
-    if not kept:
-        kept.append(prepare(settings, Console(quiet=True)))
-    return kept[0]
-
-
-def _keep(place: Path, done: Finished, config: dict[str, Any]) -> None:
-    facts = {key: value for key, value in asdict(done).items() if key not in ("frame", "conditions")}
-    facts["conditions"] = [condition.as_json() for condition in done.conditions]
-    keep(place, done.frame, {**facts, "config": config})
-
-
-def _kept(place: Path) -> Finished | None:
-    """A run that was kept; None if it was not. Raises ConfigError as ``keep.kept``."""
-    found = kept(place)
-    if found is None:
-        return None
-    frame, rest = found
-    conditions = tuple(Condition.of(condition) for condition in rest["conditions"])
-    return Finished(frame, rest["facts"], tuple(rest["classes"]), conditions, tuple(rest["ks"]), rest["relation"])

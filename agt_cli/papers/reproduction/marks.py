@@ -1,0 +1,61 @@
+"""Marks with a range, one line for each category: how a table of a few categories is drawn."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from agt_cli.report.curves import LINES
+from agt_cli.report.figures import drawing
+from agt_cli.report.record import RunRecord
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What one figure shows.
+
+    Attributes:
+        x: the column of the marks' places; ``low`` and ``high`` hold their ranges.
+        y: of the categories, from the top down.
+        series: of the marks' looks.
+        panels: one panel each, titled as ``panel`` says.
+        xlabel: words.
+        name, title: as of ``Curves``.
+    """
+
+    x: str
+    y: str
+    series: str
+    panels: str
+    xlabel: str
+    panel: str
+    name: str = ""
+    title: str = ""
+
+
+def marks(record: RunRecord, what: Marks, data: pd.DataFrame) -> None:
+    """Draw ``data``'s marks, side by side in panels."""
+    categories, parts = list(data[what.y].unique()), list(data.groupby(what.panels, sort=False))
+    with drawing(record, what.name, data, (2.2 + 2.6 * len(parts), 1.2 + 0.42 * len(categories))) as figure:
+        places = figure.subplots(1, len(parts), squeeze=False, sharey=True, sharex=True)[0]
+        for axes, (panel, part) in zip(places, parts, strict=True):
+            _panel(axes, what, part, categories)
+            axes.set(title=what.panel.format(panel), xlabel=what.xlabel)
+        places[0].invert_yaxis()  # once: they share it
+        handles = {name: handle for axes in places for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+        figure.legend(handles.values(), handles.keys(), loc="outside right center")
+        figure.suptitle(what.title, fontsize=9, x=0.01, ha="left")
+
+
+def _panel(axes: Axes, what: Marks, data: pd.DataFrame, categories: list[str]) -> None:
+    series = list(data.groupby(what.series, sort=False))
+    for position, (name, part) in enumerate(series):
+        place = np.array([categories.index(one) for one in part[what.y]]) + 0.18 * (position - (len(series) - 1) / 2)
+        span = np.stack([part[what.x] - part["low"], part["high"] - part[what.x]])
+        style = LINES[position]
+        axes.errorbar(
+            part[what.x], place, xerr=span, linestyle="none", capsize=2, linewidth=1, markersize=4, label=str(name),
+            color=style["color"], marker=style["marker"],
+        )  # fmt: skip
+    axes.set_yticks(range(len(categories)), categories)

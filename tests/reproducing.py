@@ -1,0 +1,51 @@
+"""Artifacts made for tests: a kind with settings, rendered, and what it compares by name."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from agt_cli.papers.reproduction.catalogue import KINDS
+from agt_cli.papers.reproduction.definition import Artifact, Experiment, Profile, ProfileName
+from agt_cli.papers.reproduction.kinds import Entry
+from agt_cli.papers.reproduction.render import render
+from agt_cli.papers.reproduction.runs import Runs
+from agt_cli.report.console import Console
+from agt_cli.report.record import RunRecord
+from agt_cli.report.reproduction_md import Section
+
+
+def an_entry(kind: str, folder: Path, base: tuple[str, ...], profiles: dict[ProfileName, Profile]) -> Entry:
+    """An artifact called "figure" on synthetic blobs; runs are kept under ``folder``."""
+    artifact = Artifact("figure", "a figure", "what it shows", kind)
+    experiment = Experiment("title", "synthetic blobs", (artifact,), profiles, base)
+    return Entry(experiment, artifact, profiles, Runs(folder / "runs", ("compute.threads=1",), Console(quiet=True)))
+
+
+def rows_of(entry: Entry, **settings: Any) -> pd.DataFrame:
+    """The rows, which are tidy: each is told apart by its key, of which nothing is missing."""
+    kind = KINDS[entry.artifact.kind](entry.profiles, settings, "here")
+    rows = kind.rows(entry)
+    if not rows.empty:
+        assert not rows.duplicated(list(kind.index)).any()
+        assert not rows[list(kind.index)].isna().any(axis=None)
+        assert all(isinstance(column, str) for column in rows)
+        compared = (kind.measured or kind.table)(rows).to_dict("records")
+        names = {what for key in kind.keys for what in kind.compared(key)}
+        assert {what for row in compared for what in kind.compared(row)} <= names  # known before anything is trained
+    return rows
+
+
+def made(entry: Entry, record: Path, **settings: Any) -> Section:
+    """Rendered, with its files in the folder ``record``."""
+    rows = rows_of(entry, **settings)
+    kind = KINDS[entry.artifact.kind](entry.profiles, settings, "here")
+    with RunRecord(record, "reproduce", {}) as opened:
+        return render(entry, replace(kind, rows=lambda entry: rows), opened)
+
+
+def values(section: Section) -> dict[str, dict[str, float]]:
+    """What is compared -> profile -> number; NaN where a profile has none."""
+    numbers = section.compared.set_index("what").drop(columns=["published", "measured on", "difference"])
+    return {str(what): {str(k): float(v) for k, v in row.items()} for what, row in numbers.iterrows()}
