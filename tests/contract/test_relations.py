@@ -195,7 +195,8 @@ def test_one_unit_moves_a_step_by_its_sensitivity_and_not_farther(name: str) -> 
 @relations
 def test_its_words_say_what_one_k_is(name: str) -> None:
     assert RELATIONS[name].name == name
-    assert "up to k records" in RELATIONS[name].ball
+    assert "up to k records" in RELATIONS[name].ball_of(1)
+    assert "up to k units of up to 3 records" in RELATIONS[name].ball_of(3)
     assert "one record " in RELATIONS[name].neighbours(1)
     assert "one unit of up to 3 records " in RELATIONS[name].neighbours(3)
 
