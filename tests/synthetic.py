@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from agt import relations
 from agt.bounds.interval import Interval
 from agt.data.dataset import Records
 from agt.models.heads import HeadConfig, build_head
@@ -13,7 +14,8 @@ from agt.settings import BatchConfig, ComputeConfig, KGridConfig, RelationConfig
 from agt.training.recipe import Recipe
 
 KERNELS = ("reference", "cpu")
-RELATIONS = ("add_remove", "remove", "substitute", "paper_privacy", "paper_unlearning")
+RELATIONS = tuple(relations.RELATIONS)
+SYMMETRIC = tuple(name for name, relation in relations.RELATIONS.items() if relation.symmetric)
 
 
 def make_records(

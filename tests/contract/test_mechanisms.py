@@ -16,7 +16,6 @@ import mpmath
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
-from pydantic.dataclasses import dataclass
 from scipy.special import ndtri
 
 from agt.certificates.conditions import Condition
@@ -33,7 +32,7 @@ from agt.mechanisms.randomness import SeededRandomness
 from agt.mechanisms.rigour import claim
 from agt.mechanisms.thresholds import RatioRule, Table
 from agt.relations import RELATIONS
-from agt.settings import STRICT, RelationConfig, build, imported
+from agt.settings import RelationConfig, build, imported, keyword_schema
 from agt_cli import usage
 
 FARTHEST = 400
@@ -288,7 +287,7 @@ def test_each_mechanism(name: str, check: Callable[[Kind], None]) -> None:
 # -- the registry --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@keyword_schema
 class Newcomer(Mechanism):
     """Ten lines: the sign of +-(L + 1/2) plus Laplace noise of scale 1/eps, which moves by at most 1 between neighbours."""
 
@@ -308,7 +307,7 @@ def test_a_mechanism_of_ten_lines_inherits_all_of_it(check: Callable[[Kind], Non
     check(Newcomer)
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@keyword_schema
 class Half(Newcomer):
     """Flips half as often as the table says that it must: no name of its own, so it is in no registry."""
 

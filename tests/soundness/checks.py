@@ -22,6 +22,7 @@ from agt.certificates.box import Certificates, certify
 from agt.data.dataset import Records
 from agt.errors import UnsoundError
 from agt.kernels.select import pick_kernel
+from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, TrainingConfig
 from agt.training.linear import LinearTrained
 from agt.training.loop import train
@@ -171,7 +172,9 @@ def _changes(rng: np.random.Generator, relation: str, k: int) -> tuple[int, int]
         return int(rng.integers(0, k + 1)) if k > 1 else k, 0
     if relation == "substitute":
         return k, k
-    return int(rng.integers(0, k + 1)), k
+    if relation == "paper_privacy":
+        return int(rng.integers(0, k + 1)), k
+    raise NotImplementedError(f"{relation}: say here which edits make its neighbours")
 
 
 def concatenate(a: Records, b: Records) -> Records:
@@ -325,7 +328,7 @@ def nesting(
     """
     rng = np.random.default_rng(seed)
     tally = Tally()
-    symmetric = relation not in ("remove", "paper_unlearning")
+    symmetric = RELATIONS[relation].symmetric
     ks = tuple(range(kmax + 1))
     queries = rng.normal(size=(25, WIDTH))
     here: tuple[Box, Certificates] | None = None

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from checks import CASES, WIDTH, Case, Evidence, Model, Read, Seen, compare, neighbour, run, thresholds
+from synthetic import SYMMETRIC
 
 from agt.certificates.box import Certificates, certify, grid_index
 from agt.certificates.stability import ClosedForm, certify_linear, logits_of, upper_lengths
@@ -127,7 +128,7 @@ SETUPS = [
     *(
         pytest.param(boxes(case, relation), 6, id=f"{case.name}, {relation}")
         for case in (BINARY, MLP, MULTI, UNITS)
-        for relation in ("add_remove", "substitute", "paper_privacy")
+        for relation in SYMMETRIC
     ),
     pytest.param(boxes(MLP, dtype="float32"), 6, id="mlp, float32"),
     pytest.param(ensemble(boxes(BINARY), 5), 6, id="ensemble of boxes"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from checks import CASES, WIDTH, Case, Tally, certificates, nested, nesting, run
-from synthetic import KERNELS, RELATIONS, make_head, make_records, make_training, random_interval, sample
+from synthetic import KERNELS, RELATIONS, SYMMETRIC, make_head, make_records, make_training, random_interval, sample
 
 from agt.bounds.interval import Interval
 from agt.bounds.network import Network
@@ -27,7 +27,7 @@ COMBINATIONS = [
 @pytest.mark.parametrize(("case", "relation", "dtype"), COMBINATIONS)
 def test_boxes_of_neighbours_are_nested_bitwise(case: Case, relation: str, dtype: str) -> None:
     """About 1,100 ordered pairs in all; remove and paper_unlearning in the direction of a removal, where it holds."""
-    pairs = 14 if relation in ("add_remove", "substitute", "paper_privacy") else 6
+    pairs = 14 if relation in SYMMETRIC else 6
     tally = nesting(case, relation, dtype, pairs)
     assert tally.violations == 0, tally
     assert tally.trials == pairs
@@ -44,7 +44,7 @@ def test_half_an_edit_is_within_one_k(case: Case, relation: str) -> None:
 
 
 def test_the_pairs_are_at_least_a_thousand() -> None:
-    symmetric = sum(p.values[1] in ("add_remove", "substitute", "paper_privacy") for p in COMBINATIONS)
+    symmetric = sum(p.values[1] in SYMMETRIC for p in COMBINATIONS)
     assert symmetric * 14 + (len(COMBINATIONS) - symmetric) * 6 >= 1000
 
 
@@ -95,7 +95,7 @@ def slack(case: Case, data: Records, relation: str, dtype: str, rng: np.random.G
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("relation", ["add_remove", "substitute", "paper_privacy"])
+@pytest.mark.parametrize("relation", SYMMETRIC)
 @pytest.mark.parametrize("hidden", [(), (3,)], ids=["linear", "mlp"])
 def test_a_search_among_rounding_boundaries_finds_no_violation(relation: str, dtype: str, hidden: tuple[int, ...]) -> None:
     """Hill climbing on the slack between the two boxes, from data whose gradients lie on ties of the rounding."""
@@ -116,7 +116,7 @@ def test_a_search_among_rounding_boundaries_finds_no_violation(relation: str, dt
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("clip", [0.1, 0.3, 0.06, 1 / 3])
-@pytest.mark.parametrize("relation", ["add_remove", "substitute", "paper_privacy"])
+@pytest.mark.parametrize("relation", SYMMETRIC)
 def test_boxes_that_touch_are_nested(relation: str, dtype: str, clip: float) -> None:
     """Every record saturates, so both boxes end at the same real number, reached through sums and divisors that differ.
 

@@ -31,13 +31,6 @@ def compose(name: str) -> dict[str, Any]:
     return {str(key): value for key, value in node.items()}
 
 
-def test_all_are_here() -> None:
-    expected = (
-        "amex amex_rows blobs blobs_overlapping digits embeddings imdb imdb_minilm medmnist octmnist pneumoniamnist table"
-    )
-    assert expected.split() == NAMES
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_builds(name: str) -> None:
     source = build(compose(name), "dataset")

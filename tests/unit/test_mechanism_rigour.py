@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from synthetic import SYMMETRIC
 
 from agt.certificates.box import grid_index
 from agt.certificates.conditions import Condition
@@ -109,7 +110,7 @@ def test_a_replaced_record_may_change_two_votes_where_noise_covers_one(relation:
     assert found.text.startswith("NO PROOF OF PRIVACY: relation=")
 
 
-@pytest.mark.parametrize("relation", ["add_remove", "substitute", "paper_privacy"])
+@pytest.mark.parametrize("relation", SYMMETRIC)
 def test_the_certified_vote_takes_every_symmetric_relation(relation: str) -> None:
     assert claim(HELD, RelationConfig(relation), MECHANISM, voting="certified").proved
 
