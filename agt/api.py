@@ -23,6 +23,7 @@ from agt.data.arrays import Declared, dataset_of, query_records
 from agt.errors import ConfigError
 from agt.facts import Fact
 from agt.folder import BoundFolder, NewFolder
+from agt.manifest import read_digest
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.randomness import SeededRandomness, SystemRandomness
 from agt.mechanisms.release import prepare_labels
@@ -88,7 +89,7 @@ class Published:
     Attributes:
         labels: [n] values of the classes; they may be published where ``claim.proved`` and not ``simulated``.
         claim: the guarantee of each, what it rests on, or why there is none.
-        words: all that may be said of it, a line each.
+        words: all that may be declarations of it, a line each.
         simulated: drawn from a seed, and so no private release.
     """
 
@@ -175,8 +176,10 @@ class Fitted:
             counting=counting,
             on_progress=on_progress,
         )
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
+            raise ConfigError(f"seed={seed!r}: give an integer >= 0, or None for a release that is private")
         simulated = seed is not None
-        labels = release.draw(SystemRandomness() if seed is None else SeededRandomness(seed))
+        labels = release.draw(SystemRandomness() if seed is None else SeededRandomness(int(seed)))
         return Published(self.classes[labels], release.claim, tuple(release.words(simulated)), simulated)
 
     def save(self, folder: str | Path) -> str:
@@ -191,7 +194,8 @@ class Fitted:
             OSError: it cannot be written.
         """
         store, problem = NewFolder(Path(folder), COMMAND), self.model.problem
-        known = {"classes": _plain(self.classes), "conditions": [condition.as_json() for condition in self.conditions]}
+        values = {"classes": _plain(self.classes), "dtype": self.classes.dtype.str}
+        known = {**values, "conditions": [condition.as_json() for condition in self.conditions]}
         store.write(DESCRIPTION, as_json(known | describe(problem)))
         self.model.save(store)
         return store.finish()
@@ -210,7 +214,7 @@ def fit(
     declared: Declared | None = None,
     network: Sequence[int] | nn.Sequential = (),
     activation: str = "relu",
-    certificate: str | CertificateConfig | None = None,
+    certificate: str | CertificateConfig | Mapping[str, Any] | None = None,
     relation: RelationName = "add_remove",
     unit_rows: int = 1,
     ks: int | Iterable[int] = 50,
@@ -219,7 +223,7 @@ def fit(
     units: np.ndarray | None = None,
     public: np.ndarray | None = None,
     compute: Mapping[str, Any] | None = None,
-    on_progress: OnProgress = lambda progress: None,
+    on_progress: OnProgress | None = None,
     **training: Any,
 ) -> Fitted:
     """Train a head together with bounds on what it would have been on every neighbouring dataset.
@@ -246,18 +250,19 @@ def fit(
         DataError: data that cannot be used.
         UnsoundError: a bound became NaN, infinite or inverted.
     """
-    said = declared or Declared()
-    dataset, classes = dataset_of(x, y, said, ids, units, public)
+    declarations = Declared() if declared is None else declared
+    if not isinstance(declarations, Declared):
+        raise ConfigError(f"declared: expected agt.Declared(...), got {declared!r}")
+    ensemble = validate(EnsembleConfig, {"members": members}, "")
+    dataset, classes = dataset_of(x, y, declarations, ids, units, public)
     head = _head(network, activation)
-    if certificate is None:
-        certificate = "stability" if head.linear else "box"
-    kind = certificate_config({"name": certificate}) if isinstance(certificate, str) else certificate
-    if members > 1 and said.size is None:
+    kind = _certificate(certificate, head)
+    if ensemble.members > 1 and declarations.size is None:
         raise ConfigError("members: the members of an ensemble share one normaliser: give declared.size, a public constant")
     neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation")
     kgrid = validate(KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "ks")
     how = validate(ComputeConfig, compute or {}, "compute")
-    size = None if said.size is None else said.size / members
+    size = None if declarations.size is None else declarations.size / ensemble.members
 
     def largest(training: TrainingConfig) -> float:
         recipe = Recipe(len(classes), training, neighbours, kgrid, how, size)
@@ -270,11 +275,11 @@ def fit(
         kgrid=kgrid,
         compute=how,
         certificate=kind,
-        ensemble=validate(EnsembleConfig, {"members": members}, ""),
+        ensemble=ensemble,
         noise=None,
-        choices=_choices(said.settings),
+        choices=_choices(declarations.settings),
     )
-    return Fitted(fit_model(Problem(dataset, settings), on_progress), classes)
+    return Fitted(fit_model(Problem(dataset, settings), on_progress or _silent), classes)
 
 
 def load(folder: str | Path, digest: str | None = None, compute: Mapping[str, Any] | None = None) -> Fitted:
@@ -282,26 +287,47 @@ def load(folder: str | Path, digest: str | None = None, compute: Mapping[str, An
 
     Args:
         folder: of the model.
-        digest: what ``save`` returned; None: whichever model lies there.
+        digest: what ``save`` returned, with or without ``sha256:``; None: whichever model lies there.
         compute: as in ``fit``.
 
     Raises:
         ConfigError: no such model, or a file that is not what was written.
         UnsoundError: bounds or constants that contradict themselves.
     """
-    shelf = BoundFolder.open(Path(folder), COMMAND, digest)
+    try:
+        wanted = None if digest is None else read_digest(digest)
+    except ValueError as error:
+        raise ConfigError(f"digest={digest}: {error}") from None
+    shelf = BoundFolder.open(Path(folder), COMMAND, wanted)
     content, how = shelf.read(DESCRIPTION), validate(ComputeConfig, compute or {}, "compute")
     try:
         node = json.loads(content)
         problem, recorded = problem_of(node, how), tuple(map(Condition.of, node["conditions"]))
-    except (ValueError, TypeError, KeyError) as error:
+        classes = np.array(node["classes"], dtype=node["dtype"])
+        if classes.shape != (problem.classes,):
+            raise ValueError(f"{problem.classes} classes with {classes.size} values")
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(f"{shelf.folder / DESCRIPTION}: cannot be read ({error}): saved by another version?") from None
-    return Fitted(load_model(problem, shelf), np.array(node["classes"]), recorded)
+    return Fitted(load_model(problem, shelf), classes, recorded)
+
+
+def _silent(progress: Progress) -> None:
+    """Progress that nobody asked for."""
+
+
+def _certificate(certificate: str | CertificateConfig | Mapping[str, Any] | None, head: Head) -> CertificateConfig:
+    if certificate is None:
+        certificate = "stability" if head.linear else "box"
+    if isinstance(certificate, CertificateConfig):
+        return certificate
+    return certificate_config({"name": certificate} if isinstance(certificate, str) else certificate)
 
 
 def _head(network: Sequence[int] | nn.Sequential, activation: str) -> Head:
     if isinstance(network, nn.Module):
         return OwnNetwork.of(network)
+    if isinstance(network, str) or not isinstance(network, Iterable):
+        raise ConfigError(f"network={network!r}: give the widths of hidden layers, such as (64, 64), or an nn.Sequential")
     head: Head = validate(HeadConfig, {"hidden": tuple(network), "activation": activation}, "network")
     return head
 
@@ -324,8 +350,8 @@ def _training(
     return validate(TrainingConfig, wanted | {"lr": SHARE * largest(training)}, "training")
 
 
-def _choices(said: bool) -> Fact:
-    if said:
+def _choices(declarations: bool) -> Fact:
+    if declarations:
         return facts.declared(
             "these settings were chosen on public data or constants (declared.settings=True)",
             "one of them was picked by results on the private records, or on other data that is not public",
@@ -335,6 +361,6 @@ def _choices(said: bool) -> Fact:
 
 def _plain(classes: np.ndarray) -> list[Any]:
     values: list[Any] = classes.tolist()
-    if not all(isinstance(value, str | int | float) for value in values):
-        raise ConfigError(f"labels of type {type(values[0]).__name__} cannot be saved: use numbers or text")
+    if classes.dtype.kind not in "biufUO" or not all(isinstance(value, str | int | float) for value in values):
+        raise ConfigError(f"labels of type {classes.dtype} cannot be saved: use numbers or text")
     return values

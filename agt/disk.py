@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import get_ident
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -29,7 +30,7 @@ class Pending:
     """
 
     def __init__(self, path: Path, size: int = 0) -> None:
-        self.path, self._part = path, path.with_name(f"{path.name}.part{os.getpid()}")
+        self.path, self._part = path, path.with_name(f"{path.name}.part{os.getpid()}-{get_ident()}")
         with self._cleared():
             made = [folder for folder in path.parents if not folder.exists()]
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,8 @@ A step in front of it that is fitted on the records (a scaler, PCA) makes every 
 then about the classifier alone, given those features, and ``declared.features`` must not be set.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,15 @@ from torch import nn
 from agt.api import Answers, Fitted, OnProgress, fit
 from agt.data.arrays import Declared
 from agt.errors import AgtError
+
+
+@contextmanager
+def _value_errors() -> Iterator[None]:
+    """Errors as scikit-learn's own estimators raise them."""
+    try:
+        yield
+    except AgtError as error:
+        raise ValueError(str(error)) from error
 
 
 class CertifiedClassifier(ClassifierMixin, BaseEstimator):
@@ -90,7 +100,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         training = {name: value for name, value in given.items() if value is not None}
         if self.batches is not None:
             training["batch"] = {"count": self.batches}
-        try:
+        with _value_errors():
             self.model_: Fitted = fit(
                 X,
                 y,
@@ -101,26 +111,30 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
                 relation=self.relation,  # type: ignore[arg-type]  # validated there
                 ks=self.ks,
                 members=self.members,
-                on_progress=self.on_progress or (lambda progress: None),
+                on_progress=self.on_progress,
                 **training,
             )
-        except AgtError as error:
-            raise ValueError(str(error)) from error
-        self.classes_ = self.model_.classes
+        self.classes_ = np.sort(self.model_.classes)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         """[n] labels of the nominal model."""
-        return self._model().predict(self._queries(X))
+        with _value_errors():
+            return self._model().predict(self._queries(X))
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """[n] the margin of class 1 over class 0; for more classes [n, C], each class's logit less the best other's."""
-        margins = self._model().model.margins(self._queries(X))
-        return margins[0] if len(self.classes_) == 2 else margins.T
+        """[n] the margin of ``classes_[1]`` over the other; of more classes [n, C], each logit less the best other's."""
+        with _value_errors():
+            margins = self._model().model.margins(self._queries(X))
+        order = np.argsort(self.model_.classes)  # they may have been declared in another order
+        if len(order) > 2:
+            return margins[order].T
+        return margins[0] if order[0] == 0 else -margins[0]
 
     def certify(self, X: Any) -> Answers:
         """Labels and stable distances (``agt.Fitted.certify``)."""
-        return self._model().certify(self._queries(X))
+        with _value_errors():
+            return self._model().certify(self._queries(X))
 
     def _model(self) -> Fitted:
         check_is_fitted(self)

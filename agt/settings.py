@@ -6,8 +6,9 @@ Everything a certificate depends on is in ``CertificateConfig``'s parts; ``Compu
 import math
 from collections import Counter
 from collections.abc import Mapping
+from functools import wraps
 from importlib import import_module
-from typing import Annotated, Any, Literal, TypeVar, cast, dataclass_transform
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
@@ -30,14 +31,29 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(Field,))
 def schema(cls: type[T]) -> type[T]:
-    """A class of settings: a frozen dataclass whose keys and values are checked when it is built."""
-    return cast(type[T], validated(frozen=True, config=STRICT)(cls))
+    """A class of settings: a frozen dataclass whose keys and values are checked when it is built (ConfigError)."""
+    return _explaining(validated(frozen=True, config=STRICT)(cls))
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field,))
 def keyword_schema(cls: type[T]) -> type[T]:
     """The same, its values given by name alone: for classes that inherit some."""
-    return cast(type[T], validated(frozen=True, kw_only=True, config=STRICT)(cls))
+    return _explaining(validated(frozen=True, kw_only=True, config=STRICT)(cls))
+
+
+def _explaining(cls: Any) -> Any:
+    """Where a program builds it, a mistake is a ConfigError, as it is in a configuration."""
+    build = cls.__init__
+
+    @wraps(build)
+    def __init__(self: Any, *values: Any, **settings: Any) -> None:
+        try:
+            build(self, *values, **settings)
+        except ValidationError as error:
+            raise ConfigError(_explain(cls, error, cls.__name__)) from None
+
+    cls.__init__ = __init__
+    return cls
 
 
 @schema
@@ -327,6 +343,12 @@ def _fields(cls: Any, loc: tuple[int | str, ...]) -> list[str]:
     for part in loc[:-1]:
         cls = cls.__dataclass_fields__[part].type
     return list(cls.__dataclass_fields__)
+
+
+def check_choice(value: object, choices: Any, where: str) -> None:
+    """Raise ConfigError unless ``value`` is one of a Literal's ``choices``: for what programs hand over."""
+    if value not in get_args(choices):
+        raise ConfigError(f"{where}: unknown value {value!r}{nearest(str(value), get_args(choices))}")
 
 
 def build(node: object, where: str) -> Any:

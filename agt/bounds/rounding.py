@@ -57,13 +57,18 @@ class Rounding:
 
         Raises:
             ConfigError: the dtype is too coarse for a k this large, or PyTorch was told to multiply float32 matrices at
-                reduced precision (TF32, bfloat16), which no bound here covers.
+                reduced precision (TF32, bfloat16) or to choose precisions itself (autocast), which no bound here covers.
         """
         info = torch.finfo(dtype)
         if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
             raise ConfigError(
                 "training.dtype=float32: PyTorch is set to reduced-precision matrix products, which breaks the bounds: "
                 "call torch.set_float32_matmul_precision('highest'), or use float64"
+            )
+        if torch.is_autocast_enabled(device.type):
+            raise ConfigError(
+                "PyTorch's autocast is on, which computes some layers in a precision that no bound covers: train and "
+                "certify outside of it"
             )
         if 2 * (max(ks) + 1) * info.eps > 1e-3:
             raise ConfigError(f"training.dtype={str(dtype)[6:]} is too coarse for k = {max(ks)}: use float64")

@@ -124,8 +124,7 @@ def certify(
         for start in range(0, len(features), size):
             rows = slice(start, start + size)
             x = torch.from_numpy(np.array(features[rows], order="C")).to(device, dtype)  # a copy: features may be read-only
-            if not bool(torch.isfinite(x).all()):
-                raise UnsoundError(f"inputs: a query has a feature that is NaN, or infinite in {training.dtype}")
+            check_queries(x, training.dtype)
             labels = network.predict(x, box.nominal)
             prediction[rows] = labels.cpu().numpy()
             for low in range(0, len(box.ks), part):
@@ -135,6 +134,13 @@ def certify(
             done = min(start + size, len(features))
             on_progress(Progress(done, len(features), done * len(box.ks), len(features) * len(box.ks)))
     return Certificates(box.ks, recipe.relation.name, prediction, certified)
+
+
+def check_queries(x: Tensor, dtype: str) -> Tensor:
+    """The queries, if every feature is finite in the model's precision; UnsoundError else."""
+    if not bool(torch.isfinite(x).all()):
+        raise UnsoundError(f"inputs: a query has a feature that is NaN, or infinite in {dtype}")
+    return x
 
 
 def held_labels(network: Network, x: Tensor, labels: Tensor, bounds: Intervals, rounding: Rounding) -> Tensor:

@@ -1,13 +1,14 @@
 """Arrays in memory as a dataset: what programs and notebooks train on (agt/api.py).
 
-Code sees numbers and not where they come from, so what a condition needs to know about them is said in ``Declared``, or is
+Code sees numbers and not where they come from: what a condition needs to know about them is said in ``Declared``, or is
 not held.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from agt.data.assemble import default_ids, records
 from agt.data.checks import MAX_FOUND
@@ -29,7 +30,7 @@ class Declared:
         features: each row was made from its own record alone, by public constants. Not so after a scaler, an imputer or
             components that were fitted on these records.
         settings: every setting was chosen on public data, or is a constant that somebody else published.
-        ids: a record keeps its id, whatever becomes of other records; needed only where ids look like row numbers.
+        ids: the ``ids`` and ``units`` given are the records' and the people's own, whatever becomes of other records.
 
     Raises:
         ConfigError: a size out of range, or a declaration that is neither True nor False.
@@ -44,6 +45,8 @@ class Declared:
     def __post_init__(self) -> None:
         if self.size is not None and not (type(self.size) is int and 1 <= self.size <= MOST_ROWS):
             raise ConfigError(f"declared.size={self.size!r}: give a whole number from 1 to {MOST_ROWS}")
+        if self.classes is not None and (isinstance(self.classes, str) or not isinstance(self.classes, Iterable)):
+            raise ConfigError(f"declared.classes={self.classes!r}: give the list of label values")
         for name in ("features", "settings", "ids"):
             if type(getattr(self, name)) is not bool:
                 raise ConfigError(f"declared.{name}={getattr(self, name)!r}: say True or False")
@@ -52,7 +55,7 @@ class Declared:
 def dataset_of(
     x: np.ndarray,
     y: np.ndarray,
-    said: Declared,
+    declarations: Declared,
     ids: np.ndarray | None = None,
     units: np.ndarray | None = None,
     public: np.ndarray | None = None,
@@ -69,25 +72,24 @@ def dataset_of(
     Raises:
         DataError: lengths or dtypes that do not fit, a missing or unlisted label, a NaN; names the row.
     """
-    x, y = features_of(x), np.asarray(y)
-    _check_column("y", y, len(x))
-    classes = _classes(y, said.classes)
+    x, y = features_of(x), _column("y", y, len(x))
+    classes = _classes(y, declarations.classes)
     labels = _indices(y, classes)
     units = None if units is None else _names("units", units, len(x))
     public = None if public is None else _flags(public, len(x))
-    named = default_ids(x, labels, units, public) if ids is None else _names("ids", ids, len(x))
+    named = default_ids(x, labels, units, public, exact=True) if ids is None else _names("ids", ids, len(x))
     everyone = records(x, labels, named, units, public)
     selection = grounds(
-        _ids_fact("ids", None if ids is None else named, said.ids),
-        *([] if units is None else [_ids_fact("units", units, said.ids)]),
+        _ids_fact("ids", None if ids is None else named, declarations.ids),
+        *([] if units is None else [_ids_fact("units", units, declarations.ids)]),
         *([] if public is None else [_public_fact()]),
-        _features_fact(said.features),
+        _features_fact(declarations.features),
     )
     nobody = everyone.take(np.empty(0, dtype=np.int64))
     names = tuple(str(value) for value in classes.tolist())
-    size = None if said.size is None else size_fact(f"the size {said.size:g} (declared.size)")
-    listed = grounds(_classes_fact(said.classes is not None))
-    return Dataset("arrays", names, everyone, nobody, said.size, {}, selection, listed, size), classes
+    size = None if declarations.size is None else size_fact(f"the size {declarations.size:g} (declared.size)")
+    listed = grounds(_classes_fact(declarations.classes is not None))
+    return Dataset("arrays", names, everyone, nobody, declarations.size, {}, selection, listed, size, tested=False), classes
 
 
 def query_records(x: np.ndarray) -> Records:
@@ -107,7 +109,12 @@ def features_of(x: object) -> np.ndarray:
     Raises:
         DataError: no array of numbers with one row for each record.
     """
-    features = np.asarray(x)
+    if np.ma.is_masked(x):
+        raise DataError("features: masked values are missing ones: repair or drop their records")
+    try:
+        features = np.asarray(x)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise DataError(f"features: cannot be taken as an array of numbers ({error})") from None
     if features.dtype.kind not in "fiub" or features.ndim < 2:
         raise DataError(
             f"features: expected numbers of shape [records, ...], got {features.dtype} of shape {features.shape}: "
@@ -119,9 +126,24 @@ def features_of(x: object) -> np.ndarray:
         return features.astype(np.float64)
 
 
-def _check_column(name: str, values: np.ndarray, n: int) -> None:
-    if values.shape != (n,):
-        raise DataError(f"{name} has the shape {values.shape}, and there are {n} records: expected ({n},)")
+def _column(name: str, values: object, n: int) -> np.ndarray:
+    """One value for each record, none of them missing.
+
+    Raises:
+        DataError: another number of values, or a missing one (counted from 0, as arrays are).
+    """
+    try:
+        column = np.asarray(values)
+        missing = np.flatnonzero(pd.isna(column)).tolist() if column.shape == (n,) else []
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise DataError(f"{name}: cannot be taken as one value for each record ({error})") from None
+    if column.shape != (n,):
+        raise DataError(f"{name} has the shape {column.shape}, and there are {n} records: expected ({n},)")
+    if len(missing):
+        raise DataError(f"{name}: row {missing[0]} has no value: every record needs one")
+    if column.dtype == object and not all(isinstance(value, str | int | float) for value in column.tolist()):
+        raise DataError(f"{name}: expected numbers or text")
+    return column
 
 
 def _classes(y: np.ndarray, listed: Sequence[object] | None) -> np.ndarray:
@@ -131,9 +153,6 @@ def _classes(y: np.ndarray, listed: Sequence[object] | None) -> np.ndarray:
         if classes.ndim != 1 or len(set(classes.tolist())) != len(classes) or len(classes) < 2:
             raise DataError(f"declared.classes: expected two distinct values or more, got {list(listed)!r}")
         return classes
-    missing = [row for row, value in enumerate(y.tolist()) if value is None or value != value]
-    if missing:
-        raise DataError(f"y: row {missing[0]} has no label: every record needs one")
     try:
         classes = np.unique(y)
     except TypeError:
@@ -159,16 +178,14 @@ def _indices(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 
 def _names(name: str, values: np.ndarray, n: int) -> np.ndarray:
-    values = np.asarray(values)
-    _check_column(name, values, n)
-    if values.dtype.kind not in "iuUO":
-        raise DataError(f"{name}: expected whole numbers or text, got {values.dtype}")
-    return np.array([str(value) for value in values.tolist()])
+    plain = _column(name, values, n).tolist()
+    if not all(isinstance(value, str | int) and not isinstance(value, bool) for value in plain):
+        raise DataError(f"{name}: expected whole numbers or text, each written in one form")
+    return np.array([str(value) for value in plain])
 
 
 def _flags(values: np.ndarray, n: int) -> np.ndarray:
-    values = np.asarray(values)
-    _check_column("public", values, n)
+    values = _column("public", values, n)
     if values.dtype != bool:
         raise DataError(f"public: expected True or False for each record, got {values.dtype}")
     return values
@@ -178,11 +195,12 @@ def _ids_fact(name: str, values: np.ndarray | None, permanent: bool) -> Fact:
     if values is None:
         return proved("each record's id is a hash of its own content")
     broken_by = "one is a row number, or is given anew when another record comes or goes"
-    if permanent or not ordinal(values):
-        return declared(f"the {name} given are the records' own, for good", broken_by)
+    if permanent:
+        return declared(f"the {name} given are for good (declared.ids=True)", broken_by)
+    counted = "count the rows" if ordinal(values) else "may be places in a table, such as an index"
     return void(
-        f"the {name} given count the rows: a record that goes would rename all after it, and move them to other batches; "
-        "leave them out (hashes of content then), or declare that they are permanent with declared.ids=True"
+        f"the {name} given {counted}: a record that goes would then rename others, and move them to other batches; leave "
+        "them out (hashes of content then), or say that they are the records' own with declared.ids=True"
     )
 
 
@@ -192,8 +210,8 @@ def _public_fact() -> Fact:
     )
 
 
-def _features_fact(said: bool) -> Fact:
-    if said:
+def _features_fact(declarations: bool) -> Fact:
+    if declarations:
         return declared(
             "each row of features was made from its own record alone, by public constants (declared.features=True)",
             "something fitted on the records took part in them: a mean, a scale, a rank, components, an encoder",

@@ -99,7 +99,9 @@ def records(
     )
 
 
-def default_ids(content: np.ndarray, *attributes: np.ndarray | None, numbered: bool = True) -> np.ndarray:
+def default_ids(
+    content: np.ndarray, *attributes: np.ndarray | None, numbered: bool = True, exact: bool = False
+) -> np.ndarray:
     """[n] str: a hash of a record's raw content and of everything else about it (label, unit, public flag, split).
 
     Rows that share an id's content are numbered, and numbering is harmless only between rows that are alike in all
@@ -107,11 +109,11 @@ def default_ids(content: np.ndarray, *attributes: np.ndarray | None, numbered: b
 
     With ``numbered=False`` copies share a name: the one to split by. Were they told apart, a private training record that
     goes could take a copy out of the test set instead (the last number is the one that vanishes), and test records count
-    as public.
+    as public. ``exact``: as in ``content_ids``.
     """
     kept = [attribute.tolist() for attribute in attributes if attribute is not None]
     tags = [repr(values) for values in zip(*kept, strict=True)] if kept else [""] * len(content)
-    return content_ids(content, np.array(tags, dtype=object), numbered)
+    return content_ids(content, np.array(tags, dtype=object), numbered, exact)
 
 
 def query_labels(columns: Columns, label: str, classes: Sequence[str], n: int) -> np.ndarray:

@@ -111,7 +111,7 @@ class Dataset:
     Attributes:
         name: what tables and figures call it; a synthetic set says so here.
         classes: names of the label values 0, 1, ...
-        train, test: the records; programs that train on arrays of their own keep no test split here.
+        train, test: the records.
         declared_size: public constant: about how many training records there are; None if nobody declared it.
         shard: ``train`` is one member's part of an ensemble's data: it may be empty or hold one class only, because to
             refuse it would depend on private data.
@@ -119,6 +119,7 @@ class Dataset:
         selection: condition b: ids, split and selection depend on each record alone.
         preprocessing: condition e: scaling and vocabularies come from public data or constants only.
         size: condition c: what makes ``declared_size`` a public constant; None where nobody but the user says so.
+        tested: whether there is a test split; programs that train on arrays of their own keep none here.
         pretrain: public records a frozen encoder may be trained on.
         plane: set for two-dimensional data only.
         notes: sentences for the data owner alone: they may tell about private data, and are never part of a claim or of a
@@ -137,12 +138,13 @@ class Dataset:
     pretrain: Records | None = None
     plane: Plane | None = field(default=None, compare=False)
     shard: bool = False
+    tested: bool = True
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         for split, records in (("train", self.train), ("test", self.test)):
             if not len(records):
-                if self.shard or split == "test":
+                if self.shard or (split == "test" and not self.tested):
                     continue
                 raise DataError(f"{self.name}: the {split} split is empty")
             if records.labels.min() < 0 or records.labels.max() >= len(self.classes):

@@ -39,6 +39,7 @@ class Embeddings(LabelledFile):
         obtain: the command that makes the data, for the message where it is not there.
     """
 
+    exact: ClassVar[bool] = True
     SPLIT: ClassVar[str] = "is_test"
 
     label: str = "label"
@@ -92,11 +93,7 @@ class Embeddings(LabelledFile):
         return super()._open()
 
     def _content(self, columns: Columns) -> Content:
-        """The vectors as they are stored; half precision is widened, which loses nothing, and whole numbers become decimal.
-
-        An array is stored as whole numbers if all of them are: one record with a fraction would change every other's bytes,
-        and ids are hashed from these.
-        """
+        """The vectors as stored; half precision is widened, which loses nothing, and whole numbers become decimal."""
         x = columns.matrix(self.x, "dataset.x")
         if x.dtype.kind in "biu":
             return (x.astype(np.float64),)

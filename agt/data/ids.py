@@ -9,7 +9,7 @@ import numpy as np
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
-def content_ids(features: np.ndarray, labels: np.ndarray, numbered: bool = True) -> np.ndarray:
+def content_ids(features: np.ndarray, labels: np.ndarray, numbered: bool = True, exact: bool = False) -> np.ndarray:
     """Default ids: a hash of the record's raw content and of how many identical records came before it.
 
     Identical records are exchangeable, so numbering them does not make one record's id depend on another's data:
@@ -20,6 +20,7 @@ def content_ids(features: np.ndarray, labels: np.ndarray, numbered: bool = True)
         features: [n, ...] raw features.
         labels: [n] raw labels.
         numbered: False: every copy has the first one's id.
+        exact: hash each row in the precision of its own (``exact_row``): where the array's is not a public constant.
 
     Returns:
         [n] str, 32 hexadecimal digits each; unique if numbered.
@@ -27,12 +28,28 @@ def content_ids(features: np.ndarray, labels: np.ndarray, numbered: bool = True)
     seen: Counter[bytes] = Counter()
     ids = np.empty(len(features), dtype="U32")
     for row in range(len(features)):
-        content = blake2b(np.ascontiguousarray(features[row]).tobytes(), digest_size=16)
+        numbers = exact_row(features[row]) if exact else features[row]
+        content = blake2b(np.ascontiguousarray(numbers).tobytes(), digest_size=16)
         content.update(str(labels[row]).encode())
         digest = content.digest()
         ids[row] = blake2b(digest + seen[digest].to_bytes(8, "little"), digest_size=16).hexdigest()
         seen[digest] += numbered
     return ids
+
+
+def exact_row(row: np.ndarray) -> np.ndarray:
+    """A record's numbers in a precision that they alone decide, so that ``content_ids`` may hash their bytes.
+
+    An array has one precision for all of its rows: a float64 record that joins a float32 table makes all of it float64, and
+    bytes as they lie there would rename every other record. So whole numbers count as float64, other numbers as float32 if
+    that holds all of them exactly, else as float64.
+    """
+    wide = row.astype(np.float64, copy=False)
+    if (wide == np.rint(wide)).all():
+        return wide
+    with np.errstate(over="ignore", under="ignore"):
+        narrow = wide.astype(np.float32)
+    return narrow if (narrow == wide).all() else wide
 
 
 def keyed_hash(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:

@@ -93,6 +93,8 @@ class LabelledFile(ABC):
 
     SPLIT: ClassVar[str]
     """The setting that names a column of splits."""
+    exact: ClassVar[bool] = False
+    """Hash content in the precision of each row (``ids.exact_row``): where a file has one for all of them."""
 
     path: Path
     label: str
@@ -178,7 +180,7 @@ class LabelledFile(ABC):
         parts = {self.label: labels, str(self.unit): units, str(self.public): public, str(given): split}
         same_length(path, n, parts)
         if self.id is None:
-            ids = default_ids(*content, labels, units, public, split)
+            ids = default_ids(*content, labels, units, public, split, exact=self.exact)
         else:
             ids = columns.unique_ids(self.id, "dataset.id", self.id_as_text)
             same_length(path, n, {self.id: ids})
@@ -188,7 +190,7 @@ class LabelledFile(ABC):
         else:
             if split is None:
                 named = units if units is not None else ids if self.id is not None else None
-                names = default_ids(*content, labels, public, numbered=False) if named is None else named
+                names = default_ids(*content, labels, public, numbered=False, exact=self.exact) if named is None else named
                 split = hash_split(names, self.test_fraction, self.split_key)
             self._both_splits(split, path)
         return Rows(columns, content, labels, ids, units, public, split, facts)

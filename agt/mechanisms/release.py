@@ -122,8 +122,13 @@ def prepare_labels(
         ConfigError: the claim is refused, the mechanism does not fit the model, or ``delta`` is less than the queries' own.
     """
     settings, classes = model.problem.settings, model.problem.classes
+    if not isinstance(mechanism, Mechanism):
+        raise ConfigError(f"mechanism: {mechanism!r} is none: give an object such as RandomizedResponse(eps=1.0)")
     if mechanism.classes != classes:
-        raise ConfigError(f"mechanism.classes={mechanism.classes} and the model has {classes}: leave it null")
+        raise ConfigError(
+            f"mechanism.classes={mechanism.classes} and the model has {classes}: give classes={classes}, or, in a "
+            "configuration, leave it null"
+        )
     ensemble, by_votes = settings.ensemble.members > 1, mechanism.needs == "votes"
     if by_votes and not ensemble:
         raise ConfigError(f"mechanism={mechanism.name} counts an ensemble's votes: train with ensemble.members=T")

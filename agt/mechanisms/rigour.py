@@ -32,7 +32,7 @@ from agt.mechanisms.guarantee import Guarantee
 from agt.mechanisms.mechanism import Need
 from agt.models.ensemble import VoteCertificates
 from agt.relations import RELATIONS
-from agt.settings import RelationConfig, RelationName
+from agt.settings import RelationConfig, RelationName, check_choice
 
 Accounting = Literal["rigorous", "paper"]
 Counting = Literal["distance", "index"]
@@ -162,6 +162,8 @@ def claim(
     Raises:
         ConfigError: the relation is one-sided or, under ``rigorous``, a condition that it rests on does not hold.
     """
+    for name, value, choices in (("accounting", accounting, Accounting), ("counting", counting, Counting)):
+        check_choice(value, choices, name)
     if not RELATIONS[relation.name].symmetric:
         raise ConfigError(
             f"relation={relation.name}: condition g (symmetric relation) does not hold: certificates about removals alone "

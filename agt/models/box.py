@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from agt.bounds.box import Box
 from agt.bounds.network import Network
-from agt.certificates.box import Certificates, certify
+from agt.certificates.box import Certificates, certify, check_queries
 from agt.certificates.conditions import Condition, assess
 from agt.facts import proved
 from agt.models.heads import layers_of
@@ -115,9 +115,9 @@ class BoxModel:
 
     def _blocks(self, features: np.ndarray) -> Iterator[Tensor]:
         dtype = getattr(torch, self.settings.training.dtype)
-        for start in range(0, len(features), BLOCK):
+        for start in range(0, len(features) or 1, BLOCK):
             block = np.array(features[start : start + BLOCK], order="C")  # a copy: features may be read-only
-            yield torch.from_numpy(block).to(dtype)
+            yield check_queries(torch.from_numpy(block).to(dtype), self.settings.training.dtype)
 
 
 def start_from(head: nn.Sequential, initial: Mapping[str, Tensor]) -> bool:

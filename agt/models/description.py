@@ -57,6 +57,11 @@ def problem_of(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
     if node["format"] != FORMAT:
         raise ConfigError(f"model.json: the model was saved in format {node['format']}, and this agt reads format {FORMAT}")
     kept, head, size = node["settings"], node["head"], node["size"]
+    for name in ("declared_size", "records"):
+        if node[name] is not None and not (type(node[name]) is int and node[name] >= 0):
+            raise ValueError(f"{name} is {node[name]!r}")
+    if (node["declared_size"] is None) == (node["records"] is None):
+        raise ValueError("either declared_size or records is a number")
     settings = Settings(
         model=_own(head["layers"]) if "layers" in head else validate(HeadConfig, head, "network"),
         compute=compute,

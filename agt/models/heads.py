@@ -5,6 +5,7 @@ trained, and in each process of an ensemble.
 """
 
 import inspect
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
@@ -114,8 +115,16 @@ class OwnNetwork:
 
     @classmethod
     def of(cls, network: nn.Sequential) -> "OwnNetwork":
-        """That starts from the parameters of ``network``, which stays as it is."""
-        return cls(partial(deepcopy, network), "the network given")
+        """That starts from the parameters that ``network`` has now; whatever becomes of it does not matter.
+
+        Raises:
+            ConfigError: no bound rule covers it, or it cannot be copied.
+        """
+        _check_plain(network, "the network given")  # hooks on tensors are lost in a copy
+        try:
+            return cls(partial(deepcopy, deepcopy(network)), "the network given")
+        except (RuntimeError, TypeError) as error:
+            raise ConfigError(f"model: the network given cannot be copied: {error}") from None
 
     @property
     def linear(self) -> bool:
@@ -134,20 +143,19 @@ class OwnNetwork:
         with seeded(training):
             try:
                 network = self.make()
-            except TypeError as error:
-                raise ConfigError(f"model: {self.where} cannot be made: {error}") from None
-        if type(network) is not nn.Sequential:
-            raise ConfigError(
-                f"model: {self.where} is a {type(network).__name__}: bounds pass through an nn.Sequential, layer by layer, "
-                "and cannot see what another module's forward() does"
-            )
-        _check_plain(network)
-        network = network.to(getattr(torch, training.dtype))
+            except Exception as error:  # whatever somebody else's code raises is about that code
+                raise ConfigError(f"model: {self.where} cannot be made: {type(error).__name__}: {error}") from error
+        network = _check_plain(network, self.where).to(getattr(torch, training.dtype))
         try:
             with torch.no_grad():
-                network(torch.zeros(1, *shape, dtype=getattr(torch, training.dtype)))
+                outputs = network(torch.zeros(1, *shape, dtype=getattr(torch, training.dtype)))
         except RuntimeError as error:
             raise ConfigError(f"model: {self.where} takes no records of {shape} features: {error}") from None
+        if outputs.dim() != 2:
+            raise ConfigError(
+                f"model: {self.where} makes {tuple(outputs.shape[1:])} outputs of a record of {shape} features: put an "
+                "nn.Flatten() in front"
+            )
         return network
 
 
@@ -206,22 +214,53 @@ def _settings(layer: nn.Module) -> dict[str, Any]:
     return {name: value is not None if name == "bias" else value for name, value in values.items()}
 
 
-def _check_plain(network: nn.Sequential) -> None:
-    """Refuse what a rule would not see: hooks, frozen parameters.
+def _check_plain(network: object, where: str) -> nn.Sequential:
+    """The network, if it is its layers and their parameters and nothing more: the rules would not see the rest.
 
     Raises:
-        ConfigError: naming the layer.
+        ConfigError: naming the layer or the parameter.
     """
-    rules_for(network)
-    for name, layer in network.named_modules():
-        if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks:
-            raise ConfigError(f"model: layer {name or 'the whole'} has hooks, which no bound rule covers: remove them")
-    frozen = [name for name, parameter in network.named_parameters() if not parameter.requires_grad]
-    if frozen:
+    if type(network) is not nn.Sequential:
         raise ConfigError(
-            f"model: {frozen[0]} is frozen (requires_grad=False), and all of a head is trained: put frozen layers in "
-            "front, and give their outputs as features"
+            f"model: {where} is of the type {type(network).__name__}: bounds pass through an nn.Sequential, layer by "
+            "layer, and cannot see what another module's forward() does"
         )
+    rules_for(network)
+    for name, layer in network.named_modules(remove_duplicate=False):
+        if "forward" in vars(layer) or any(value for key, value in vars(layer).items() if key.endswith("hooks")):
+            raise ConfigError(
+                f"model: {f'layer {name}' if name else 'the whole'} has hooks, or a forward() of its own, which no bound "
+                "rule covers: remove them"
+            )
+    for name, parameter in network.named_parameters():
+        if not parameter.requires_grad:
+            raise ConfigError(
+                f"model: {name} is frozen (requires_grad=False), and all of a head is trained: put frozen layers in "
+                "front, and give their outputs as features"
+            )
+        if parameter._backward_hooks or not parameter.is_floating_point():
+            raise ConfigError(f"model: {name} has hooks, or is no real number: no bound rule covers it")
+    if len({parameter.data_ptr() for parameter in network.parameters()}) < len(list(network.parameters())):
+        raise ConfigError("model: two parameters share their memory, and training would part them: give each its own")
+    _check_described(network)
+    return network
+
+
+def _check_described(network: nn.Sequential) -> None:
+    """Refuse a network that ``layers_of`` does not describe: it could not be read back, or is not what its layers say.
+
+    Raises:
+        ConfigError: a setting that is no plain value, or parameters that do not follow from the settings.
+    """
+    try:
+        again = from_layers(json.loads(json.dumps(layers_of(network))))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"model: a layer has a setting that is no plain number or word ({error})") from None
+    mine, theirs = ({name: tensor.shape for name, tensor in n.state_dict().items()} for n in (network, again))
+    strange = sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
+    if strange or None in network._modules.values():
+        culprit = strange[0] if strange else "a layer that is None"
+        raise ConfigError(f"model: {culprit} is not what the layers' settings make: no bound rule covers it")
 
 
 def build_head(shape: tuple[int, ...], classes: int, model: Head, training: TrainingConfig) -> nn.Sequential:

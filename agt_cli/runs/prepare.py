@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from agt.data.checks import with_notes
-from agt.data.dataset import DataError, Dataset, DataSource
+from agt.data.dataset import Dataset, DataSource
 from agt.errors import ConfigError, nearest
 from agt.models.heads import head_of
 from agt.problem import Problem, Settings
@@ -99,8 +99,6 @@ def prepare(settings: RunSettings, console: Console) -> Prepared:
     """Load the data, with what its owner should know noted, and run it through the frozen encoder if there is one."""
     use_threads(settings.compute)
     loaded = dataset = with_notes(settings.source.load(), _normalized(settings))
-    if not len(loaded.test):
-        raise DataError(f"{loaded.name}: the test split is empty")
     initial: dict[str, Tensor] | None = None
     encoder = settings.model.encoder if isinstance(settings.model, EncodedHead) else None
     if encoder is not None:

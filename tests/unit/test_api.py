@@ -84,14 +84,14 @@ def test_what_nobody_declared_is_not_held_and_what_was_declared_says_so() -> Non
         assert held == {letter}, name
 
 
-def test_ids_that_count_rows_are_not_taken_on_trust() -> None:
+def test_given_ids_are_the_records_own_only_where_somebody_says_so() -> None:
     def held(ids: np.ndarray, permanent: bool) -> bool:
         said = agt.Declared(**{**SAID.__dict__, "ids": permanent})
         return {c.letter: c.held for c in fit(ids=ids, declared=said).conditions}["b"]
 
-    assert not held(np.arange(60), False)
-    assert held(np.arange(60), True)
-    assert held(RNG.permutation(60), False)
+    for ids in (np.arange(60), RNG.permutation(60), 3 * np.arange(60)):
+        assert not held(ids, False)
+        assert held(ids, True)
 
 
 def test_own_initial_parameters_are_declared_and_stay_as_they_are() -> None:
@@ -183,7 +183,7 @@ def test_settings_are_refused_by_name(settings: dict[str, Any], words: str) -> N
         (X, np.where(np.arange(60) == 5, 2, Y), {}, "y: row 5 has the label"),
         (X, np.zeros(60, dtype=int), {}, "at least two are needed"),
         (np.tile(X, (2, 1)), RNG.normal(size=120), {"declared": None}, "is this a regression target?"),
-        (X, np.where(Y, np.nan, 1.0), {"declared": None}, "y: row 1 has no label"),
+        (X, np.where(Y, np.nan, 1.0), {"declared": None}, "y: row 1 has no value"),
         (X, Y, {"ids": np.zeros(60, dtype=int)}, "occurs 60 times"),
         (X, Y, {"public": Y}, "expected True or False"),
         (X, Y, {"units": np.arange(60) // 2}, "relation.unit_rows"),

@@ -70,6 +70,21 @@ def test_a_center_must_be_declared_public(tmp_path: Path, settings: dict[str, An
     assert "the list of classes was found in the data" in found.why
 
 
+def test_ids_do_not_depend_on_the_precision_that_another_record_brings(tmp_path: Path) -> None:
+    """Hashes of bytes as they lie in the file: one float64 record more and every id, batch and split is another."""
+    wider = np.append(X.astype(np.float32), [[0.1] * 6]).reshape(-1, 6)
+    kept = []
+    for name, x, y in (("half", X, Y), ("single", X.astype(np.float32), Y), ("more", wider, np.append(Y, 1))):
+        (tmp_path / name).mkdir()
+        np.savez(tmp_path / name / "e.npz", x=x, label=y)
+        train = Embeddings(path=tmp_path / name / "e.npz", classes=("0", "1"), split_key="s").load().train
+        kept.append(set(train.ids.tolist()))
+    assert wider.dtype == np.float64
+    assert kept[0] == kept[1]
+    assert kept[1] <= kept[2]
+    assert len(kept[2]) <= len(kept[1]) + 1
+
+
 def test_parquet_with_ids_units_and_public_flags(tmp_path: Path) -> None:
     path = tmp_path / "e.parquet"
     people = [f"p{i // 2}" for i in range(40)]

@@ -18,7 +18,7 @@ EDITS = [
     ("agt/training/noise.py", "import", "import  "),
     ("agt/problem.py", "import", "import  "),
     ("agt/models/box.py", "import", "import  "),
-    ("agt_cli/papers/reproduction/answers.py", "certify", "certify "),
+    ("agt_cli/papers/reproduction/answers.py", "columns = ", "columns  = "),
     ("agt/data/ids.py", "2.0**-53", "2.0**-52"),
     ("agt/data/blobs.py", "points**3", "points**4"),
     ("agt/kernels/cpu.py", "import", "import  "),

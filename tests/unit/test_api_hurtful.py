@@ -1,0 +1,290 @@
+"""Hurtful input at the front door: neighbours, networks and arguments that once came through."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.model_selection import cross_val_score
+from torch import nn
+
+import agt
+from agt.data.arrays import dataset_of
+
+RNG = np.random.default_rng(7)
+Y = np.arange(60) % 2
+X = RNG.normal(size=(60, 3)) + 0.7 * Y[:, None]
+QUERIES = RNG.normal(size=(2000, 3)) + 0.35
+SAID = agt.Declared(classes=[0, 1], size=60, features=True, settings=True)
+
+
+def fit(x: Any = X, y: Any = Y, **settings: Any) -> agt.Fitted:
+    return agt.fit(x, y, **({"declared": SAID} | settings))
+
+
+def plain() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.LeakyReLU(0.2), nn.Linear(4, 2))
+
+
+# -- false certificates --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"epochs": 1, "batch": {"count": 12}, "decay": 50.0, "clip": 1.0},
+        {"network": (3,), "ks": 2, "epochs": 1, "batch": {"count": 10}, "decay": 50.0, "lr": 1.0, "clip": 0.3},
+    ],
+)
+def test_one_record_more_does_not_rename_all_others_by_changing_the_dtype(settings: dict[str, Any]) -> None:
+    certified = flipped = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        x = (rng.normal(size=(60, 3)) + 0.7 * Y[:, None]).astype(np.float32)
+        queries = rng.normal(size=(3000, 3)).astype(np.float32) + np.float32(0.35)
+        table = pd.DataFrame(x, columns=list("abc"))
+        record = pd.DataFrame({"a": [0.5], "b": [0.25], "c": [1.0]})  # float64, and exact in both
+        more = pd.concat([table, record], ignore_index=True)
+        answers = fit(table, **settings).certify(queries)
+        there = fit(more, np.append(Y, 1), **settings).predict(queries)
+        sure = answers.stable_distance >= 1
+        certified, flipped = certified + int(sure.sum()), flipped + int((sure & (there != answers.labels)).sum())
+    assert certified
+    assert not flipped
+
+
+def test_ids_are_hashes_of_values_and_not_of_their_dtype() -> None:
+    narrow = X.astype(np.float32)
+    ids = [dataset_of(x, Y, SAID)[0].train.ids for x in (narrow, narrow.astype(np.float64))]
+    assert (ids[0] == ids[1]).all()
+
+
+@pytest.mark.parametrize("settings", [{}, {"network": (4,), "ks": 2}])
+def test_the_same_numbers_in_two_precisions_are_the_same_records(settings: dict[str, Any]) -> None:
+    narrow = X.astype(np.float32)
+    answers = [fit(x, **settings).certify(QUERIES) for x in (narrow, narrow.astype(np.float64))]
+    assert (answers[0].labels == answers[1].labels).all()
+    assert (answers[0].stable_distance == answers[1].stable_distance).all()
+
+
+def grown() -> nn.Sequential:
+    """Three classes, and one row of weights more than ``out_features`` says."""
+    network = nn.Sequential(nn.Linear(3, 3))
+    network[0].weight = nn.Parameter(torch.cat([torch.eye(3), torch.ones(1, 3)]))
+    network[0].bias = nn.Parameter(torch.tensor([0.0, 0.0, 0.0, 1.0]))
+    return network
+
+
+def test_a_layer_whose_parameters_are_not_those_of_its_settings_is_refused() -> None:
+    said = agt.Declared(classes=[0, 1, 2], size=60)
+    with pytest.raises(agt.AgtError):
+        fit(y=np.arange(60) % 3, declared=said, network=grown(), ks=2)
+
+
+@pytest.mark.parametrize("network", [(), (4,)])
+def test_reduced_precision_is_refused_however_it_is_asked_for(network: tuple[int, ...]) -> None:
+    settings: dict[str, Any] = {"network": network, "certificate": "box", "activation": "tanh", "ks": 1}
+    model = fit(dtype="float32", **settings)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with pytest.raises(agt.ConfigError):
+            fit(dtype="float32", **settings)
+        with pytest.raises(agt.ConfigError):
+            model.certify(QUERIES[:9])
+
+
+# -- false claims --------------------------------------------------------------------------------------------------------
+
+
+def test_a_misspelt_accounting_is_not_taken_for_paper() -> None:
+    with pytest.raises(agt.ConfigError):
+        agt.fit(X, Y).release(QUERIES[:3], agt.RandomizedResponse(eps=1.0), accounting="rigourous")  # type: ignore[arg-type]
+
+
+def overridden() -> nn.Sequential:
+    network = plain().double()
+    last: Any = network[2]
+    last.forward = lambda x: -nn.functional.linear(x, last.weight, last.bias)
+    return network
+
+
+def tensor_hooked() -> nn.Sequential:
+    network = plain()
+    next(network.parameters()).register_hook(lambda gradient: -gradient)
+    return network
+
+
+def buffered() -> nn.Sequential:
+    network = plain()
+    network[0].register_buffer("mask", torch.ones(4))
+    return network
+
+
+def with_a_parameter_more() -> nn.Sequential:
+    network = plain()
+    network.register_parameter("scale", nn.Parameter(torch.ones(2)))
+    return network
+
+
+def with_a_hole() -> nn.Sequential:
+    network = plain()
+    network._modules["1"] = None  # type: ignore[assignment]
+    return network
+
+
+def with_one_bias() -> nn.Sequential:
+    network = plain()
+    network[0].bias = nn.Parameter(torch.zeros(1))
+    return network
+
+
+def with_a_tensor_slope() -> nn.Sequential:
+    network = plain()
+    network[1] = nn.LeakyReLU(torch.tensor(0.2))  # type: ignore[arg-type]
+    return network
+
+
+STRANGE: list[Callable[[], nn.Sequential]] = [
+    overridden,
+    tensor_hooked,
+    buffered,
+    with_a_parameter_more,
+    with_a_hole,
+    with_one_bias,
+    with_a_tensor_slope,
+]
+
+
+@pytest.mark.parametrize("make", STRANGE)
+def test_a_network_that_is_not_what_its_layers_say_is_refused(make: Callable[[], nn.Sequential]) -> None:
+    with pytest.raises(agt.ConfigError):
+        fit(network=make(), ks=1)
+
+
+def test_records_of_more_axes_need_a_flatten() -> None:
+    with pytest.raises(agt.ConfigError):
+        fit(X[:, None], network=plain(), ks=1)
+
+
+def test_masked_values_are_missing_values() -> None:
+    with pytest.raises(agt.DataError):
+        fit(np.ma.masked_array(X, mask=X > 1))
+
+
+def test_a_unit_that_is_missing_is_nobody() -> None:
+    units = np.array([None if row == 5 else f"p{row}" for row in range(60)], dtype=object)
+    with pytest.raises(agt.DataError):
+        fit(units=units)
+
+
+# -- saved models --------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_can_be_saved_whatever_became_of_the_network_given(tmp_path: Path) -> None:
+    network = plain()
+    model = fit(network=network, ks=1)
+    network[1].negative_slope = 0.5  # type: ignore[assignment]
+    model.save(tmp_path / "model")
+    assert (agt.load(tmp_path / "model").predict(QUERIES) == model.predict(QUERIES)).all()
+
+
+def test_dates_are_saved_as_dates_or_not_at_all(tmp_path: Path) -> None:
+    dates = np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[ns]")[Y]
+    model = fit(y=dates, declared=None)
+    try:
+        model.save(tmp_path / "model")
+    except agt.ConfigError:
+        return
+    assert (agt.load(tmp_path / "model").predict(QUERIES) == model.predict(QUERIES)).all()
+
+
+# -- the estimator -------------------------------------------------------------------------------------------------------
+
+
+def test_scores_do_not_depend_on_the_order_in_which_classes_are_declared() -> None:
+    words = np.array(["no", "yes"])[Y]
+    scores = [
+        cross_val_score(
+            agt.CertifiedClassifier(declared=agt.Declared(classes=classes)), X, words, scoring="roc_auc", cv=2
+        ).mean()
+        for classes in (["no", "yes"], ["yes", "no"])
+    ]
+    assert scores[0] > 0.5
+    assert scores[1] > 0.5
+
+
+def test_certify_of_the_estimator_raises_value_errors() -> None:
+    estimator = agt.CertifiedClassifier(network=(3,), ks=1, dtype="float32").fit(X, Y)
+    with pytest.raises(ValueError, match="float32"):
+        estimator.certify(np.full((2, 3), 1e300))
+    with pytest.raises(ValueError, match="float32"):
+        estimator.predict(np.full((2, 3), 1e300))
+
+
+# -- words ---------------------------------------------------------------------------------------------------------------
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "ragged x": {"x": [[1, 2], [3]]},
+    "tensor with a gradient": {"x": torch.tensor(X, requires_grad=True)},
+    "missing text label": {"y": pd.Series(["a", None] * 30, dtype="string"), "declared": None},
+    "labels that are lists": {"y": np.array([[1], [2, 3]] * 30, dtype=object), "declared": None},
+    "declared is a mapping": {"declared": {"size": 60}},
+    "network is a number": {"network": 64},
+    "network is text": {"network": "64"},
+    "network is None": {"network": None},
+    "certificate is a mapping of another kind": {"certificate": {"kind": "stability"}},
+    "certificate is a number": {"certificate": 3},
+    "no members": {"members": 0},
+    "members is None": {"members": None},
+    "members is text": {"members": "two"},
+}
+
+
+def test_classes_that_are_no_list_are_named() -> None:
+    with pytest.raises(agt.ConfigError, match=r"declared\.classes=5"):
+        agt.Declared(classes=5)  # type: ignore[arg-type]
+
+
+def test_whoever_wants_no_progress_may_say_so() -> None:
+    assert fit(on_progress=None, network=(3,), ks=1).classes.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_arguments_are_named(case: str) -> None:
+    with pytest.raises(agt.AgtError):
+        fit(**WRONG[case])
+
+
+@pytest.mark.parametrize("mechanism", ["randomized_response", agt.RandomizedResponse, None])
+def test_what_is_no_mechanism_is_named(mechanism: Any) -> None:
+    with pytest.raises(agt.AgtError):
+        fit().release(QUERIES[:3], mechanism)
+
+
+@pytest.mark.parametrize("seed", ["a", 1.5, [1]])
+def test_a_seed_that_is_no_number_is_named(seed: Any) -> None:
+    with pytest.raises(agt.AgtError):
+        fit().release(QUERIES[:3], agt.RandomizedResponse(eps=1.0), seed=seed)
+
+
+@pytest.mark.parametrize("settings", [{"eps": "a"}, {"eps": -1.0}, {}])
+def test_a_mechanism_that_cannot_be_made_is_named(settings: dict[str, Any]) -> None:
+    with pytest.raises(agt.AgtError):
+        agt.RandomizedResponse(**settings)
+
+
+@pytest.mark.parametrize("settings", [{}, {"network": (3,), "ks": 1}, {"members": 2, "compute": {"threads": 1}}])
+def test_no_queries_are_no_answers(settings: dict[str, Any]) -> None:
+    model = fit(**settings)
+    assert len(model.predict(QUERIES[:0])) == 0
+    assert len(model.certify(QUERIES[:0]).labels) == 0
+
+
+def test_a_digest_is_read_as_the_command_line_reads_it(tmp_path: Path) -> None:
+    digest = fit().save(tmp_path / "model")
+    agt.load(tmp_path / "model", digest.removeprefix("sha256:"))
+    agt.load(tmp_path / "model", f"{digest.upper()}\n")
