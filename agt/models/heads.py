@@ -168,8 +168,8 @@ def head_of(node: object) -> Head:
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise ConfigError(f"model: expected a mapping with a _target_, got {node!r}")
     settings = {str(key): value for key, value in node.items() if key != "_target_"}
-    target = imported(str(node["_target_"]), "model")
-    if isinstance(target, type) and hasattr(target, "build"):
+    target: Any = imported(str(node["_target_"]), "model")
+    if hasattr(target, "__dataclass_fields__") and hasattr(target, "build"):
         head: Head = validate(target, settings, "model")
         return head
     if not callable(target):
