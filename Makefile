@@ -1,5 +1,6 @@
 # make run    install into .venv, train and certify the embedded default, say where the figures are
 # make test   the same environment with the test tools: lint, types, tests
+# make sweep  the tests that make test leaves out for their length: the adversary (tests/soundness/test_adversary.py)
 # make smoke  short train + certify runs on the two embedded datasets, from the source tree
 # make reproduce-blobs (-octmnist, -imdb, -amex, -all)   the papers' figures and tables; data: DATA=FOLDER
 # make reproduce-smoke   all of them, small, without any data
@@ -22,14 +23,17 @@ AGT = $(VENV)/bin/agt
 LATEST = $$(ls -dt outputs/train/*/ | head -n 1)
 
 .DEFAULT_GOAL := run
-.PHONY: run test lint types smoke reproduce-all reproduce-smoke adversary triton wheel clean
+.PHONY: run test lint types sweep smoke reproduce-all reproduce-smoke adversary triton wheel clean
 
 run: $(VENV)/.installed
 	$(AGT) train $(SETTINGS)
 	$(AGT) certify run=$(LATEST)
 
 test: lint types
-	$(VENV)/bin/python -m pytest -n auto --dist loadfile
+	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m 'not sweep'
+
+sweep: $(VENV)/.tools
+	$(VENV)/bin/python -m pytest -m sweep tests/soundness
 
 lint: $(VENV)/.tools
 	$(VENV)/bin/ruff check .

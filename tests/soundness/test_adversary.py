@@ -50,6 +50,7 @@ def reports() -> Reports:
     return found
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("cell", CELLS, ids=", ".join)
 def test_nothing_escapes(reports: Reports, cell: tuple[str, str]) -> None:
     report = reports[cell]
@@ -62,6 +63,7 @@ def test_nothing_escapes(reports: Reports, cell: tuple[str, str]) -> None:
         assert report.deviation > 0.1, "some edit comes within sight of its bound"
 
 
+@pytest.mark.sweep
 def test_what_was_looked_at(reports: Reports, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n{table(reports)}")
