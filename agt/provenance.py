@@ -95,7 +95,7 @@ def machine(device: str = "cpu") -> dict[str, str | None]:
 
     gpu = torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available() else None
     kind = {"system": platform.system(), "machine": platform.machine(), "vectors": torch.backends.cpu.get_cpu_capability()}
-    return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}, **kind, "gpu": gpu}
+    return {"python": platform.python_version(), **{name: package_version(name) for name in PACKAGES}, **kind, "gpu": gpu}
 
 
 def default_threads() -> tuple[int | None, str | None]:
@@ -107,7 +107,8 @@ def default_threads() -> tuple[int | None, str | None]:
     return len(os.sched_getaffinity(0)) if some else os.cpu_count(), os.environ.get("OMP_NUM_THREADS")
 
 
-def _version(package: str) -> str | None:
+def package_version(package: str) -> str | None:
+    """The installed version; None where it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

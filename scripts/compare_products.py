@@ -15,7 +15,7 @@ import numpy as np
 
 from agt.certificates.box import certify
 from agt.data.blobs import Blobs
-from agt.models.heads import HeadConfig, build_head
+from agt.models.heads import HeadConfig
 from agt.settings import KGridConfig, RelationConfig, TrainingConfig
 from agt.training.loop import train
 from agt.training.recipe import Recipe
@@ -36,7 +36,7 @@ def certified(source: Blobs, relation: str, product: str, seed: int, ks: Sequenc
     training = TrainingConfig(
         loss="cross_entropy", epochs=4, lr=2.0, decay=0.6, lr_min=1e-3, clip=0.06, product=product, seed=seed
     )
-    head = build_head((6,), 2, HeadConfig(hidden=(128,)), training)
+    head = HeadConfig(hidden=(128,)).build((6,), 2, training)
     grid, rule = KGridConfig(values=tuple(ks)), RelationConfig(name=relation)
     recipe = Recipe(2, training, rule, grid, declared_size=data.declared_size)
     return certify(head, recipe, train(head, recipe, data.train), data.test.features).certified.mean(axis=1)

@@ -9,7 +9,7 @@ from torch import nn
 from agt import relations
 from agt.bounds.interval import Interval
 from agt.data.dataset import Records
-from agt.models.heads import HeadConfig, build_head
+from agt.models.heads import HeadConfig
 from agt.settings import BatchConfig, ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
 from agt.training.recipe import Recipe
 
@@ -62,7 +62,8 @@ def make_head(
     training: TrainingConfig, width: int, classes: int, hidden: tuple[int, ...], activation: str = "relu"
 ) -> nn.Sequential:
     """A head with PyTorch's initialisation."""
-    return build_head((width,), classes, HeadConfig(hidden=hidden, activation=activation), training)  # type: ignore[arg-type]
+    model = HeadConfig(hidden=hidden, activation=activation)  # type: ignore[arg-type]
+    return model.build((width,), classes, training)
 
 
 def random_interval(rng: np.random.Generator, *shape: int, radius: float = 0.5, dtype: str = "float64") -> Interval:

@@ -35,6 +35,24 @@ def outward(lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
     return Interval(lower.sub_(slack), upper.add_(slack))
 
 
+def check_precision(dtype: torch.dtype, device: torch.device) -> None:
+    """Refuse a PyTorch that was told to compute otherwise than in the precision of its tensors.
+
+    Raises:
+        ConfigError: float32 matrices are multiplied at reduced precision (TF32, bfloat16), or autocast is on.
+    """
+    if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
+        raise ConfigError(
+            "training.dtype=float32: PyTorch is set to reduced-precision matrix products, which breaks the bounds: "
+            "call torch.set_float32_matmul_precision('highest'), or use float64"
+        )
+    if torch.is_autocast_enabled(device.type):
+        raise ConfigError(
+            "PyTorch's autocast is on, which computes some layers in a precision that no bound covers: train and "
+            "certify outside of it"
+        )
+
+
 @dataclass(frozen=True)
 class Rounding:
     """Widening for a group of k: the factors 2(k+1), and the unit roundoff of the dtype.
@@ -60,16 +78,7 @@ class Rounding:
                 reduced precision (TF32, bfloat16) or to choose precisions itself (autocast), which no bound here covers.
         """
         info = torch.finfo(dtype)
-        if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
-            raise ConfigError(
-                "training.dtype=float32: PyTorch is set to reduced-precision matrix products, which breaks the bounds: "
-                "call torch.set_float32_matmul_precision('highest'), or use float64"
-            )
-        if torch.is_autocast_enabled(device.type):
-            raise ConfigError(
-                "PyTorch's autocast is on, which computes some layers in a precision that no bound covers: train and "
-                "certify outside of it"
-            )
+        check_precision(dtype, device)
         if 2 * (max(ks) + 1) * info.eps > 1e-3:
             raise ConfigError(f"training.dtype={str(dtype)[6:]} is too coarse for k = {max(ks)}: use float64")
         factor = torch.tensor([2.0 * (k + 1) for k in ks], dtype=dtype, device=device)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from agt.bounds.box import Box, part_of
 from agt.bounds.network import Network
-from agt.bounds.rounding import Rounding
+from agt.bounds.rounding import Rounding, check_precision
 from agt.bounds.rules.contract import Intervals
 from agt.errors import UnboundedError, UnsoundError
 from agt.kernels.select import pick_device, pick_kernel
@@ -137,7 +137,8 @@ def certify(
 
 
 def check_queries(x: Tensor, dtype: str) -> Tensor:
-    """The queries, if every feature is finite in the model's precision; UnsoundError else."""
+    """The queries, if every feature is finite in the model's precision (UnsoundError), and PyTorch keeps to that."""
+    check_precision(x.dtype, x.device)
     if not bool(torch.isfinite(x).all()):
         raise UnsoundError(f"inputs: a query has a feature that is NaN, or infinite in {dtype}")
     return x

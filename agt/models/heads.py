@@ -261,8 +261,3 @@ def _check_described(network: nn.Sequential) -> None:
     if strange or None in network._modules.values():
         culprit = strange[0] if strange else "a layer that is None"
         raise ConfigError(f"model: {culprit} is not what the layers' settings make: no bound rule covers it")
-
-
-def build_head(shape: tuple[int, ...], classes: int, model: Head, training: TrainingConfig) -> nn.Sequential:
-    """``model.build``."""
-    return model.build(shape, classes, training)

@@ -29,7 +29,6 @@ from copy import copy
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from io import BytesIO
 from pathlib import Path
 from types import TracebackType
@@ -49,6 +48,7 @@ from agt.facts import Standing
 from agt.manifest import NAME as MANIFEST
 from agt.manifest import Manifest
 from agt.models.store import as_json
+from agt.provenance import package_version
 
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "pyarrow", "scikit-learn", "numba", "safetensors")
 
@@ -235,20 +235,13 @@ def describe_environment(config: Mapping[str, Any]) -> dict[str, Any]:
         "revision": _revision(),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: package_version(name) for name in PACKAGES},
         "device": _device(compute.get("device", "cpu")),
         "cpus": os.cpu_count(),
         "threads": compute.get("threads") or torch.get_num_threads(),
         "argv": sys.argv,
         "seed": training.get("seed"),
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _device(name: str) -> str:

@@ -25,7 +25,7 @@ from agt.bounds.rounding import Rounding
 from agt.certificates.box import certified_labels
 from agt.errors import ConfigError
 from agt.models.box import BoxModel
-from agt.models.heads import HeadConfig, build_head
+from agt.models.heads import HeadConfig
 from agt.settings import LossName
 from agt.training.sensitivity import LinearLoss
 
@@ -167,7 +167,7 @@ def test_heads_have_the_outputs_that_the_loss_needs(name: str) -> None:
     if one:
         with pytest.raises(ConfigError, match=f"training.loss={name} needs two classes and the data has 3"):
             Network.of(head, name, 3)
-    wrong = build_head((3,), 5, HeadConfig(), make_training(loss="cross_entropy"))
+    wrong = HeadConfig().build((3,), 5, make_training(loss="cross_entropy"))
     with pytest.raises(ConfigError, match=f"training.loss={name} needs .* and the model has 5"):
         Network.of(wrong, name, 2)
 

@@ -94,6 +94,8 @@ def test_reduced_precision_is_refused_however_it_is_asked_for(network: tuple[int
             fit(dtype="float32", **settings)
         with pytest.raises(agt.ConfigError):
             model.certify(QUERIES[:9])
+        with pytest.raises(agt.ConfigError):
+            model.predict(QUERIES[:9])
 
 
 # -- false claims --------------------------------------------------------------------------------------------------------

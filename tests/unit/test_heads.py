@@ -9,7 +9,7 @@ from torch import nn
 
 from agt.bounds.rules import RULES, rules_for
 from agt.errors import ConfigError
-from agt.models.heads import ACTIVATIONS, ActivationName, HeadConfig, build_head
+from agt.models.heads import ACTIVATIONS, ActivationName, HeadConfig
 from agt.settings import validate
 
 
@@ -33,7 +33,7 @@ def test_the_activation_changes_no_initial_parameter() -> None:
 
 def test_older_settings_without_an_activation_mean_relu() -> None:
     model = validate(HeadConfig, {"hidden": [4]}, "model")
-    assert isinstance(build_head((3,), 2, model, make_training())[1], nn.ReLU)
+    assert isinstance(model.build((3,), 2, make_training())[1], nn.ReLU)
 
 
 def test_an_unknown_activation_is_refused() -> None:

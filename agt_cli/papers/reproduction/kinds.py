@@ -15,7 +15,6 @@ import pandas as pd
 from pydantic.dataclasses import dataclass as validated
 
 from agt.models.box import start_from
-from agt.models.heads import build_head
 from agt.models.model import Model
 from agt.settings import STRICT, validate
 from agt_cli.papers.baselines.released import Bench
@@ -88,7 +87,7 @@ class Entry:
         """
         prepared, settings = self.data(name, own)
         changed, records = replace(settings.training, **training), prepared.dataset.train
-        head = build_head(records.features.shape[1:], prepared.classes, settings.model, changed)
+        head = settings.model.build(records.features.shape[1:], prepared.classes, changed)
         if prepared.initial:
             start_from(head, prepared.initial)
         return Bench(head, prepared.classes, records, int(prepared.dataset.declared_size or len(records)), changed)
