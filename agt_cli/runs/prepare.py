@@ -1,7 +1,7 @@
 """From a configuration to what training and certification both need: settings and dataset."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 from agt.data.checks import with_notes
 from agt.data.dataset import Dataset, DataSource
 from agt.errors import ConfigError, nearest
+from agt.facts import Fact
 from agt.models.heads import head_of
 from agt.problem import Problem, Settings
 from agt.settings import (
@@ -25,7 +26,7 @@ from agt.training.ensemble import EnsembleConfig
 from agt.training.noise import noise_config
 from agt_cli.papers.encoder import EncodedHead, encode
 from agt_cli.report.console import Console
-from agt_cli.runs.choices import choices_fact
+from agt_cli.runs.choices import choices_fact, still_chosen
 
 PARTS: dict[str, type[Any]] = {
     "training": TrainingConfig,
@@ -79,11 +80,13 @@ class Prepared:
         loaded: the dataset as loaded, before any encoder; its digest names the data.
         dataset: features as the head takes them: an encoder's outputs, where there is one.
         initial: ``weight.0``, ``bias.0``, ...: the encoder's base model's dense layers, where there is one.
+        choices: what the settings were chosen on, as far as the public rows that they name are still the same.
     """
 
     loaded: Dataset
     dataset: Dataset
     initial: dict[str, Tensor] | None
+    choices: Fact
 
     @property
     def classes(self) -> int:
@@ -92,7 +95,7 @@ class Prepared:
 
     def problem(self, settings: Settings) -> Problem:
         """To train on it with these settings."""
-        return Problem(self.dataset, settings, self.initial)
+        return Problem(self.dataset, replace(settings, choices=self.choices), self.initial)
 
 
 def prepare(settings: RunSettings, console: Console) -> Prepared:
@@ -104,7 +107,8 @@ def prepare(settings: RunSettings, console: Console) -> Prepared:
     if encoder is not None:
         with console.progress("public encoder") as report:
             dataset, initial = encode(encoder, loaded, lambda step, of: report(step, of, step, of))
-    return Prepared(loaded, dataset, initial)
+    choices = still_chosen(settings.choices, settings.training.chosen_from, loaded, settings.source)
+    return Prepared(loaded, dataset, initial, choices)
 
 
 def _normalized(settings: RunSettings) -> float | None:
