@@ -170,7 +170,7 @@ def settings_from_words(name: str, rest: list[str]) -> list[str]:
     Raises:
         ConfigError: a word is missing or unknown; says which there are.
     """
-    before, settings = [name], []
+    before, settings = [name], list[str]()
     for word in COMMANDS[name].words:
         if word.after not in ("", before[-1]):
             continue
