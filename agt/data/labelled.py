@@ -27,7 +27,7 @@ from agt.data.assemble import (
 from agt.data.checks import Word, check_classes, check_label
 from agt.data.dataset import DataError, Dataset, Records
 from agt.data.declarations import classes_fact, id_facts, split_fact
-from agt.data.files import Columns, open_columns, resolve
+from agt.data.files import Columns, open_columns
 from agt.facts import Fact, Grounds, grounds
 from agt.settings import DeclaredSize, schema
 
@@ -79,9 +79,9 @@ class LabelledFile(ABC):
     """A file with one record a row, and what its columns mean.
 
     Attributes:
-        path: the file; relative to ``data_dir``.
+        path: the file; a relative path is looked for in the working directory, then in ``data_dir``.
         label: column of the label.
-        data_dir: folder of relative paths.
+        data_dir: the other place of relative paths.
         id, unit, public: columns; None: ids from the content, each record its own unit, all records private.
         id_as_text: take ids that mix numbers and text as text.
         id_permanent: you declare that a record keeps its id, whatever becomes of others: ids that count rows need it.
@@ -151,7 +151,7 @@ class LabelledFile(ABC):
             declared_size=self.declared_size,
             scaling=features.scaling,
             selection=self._selection(self._split_fact(), files[0]),
-            preprocessing=grounds(self._scaling_fact(), classes_fact(None if self.classes is None else "dataset.classes")),
+            preprocessing=grounds(self._scaling_fact(), self._classes_fact()),
             notes=features.notes,
         )
 
@@ -160,7 +160,7 @@ class LabelledFile(ABC):
         return [self._rows(self._open())]
 
     def _open(self) -> Columns:
-        return open_columns(resolve(self.path, self.data_dir), "dataset.path or data_dir")
+        return open_columns(self.path, "dataset.path or data_dir", self.data_dir)
 
     def _rows(self, columns: Columns, test: bool | None = None) -> Rows:
         """Every row of a file.
@@ -221,6 +221,10 @@ class LabelledFile(ABC):
 
     def _classes(self, files: Sequence[Rows]) -> tuple[str, ...]:
         return self._listed or class_names(np.concatenate([rows.labels for rows in files]), files[0].columns.path)
+
+    def _classes_fact(self) -> Fact:
+        """Condition e: whether the list of classes is public."""
+        return classes_fact(None if self.classes is None else "dataset.classes")
 
     def _split_fact(self) -> Fact:
         """Condition b: the split."""

@@ -14,7 +14,7 @@ from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import train_report
 from agt_cli.runs.model import fit
 from agt_cli.runs.noise import noise_words, proved
-from agt_cli.runs.prepare import Prepared, RunSettings, prepare, settings_of
+from agt_cli.runs.prepare import Prepared, RunSettings, data_files, prepare, settings_of
 from agt_cli.runs.spending import Spending, of_data, spending, unfinished
 
 
@@ -30,6 +30,7 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     for note in dataset.notes:
         console.note(f"note: {note}")
     record.environment(data_digest=digest, features_digest=dataset.digest, dataset=dataset.name)
+    record.environment(data_files=data_files(settings.source))
     earlier = unfinished(record, of_data(digest)) if settings.noise and settings.noise.seed is None else []
     for line in earlier:
         console.say(line)

@@ -20,6 +20,7 @@ import json
 import math
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -270,4 +271,13 @@ def _git(root: Path, *arguments: str) -> str | None:
 
 def to_yaml(config: Mapping[str, Any]) -> str:
     """A plain configuration as yaml, keys in their order."""
-    return OmegaConf.to_yaml(OmegaConf.create(dict(config)))
+    return OmegaConf.to_yaml(OmegaConf.create(literal(dict(config))))
+
+
+def literal(node: Any) -> Any:
+    """The same configuration, in which text that looks like an interpolation is read back as that text."""
+    if isinstance(node, str):
+        return re.sub(r"(\\*)\$\{", lambda start: 2 * start[1] + r"\${", node)
+    if isinstance(node, Mapping):
+        return {key: literal(value) for key, value in node.items()}
+    return [literal(value) for value in node] if isinstance(node, list | tuple) else node

@@ -8,7 +8,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 from agt.errors import ConfigError
-from agt_cli import usage
+from agt_cli import search_path, usage
 
 
 def composed(command: str, overrides: Sequence[str]) -> dict[str, Any]:
@@ -18,6 +18,7 @@ def composed(command: str, overrides: Sequence[str]) -> dict[str, Any]:
         ConfigError: an override does not fit.
     """
     config_name = usage.COMMANDS[command].config
+    search_path.register()
     try:
         if GlobalHydra.instance().is_initialized():
             config = compose(config_name, list(overrides))

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import file_digest
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor
 
 from agt.data.checks import with_notes
 from agt.data.dataset import Dataset, DataSource
+from agt.data.files import locate
 from agt.errors import ConfigError, nearest
 from agt.models.heads import head_of
 from agt.problem import Problem, Settings
@@ -35,6 +38,7 @@ PARTS: dict[str, type[Any]] = {
     "ensemble": EnsembleConfig,
 }
 PATHS = ("output_dir", "data_dir")
+FILES = ("path", "test")  # a dataset's settings that name files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +66,30 @@ def settings_of(config: Mapping[str, Any]) -> RunSettings:
             f"dataset._target_: {type(source).__name__} loads no data: it needs load() and load_queries(path)"
         )
     return RunSettings(source=source, model=model, **parts)
+
+
+def data_files(source: DataSource) -> dict[str, dict[str, str]]:
+    """Setting of the dataset -> where its file or folder lies, and a file's SHA-256: for opening the run elsewhere."""
+    given = {key: getattr(source, key, None) for key in FILES}
+    data_dir = Path(getattr(source, "data_dir", "")).expanduser()
+    there = {key: locate(path, data_dir, f"dataset.{key}").resolve() for key, path in given.items() if path is not None}
+    lies = {key: {"path": str(path)} | ({"sha256": _sha256(path)} if path.is_file() else {}) for key, path in there.items()}
+    return lies | ({"data_dir": {"path": str(data_dir.resolve())}} if hasattr(source, "data_dir") else {})
+
+
+def located(config: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """A recorded configuration whose dataset lies where the run found it, if it is still there.
+
+    Args:
+        files: what ``data_files`` said then; empty: the run is older than that.
+    """
+    there = {key: entry["path"] for key, entry in files.items() if Path(entry["path"]).exists()}
+    return {**config, "dataset": {**config["dataset"], **there}} if there else dict(config)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 def only_keys(config: Mapping[str, Any], known: tuple[str, ...]) -> None:

@@ -17,7 +17,7 @@ from agt_cli.papers.encoder import EncodedHead, encode_queries
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.prepare import Prepared, RunSettings, prepare, settings_of
+from agt_cli.runs.prepare import Prepared, RunSettings, located, prepare, settings_of
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class TrainedRun:
             ConfigError: it is no finished training run, or another than ``digest``.
         """
         finished = open_run(Path(str(config["run"])), "train", digest_of(config, "digest"))
-        settings = settings_of({**finished.config, "compute": config.get("compute")})
+        recorded = located(finished.config, finished.environment.get("data_files") or {})
+        settings = settings_of({**recorded, "compute": config.get("compute")})
         inputs = config.get("inputs")
         return cls(finished, settings, None if inputs is None else Path(str(inputs)))
 
