@@ -23,9 +23,10 @@ from agt.data.assemble import (
     read_labels,
     records,
     same_length,
+    subgroups,
 )
 from agt.data.checks import Word, check_classes, check_label
-from agt.data.dataset import DataError, Dataset, Records
+from agt.data.dataset import DataError, Dataset, Outside, Records
 from agt.data.declarations import classes_fact, id_facts, split_fact
 from agt.data.files import Columns, open_columns
 from agt.facts import Fact, Grounds, grounds
@@ -47,6 +48,7 @@ class Rows:
         public: [n] bool; None: all are private.
         test: [n] bool, True for test records.
         facts: what the columns of ids, units and public flags are taken to mean.
+        groups: column -> [n] the subgroup of each row, as text.
     """
 
     columns: Columns
@@ -57,6 +59,7 @@ class Rows:
     public: np.ndarray | None
     test: np.ndarray
     facts: tuple[Fact, ...]
+    groups: Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,7 @@ class LabelledFile(ABC):
         test_fraction, split_key: the hash split's public rate and key.
         declared_size: public constant: about how many training records there are.
         name: what tables call it; None: the file's name.
+        subgroups: columns for whose values a model's quality is told apart; training sees none of it.
     """
 
     SPLIT: ClassVar[str]
@@ -109,9 +113,12 @@ class LabelledFile(ABC):
     split_key: str = "split"
     declared_size: DeclaredSize | None = None
     name: str | None = None
+    subgroups: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_classes(self.classes)
+        if len(set(self.subgroups)) < len(self.subgroups):
+            raise ValueError("subgroups names a column twice")
         check_label(self.label, {setting: getattr(self, setting) for setting in ("id", "unit", "public", self.SPLIT)})
 
     # -- what a kind of file adds --------------------------------------------------------------------------------------
@@ -140,7 +147,7 @@ class LabelledFile(ABC):
         classes = self._classes(files)
         features = self._features(files)
         everyone = [
-            records(x, class_indices(f.labels, classes, f.columns.path, f.columns.row), f.ids, f.units, f.public)
+            records(x, class_indices(f.labels, classes, f.columns.path, f.columns.row), f.ids, f.units, f.public, f.groups)
             for x, f in zip(features.arrays, files, strict=True)
         ]
         return Dataset(
@@ -177,8 +184,9 @@ class LabelledFile(ABC):
         public = None if self.public is None else columns.flags(self.public, "dataset.public")
         given = getattr(self, self.SPLIT)
         split = None if given is None else columns.flags(given, f"dataset.{self.SPLIT}")
+        groups = {name: subgroups(columns, name) for name in self.subgroups}
         parts = {self.label: labels, str(self.unit): units, str(self.public): public, str(given): split}
-        same_length(path, n, parts)
+        same_length(path, n, {**groups, **parts})
         if self.id is None:
             ids = default_ids(*content, labels, units, public, split, exact=self.exact)
         else:
@@ -193,7 +201,7 @@ class LabelledFile(ABC):
                 names = default_ids(*content, labels, public, numbered=False, exact=self.exact) if named is None else named
                 split = hash_split(names, self.test_fraction, self.split_key)
             self._both_splits(split, path)
-        return Rows(columns, content, labels, ids, units, public, split, facts)
+        return Rows(columns, content, labels, ids, units, public, split, facts, groups)
 
     def _both_splits(self, test: np.ndarray, path: Path) -> None:
         """Raise DataError where every record is for training, or every one for testing."""
@@ -209,10 +217,11 @@ class LabelledFile(ABC):
         content: Content,
         features: np.ndarray,
         classes: tuple[str, ...],
-        notes: tuple[str, ...] = (),
+        outside: tuple[Outside, ...] = (),
     ) -> Records:
         labels = query_labels(columns, self.label, classes, len(features))
-        return queries(columns, features, content, labels, self.id or "id", self.id_as_text, notes)
+        groups = {name: subgroups(columns, name) for name in self.subgroups if name in columns.names}
+        return queries(columns, features, content, labels, self.id or "id", self.id_as_text, outside, groups)
 
     @property
     def _listed(self) -> tuple[str, ...] | None:

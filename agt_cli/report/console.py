@@ -48,7 +48,8 @@ class Console:
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
         for position, column in enumerate(columns):
             numeric = all(_is_number(row[position]) for row in rows)
-            table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+            whole = any("[" in row[position] for row in rows)  # an interval is read in one line
+            table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
         for row in rows:
             table.add_row(*row)
         # Not cut to 80 columns where nobody's terminal sets the width.
@@ -120,7 +121,7 @@ def _of(unit: str, part: int, whole: int) -> str:
 
 def _is_number(text: str) -> bool:
     try:
-        float(text.rstrip("%"))
+        float(text.rstrip("%").replace(",", ""))
     except ValueError:
         return text in ("", "-")
     return True

@@ -44,19 +44,24 @@ def train_report(
     relation: RelationConfig,
     certificate: CertificateConfig,
     conditions: tuple[Condition, ...],
+    verdict: str,
+    quality: Sequence[str],
     noise: Sequence[str] = (),
 ) -> str:
     """report.md of a training run.
 
     Args:
+        verdict: a line on a model that is of no use; empty: none.
+        quality: the section on how good it is.
         noise: what may be said of weights that were trained with noise, a line each.
     """
     metrics = [(name, show(value) if isinstance(value, float) else str(value)) for name, value in record.metrics.items()]
     parts = [
-        *_trained(record, dataset, certificate),
+        *_trained(record, dataset, certificate, verdict),
         *counts_section(relation),
         "## Results",
         markdown_table(("metric", "value"), metrics),
+        *quality,
         *_for_the_owner(dataset),
         *(("## The noisy weights", "\n".join(f"- {line}" for line in noise)) if noise else ()),
         *conditions_section(conditions),
@@ -75,14 +80,16 @@ def _for_the_owner(dataset: Dataset) -> list[str]:
     return ["## For the data owner", warning, "\n".join(f"- {note}" for note in dataset.notes)]
 
 
-def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig) -> list[str]:
+def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig, verdict: str) -> list[str]:
+    useless = [f"**{verdict}**"] if verdict else []
     on = f"Trained on {len(dataset.train)} records"
     if isinstance(certificate, BoxConfig):
         bounds = f"{on}, with bounds on the parameters for k up to {record.metrics['k_max']}."
-        return [f"# Training with bounds: {dataset.name}", bounds]
+        return [f"# Training with bounds: {dataset.name}", *useless, bounds]
     moved = float(record.metrics["moved_by_one_k"])
     return [
         f"# Training a linear head: {dataset.name}",
+        *useless,
         f"{on}. One k moves the parameters by at most {moved:.4g} in norm, whatever the data: stable distances follow in "
         "closed form, for every k at once, and so does the noise that a release of the weights takes. Every constant: "
         "`stability.json`.",

@@ -16,6 +16,7 @@ from agt.models.model import Model, load
 from agt_cli.papers.encoder import EncodedHead, encode_queries
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun, open_run
+from agt_cli.report.quality import outside_lines
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings, located, prepare, settings_of
 
@@ -63,8 +64,8 @@ class TrainedRun:
         _check_unchanged(self.finished, prepared)
         model = load(prepared.problem(self.settings), self.finished)
         queries = _queries(self, prepared)
-        for note in queries.notes:
-            console.note(f"note: {note}")
+        for line in outside_lines(queries.outside):
+            console.note(line)
         dataset, finished = prepared.dataset, self.finished
         record.environment(data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name)
         record.environment(trained_run=str(finished.folder.resolve()), trained_digest=finished.digest)

@@ -16,7 +16,17 @@ LIBRARY, COMMANDS = (Path(str(package.__file__)).parent for package in (agt, agt
 
 # Each room may import from those before it, and from its own; the bottom first. docs/architecture.md says what each is for.
 ROOMS = (
-    ("agt.errors", "agt.facts", "agt.disk", "agt.sealed", "agt.manifest", "agt.folder", "agt.numeric", "agt.provenance"),
+    (
+        "agt.errors",
+        "agt.facts",
+        "agt.disk",
+        "agt.sealed",
+        "agt.manifest",
+        "agt.folder",
+        "agt.numeric",
+        "agt.provenance",
+        "agt.quality",
+    ),
     ("agt.settings",),
     ("agt.data", "agt.bounds"),
     ("agt.kernels",),
