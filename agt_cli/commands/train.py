@@ -15,6 +15,7 @@ from agt_cli.report.report_md import train_report
 from agt_cli.runs.model import fit
 from agt_cli.runs.noise import noise_words, proved
 from agt_cli.runs.prepare import Prepared, RunSettings, prepare, settings_of
+from agt_cli.runs.source import keep
 from agt_cli.runs.spending import Spending, of_data, spending, unfinished
 
 
@@ -52,6 +53,7 @@ def _train(
     model = fit(prepared, settings, console)
     seconds = time.perf_counter() - started
     model.save(record)
+    keep(record, prepared, settings)
     record.add_metrics(
         train_accuracy=accuracy(model, dataset.train),
         test_accuracy=accuracy(model, dataset.test),
