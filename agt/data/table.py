@@ -82,7 +82,7 @@ class Table(LabelledFile):
     def load_queries(self, path: Path) -> Records:
         """The same columns, scaled by the same constants; label and id are optional."""
         columns = open_columns(path, "inputs", self.data_dir, self.csv)
-        known = self.classes is not None and None not in self.numeric.values()
+        known = self.settled is not None or (self.classes is not None and None not in self.numeric.values())
         files = [] if known else self._files()
         content, ranges = self._content(columns), self._ranges(files)
         outside = self._outside(content, ranges)
@@ -137,14 +137,16 @@ class Table(LabelledFile):
                 "missing": self.missing,
                 "classes": "given" if self.classes is not None else "found in the data",
             },
+            settled={"ranges": {name: limits for name, limits in ranges.items() if self.numeric[name] is None}},
             notes=self._notes((numbers, words), ranges, path),
         )
 
     def _ranges(self, files: Sequence[Rows]) -> dict[str, Range]:
         """Each numeric column's range: the public one, else the smallest and largest training value."""
         train = files[0].content[0][~files[0].test] if files else np.empty((0, len(self.numeric)))
+        settled = {} if files or self.settled is None else self.settled.ranges
         columns = zip(self.numeric.items(), train.T, strict=True)
-        return {name: given or _range_of(column, name) for (name, given), column in columns}
+        return {name: given or settled.get(name) or _range_of(column, name) for (name, given), column in columns}
 
     def _scaled(self, content: Content, ranges: Mapping[str, Range]) -> np.ndarray:
         """[n, d] float32; a function of each row and of the ranges and lists alone."""

@@ -40,7 +40,7 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     """Certify the queries and write the record."""
     trained, opened = config.trained, config.trained.open(record, console)
     settings, finished, model = trained.settings, trained.finished, opened.model
-    queries, labels, dataset = opened.queries, opened.labels, opened.prepared.dataset
+    queries, labels, dataset = opened.queries, opened.labels, opened.dataset
     started = time.perf_counter()
     with certifying(model, console) as on_progress:
         certificates = model.certify(queries.features, on_progress=on_progress)
@@ -72,7 +72,7 @@ def _draw(
 ) -> dict[str, str]:
     """Draw the figures; returns their captions by name."""
     captions = figures.curve(record, subject, table)
-    dataset, model, resolution = opened.prepared.dataset, opened.model, config.map_resolution
+    dataset, model, resolution = opened.dataset, opened.model, config.map_resolution
     if dataset.plane is not None and resolution:
         grid = figures.Grid.around(dataset.plane.points, resolution)
         features = dataset.plane.lift(grid.points).astype(dataset.train.features.dtype)

@@ -19,6 +19,7 @@ from agt_cli.report.report_md import train_report
 from agt_cli.runs.model import fit
 from agt_cli.runs.noise import noise_words, proved
 from agt_cli.runs.prepare import Prepared, RunSettings, data_files, prepare, settings_of
+from agt_cli.runs.source import keep
 from agt_cli.runs.spending import Spending, of_data, spending, unfinished
 
 
@@ -57,6 +58,7 @@ def _train(
     model = fit(prepared, settings, console)
     seconds = time.perf_counter() - started
     model.save(record)
+    keep(record, prepared, settings)
     record.add_metrics(
         train_accuracy=accuracy(model, dataset.train),
         seconds_training=round(seconds, 4),

@@ -88,8 +88,9 @@ class Entry:
         prepared, settings = self.data(name, own)
         changed, records = replace(settings.training, **training), prepared.dataset.train
         head = settings.model.build(records.features.shape[1:], prepared.classes, changed)
-        if prepared.initial:
-            start_from(head, prepared.initial)
+        initial = prepared.problem(settings).initial
+        if initial:
+            start_from(head, initial)
         return Bench(head, prepared.classes, records, int(prepared.dataset.declared_size or len(records)), changed)
 
 
