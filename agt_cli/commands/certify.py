@@ -55,7 +55,7 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
         **certified_metrics(table, certificates), n_queries=len(queries), seconds_certifying=round(seconds, 4)
     )
     captions = _draw(config, record, opened, subject, table, console)
-    record.write("report.md", certify_report(subject, table, least, captions, finished).encode())
+    record.report(certify_report(subject, table, least, captions, finished))
     _say(record, subject, table, console)
     return {"metrics": record.metrics, "table": table.to_dict("records"), "trained_run": str(finished.folder)}
 
@@ -92,5 +92,5 @@ def _say(record: RunRecord, subject: Subject, table: pd.DataFrame, console: Cons
     console.say(f"run folder: {record.folder}")
     for name in sorted((record.folder / "figures").glob("*.png")):
         console.note(f"figure: {name}")
-    console.note(f"report: {record.folder / 'report.md'}")
+    console.note(f"report: {record.folder / 'report.html'}")
     console.note(subject.guarantee)

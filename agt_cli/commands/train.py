@@ -37,7 +37,7 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
         conditions, words = _train(prepared, settings, record, console)
         lines = [*words, *earlier]
         report = train_report(record, dataset, settings.relation, settings.certificate, conditions, lines)
-        record.write("report.md", report.encode())
+        record.report(report)
         name = record.finish()
     _say(record, dataset.name, words, console)
     result = {"metrics": record.metrics, "data_digest": digest, "digest": name}

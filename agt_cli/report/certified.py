@@ -12,6 +12,7 @@ from agt.data.dataset import Dataset, Records
 from agt.settings import RelationConfig
 from agt_cli.report.console import show
 from agt_cli.report.finished import FinishedRun
+from agt_cli.report.markdown import markdown_table, plain
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import (
     ball,
@@ -19,7 +20,6 @@ from agt_cli.report.report_md import (
     counts_section,
     figures_section,
     guarantee,
-    markdown_table,
     setting_section,
 )
 
@@ -123,8 +123,8 @@ def certify_report(
     rows = [(str(int(row["k"])), *(show(row[name]) for name in table.columns[1:])) for _, row in table.iterrows()]
     few = rows if len(rows) <= 24 else [row for row in rows if int(row[0]) in _round_ks(table)]
     parts = [
-        f"# Certified predictions: {subject.dataset}",
-        f"{len(subject.certificates.prediction)} {subject.queries}, certified against the run `{trained.folder}`.",
+        f"# Certified predictions: {plain(subject.dataset)}",
+        f"{len(subject.certificates.prediction)} {plain(subject.queries)}, certified against the run `{trained.folder}`.",
         OWNER_ONLY,
         *counts_section(subject.relation),
         "## Results",
