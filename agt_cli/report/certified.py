@@ -61,6 +61,11 @@ class Subject:
         return ball(self.relation)
 
     @property
+    def about(self) -> str:
+        """What a figure is of, in one line."""
+        return f"{self.dataset} · {self.queries}"
+
+    @property
     def guarantee(self) -> str:
         """Whether a privacy guarantee can rest on these certificates."""
         return guarantee(self.conditions)

@@ -10,6 +10,7 @@ from collections.abc import Callable, MutableMapping, Sequence
 from functools import cache
 from hashlib import sha256
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ Figures = Callable[[str], bytes | None]
 def report_page(markdown: str, figures: Figures) -> str:
     """report.html from report.md; the same words and figures give the same bytes."""
     tokens = _parser().parse(markdown)
-    title = next((after.content for token, after in zip(tokens, tokens[1:], strict=False) if token.tag == "h1"), "agt")
+    title = next((after.content for token, after in pairwise(tokens) if token.tag == "h1"), "agt")
     return page(title, _parser().renderer.render(tokens, _parser().options, {"figures": figures}))
 
 
@@ -101,7 +102,7 @@ def _mark(tokens: Sequence[Token]) -> None:
             lists.append(token)
         elif token.type == "bullet_list_close":
             lists.pop()
-        for strong, word in zip(token.children or (), (token.children or ())[1:], strict=False):
+        for strong, word in pairwise(token.children or ()):
             if strong.type == "strong_open" and word.content in MARKS:
                 strong.attrSet("class", f"standing {MARKS[word.content]}")
                 if lists:

@@ -32,8 +32,7 @@ def told_once(
 ) -> tuple[Sequence[str], Sequence[Sequence[str]], list[str]]:
     """The same table with no sentence twice, and the sentences that belong below it.
 
-    A column that says one sentence in every row is taken out; one that says some sentence in more than one has (1), (2), ...
-    in its place.
+    A column that says one sentence in every row is taken out; a sentence in more than one has (1), (2), ... in its place.
     """
     kept, notes, told = [], [], dict[str, str]()
     for name, cells in zip(columns, zip(*rows, strict=True), strict=False):

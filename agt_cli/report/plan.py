@@ -121,8 +121,8 @@ def plan_report(
     parts = [
         f"# What private answers would cost: {plain(dataset)}",
         recommendation,
-        f"Every number is an exact expectation over a mechanism's own coin flips, on {plain(queries)}, which are taken to be "
-        "public. Nothing was released and nothing was drawn. The plan itself looks at private distances: it is for the "
+        f"Every number is an exact expectation over a mechanism's own coin flips, on {plain(queries)}, which are taken to "
+        "be public. Nothing was released and nothing was drawn. The plan itself looks at private distances: it is for the "
         "data owner, and a mechanism or budget chosen by it is a choice that looked at private data, unless what was "
         "trained to make the plan is public too.",
         "## Accuracy by total budget and number of queries",
