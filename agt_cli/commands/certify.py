@@ -61,7 +61,7 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     captions = _draw(config, record, opened, subject, table, console)
     sections = (*quality_section(quality), *outside_section(queries.outside))
     report = certify_report(subject, table, least, captions, finished, quality.verdict, sections)
-    record.write("report.md", report.encode())
+    record.report(report)
     _say(record, subject, table, quality, console)
     result = {"metrics": record.metrics, "verdict": quality.verdict, "table": table.to_dict("records")}
     return result | {"trained_run": str(finished.folder)}
@@ -102,5 +102,5 @@ def _say(record: RunRecord, subject: Subject, table: pd.DataFrame, quality: Qual
     console.say(f"run folder: {record.folder}")
     for name in sorted((record.folder / "figures").glob("*.png")):
         console.note(f"figure: {name}")
-    console.note(f"report: {record.folder / 'report.md'}")
+    console.note(f"report: {record.folder / 'report.html'}")
     console.note(subject.guarantee)

@@ -43,7 +43,7 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
         conditions, words, quality = _train(prepared, settings, record, console)
         lines, told = [*words, *earlier], (quality.verdict, quality_section(quality))
         report = train_report(record, dataset, settings.relation, settings.certificate, conditions, *told, lines)
-        record.write("report.md", report.encode())
+        record.report(report)
         name = record.finish()
     _say(record, dataset.name, words, quality, console)
     result = {"metrics": record.metrics, "verdict": quality.verdict, "data_digest": digest, "digest": name}
