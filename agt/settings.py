@@ -121,6 +121,20 @@ class BatchConfig:
 
 
 @schema
+class ChosenFrom:
+    """The public rows that settings were chosen on, as whoever chose them declares.
+
+    Attributes:
+        rows: "test", the test records with their labels; "train", training records marked public; or a file, relative to
+            the working directory.
+        digest: of those rows, as the dataset makes their features (data/embeddings.py, ``public_digest``).
+    """
+
+    rows: str
+    digest: str
+
+
+@schema
 class TrainingConfig:
     """SGD: learning rate max(lr / (1 + decay n), lr_min) at step n, momentum, decoupled weight decay, clip level.
 
@@ -131,6 +145,7 @@ class TrainingConfig:
         chosen_on: what these settings were chosen on, declared by whoever chose them: "public" data or constants, or the
             training or test "data" itself; None: nobody said, and then condition e does not hold.
         chosen_for: which settings ``chosen_on`` is about (runs/choices.py); about any others it says nothing.
+        chosen_from: which public rows it is about: where those are others now, it says nothing either; None: it names none.
     """
 
     loss: LossName
@@ -150,6 +165,7 @@ class TrainingConfig:
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     chosen_on: Literal["public", "data"] | None = None
     chosen_for: Mapping[str, str] | None = None
+    chosen_from: ChosenFrom | None = None
 
     def __post_init__(self) -> None:
         if self.nesterov and (self.dampening or not self.momentum):

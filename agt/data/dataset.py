@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from agt.errors import AgtError
 from agt.facts import Fact, Grounds
 
 UNLABELLED = -1
+PublicRows = Literal["test", "train"]
 _CHUNK = 65_536
 
 
@@ -188,6 +189,10 @@ class Dataset:
             raise DataError(f"{self.name}: every training record has the class {only!r}; at least two are needed")
         if self.train.features.shape[1:] != self.test.features.shape[1:]:
             raise DataError(f"{self.name}: train and test features differ in shape")
+
+    def public_rows(self, which: PublicRows) -> Records:
+        """The records that somebody declared public: "test", all of those, or "train", training records marked public."""
+        return self.test if which == "test" else self.train.take(self.train.public)
 
     @property
     def bare(self) -> "Dataset":

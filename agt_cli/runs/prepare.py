@@ -1,7 +1,7 @@
 """From a configuration to what training and certification both need: settings and dataset."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from agt.data.checks import with_notes
 from agt.data.dataset import Dataset, DataSource
 from agt.data.files import locate
 from agt.errors import ConfigError, nearest
+from agt.facts import Fact
 from agt.models.heads import Head, head_of
 from agt.problem import Problem, Settings
 from agt.settings import (
@@ -27,7 +28,7 @@ from agt.training.ensemble import EnsembleConfig
 from agt.training.noise import noise_config
 from agt_cli.papers.encoder import EncodedHead, Encoder, EncoderConfig, encode, load_encoder
 from agt_cli.report.console import Console
-from agt_cli.runs.choices import choices_fact
+from agt_cli.runs.choices import choices_fact, still_chosen
 
 PARTS: dict[str, type[Any]] = {
     "training": TrainingConfig,
@@ -108,11 +109,13 @@ class Prepared:
     Attributes:
         loaded: the dataset as loaded, before any encoder; its digest names the data.
         dataset: features as the head takes them: an encoder's outputs, where there is one.
+        choices: what the settings were chosen on, as far as the public rows that they name are still the same.
         encoder: the frozen encoder, where there is one.
     """
 
     loaded: Dataset
     dataset: Dataset
+    choices: Fact
     encoder: Encoder | None = None
 
     @property
@@ -122,19 +125,21 @@ class Prepared:
 
     def problem(self, settings: Settings) -> Problem:
         """To train on it with these settings."""
-        return Problem(self.dataset, settings, self.encoder.head() if self.encoder else None)
+        initial = self.encoder.head() if self.encoder else None
+        return Problem(self.dataset, replace(settings, choices=self.choices), initial)
 
 
 def prepare(settings: RunSettings, console: Console) -> Prepared:
     """Load the data, with what its owner should know noted, and run it through the frozen encoder if there is one."""
     use_threads(settings.compute)
     loaded = with_notes(settings.source.load(), _normalized(settings))
+    choices = still_chosen(settings.choices, settings.training.chosen_from, loaded, settings.source)
     config = encoder_of(settings)
     if config is None:
-        return Prepared(loaded, loaded)
+        return Prepared(loaded, loaded, choices)
     with console.progress("public encoder") as report:
         encoder = load_encoder(config, loaded, lambda step, of: report(step, of, step, of))
-        return Prepared(loaded, encode(encoder, loaded), encoder)
+        return Prepared(loaded, encode(encoder, loaded), choices, encoder)
 
 
 def encoder_of(settings: Settings) -> EncoderConfig | None:

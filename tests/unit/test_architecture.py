@@ -35,7 +35,7 @@ ROOMS = (
     ("agt.certificates",),
     ("agt.problem", "agt.models"),
     ("agt.mechanisms",),
-    ("agt.api", "agt.estimator"),
+    ("agt.api", "agt.estimator", "agt.tuning"),
     ("agt_cli.usage", "agt_cli.mistakes", "agt_cli.search_path"),
     ("agt_cli.report",),
     ("agt_cli.papers", "agt_cli.runs"),
