@@ -6,6 +6,7 @@ Everything a certificate depends on is in ``CertificateConfig``'s parts; ``Compu
 import math
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from functools import wraps
 from importlib import import_module
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args
@@ -371,12 +372,16 @@ def build(node: object, where: str) -> Any:
     """Build what ``_target_`` names from the mapping's other keys (datasets, models).
 
     Raises:
-        ConfigError: no ``_target_``, one that cannot be imported, or settings it does not take.
+        ConfigError: no ``_target_``, one that cannot be imported or is no description, or settings it does not take.
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise ConfigError(f"{where}: expected a mapping with a _target_, got {node!r}")
     settings = dict(node)
-    return validate(imported(str(settings.pop("_target_")), where), settings, where)
+    name = str(settings.pop("_target_"))
+    target = imported(name, where)
+    if not (isinstance(target, type) and is_dataclass(target)):  # a function would be called, whatever it does
+        raise ConfigError(f"{where}._target_: '{name}' is no dataclass (agt.settings.schema makes one)")
+    return validate(target, settings, where)
 
 
 def imported(target: str, where: str) -> Any:

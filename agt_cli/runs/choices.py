@@ -131,6 +131,7 @@ def _said_about(part: str, node: Any) -> Any:
         return {key: value for key, value in kept.items() if key not in _SAYS}
     if part == "dataset":
         kept.pop("data_dir", None)  # where it lies, not what it is
+        kept.pop("subgroups", None)  # training sees nothing of them
         for key in ("path", "test"):
             if kept.get(key) is not None:
                 kept[key] = PurePath(str(kept[key])).name

@@ -8,7 +8,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 from agt.errors import ConfigError
-from agt_cli import usage
+from agt_cli import search_path, usage
 
 
 def composed(command: str, overrides: Sequence[str], complete: bool = True) -> dict[str, Any]:
@@ -21,6 +21,7 @@ def composed(command: str, overrides: Sequence[str], complete: bool = True) -> d
         ConfigError: an override does not fit.
     """
     config_name = usage.COMMANDS[command].config
+    search_path.register()
     try:
         if GlobalHydra.instance().is_initialized():
             config = compose(config_name, list(overrides))
