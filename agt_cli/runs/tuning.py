@@ -105,10 +105,12 @@ def neighbours(config: Mapping[str, Any]) -> Iterator[Changes]:
     """The settings as they stand, and one thing changed at a time: how strongly they regularise, or how long they train;
     random features; and, where the dataset has them, crosses and bins of its columns."""
     yield {}
-    key = "weight_decay" if config["certificate"]["name"] == "erm" else "epochs"
-    now = config["training"][key]
+    training, erm = config["training"], config["certificate"]["name"] == "erm"
+    left_open = any(value == "recipe" for value in training.values())
+    name = "caution" if left_open else "weight_decay" if erm else "epochs"
     for times in _TIMES:
-        yield {f"training.{key}": now * times if key == "weight_decay" else max(1, round(now * times))}
+        scaled = training[name] * times
+        yield {f"training.{name}": scaled if left_open or erm else max(1, round(scaled))}
     if config["certificate"].get("features", {}).get("map") == "none":
         yield from ({"certificate.features": features} for features in _RANDOM)
     dataset = config["dataset"]
