@@ -79,8 +79,8 @@ class Candidate:
         return [float(right.mean()), float((right & (known.stable_distance >= k)).mean()), expected]
 
     def _stand_in(self, rows: Records) -> LinearModel:
-        """The real run's head, its weights from these rows: as many steps at the same rates, each over all of the rows and B
-        their number; its batches would be too few rows for their cap."""
+        """The real run's head, its weights from these rows: as many steps at the same rates, each over all of the rows, B
+        being their number; shares of them as small as its batches would not stay below their cap."""
         problem, plan = self.model.problem, self.model.plan
         training, n_max = problem.recipe.training, math.floor(plan.n_max / plan.normalizer * len(rows))
         batch = replace(training.batch, count=1, normalizer=None, n_max=max(n_max, math.ceil(1.1 * len(rows))))
@@ -140,4 +140,3 @@ def _folds(rows: Records, folds: int) -> Iterator[tuple[Records, Records]]:
     for fold in range(folds):
         outside = place[unit] == fold
         yield rows.take(~outside), rows.take(outside)
-

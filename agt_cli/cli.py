@@ -218,7 +218,7 @@ def _run_task(
     task = import_module(usage.COMMANDS[name].module)
     with ExitStack() as stack:
         try:
-            settled = typed(plain(config), overrides) if name == "train" else plain(config)
+            settled = typed(plain(config), overrides) if name in ("train", "tune") else plain(config)
             record = RunRecord(folder, name, settled)
             if sweep:
                 stack.enter_context(record)

@@ -38,7 +38,8 @@ class TuneConfig:
             weights at total.eps and total.delta.
         k: a distance.
         name: of the experiment file; None: the dataset's with _tuned.
-        trials: how many candidates are tried, a random number.
+        trials: private: how many candidates are tried, a random number.
+        seed: private: of a simulation; None: the operating system draws.
     """
 
     public: Annotated[str, Field(min_length=1)] | None = None
@@ -49,6 +50,7 @@ class TuneConfig:
     k: Annotated[int, Field(ge=1)] = 20
     name: Annotated[str, Field(pattern=r"^[\w-]+$")] | None = None
     trials: Trials = Field(default_factory=Trials)
+    seed: Annotated[int, Field(ge=0)] | None = None
 
     @property
     def words(self) -> str:
@@ -146,7 +148,7 @@ def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-class PublicData:
+class TuningData:
     """The datasets of candidates, each loaded once, and the rows of them that are declared public."""
 
     def __init__(self, which: str | None, console: Console) -> None:
