@@ -52,6 +52,7 @@ class Curves:
         xlabel, ylabel, title: words.
         log, ylog: logarithmic axes.
         level, level_name: a horizontal line to compare with, and what it is.
+        floor, floor_name: another, which takes no skill to reach.
     """
 
     name: str
@@ -65,13 +66,17 @@ class Curves:
     level: float | None = None
     level_name: str = "noise-free"
     panels: str | None = None
+    floor: float | None = None
+    floor_name: str = "majority"
 
 
 def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
     """Draw ``data``'s curves, side by side in panels where ``chart.panels`` names a column."""
     parts = [("", data)] if chart.panels is None else list(data.groupby(chart.panels, sort=False))
     style = _styles([str(name) for name in dict.fromkeys(data["series"])])
-    legend = 0.6 + LETTER * max(len(name) for name in (*style, chart.level_name))
+    legend = 0.6 + LETTER * max(
+        len(name) for name in (*style, chart.level_name, *([chart.floor_name] if chart.floor is not None else []))
+    )
     width = legend + 3.6 * len(parts)
     with drawing(record, chart.name, data, (width, 3.6)) as figure:
         for position, (axes, (panel, part)) in enumerate(
@@ -116,6 +121,8 @@ def _panel(axes: Axes, chart: Curves, part: pd.DataFrame, style: dict[str, dict[
             )
     if chart.level is not None:
         axes.axhline(chart.level, color="black", linewidth=0.8, linestyle=(0, (1, 2)), label=chart.level_name)
+    if chart.floor is not None:
+        axes.axhline(chart.floor, color="0.5", linewidth=0.8, linestyle=(0, (6, 2)), label=chart.floor_name)
     if chart.log:
         axes.set_xscale("log")
     if chart.ylog:

@@ -110,13 +110,13 @@ def say_quality(console: Console, quality: Quality) -> None:
 def quality_section(quality: Quality) -> list[str]:
     """The part of report.md."""
     columns, rows = _cells(quality, quality.groups)
-    constant = f", in which always answering '{quality.majority}' is right" if quality.majority else ""
+    of_all = f" (of all '{quality.majority}')" if quality.majority else ""
     return [
         "## How good it is, and for whom",
         "For the data owner only. Intervals cover the true value in 95 of 100 samples, if records are drawn one by one: "
-        "shares by Clopper and Pearson, areas under the ROC curve by DeLong. *Majority*: the share of the most frequent "
-        f"class{constant}. The accuracy on the records of a class is its recall. Certified predictions may be wrong ones. "
-        "With the shares that are certified and right: `tables/quality.csv`.",
+        "shares by Clopper and Pearson, areas under the ROC curve by DeLong. *Majority*: what always answering a group's "
+        f"most frequent class{of_all} would reach. The accuracy on the records of a class is its recall. A certified "
+        "prediction may be a wrong one; with the shares that are certified and right: `tables/quality.csv`.",
         markdown_table(columns, rows),
     ]
 

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from agt.mechanisms.catalogue import MECHANISMS
+from agt.quality import rate_words
 from agt_cli.cli import main
 from agt_cli.commands import plan as task
 
@@ -120,7 +121,7 @@ def test_a_linear_head_is_advised_to_release_its_weights(plans: Callable[[str], 
     table = pd.read_csv(plans("head") / "tables" / "plan.csv").query("mechanism == 'release_weights'")
     assert advice.startswith("Release the weights once")
     for eps, accuracy in zip(table["total_eps"], table["expected_accuracy"], strict=True):
-        assert f"{accuracy:.3f} at total eps = {eps:g}" in advice
+        assert f"{rate_words(accuracy)} at total eps = {eps:g}" in advice
     assert table.groupby("total_eps")["expected_accuracy"].nunique().max() == 1, "whatever the number of queries"
 
 
