@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from agt.errors import AgtError
 from agt.facts import Fact, Grounds
 
 UNLABELLED = -1
+PublicRows = Literal["test", "train"]
 _CHUNK = 65_536
 
 
@@ -146,7 +147,9 @@ class Dataset:
         declared_size: public constant: about how many training records there are; None if nobody declared it.
         shard: ``train`` is one member's part of an ensemble's data: it may be empty or hold one class only, because to
             refuse it would depend on private data.
-        scaling: the public constants that scaled the features, for the record and for later queries.
+        scaling: the constants that scaled the features, for the record.
+        settled: what ``load_queries`` needs beside the source's own settings, and only the data could tell: kept with a
+            run, so that nobody needs the data again to ask about queries.
         selection: condition b: ids, split and selection depend on each record alone.
         preprocessing: condition e: scaling and vocabularies come from public data or constants only.
         size: condition c: what makes ``declared_size`` a public constant; None where nobody but the user says so.
@@ -171,6 +174,7 @@ class Dataset:
     shard: bool = False
     tested: bool = True
     notes: tuple[str, ...] = field(default=(), compare=False)
+    settled: Mapping[str, object] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         for split, records in (("train", self.train), ("test", self.test)):
@@ -185,6 +189,10 @@ class Dataset:
             raise DataError(f"{self.name}: every training record has the class {only!r}; at least two are needed")
         if self.train.features.shape[1:] != self.test.features.shape[1:]:
             raise DataError(f"{self.name}: train and test features differ in shape")
+
+    def public_rows(self, which: PublicRows) -> Records:
+        """The records that somebody declared public: "test", all of those, or "train", training records marked public."""
+        return self.test if which == "test" else self.train.take(self.train.public)
 
     @property
     def bare(self) -> "Dataset":
@@ -218,5 +226,8 @@ class DataSource(Protocol):
         ...
 
     def load_queries(self, path: Path) -> Records:
-        """Read a file of queries, scaled by the same public constants; labels are UNLABELLED where absent."""
+        """Read a file of queries, scaled by the same public constants; labels are UNLABELLED where absent.
+
+        A source with a setting ``settled`` gets what ``Dataset.settled`` had there, and then reads nothing but ``path``.
+        """
         ...

@@ -6,9 +6,9 @@ and list what all of that rests on.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -28,7 +28,7 @@ from agt.data.assemble import (
 from agt.data.checks import Word, check_classes, check_label
 from agt.data.dataset import DataError, Dataset, Outside, Records
 from agt.data.declarations import classes_fact, id_facts, split_fact
-from agt.data.files import Columns, open_columns, resolve
+from agt.data.files import Columns, open_columns
 from agt.facts import Fact, Grounds, grounds
 from agt.settings import DeclaredSize, schema
 
@@ -69,12 +69,31 @@ class Features:
     Attributes:
         arrays: one for each file.
         scaling: the public constants that made them.
+        settled: those of them that the file told and queries need (``Settled``).
         notes: for the data owner alone.
     """
 
     arrays: Sequence[np.ndarray]
     scaling: Mapping[str, object]
+    settled: Mapping[str, object] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+
+@schema
+class Settled:
+    """What a file of labelled records told beside its records, kept so that queries need it no more.
+
+    Attributes:
+        classes: the labels' names, in their order.
+        shape: of one record's vectors; None: columns say it.
+        center: what is subtracted; None: nothing, or the configuration has it.
+        ranges: column -> [low, high], where the configuration has none.
+    """
+
+    classes: tuple[str, ...]
+    shape: tuple[int, ...] | None = None
+    center: Any = None
+    ranges: Mapping[str, tuple[float, float]] = Field(default_factory=dict)
 
 
 @schema
@@ -82,9 +101,9 @@ class LabelledFile(ABC):
     """A file with one record a row, and what its columns mean.
 
     Attributes:
-        path: the file; relative to ``data_dir``.
+        path: the file; a relative path is looked for in the working directory, then in ``data_dir``.
         label: column of the label.
-        data_dir: folder of relative paths.
+        data_dir: the other place of relative paths.
         id, unit, public: columns; None: ids from the content, each record its own unit, all records private.
         id_as_text: take ids that mix numbers and text as text.
         id_permanent: you declare that a record keeps its id, whatever becomes of others: ids that count rows need it.
@@ -93,6 +112,7 @@ class LabelledFile(ABC):
         declared_size: public constant: about how many training records there are.
         name: what tables call it; None: the file's name.
         subgroups: columns for whose values a model's quality is told apart; training sees none of it.
+        settled: what a training run's record fills in, for queries; None: they open the file again.
     """
 
     SPLIT: ClassVar[str]
@@ -114,6 +134,7 @@ class LabelledFile(ABC):
     declared_size: DeclaredSize | None = None
     name: str | None = None
     subgroups: tuple[str, ...] = ()
+    settled: Settled | None = None
 
     def __post_init__(self) -> None:
         check_classes(self.classes)
@@ -158,8 +179,9 @@ class LabelledFile(ABC):
             declared_size=self.declared_size,
             scaling=features.scaling,
             selection=self._selection(self._split_fact(), files[0]),
-            preprocessing=grounds(self._scaling_fact(), classes_fact(None if self.classes is None else "dataset.classes")),
+            preprocessing=grounds(self._scaling_fact(), self._classes_fact()),
             notes=features.notes,
+            settled={"classes": classes, **features.settled},
         )
 
     def _files(self) -> list[Rows]:
@@ -167,7 +189,7 @@ class LabelledFile(ABC):
         return [self._rows(self._open())]
 
     def _open(self) -> Columns:
-        return open_columns(resolve(self.path, self.data_dir), "dataset.path or data_dir")
+        return open_columns(self.path, "dataset.path or data_dir", self.data_dir)
 
     def _rows(self, columns: Columns, test: bool | None = None) -> Rows:
         """Every row of a file.
@@ -229,7 +251,13 @@ class LabelledFile(ABC):
         return None if self.classes is None else tuple(str(name) for name in self.classes)
 
     def _classes(self, files: Sequence[Rows]) -> tuple[str, ...]:
+        if not files and self.settled is not None:
+            return self.settled.classes
         return self._listed or class_names(np.concatenate([rows.labels for rows in files]), files[0].columns.path)
+
+    def _classes_fact(self) -> Fact:
+        """Condition e: whether the list of classes is public."""
+        return classes_fact(None if self.classes is None else "dataset.classes")
 
     def _split_fact(self) -> Fact:
         """Condition b: the split."""

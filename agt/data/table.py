@@ -11,12 +11,16 @@ from agt.data.assemble import same_length
 from agt.data.checks import Word, check_range, check_values, clipped, outside_list, outside_range
 from agt.data.dataset import DataError, Outside, Records
 from agt.data.declarations import features_fact, split_fact
-from agt.data.files import Columns, open_columns, resolve
+from agt.data.delimited import CsvFormat
+from agt.data.files import Columns, open_columns
 from agt.data.labelled import Content, Features, LabelledFile, Rows
+from agt.errors import nearest
 from agt.facts import Fact, Grounds, declared, grounds, void
 from agt.settings import schema
 
 Range = tuple[float, float]
+CLASSES = "classes"
+"""What ``from_data`` calls the list of classes."""
 
 
 @schema
@@ -30,6 +34,10 @@ class Table(LabelledFile):
         split: column with train or test for each record; None: a hash split, unless ``test`` is given.
         test: a second file with the test records.
         missing: refuse a missing value, or turn it into 0 and add a 0/1 feature to each column.
+        missing_values: text that stands for a missing value in columns of features, beside an empty cell, NA and the like.
+        csv: how a csv is cut into cells; queries are read alike.
+        from_data: columns whose range or list of values was read off the records and declared public by nobody; the word
+            classes, of the list of classes. Their owner replaces them by what is public, or takes them off this list.
     """
 
     SPLIT: ClassVar[str] = "split"
@@ -39,6 +47,9 @@ class Table(LabelledFile):
     split: str | None = None
     test: Path | None = None
     missing: Literal["error", "indicator"] = "error"
+    missing_values: tuple[Word, ...] = ()
+    csv: CsvFormat = Field(default_factory=CsvFormat)
+    from_data: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.numeric and not self.categorical:
@@ -49,6 +60,11 @@ class Table(LabelledFile):
         for column, values in self.categorical.items():
             if len({str(value) for value in values}) < len(values):
                 raise ValueError(f"categorical.{column} repeats a value")
+            both = {str(value) for value in values} & {*self._missing_words}
+            if both:
+                raise ValueError(
+                    f"categorical.{column} lists {min(both)!r}, which missing_values takes for a missing value"
+                )
         twice = set(self.numeric) & set(self.categorical)
         if twice:
             raise ValueError(f"column {min(twice)} is both numeric and categorical")
@@ -58,11 +74,15 @@ class Table(LabelledFile):
         inputs, taken = {*self.numeric, *self.categorical}, {self.label, self.id, self.unit, self.public, self.split}
         if inputs & taken:
             raise ValueError(f"column {min(map(str, inputs & taken))} cannot be a feature: it has another part")
+        for name in self.from_data:
+            if name not in {*inputs, CLASSES}:
+                hint = nearest(name, [*inputs, CLASSES])
+                raise ValueError(f"from_data names '{name}', no column of numeric or categorical, nor '{CLASSES}'{hint}")
 
     def load_queries(self, path: Path) -> Records:
         """The same columns, scaled by the same constants; label and id are optional."""
-        columns = open_columns(path, "inputs")
-        known = self.classes is not None and None not in self.numeric.values()
+        columns = open_columns(path, "inputs", self.data_dir, self.csv)
+        known = self.settled is not None or (self.classes is not None and None not in self.numeric.values())
         files = [] if known else self._files()
         content, ranges = self._content(columns), self._ranges(files)
         outside = self._outside(content, ranges)
@@ -71,8 +91,15 @@ class Table(LabelledFile):
     def _files(self) -> list[Rows]:
         if self.test is None:
             return [self._rows(self._open())]
-        test = open_columns(resolve(self.test, self.data_dir), "dataset.test or data_dir")
+        test = open_columns(self.test, "dataset.test or data_dir", self.data_dir, self.csv)
         return [self._rows(self._open(), test=False), self._rows(test, test=True)]
+
+    def _open(self) -> Columns:
+        return open_columns(self.path, "dataset.path or data_dir", self.data_dir, self.csv)
+
+    @property
+    def _missing_words(self) -> tuple[str, ...]:
+        return tuple(map(str, self.missing_values))
 
     def _content(self, columns: Columns) -> Content:
         """[n, numeric] float64 with NaN and [n, categorical] text with None, where values are missing.
@@ -80,8 +107,9 @@ class Table(LabelledFile):
         Raises:
             DataError: a value is infinite, or missing where that is refused.
         """
-        parts = [columns.numbers(name, f"dataset.numeric.{name}") for name in self.numeric]
-        parts += [columns.words(name, f"dataset.categorical.{name}") for name in self.categorical]
+        absent = self._missing_words
+        parts = [columns.numbers(name, f"dataset.numeric.{name}", absent) for name in self.numeric]
+        parts += [columns.words(name, f"dataset.categorical.{name}", absent) for name in self.categorical]
         for name, values in self.categorical.items():
             columns.refuse_missing_words(f"dataset.categorical.{name}", values)
         n = len(parts[0])
@@ -109,14 +137,16 @@ class Table(LabelledFile):
                 "missing": self.missing,
                 "classes": "given" if self.classes is not None else "found in the data",
             },
+            settled={"ranges": {name: limits for name, limits in ranges.items() if self.numeric[name] is None}},
             notes=self._notes((numbers, words), ranges, path),
         )
 
     def _ranges(self, files: Sequence[Rows]) -> dict[str, Range]:
         """Each numeric column's range: the public one, else the smallest and largest training value."""
         train = files[0].content[0][~files[0].test] if files else np.empty((0, len(self.numeric)))
+        settled = {} if files or self.settled is None else self.settled.ranges
         columns = zip(self.numeric.items(), train.T, strict=True)
-        return {name: given or _range_of(column, name) for (name, given), column in columns}
+        return {name: given or settled.get(name) or _range_of(column, name) for (name, given), column in columns}
 
     def _scaled(self, content: Content, ranges: Mapping[str, Range]) -> np.ndarray:
         """[n, d] float32; a function of each row and of the ranges and lists alone."""
@@ -154,7 +184,24 @@ class Table(LabelledFile):
             return super()._split_fact()
         return split_fact(f"file {self.test.name} (dataset.test)", self.test_fraction, self.split_key)
 
+    def _classes_fact(self) -> Fact:
+        if CLASSES not in self.from_data:
+            return super()._classes_fact()
+        return void(
+            "the list of classes was read off the records: if it is public, take 'classes' off dataset.from_data (or "
+            "declare all that it names public with dataset.from_data=[])"
+        )
+
     def _scaling_fact(self) -> Fact:
+        marked = [name for name in self.from_data if name != CLASSES or name in {*self.numeric, *self.categorical}]
+        if marked:
+            group, which = ("numeric", "range") if marked[0] in self.numeric else ("categorical", "list of values")
+            more = f" (and of {len(marked) - 1} more: dataset.from_data names them)" if len(marked) > 1 else ""
+            return void(
+                f"the {which} of column '{marked[0]}'{more} was read off the records, so that one record can move it: "
+                f"replace dataset.{group}.{marked[0]} by what is publicly known and take the name off dataset.from_data; "
+                "or, if all that it names is public as it stands, declare that with dataset.from_data=[]"
+            )
         derived = [name for name, limits in self.numeric.items() if limits is None]
         if derived:
             return void(

@@ -40,7 +40,7 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     """Certify the queries and write the record."""
     trained, opened = config.trained, config.trained.open(record, console)
     settings, finished, model = trained.settings, trained.finished, opened.model
-    queries, labels, dataset = opened.queries, opened.labels, opened.prepared.dataset
+    queries, labels, dataset = opened.queries, opened.labels, opened.dataset
     started = time.perf_counter()
     with certifying(model, console) as on_progress:
         certificates = model.certify(queries.features, on_progress=on_progress)
@@ -61,7 +61,7 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     captions = _draw(config, record, opened, subject, table, console)
     sections = (*quality_section(quality), *outside_section(queries.outside))
     report = certify_report(subject, table, least, captions, finished, quality.verdict, sections)
-    record.write("report.md", report.encode())
+    record.report(report)
     _say(record, subject, table, quality, console)
     result = {"metrics": record.metrics, "verdict": quality.verdict, "table": table.to_dict("records")}
     return result | {"trained_run": str(finished.folder)}
@@ -72,7 +72,7 @@ def _draw(
 ) -> dict[str, str]:
     """Draw the figures; returns their captions by name."""
     captions = figures.curve(record, subject, table)
-    dataset, model, resolution = opened.prepared.dataset, opened.model, config.map_resolution
+    dataset, model, resolution = opened.dataset, opened.model, config.map_resolution
     if dataset.plane is not None and resolution:
         grid = figures.Grid.around(dataset.plane.points, resolution)
         features = dataset.plane.lift(grid.points).astype(dataset.train.features.dtype)
@@ -102,5 +102,5 @@ def _say(record: RunRecord, subject: Subject, table: pd.DataFrame, quality: Qual
     console.say(f"run folder: {record.folder}")
     for name in sorted((record.folder / "figures").glob("*.png")):
         console.note(f"figure: {name}")
-    console.note(f"report: {record.folder / 'report.md'}")
+    console.note(f"report: {record.folder / 'report.html'}")
     console.note(subject.guarantee)

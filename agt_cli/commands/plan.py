@@ -67,7 +67,7 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     trained, opened = config.trained, config.trained.open(record, console)
     if opened.labels is None:
         raise DataError(f"inputs={trained.inputs}: a plan needs queries whose labels are known")
-    dataset, features, words = opened.prepared.dataset.name, opened.queries.features, trained.words
+    dataset, features, words = opened.dataset.name, opened.queries.features, trained.words
     budgets = (config.eps, config.delta, config.queries)
     chosen: dict[str, Any] = {"names": config.mechanisms, "counting": config.counting}
     with certifying(opened.model, console) as on_progress:
@@ -82,7 +82,7 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     captions = draw(record, dataset, planned)
     advice = f"{planned.advice.text} Note: {APART}." if trained.settings.noise else planned.advice.text
     report = plan_report(dataset, words, advice, planned, opened.conditions, captions, record, quality)
-    record.write("report.md", report.encode())
+    record.report(report)
     _say(record, opened, planned, advice, quality, console)
     result = {"metrics": record.metrics, "verdict": quality.verdict, "recommendation": advice}
     return result | {"table": table.to_dict("records")}
@@ -92,7 +92,7 @@ def _say(record: RunRecord, opened: OpenedRun, planned: Plan, advice: str, quali
     if quality.verdict:
         console.say(quality.verdict)
     console.table(
-        f"{opened.prepared.dataset.name}: expected accuracy by total budget and number of queries "
+        f"{opened.dataset.name}: expected accuracy by total budget and number of queries "
         f"(without noise {rate_words(planned.evidence.accuracy)})",
         *cells(planned, quality.majority),
     )

@@ -18,7 +18,8 @@ from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import train_report
 from agt_cli.runs.model import fit
 from agt_cli.runs.noise import noise_words, proved
-from agt_cli.runs.prepare import Prepared, RunSettings, prepare, settings_of
+from agt_cli.runs.prepare import Prepared, RunSettings, data_files, prepare, settings_of
+from agt_cli.runs.source import keep
 from agt_cli.runs.spending import Spending, of_data, spending, unfinished
 
 
@@ -34,6 +35,7 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     for note in dataset.notes:
         console.note(f"note: {note}")
     record.environment(data_digest=digest, features_digest=dataset.digest, dataset=dataset.name)
+    record.environment(data_files=data_files(settings.source))
     earlier = unfinished(record, of_data(digest)) if settings.noise and settings.noise.seed is None else []
     for line in earlier:
         console.say(line)
@@ -41,7 +43,7 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
         conditions, words, quality = _train(prepared, settings, record, console)
         lines, told = [*words, *earlier], (quality.verdict, quality_section(quality))
         report = train_report(record, dataset, settings.relation, settings.certificate, conditions, *told, lines)
-        record.write("report.md", report.encode())
+        record.report(report)
         name = record.finish()
     _say(record, dataset.name, words, quality, console)
     result = {"metrics": record.metrics, "verdict": quality.verdict, "data_digest": digest, "digest": name}
@@ -56,6 +58,7 @@ def _train(
     model = fit(prepared, settings, console)
     seconds = time.perf_counter() - started
     model.save(record)
+    keep(record, prepared, settings)
     record.add_metrics(
         train_accuracy=accuracy(model, dataset.train),
         seconds_training=round(seconds, 4),

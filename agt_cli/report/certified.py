@@ -13,6 +13,7 @@ from agt.quality import Judged
 from agt.settings import RelationConfig
 from agt_cli.report.console import show
 from agt_cli.report.finished import FinishedRun
+from agt_cli.report.markdown import markdown_table, plain
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import (
     ball,
@@ -20,7 +21,6 @@ from agt_cli.report.report_md import (
     counts_section,
     figures_section,
     guarantee,
-    markdown_table,
     setting_section,
 )
 
@@ -60,6 +60,11 @@ class Subject:
     def ball(self) -> str:
         """What one k counts, in words."""
         return ball(self.relation)
+
+    @property
+    def about(self) -> str:
+        """What a figure is of, in one line."""
+        return f"{self.dataset} · {self.queries}"
 
     @property
     def guarantee(self) -> str:
@@ -133,9 +138,9 @@ def certify_report(
     rows = [(str(int(row["k"])), *(show(row[name]) for name in table.columns[1:])) for _, row in table.iterrows()]
     few = rows if len(rows) <= 24 else [row for row in rows if int(row[0]) in _round_ks(table)]
     parts = [
-        f"# Certified predictions: {subject.dataset}",
-        *([f"**{verdict}**"] if verdict else []),
-        f"{len(subject.certificates.prediction)} {subject.queries}, certified against the run `{trained.folder}`.",
+        f"# Certified predictions: {plain(subject.dataset)}",
+        *([f"**{plain(verdict)}**"] if verdict else []),
+        f"{len(subject.certificates.prediction)} {plain(subject.queries)}, certified against the run `{trained.folder}`.",
         OWNER_ONLY,
         *counts_section(subject.relation),
         "## Results",

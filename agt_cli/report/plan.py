@@ -13,9 +13,10 @@ from agt.mechanisms.guarantee import PureDP
 from agt.mechanisms.planning import WITHIN, Offer, Plan
 from agt.quality import Quality, rate_words
 from agt_cli.report.curves import Curves, curves
+from agt_cli.report.markdown import markdown_table, plain
 from agt_cli.report.quality import quality_section
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import conditions_section, figures_section, markdown_table, setting_section
+from agt_cli.report.report_md import conditions_section, figures_section, setting_section
 
 EPS = np.geomspace(0.01, 10, 31)  # of one query, in the first figure (001 Fig 2's range)
 DISTANCES = np.arange(0, 101, 5)
@@ -79,14 +80,14 @@ def draw(record: RunRecord, dataset: str, planned: Plan) -> dict[str, str]:
     ]
     if rows:
         axes = ("eps", "accuracy", "eps of one query (pure)", "expected accuracy")
-        title = f"{dataset}: {_first_above(rows, evidence.majority)}"
-        curves(record, Curves("accuracy_by_eps", *axes, title, **lines), pd.DataFrame(rows))
+        found = _first_above(rows, evidence.majority)
+        curves(record, Curves("accuracy_by_eps", *axes, dataset, finding=found, **lines), pd.DataFrame(rows))
         captions["accuracy_by_eps"] = f"Expected accuracy against the budget of one query; {_LINES}."
     table = offer_table(planned.offers).rename(columns={"mechanism": "series", "expected_accuracy": "accuracy"})
     table["panel"] = [f"total eps = {eps:g}, delta = {planned.delta:g}" for eps in table["total_eps"]]
     axes = ("queries", "accuracy", "queries", "expected accuracy")
-    title = f"{dataset}: {_most_answered(planned)}"
-    curves(record, Curves("accuracy_by_queries", *axes, title, **lines, panels="panel"), table)
+    finding = _most_answered(planned)
+    curves(record, Curves("accuracy_by_queries", *axes, dataset, panels="panel", finding=finding, **lines), table)
     captions["accuracy_by_queries"] = (
         f"Expected accuracy against the number of queries that share a total budget; {_LINES}."
     )
@@ -162,11 +163,11 @@ def plan_report(
         captions: figure name -> what it shows.
     """
     parts = [
-        f"# What private answers would cost: {dataset}",
-        *([f"**{quality.verdict}**"] if quality.verdict else []),
+        f"# What private answers would cost: {plain(dataset)}",
+        *([f"**{plain(quality.verdict)}**"] if quality.verdict else []),
         recommendation,
-        f"Every number is an exact expectation over a mechanism's own coin flips, on {queries}, which are taken to be "
-        "public. Nothing was released and nothing was drawn. The plan itself looks at private distances: it is for the "
+        f"Every number is an exact expectation over a mechanism's own coin flips, on {plain(queries)}, which are taken to "
+        "be public. Nothing was released and nothing was drawn. The plan itself looks at private distances: it is for the "
         "data owner, and a mechanism or budget chosen by it is a choice that looked at private data, unless what was "
         "trained to make the plan is public too.",
         "## Accuracy by total budget and number of queries",

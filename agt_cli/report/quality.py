@@ -12,7 +12,7 @@ from agt.quality import LEAST, Estimate, Group, Judged, Quality, rate_words
 from agt.settings import BoxConfig
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import markdown_table
+from agt_cli.report.report_md import Markdown, markdown_table, plain
 
 KS = (1, 5, 20, 100)  # certified shares are told at these
 SHOWN = 20  # rows on the console
@@ -110,7 +110,7 @@ def say_quality(console: Console, quality: Quality) -> None:
 def quality_section(quality: Quality) -> list[str]:
     """The part of report.md."""
     columns, rows = _cells(quality, quality.groups)
-    of_all = f" (of all '{quality.majority}')" if quality.majority else ""
+    of_all = f" (of all '{plain(quality.majority)}')" if quality.majority else ""
     return [
         "## How good it is, and for whom",
         "For the data owner only. Intervals cover the true value in 95 of 100 samples, if records are drawn one by one: "
@@ -136,7 +136,7 @@ def _cells(
     majority = ["-" if group.majority is None else rate_words(group.majority.value) for group in groups]
     rows = []
     for at, group in enumerate(groups):
-        cells = [str(estimates[at]) if estimates[at] else "-" for _, estimates in known]
+        cells = [Markdown(estimates[at]) if estimates[at] else "-" for _, estimates in known]  # brackets are no link
         distance = [] if group.distance is None else [f"{group.distance:g}"]
         rows.append((group.name, f"{group.records:,}", majority[at], *cells, *distance))
     distances = ("median distance",) if quality.whole.distance is not None else ()

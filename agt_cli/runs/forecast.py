@@ -50,7 +50,7 @@ def forecast(opened: OpenedRun, publication: Publication, total: TotalConfig, co
         expected = weights(mechanism.mu) if weights else 0.0
     budget = _budget(publication, total, len(opened.queries))
     made = [o for o in offers(evidence, applicable(evidence), weights, [budget]) if _allowed(opened, o, counting)]
-    lines = _expectation(expected, opened.prepared.dataset.classes, evidence, labels, words)
+    lines = _expectation(expected, opened.dataset.classes, evidence, labels, words)
     best = max(made, key=lambda offer: offer.accuracy, default=None)
     if best is not None and best.accuracy > expected + WORTH:
         lines.append(
@@ -63,7 +63,7 @@ def forecast(opened: OpenedRun, publication: Publication, total: TotalConfig, co
 def _looked_at(opened: OpenedRun) -> tuple[Records, np.ndarray | None, str]:
     """(records, their labels, words): labelled queries, else the test records if at hand, else queries without labels."""
     records, labels, words = opened.queries, opened.labels, opened.trained.words
-    test = opened.prepared.dataset.test
+    test = opened.dataset.test
     if labels is None and len(test):
         records, labels, words = test, test.labels, "test records"
     most = MOST if isinstance(opened.model, LinearModel) else FEW
