@@ -90,7 +90,7 @@ def quality_metrics(quality: Quality, prefix: str = "") -> dict[str, float | int
             metrics |= {name: estimate.value, **ends}
     if whole.majority is not None and quality.balanced is not None:
         metrics |= {"majority_rate": whole.majority.value, "balanced_accuracy": quality.balanced}
-    metrics |= {"constant": int(quality.constant)}
+    metrics |= {"constant": int(quality.constant)} | ({"verdict": quality.verdict} if quality.verdict else {})
     metrics |= {f"certified_fraction_k{k}": estimate.value for k, estimate in whole.certified.items()}
     return {prefix + name: value for name, value in metrics.items()}
 

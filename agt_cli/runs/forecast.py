@@ -4,7 +4,8 @@ These lines depend on private data in ways that no guarantee covers. They go to 
 file: from a release's folder things are published.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,10 @@ def forecast(opened: OpenedRun, publication: Publication, total: TotalConfig, co
         expected = weights(mechanism.mu) if weights else 0.0
     budget = _budget(publication, total, len(opened.queries))
     made = [o for o in offers(evidence, applicable(evidence), weights, [budget]) if _allowed(opened, o, counting)]
-    lines = _expectation(expected, opened.dataset.classes, evidence, labels, words)
+    if labels is None:
+        lines = _as_without_noise(expected, words, opened.trained.finished.metrics)
+    else:
+        lines = _expectation(expected, opened.dataset.classes, evidence, words)
     best = max(made, key=lambda offer: offer.accuracy, default=None)
     if best is not None and best.accuracy > expected + WORTH:
         lines.append(
@@ -61,11 +65,8 @@ def forecast(opened: OpenedRun, publication: Publication, total: TotalConfig, co
 
 
 def _looked_at(opened: OpenedRun) -> tuple[Records, np.ndarray | None, str]:
-    """(records, their labels, words): labelled queries, else the test records if at hand, else queries without labels."""
+    """(some of the queries, their labels if they are known, what they are in words)."""
     records, labels, words = opened.queries, opened.labels, opened.trained.words
-    test = opened.dataset.test
-    if labels is None and len(test):
-        records, labels, words = test, test.labels, "test records"
     most = MOST if isinstance(opened.model, LinearModel) else FEW
     if len(records) <= most:
         return records, labels, words
@@ -99,13 +100,22 @@ def _mechanism(name: str, guarantee: Guarantee, classes: int) -> tuple[Mechanism
     return MECHANISMS[name].of(guarantee, classes), Output.LABELS
 
 
-def _expectation(
-    expected: float, classes: Sequence[str], evidence: Evidence, labels: np.ndarray | None, words: str
-) -> list[str]:
-    """The verdict, if there is one, and what to expect."""
-    if labels is None:
-        return [f"expected before the draw, on the {words}: {rate_words(expected)} of the labels as without noise"]
-    quality = Quality.of(Judged(classes, words, labels, evidence.prediction))
+def _as_without_noise(expected: float, words: str, recorded: Mapping[str, Any]) -> list[str]:
+    """Of queries without labels: how many answers the noise leaves as they are, and what training recorded of those.
+
+    Args:
+        recorded: the training run's metrics.
+    """
+    verdict, right = recorded.get("test_verdict"), float(recorded["test_accuracy"])
+    line = (
+        f"expected before the draw, on the {words}: {rate_words(expected)} of the labels as without noise, which was right "
+    )
+    return [*([str(verdict)] if verdict else []), f"{line}for {rate_words(right)} of the test records"]
+
+
+def _expectation(expected: float, classes: Sequence[str], evidence: Evidence, words: str) -> list[str]:
+    """Of labelled queries: the verdict, if there is one, and what to expect."""
+    quality = Quality.of(Judged(classes, words, evidence.labels, evidence.prediction))
     beside = f"{rate_words(evidence.accuracy)} without noise; always '{quality.majority}': {rate_words(evidence.majority)}"
     line = f"expected before the draw, on the {words}: accuracy {rate_words(expected)} ({beside})"
     below = ["a constant answer would do better than these labels"] if expected < evidence.majority else []

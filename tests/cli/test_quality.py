@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agt.quality import share
+from agt.quality import rate_words, share
 from agt_cli.cli import main
 from agt_cli.commands import certify, plan
 
@@ -17,7 +17,6 @@ from .conftest import Agt, Said
 
 DATASET = (
     "dataset=table",
-    "dataset.path=people.csv",
     "dataset.label=y",
     "+dataset.numeric.a=[-3,3]",
     "dataset.classes=[no,yes]",
@@ -45,7 +44,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         if not (home / kind / "run").exists():
             (home / kind).mkdir()
             people(home / kind / "people.csv", kind)
-            where = (f"data_dir={home / kind}", f"hydra.run.dir={home / kind / 'run'}")
+            where = (f"dataset.path={home / kind / 'people.csv'}", f"hydra.run.dir={home / kind / 'run'}")
             assert main(["train", *DATASET, *where, "-q", "--json"]) == 0
         return home / kind / "run"
 
@@ -86,7 +85,7 @@ def test_a_constant_is_named_before_anything_else(agt: Agt, run: Callable[[str],
 
 def test_training_says_so_too(agt: Agt, run: Callable[[str], Path]) -> None:
     people(Path("people.csv"), "noise")
-    said = agt("train", *DATASET, "data_dir=.")
+    said = agt("train", *DATASET, "dataset.path=people.csv")
     assert said.out.startswith("This model answers 'no' for every one of the ")
     assert "This model answers 'no'" in (run("noise") / "report.md").read_text().split("\n\n")[1]
     metrics = json.loads((run("signal") / "metrics.json").read_text())
@@ -178,11 +177,15 @@ def test_the_forecast_is_what_plan_expects(agt: Agt, run: Callable[[str], Path])
     assert ("better: " in said.err) == (max(expected.values()) > expected["release_weights"] + 0.005)
 
 
-def test_unlabelled_queries_are_forecast_by_the_test_records(agt: Agt, run: Callable[[str], Path]) -> None:
+def test_unlabelled_queries_are_forecast_by_what_training_recorded(agt: Agt, run: Callable[[str], Path]) -> None:
     Path("q.csv").write_text("a\n0.1\n2\n")
     said = agt("predict", f"run={run('signal')}", "mechanism.eps=1", "inputs=q.csv")
     assert said.code == 0, said.err
-    assert "expected before the draw, on the test records: accuracy ." in said.err
+    accuracy = json.loads((run("signal") / "metrics.json").read_text())["test_accuracy"]
+    assert "expected before the draw, on the queries of q.csv: ." in said.err
+    assert f"as without noise, which was right for {rate_words(accuracy)} of the test records" in said.err
+    said = agt("predict", f"run={run('noise')}", "mechanism.eps=1", "inputs=q.csv")
+    assert said.err.startswith("This model answers 'no' for every one of the 191 test records: it is constant")
 
 
 @pytest.mark.parametrize("more", [("-q",), ("mechanism=certified_quantile",)])
