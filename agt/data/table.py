@@ -162,10 +162,10 @@ class Table(LabelledFile):
     def _outside(self, content: Content, ranges: Mapping[str, Range]) -> tuple[Outside, ...]:
         """Which columns of queries do not fit the declarations, and how often."""
         numbers, words = content
-        parts = [outside_range(name, column, *ranges[name]) for name, column in zip(ranges, numbers.T, strict=True)]
-        parts += [
-            outside_list(name, c, values) for (name, values), c in zip(self.categorical.items(), words.T, strict=True)
-        ]
+        limits = zip(ranges.items(), numbers.T, strict=True)
+        parts = [outside_range(name, column, edges[0], edges[-1]) for (name, edges), column in limits]
+        for (name, values), column in zip(self.categorical.items(), words.T, strict=True):
+            parts.append(outside_list(name, column, values))
         return tuple(part for part in parts if part is not None)
 
     def _notes(self, content: Content, ranges: Mapping[str, Range], path: Path) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from rich import box
 from rich.console import Console as Rich
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from agt_cli.report.markdown import is_number, told_once
 
@@ -48,7 +49,7 @@ class Console:
         if self.json:
             return
         columns, rows, notes = told_once(columns, rows)
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
+        table = Table(box=box.SIMPLE_HEAD)
         for position, column in enumerate(columns):
             numeric = all(is_number(row[position]) for row in rows)
             whole = any("[" in row[position] for row in rows)  # an interval is read in one line
@@ -56,7 +57,8 @@ class Console:
         for row in rows:
             table.add_row(*row)
         # Not cut to 80 columns where nobody's terminal sets the width.
-        Rich(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False).print(table, *notes, sep="\n")
+        out = Rich(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False)
+        out.print(Text(title, style="bold"), table, *notes, sep="\n")  # a table's own title breaks at the table's width
 
     def emit(self, value: dict[str, Any]) -> None:
         """The one object of --json."""

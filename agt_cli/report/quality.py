@@ -138,9 +138,11 @@ def _cells(
     for at, group in enumerate(groups):
         cells = [Markdown(estimates[at]) if estimates[at] else "-" for _, estimates in known]  # brackets are no link
         distance = [] if group.distance is None else [f"{group.distance:g}"]
-        rows.append((group.name, f"{group.records:,}", majority[at], *cells, *distance))
+        constant = [majority[at]] if quality.majority else []
+        rows.append((group.name, f"{group.records:,}", *constant, *cells, *distance))
     distances = ("median distance",) if quality.whole.distance is not None else ()
-    return ("", "records", "majority", *(name for name, _ in known), *distances), rows
+    always = ("majority",) if quality.majority else ()
+    return ("", "records", *always, *(name for name, _ in known), *distances), rows
 
 
 def outside_lines(outside: Sequence[Outside]) -> list[str]:
@@ -177,7 +179,7 @@ def _rest(outside: Sequence[Outside]) -> list[str]:
     if far:
         which = f"column '{far[0]}'" if len(far) == 1 else f"{len(far)} columns"
         lines.append(
-            f"More than {OTHERS:.0%} of the values of {which} lie outside: these queries seem to be of another population "
-            "than the public ranges and lists were made for, and answers to them mean little."
+            f"More than {100 * OTHERS:.0f} % of the values of {which} lie outside: these queries seem to be of another "
+            "population than the public ranges and lists were made for, and answers to them mean little."
         )
     return lines

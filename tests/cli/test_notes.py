@@ -72,6 +72,6 @@ def test_queries_that_were_clipped_or_unknown_are_counted(trained: Said, agt: Ag
 def test_queries_of_another_population(trained: Said, agt: Agt) -> None:
     Path("q.csv").write_text("a,b\n" + "3,x\n" * 30 + "9,z\n" * 10)
     said = agt("certify", f"run={trained.json['run']}", "inputs=q.csv", "--json")
-    line = "More than 20% of the values of 2 columns lie outside: these queries seem to be of another population"
+    line = "More than 20 % of the values of 2 columns lie outside: these queries seem to be of another population"
     assert line in said.err
     assert line in (Path(said.json["run"]) / "report.md").read_text()
