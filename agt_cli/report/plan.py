@@ -109,8 +109,8 @@ def _first_above(rows: Sequence[Mapping[str, Any]], majority: float) -> str:
     """Which mechanism beats a constant answer at the least budget."""
     above = min((row for row in rows if row["accuracy"] > majority), key=lambda row: float(row["eps"]), default=None)
     if above is None:
-        return f"no mechanism beats the majority ({rate_words(majority)}) up to eps = {EPS[-1]:g} a query"
-    return f"{above['series']} beats the majority ({rate_words(majority)}) from eps = {above['eps']:.2g} a query on"
+        return f"no mechanism beats the majority ({rate_words(majority)}) up to eps = {EPS[-1]:g}"
+    return f"{above['series']} beats the majority ({rate_words(majority)}) from eps = {above['eps']:.2g}"
 
 
 def _most_answered(planned: Plan) -> str:
