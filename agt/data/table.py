@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -12,7 +12,7 @@ from agt.data.assemble import same_length
 from agt.data.checks import Word, check_range, check_values, clipped, unknown_values
 from agt.data.dataset import DataError, Records
 from agt.data.declarations import features_fact, split_fact
-from agt.data.files import Columns, open_columns, resolve
+from agt.data.files import NULLS, Columns, open_columns, resolve
 from agt.data.labelled import Content, Features, LabelledFile, Rows
 from agt.facts import Fact, Grounds, declared, grounds, void
 from agt.settings import schema
@@ -68,6 +68,23 @@ class Table(LabelledFile):
         content, ranges = self._content(columns), self._ranges(files)
         notes = self._notes(content, ranges, unknown_values)
         return self._queries(columns, content, self._scaled(content, ranges), self._classes(files), notes)
+
+    def formula(self) -> dict[str, Any]:
+        """How each feature is made of a row of a csv, for readers without agt: ``columns`` has [column, kind, *values].
+
+        range: 2 (v - low) / (high - low) - 1 of the number clipped to [low, high], 0 where it is missing. is: 1 where the
+        text is that word. other: 1 where there is text, and none of those words. missing: 1 where there is none.
+
+        Raises:
+            DataError: a range is in the data alone.
+        """
+        ranges, indicated = self._ranges([]), self.missing == "indicator"
+        rows: list[list[Any]] = [[name, "range", *limits] for name, limits in ranges.items()]
+        for name, values in self.categorical.items():
+            words = [str(value) for value in values]
+            rows += [*([name, "is", word] for word in words), [name, "other", *words]]
+        rows += [[name, "missing"] for name in (*self.numeric, *self.categorical) if indicated]
+        return {"columns": rows, "missing": NULLS}
 
     def _files(self) -> list[Rows]:
         if self.test is None:
