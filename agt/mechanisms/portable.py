@@ -197,10 +197,10 @@ TABLE_LINES = (
     """\
 import csv, json, numpy as np
 r, w = json.load(open("release.json", encoding="utf-8")), np.load("weights.npz")["weight"]
-number = lambda v: np.nan if v in r["missing"] else float(v)
-make = {"range": lambda v, low, high: np.nan_to_num(2 * (np.clip(number(v), low, high) - low) / (high - low) - 1),
-        "from": lambda v, edge: number(v) >= edge, "is": lambda v, word: v == word,
-        "other": lambda v, *words: v not in [*words, *r["missing"]], "missing": lambda v: v in r["missing"]}
+m = r["missing"]
+make = {"range": lambda v, low, high: 0 if v in m else 2 * (np.clip(float(v), low, high) - low) / (high - low) - 1,
+        "from": lambda v, edge, unit: 0 if v in m else unit if float(v) >= edge else -unit,
+        "is": lambda v, w: v == w, "other": lambda v, *w: v not in [*w, *m], "missing": lambda v: v in m}
 for row in csv.DictReader(open("queries.csv", encoding="utf-8-sig", newline="")):
     x = np.array([make[kind](row[column], *values) for column, kind, *values in r["columns"]], np.float32).astype(float)
 """

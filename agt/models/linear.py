@@ -61,7 +61,7 @@ class LinearModel:
             sensitivity = erm_sensitivity(setting, config.tolerance)
         else:
             sensitivity = sgd_sensitivity(setting, config.average)
-        model = cls(problem, features, LinearTrained(weight, setting.loss, setting.plan, sensitivity))
+        model = cls(problem, features, LinearTrained(weight, setting.loss, setting.plan, sensitivity, setting.training))
         now, then = model.constants, read_constants(shelf)
         for key in now.keys() | then.keys():
             if now.get(key) != then.get(key):
@@ -91,7 +91,15 @@ class LinearModel:
         loss, sensitivity = self.trained.loss, self.trained.sensitivity
         facts = {"certificate": self.settings.certificate.name, "relation": self.settings.relation.name}
         derived = {"rho_fp": sensitivity.rho_fp, "per_k": sensitivity.per_k, "sensitivity": self.moves}
-        return {**facts, **asdict(loss), **asdict(sensitivity), **derived}
+        return {**facts, **asdict(loss), **asdict(sensitivity), **derived, **self._settled}
+
+    @property
+    def _settled(self) -> dict[str, float | int]:
+        """What the recipe decided, under ``recipe.NAME``; nothing where every setting was a number."""
+        training = self.trained.training
+        numbers = {"lr": training.lr, "epochs": training.epochs, "weight_decay": training.weight_decay}
+        numbers["batch.count"] = training.batch.count
+        return {f"recipe.{name}": numbers[name] for name in self.settings.training.by_recipe}
 
     @property
     def moves(self) -> float:
@@ -117,6 +125,7 @@ class LinearModel:
             "rho_fp": sensitivity.rho_fp,
             "moved_by_one_k": sensitivity.per_k,
             "k_max": self.settings.kgrid.ks[-1],
+            **self._settled,
         }
 
     def phi(self, features: np.ndarray) -> np.ndarray:
@@ -152,7 +161,7 @@ def _config(settings: Settings) -> StabilityConfig | ErmConfig:
 
 def _words(settings: Settings, trained: LinearTrained) -> tuple[str, str]:
     """(the constants of condition c, why one record moves the head by so little)."""
-    config, training, rho = _config(settings), settings.training, trained.sensitivity.rho
+    config, training, rho = _config(settings), trained.training, trained.sensitivity.rho
     weights = "parameters of each class" if trained.loss.kind == "one_vs_all" else "parameters"
     moved = f"so one record moves the {weights} by at most {rho:.4g}"
     if isinstance(config, ErmConfig):
