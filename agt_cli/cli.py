@@ -131,6 +131,9 @@ def _check_flags(rest: Sequence[str]) -> None:
 def _run_hydra(name: str, rest: list[str], console: "Console", jobs: "Jobs") -> None:
     import hydra
 
+    from agt_cli import search_path
+
+    search_path.register()
     command = usage.COMMANDS[name]
 
     def job(config: "DictConfig") -> Any:

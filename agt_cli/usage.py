@@ -1,5 +1,7 @@
 """Commands and their help. Nothing here imports torch, Hydra or a task, so that help is immediate."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,14 +35,20 @@ class Word:
         key: the configuration key, or the group, that the word chooses.
         choices: the words there are; empty: the options of the configuration group ``key``, or, for ``name``, what
             experiments/ holds.
+        free: it may be any word: what help calls it.
+        after: it stands only after this word; empty: always.
     """
 
     key: str
     choices: tuple[str, ...] = ()
+    free: str = ""
+    after: str = ""
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The words there are."""
+        """The words there are, or the name of a free one."""
+        if self.free:
+            return (self.free,)
         if self.key == "name":
             return tuple(sorted(path.stem for path in experiments_dir().glob("*.yaml")))
         return self.choices or tuple(options(self.key))
@@ -67,6 +75,17 @@ COMMANDS: dict[str, Command] = {
             "agt train dataset=digits model=linear         real digits, 3 against 8",
             "agt train dataset=table dataset.path=my.csv dataset.label=y '+dataset.numeric={age: [0, 100]}'",
             "agt train relation=remove kgrid=sparse        certificates about deletions alone",
+        ),
+    ),
+    "tune": Command(
+        "agt_cli.commands.tune",
+        "tune",
+        "choose settings on data declared public, by folds, as an experiment for agt train; or privately, at a price",
+        (
+            "agt tune dataset=loans                        training records that dataset.public marks as public",
+            "agt tune dataset=loans tune.public=public.csv tune.objective=accuracy",
+            "agt tune dataset=loans '+tune.grid={training.weight_decay: [1e-4, 1e-3, 1e-2]}' tune.public=test",
+            "agt tune dataset=loans tune.private=true total.eps=1 training.chosen_on=public",
         ),
     ),
     "certify": Command(
@@ -112,12 +131,18 @@ COMMANDS: dict[str, Command] = {
     "data": Command(
         "agt_cli.commands.data",
         "data",
-        "prepare NAME: turn raw data that you have into a folder that agt train reads; goes on where it was interrupted",
+        "inspect FILE: look at a table and write a dataset configuration for it; prepare NAME: turn raw data into a folder",
         (
+            "agt data inspect loans.csv                    writes conf/dataset/loans.yaml; then: agt train dataset=loans",
+            "agt data inspect loans.csv label=default id=contract name=loans2024 force=true",
             "agt data prepare imdb prepare.reviews=imdb.parquet prepare.model=gpt2",
             "agt data prepare amex data_dir=/mnt/large",
         ),
-        (Word("action", ("prepare",)), Word("prepare")),
+        (
+            Word("action", ("prepare", "inspect")),
+            Word("prepare", after="prepare"),
+            Word("file", free="FILE", after="inspect"),
+        ),
     ),
 }
 
@@ -126,6 +151,12 @@ COMMANDS: dict[str, Command] = {
 def config_dir() -> Path:
     """The configuration: inside the package if installed from a wheel, beside it in a source tree."""
     return _folder("conf")
+
+
+def user_conf() -> Path | None:
+    """The user's own configuration, ./conf; None where there is none, or it is the package's."""
+    folder = Path("conf").absolute()
+    return folder if folder.is_dir() and not folder.samefile(config_dir()) else None
 
 
 @cache
@@ -150,16 +181,23 @@ def settings_from_words(name: str, rest: list[str]) -> list[str]:
     Raises:
         ConfigError: a word is missing or unknown; says which there are.
     """
-    before, settings = [name], []
-    for place, word in enumerate(COMMANDS[name].words):
-        given = rest[place] if place < len(rest) else ""
+    before, settings = [name], list[str]()
+    for word in COMMANDS[name].words:
+        if word.after not in ("", before[-1]):
+            continue
+        given = rest[len(settings)] if len(settings) < len(rest) else ""
         if not given or given.startswith(("-", "+", "~")) or "=" in given:
             raise ConfigError(f"agt {' '.join(before)}: one more word is needed, right here: {', '.join(word.known)}")
-        if given not in word.known:
+        if not word.free and given not in word.known:
             raise ConfigError(f"agt {' '.join(before)}: unknown word '{given}'{nearest(given, word.known)}")
         before.append(given)
-        settings.append(f"{word.key}={given}")
+        settings.append(f"{word.key}={quoted(given) if word.free else given}")
     return settings + rest[len(settings) :]
+
+
+def quoted(value: str) -> str:
+    """Any text as a value of an override: in Hydra's grammar a blank, a comma or a bracket says something."""
+    return "'" + re.sub(r"(\\*)('|$)", lambda tail: 2 * tail[1] + ("\\'" if tail[2] else ""), value) + "'"
 
 
 def overview() -> str:
@@ -182,8 +220,8 @@ def overview() -> str:
 def command_help(name: str) -> str:
     """The text of ``agt COMMAND --help``: purpose, examples, groups with their options, settings."""
     command = COMMANDS[name]
-    words = "".join(f" {'|'.join(word.known)}" for word in command.words)
-    usage = ["", f"usage: agt {name}{words} [KEY=VALUE ...] [options]"] if words else []
+    usage = ["", *(f"usage: agt {name} {words} [KEY=VALUE ...] [options]" for words in _ways(command.words))]
+    usage = usage if command.words else []
     lines = [f"agt {name}: {command.help}", *usage, "", "examples:", *(f"  {line}" for line in command.examples)]
     for group in groups(command.config):
         lines += _section(f"{group}=", [(option, summary(path)) for option, path in options(group).items()])
@@ -192,21 +230,32 @@ def command_help(name: str) -> str:
     return "\n".join([*lines, *_section("options", FLAGS)])
 
 
+def _ways(words: Sequence[Word]) -> list[str]:
+    """How the words of a command may follow each other, as help shows it."""
+    starts = [word.after for word in words if word.after] or [""]
+    return [
+        " ".join(start if start in word.known else "|".join(word.known) for word in words if word.after in ("", start))
+        for start in starts
+    ]
+
+
 def groups(config: str) -> list[str]:
     """The configuration groups that a command's primary file chooses from; Hydra's own left out."""
-    chosen = [line for line in _lines(config) if line.startswith("  - ") and ":" in line]
-    names = [line.removeprefix("  - ").split(":")[0].strip() for line in chosen]
-    return [name for name in names if name != "hydra"]
+    chosen = [line.removeprefix("  - ").strip() for line in _lines(config) if line.startswith("  - ")]
+    below = [group for name in chosen if name in COMMANDS for group in groups(name)]  # tune's settings are train's and more
+    names = [line.split(":")[0] for line in chosen if ":" in line]
+    return [*below, *(name for name in names if name != "hydra")]
 
 
 def options(group: str) -> dict[str, Path]:
-    """Option name -> file, for one group."""
-    return {path.stem: path for path in sorted((config_dir() / group).glob("*.yaml"))}
+    """Option name -> file, for one group: the package's own, and behind them those of the working directory."""
+    folders = [folder for folder in (user_conf(), config_dir()) if folder]
+    return dict(sorted((path.stem, path) for folder in folders for path in (folder / group).glob("*.yaml")))
 
 
 def summary(path: Path) -> str:
     """What a configuration file says it is: its first comment that is no directive."""
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith("# ") and not line.startswith("# @package"):
             return line.removeprefix("# ")
     return ""

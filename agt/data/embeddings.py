@@ -12,7 +12,7 @@ from agt.data.assemble import class_names, read_labels
 from agt.data.checks import check_label
 from agt.data.dataset import DataError, Dataset, Records
 from agt.data.declarations import features_fact
-from agt.data.files import Columns, open_columns, resolve, same_shape
+from agt.data.files import Columns, open_columns, places, same_shape
 from agt.data.labelled import Content, Features, LabelledFile, Rows, Settled
 from agt.data.prepared import alone_fact, require_finished
 from agt.facts import Fact, Grounds, declared, grounds, proved, void
@@ -82,7 +82,7 @@ class Embeddings(LabelledFile):
         Raises:
             DataError: a column is missing or of another shape, or the file brings another center than the dataset's.
         """
-        columns, settled = open_columns(path, "inputs"), self.settled or self._settle()
+        columns, settled = open_columns(path, "inputs", self.data_dir), self.settled or self._settle()
         content = self._content(columns)
         same_shape(content[0], settled.shape or (), path)
         center = None if settled.center is None else np.array(settled.center, dtype=np.float64)
@@ -96,7 +96,8 @@ class Embeddings(LabelledFile):
         return {"vectors": key | {"unit_norm": self.unit_norm, "scale": self.scale}}
 
     def _open(self) -> Columns:
-        require_finished(resolve(self.path, self.data_dir), self.obtain)
+        tried = places(self.path, self.data_dir)
+        require_finished(next((place for place in tried if place.exists()), tried[-1]), self.obtain)
         return super()._open()
 
     def _content(self, columns: Columns) -> Content:

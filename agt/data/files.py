@@ -5,13 +5,12 @@ of its column (method.md section 3, condition b). A csv therefore has no guessed
 a caller asks for numbers, and '07' does not turn into 7 because its neighbours happen to be digits.
 """
 
-import csv
 import re
 import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,16 +18,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet
 
 from agt.data.dataset import DataError, not_finite, row_words
+from agt.data.delimited import NULLS, SEPARATORS, SUFFIXES, CsvFormat, is_delimited, lines
 from agt.errors import DataMissing, first_line, nearest
 
-FORMATS = (".npz", ".csv", ".parquet")
+FORMATS = (".npz", ".csv", ".parquet", *SUFFIXES[1:], ".csv.gz")
 _DAMAGED = (ValueError, OSError, EOFError, KeyError, struct.error, zlib.error, zipfile.BadZipFile, pa.ArrowException)
-NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL"]
 _FLAGS = {"1": True, "true": True, "test": True, "0": False, "false": False, "train": False}
+_WITH_COMMA = re.compile(r"[+-]?\d[\d.' ]*,[\d.,' ]*\d")
 _KINDS = (
     (re.compile(r"[+-]?\d+"), "a whole number"),
     (re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?"), "a decimal number"),
@@ -44,22 +43,29 @@ class Columns:
         names: its columns, or the keys of an npz.
         read: the raw column: a numpy array (npz) or an arrow column (csv, parquet).
         untyped: True for a csv, whose cells are text.
+        header: a csv's first line names the columns.
     """
 
     path: Path
     names: tuple[str, ...]
     read: Callable[[str], np.ndarray | pa.Array]
     untyped: bool = False
+    header: bool = True
 
     def raw(self, name: str, setting: str) -> np.ndarray | pa.Array:
         """The column called ``name``; ``setting`` is the configuration key that chose it. Raises DataError."""
         if name not in self.names:
-            hint = nearest(name, self.names)
+            hint = nearest(name, self.names) + self._one_column()
             raise DataError(f"{self.path}: no column or key '{name}', which {setting} names{hint}")
         try:
             return self.read(name)
         except _DAMAGED as error:
             raise DataError(f"{self.path}: cannot read '{name}': {_unreadable(error)}") from None
+
+    def _one_column(self) -> str:
+        """A hint where a csv was cut by another separator than its own."""
+        inside = next((mark for mark in SEPARATORS[:-1] if mark in self.names[0]), "") if len(self.names) == 1 else ""
+        return f"; if its cells are separated by {inside!r}, set dataset.csv.separator={inside!r}" if inside else ""
 
     def row(self, row: int) -> str:
         """How messages name the row with this index: counted from 1; of a csv also the line, where that is certain.
@@ -67,9 +73,10 @@ class Columns:
         Each row of a csv takes a line at least, and blank lines are no rows: so if the file has as many lines as rows and
         a header, each of them is one line, and otherwise nothing is said.
         """
-        if not self.untyped or not self.names or _lines(self.path) != len(self.raw(self.names[0], "")) + 1:
+        above = int(self.header)
+        if not self.untyped or not self.names or lines(self.path) != len(self.raw(self.names[0], "")) + above:
             return row_words(row)
-        return f"{row_words(row)} (line {row + 2} of the file)"
+        return f"{row_words(row)} (line {row + 1 + above} of the file)"
 
     def refuse_missing_words(self, setting: str, values: Iterable[str | int]) -> None:
         """Raise DataError where a list names what in a csv stands for a missing value, so that it would never be met."""
@@ -80,9 +87,13 @@ class Columns:
                     "word in the file, or give the data as parquet"
                 )
 
-    def numbers(self, name: str, setting: str) -> np.ndarray:
-        """[n] float64; a missing value is NaN. Raises DataError naming the first value that is no number."""
-        column = self._vector(name, setting)
+    def numbers(self, name: str, setting: str, missing: Sequence[str] = ()) -> np.ndarray:
+        """[n] float64; a missing value is NaN. Raises DataError naming the first value that is no number.
+
+        Args:
+            missing: text that stands for no value, beside what does so anyway.
+        """
+        column = _without(self.vector(name, setting), missing)
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             return self._parse(column, name)
         if pa.types.is_boolean(column.type):
@@ -97,11 +108,14 @@ class Columns:
             return trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
         except pa.ArrowInvalid:
             row, value = next((row, v) for row, v in enumerate(trimmed.to_pylist()) if not _is_number(v))
-            raise DataError(f"{self.path}: column '{name}' has {value!r} in {self.row(row)}, expected a number") from None
+            raise DataError(
+                f"{self.path}: column '{name}' has {value!r} in {self.row(row)}, expected a number{number_hint(value)}"
+            ) from None
 
-    def words(self, name: str, setting: str) -> np.ndarray:
+    def words(self, name: str, setting: str, missing: Sequence[str] = ()) -> np.ndarray:
         """[n] object: each value as text, a whole number without a decimal point; None where it is missing."""
-        return np.array([_word(value) for value in self._vector(name, setting).to_pylist()], dtype=object)
+        column = _without(self.vector(name, setting), missing)
+        return np.array([as_word(value) for value in column.to_pylist()], dtype=object)
 
     def ids(self, name: str, setting: str, as_text: bool = False) -> np.ndarray:
         """[n] str: names of records or units, none missing and all of one kind; they may repeat.
@@ -116,7 +130,7 @@ class Columns:
         if isinstance(raw, np.ndarray) and raw.ndim == 1 and raw.dtype.kind in "US":
             with suppress(UnicodeDecodeError):  # bytes beyond ASCII take the general way
                 return self._checked_ids(raw.astype(str), name, setting)
-        column = self._vector(name, setting)
+        column = self.vector(name, setting)
         where = f"{self.path}: {setting}: column '{name}'"
         values = column.to_pylist()
         examples: dict[str, object] = {}
@@ -135,7 +149,7 @@ class Columns:
         if pa.types.is_floating(column.type):
             width = raw.dtype.itemsize if isinstance(raw, np.ndarray) else raw.type.bit_width // 8
             self._refuse_rounded(width, values, where)
-        return self._checked_ids(np.array([_word(value) for value in values], dtype=str), name, setting)
+        return self._checked_ids(np.array([as_word(value) for value in values], dtype=str), name, setting)
 
     def _checked_ids(self, ids: np.ndarray, name: str, setting: str) -> np.ndarray:
         """The same ids, of which there may be millions, none blank and no two alike but for spaces."""
@@ -240,7 +254,8 @@ class Columns:
             )
         return np.stack([self.numbers(column, setting) for _, column in numbered], axis=1)
 
-    def _vector(self, name: str, setting: str) -> pa.Array:
+    def vector(self, name: str, setting: str) -> pa.Array:
+        """The column as an arrow array of one value a row; bytes become text. Raises DataError."""
         column = self.raw(name, setting)
         if isinstance(column, np.ndarray):
             if column.ndim == 2 and column.shape[1] == 1:
@@ -253,26 +268,32 @@ class Columns:
         return column.cast(pa.string()) if pa.types.is_binary(column.type) else column
 
 
-def open_columns(path: Path, setting: str) -> Columns:
+def open_columns(path: Path, setting: str, data_dir: Path | None = None, form: CsvFormat | None = None) -> Columns:
     """Open a npz, csv or parquet file, or a folder of npy files, which are memory-mapped.
 
     Args:
         path: the file, or the folder: its columns are ``NAME.npy``.
         setting: the configuration key that named it, for messages.
+        data_dir: where a relative path is looked for after the working directory; None: nowhere else.
+        form: of a csv; None: commas, UTF-8, with a header.
 
     Raises:
         DataMissing: there is no such file.
         DataError: the format is unknown, or the file is damaged.
     """
+    path = path if data_dir is None else locate(path, data_dir, setting)
     if path.is_dir():
         return _open_folder(path, setting)
     require(path, setting)
-    if path.suffix not in FORMATS:
+    suffix = path.suffix.lower()
+    if suffix not in (".npz", ".parquet") and not is_delimited(path):
         raise DataError(
             f"{path}: unknown format '{path.suffix}'; {setting} takes {', '.join(FORMATS)}, or a folder of .npy files"
         )
     try:
-        return {".npz": _open_npz, ".csv": _open_csv, ".parquet": _open_parquet}[path.suffix](path)
+        if is_delimited(path):
+            return _open_csv(path, form or CsvFormat())
+        return {".npz": _open_npz, ".parquet": _open_parquet}[suffix](path)
     except _DAMAGED as error:
         raise DataError(f"{path}: truncated or not a {path.suffix[1:]} file: {_unreadable(error)}") from None
 
@@ -284,8 +305,23 @@ def require(path: Path, setting: str) -> None:
 
 
 def resolve(path: Path, data_dir: Path) -> Path:
-    """``path``, taken relative to ``data_dir`` unless absolute."""
+    """``path``, taken relative to ``data_dir`` unless absolute: where something is to be written."""
     return data_dir.expanduser() / path.expanduser()
+
+
+def places(path: Path, data_dir: Path) -> tuple[Path, ...]:
+    """Where a person's file may lie, first the working directory and then ``data_dir``; an absolute path is one place."""
+    return tuple(dict.fromkeys((path.expanduser(), resolve(path, data_dir))))
+
+
+def locate(path: Path, data_dir: Path, setting: str) -> Path:
+    """The first of its ``places`` where a file or folder is. Raises DataMissing naming all of them."""
+    tried = places(path, data_dir)
+    there = next((place for place in tried if place.exists()), None)
+    if there is None:
+        nor = "".join(f", nor is {place}" for place in tried[1:])
+        raise DataMissing(f"{tried[0]} is not there{nor}: put the file at one of these places, or change {setting}")
+    return there
 
 
 def same_shape(features: np.ndarray, shape: tuple[int, ...], path: Path) -> None:
@@ -315,16 +351,11 @@ def _open_npz(path: Path) -> Columns:
     return Columns(path, names, read)
 
 
-def _open_csv(path: Path) -> Columns:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        names = tuple(next(csv.reader(file), ()))
+def _open_csv(path: Path, form: CsvFormat) -> Columns:
+    names = form.names(path)
     _refuse_repeated(names, path)
-    options = pa.csv.ConvertOptions(
-        column_types={name: pa.string() for name in names}, strings_can_be_null=True, null_values=NULLS
-    )
-    parse = pa.csv.ParseOptions(newlines_in_values=True)
-    table = pa.csv.read_csv(path, parse_options=parse, convert_options=options)
-    return Columns(path, names, lambda name: table.column(name).combine_chunks(), untyped=True)
+    table = form.read(path, names)
+    return Columns(path, names, lambda name: table.column(name).combine_chunks(), untyped=True, header=form.header)
 
 
 def _open_parquet(path: Path) -> Columns:
@@ -339,12 +370,6 @@ def _refuse_repeated(names: tuple[str, ...], path: Path) -> None:
         raise DataError(f"{path}: two columns are called '{repeated[0]}': rename or drop one")
 
 
-def _lines(path: Path) -> int:
-    """The lines of a text file, a last one without an end included."""
-    with path.open(encoding="latin-1") as file:  # any bytes; only line ends matter
-        return sum(1 for _ in file)
-
-
 def missing_word(word: str | None) -> bool:
     """Whether a value stands for none: in a csv it is one of these words or blank, and elsewhere text may say so too."""
     return word is None or word.strip() in NULLS
@@ -353,15 +378,30 @@ def missing_word(word: str | None) -> bool:
 def _unreadable(error: Exception) -> str:
     if "allow_pickle" in str(error) or "pickled" in str(error):
         return "it holds pickled Python objects, which may run code when opened; save plain arrays instead"
-    if isinstance(error, UnicodeDecodeError):
-        return "its text is not UTF-8; save it as UTF-8"
+    if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error):
+        return "its text is not UTF-8; save it as UTF-8, or set dataset.csv.encoding, to latin-1 say"
     return first_line(error)
 
 
-def _word(value: object) -> str | None:
+def as_word(value: object) -> str | None:
     if value is None or value != value:
         return None
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def number_hint(value: str | None) -> str:
+    """What to do about a number that a person wrote with a comma; empty for anything else."""
+    if value is None or not _WITH_COMMA.fullmatch(value.strip()):
+        return ""
+    return ": write numbers with a point and nothing between thousands, as in 1234.5"
+
+
+def _without(column: pa.Array, missing: Sequence[str]) -> pa.Array:
+    """A column of text, with null in place of these words; any other column as it is."""
+    if not missing or not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column
+    absent = pc.is_in(column, pa.array(list(missing), column.type))
+    return pc.if_else(absent, pa.scalar(None, column.type), column)
 
 
 def _is_number(value: str | None) -> bool:

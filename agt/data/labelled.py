@@ -23,11 +23,12 @@ from agt.data.assemble import (
     read_labels,
     records,
     same_length,
+    subgroups,
 )
 from agt.data.checks import Word, check_classes, check_label
-from agt.data.dataset import DataError, Dataset, Records
+from agt.data.dataset import DataError, Dataset, Outside, Records
 from agt.data.declarations import classes_fact, id_facts, split_fact
-from agt.data.files import Columns, open_columns, resolve
+from agt.data.files import Columns, open_columns
 from agt.facts import Fact, Grounds, grounds
 from agt.settings import DeclaredSize, schema
 
@@ -47,6 +48,7 @@ class Rows:
         public: [n] bool; None: all are private.
         test: [n] bool, True for test records.
         facts: what the columns of ids, units and public flags are taken to mean.
+        groups: column -> [n] the subgroup of each row, as text.
     """
 
     columns: Columns
@@ -57,6 +59,7 @@ class Rows:
     public: np.ndarray | None
     test: np.ndarray
     facts: tuple[Fact, ...]
+    groups: Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -98,9 +101,9 @@ class LabelledFile(ABC):
     """A file with one record a row, and what its columns mean.
 
     Attributes:
-        path: the file; relative to ``data_dir``.
+        path: the file; a relative path is looked for in the working directory, then in ``data_dir``.
         label: column of the label.
-        data_dir: folder of relative paths.
+        data_dir: the other place of relative paths.
         id, unit, public: columns; None: ids from the content, each record its own unit, all records private.
         id_as_text: take ids that mix numbers and text as text.
         id_permanent: you declare that a record keeps its id, whatever becomes of others: ids that count rows need it.
@@ -108,6 +111,7 @@ class LabelledFile(ABC):
         test_fraction, split_key: the hash split's public rate and key.
         declared_size: public constant: about how many training records there are.
         name: what tables call it; None: the file's name.
+        subgroups: columns for whose values a model's quality is told apart; training sees none of it.
         settled: what a training run's record fills in, for queries; None: they open the file again.
     """
 
@@ -129,10 +133,13 @@ class LabelledFile(ABC):
     split_key: str = "split"
     declared_size: DeclaredSize | None = None
     name: str | None = None
+    subgroups: tuple[str, ...] = ()
     settled: Settled | None = None
 
     def __post_init__(self) -> None:
         check_classes(self.classes)
+        if len(set(self.subgroups)) < len(self.subgroups):
+            raise ValueError("subgroups names a column twice")
         check_label(self.label, {setting: getattr(self, setting) for setting in ("id", "unit", "public", self.SPLIT)})
 
     # -- what a kind of file adds --------------------------------------------------------------------------------------
@@ -161,7 +168,7 @@ class LabelledFile(ABC):
         classes = self._classes(files)
         features = self._features(files)
         everyone = [
-            records(x, class_indices(f.labels, classes, f.columns.path, f.columns.row), f.ids, f.units, f.public)
+            records(x, class_indices(f.labels, classes, f.columns.path, f.columns.row), f.ids, f.units, f.public, f.groups)
             for x, f in zip(features.arrays, files, strict=True)
         ]
         return Dataset(
@@ -172,7 +179,7 @@ class LabelledFile(ABC):
             declared_size=self.declared_size,
             scaling=features.scaling,
             selection=self._selection(self._split_fact(), files[0]),
-            preprocessing=grounds(self._scaling_fact(), classes_fact(None if self.classes is None else "dataset.classes")),
+            preprocessing=grounds(self._scaling_fact(), self._classes_fact()),
             notes=features.notes,
             settled={"classes": classes, **features.settled},
         )
@@ -182,7 +189,7 @@ class LabelledFile(ABC):
         return [self._rows(self._open())]
 
     def _open(self) -> Columns:
-        return open_columns(resolve(self.path, self.data_dir), "dataset.path or data_dir")
+        return open_columns(self.path, "dataset.path or data_dir", self.data_dir)
 
     def _rows(self, columns: Columns, test: bool | None = None) -> Rows:
         """Every row of a file.
@@ -199,8 +206,9 @@ class LabelledFile(ABC):
         public = None if self.public is None else columns.flags(self.public, "dataset.public")
         given = getattr(self, self.SPLIT)
         split = None if given is None else columns.flags(given, f"dataset.{self.SPLIT}")
+        groups = {name: subgroups(columns, name) for name in self.subgroups}
         parts = {self.label: labels, str(self.unit): units, str(self.public): public, str(given): split}
-        same_length(path, n, parts)
+        same_length(path, n, {**groups, **parts})
         if self.id is None:
             ids = default_ids(*content, labels, units, public, split, exact=self.exact)
         else:
@@ -215,7 +223,7 @@ class LabelledFile(ABC):
                 names = default_ids(*content, labels, public, numbered=False, exact=self.exact) if named is None else named
                 split = hash_split(names, self.test_fraction, self.split_key)
             self._both_splits(split, path)
-        return Rows(columns, content, labels, ids, units, public, split, facts)
+        return Rows(columns, content, labels, ids, units, public, split, facts, groups)
 
     def _both_splits(self, test: np.ndarray, path: Path) -> None:
         """Raise DataError where every record is for training, or every one for testing."""
@@ -231,10 +239,11 @@ class LabelledFile(ABC):
         content: Content,
         features: np.ndarray,
         classes: tuple[str, ...],
-        notes: tuple[str, ...] = (),
+        outside: tuple[Outside, ...] = (),
     ) -> Records:
         labels = query_labels(columns, self.label, classes, len(features))
-        return queries(columns, features, content, labels, self.id or "id", self.id_as_text, notes)
+        groups = {name: subgroups(columns, name) for name in self.subgroups if name in columns.names}
+        return queries(columns, features, content, labels, self.id or "id", self.id_as_text, outside, groups)
 
     @property
     def _listed(self) -> tuple[str, ...] | None:
@@ -245,6 +254,10 @@ class LabelledFile(ABC):
         if not files and self.settled is not None:
             return self.settled.classes
         return self._listed or class_names(np.concatenate([rows.labels for rows in files]), files[0].columns.path)
+
+    def _classes_fact(self) -> Fact:
+        """Condition e: whether the list of classes is public."""
+        return classes_fact(None if self.classes is None else "dataset.classes")
 
     def _split_fact(self) -> Fact:
         """Condition b: the split."""

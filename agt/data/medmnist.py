@@ -16,7 +16,7 @@ from pydantic import Field
 from agt.data.assemble import default_ids, queries, records
 from agt.data.dataset import UNLABELLED, DataError, Dataset, Records
 from agt.data.declarations import classes_fact, split_fact
-from agt.data.files import Columns, open_columns, require, resolve, same_shape
+from agt.data.files import Columns, locate, open_columns, require, resolve, same_shape
 from agt.data.ids import uniform
 from agt.data.medmnist_info import INSTALL, fetch, info_of, official, required_info
 from agt.errors import DataMissing
@@ -162,7 +162,7 @@ class MedMnist:
         if info is not None and "multi-label" in info["task"]:
             raise DataError(f"{self.name}: records with several labels are unsupported; choose a set with one label each")
         if self.path is not None:
-            path = resolve(self.path, self.data_dir)
+            path = locate(self.path, self.data_dir, "dataset.path or data_dir")
             require(path, "dataset.path or data_dir")
             if info is None:
                 return path, " (local file, hash unchecked)"

@@ -1,7 +1,6 @@
 """The user's own table: numeric columns with public ranges, categorical columns with public lists of values."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -9,17 +8,21 @@ import numpy as np
 from pydantic import Field
 
 from agt.data.assemble import same_length
-from agt.data.checks import Word, check_edges, check_values, clipped, unknown_values
-from agt.data.dataset import DataError, Records
+from agt.data.checks import Word, check_edges, check_values, clipped, outside_list, outside_range
+from agt.data.dataset import DataError, Outside, Records
 from agt.data.declarations import features_fact, split_fact
+from agt.data.delimited import NULLS, CsvFormat
 from agt.data.encoding import Encoding, absent
-from agt.data.files import NULLS, Columns, open_columns, resolve
+from agt.data.files import Columns, open_columns
 from agt.data.labelled import Content, Features, LabelledFile, Rows
+from agt.errors import nearest
 from agt.facts import Fact, Grounds, declared, grounds, void
 from agt.settings import schema
 
 Limits = tuple[float, ...]
 MOST_FEATURES = 2**16
+CLASSES = "classes"
+"""What ``from_data`` calls the list of classes."""
 
 
 @schema
@@ -37,6 +40,10 @@ class Table(LabelledFile):
         split: column with train or test for each record; None: a hash split, unless ``test`` is given.
         test: a second file with the test records.
         missing: refuse a missing value, or turn it into 0 and add a 0/1 feature to each column.
+        missing_values: text that stands for a missing value in columns of features, beside an empty cell, NA and the like.
+        csv: how a csv is cut into cells; queries are read alike.
+        from_data: columns whose range or list of values was read off the records and declared public by nobody; the word
+            classes, of the list of classes. Their owner replaces them by what is public, or takes them off this list.
     """
 
     SPLIT: ClassVar[str] = "split"
@@ -48,6 +55,9 @@ class Table(LabelledFile):
     missing: Literal["error", "indicator"] = "error"
     bins: Annotated[int, Field(ge=0, le=1024)] = 0
     crosses: Annotated[int, Field(ge=0, le=MOST_FEATURES)] = 0
+    missing_values: tuple[Word, ...] = ()
+    csv: CsvFormat = Field(default_factory=CsvFormat)
+    from_data: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.numeric and not self.categorical:
@@ -58,6 +68,11 @@ class Table(LabelledFile):
         for column, values in self.categorical.items():
             if len({str(value) for value in values}) < len(values):
                 raise ValueError(f"categorical.{column} repeats a value")
+            both = {str(value) for value in values} & {*self._missing_words}
+            if both:
+                raise ValueError(
+                    f"categorical.{column} lists {min(both)!r}, which missing_values takes for a missing value"
+                )
         twice = set(self.numeric) & set(self.categorical)
         if twice:
             raise ValueError(f"column {min(twice)} is both numeric and categorical")
@@ -68,25 +83,39 @@ class Table(LabelledFile):
         inputs, taken = {*self.numeric, *self.categorical}, {self.label, self.id, self.unit, self.public, self.split}
         if inputs & taken:
             raise ValueError(f"column {min(map(str, inputs & taken))} cannot be a feature: it has another part")
+        for name in self.from_data:
+            if name not in {*inputs, CLASSES}:
+                hint = nearest(name, [*inputs, CLASSES])
+                raise ValueError(f"from_data names '{name}', no column of numeric or categorical, nor '{CLASSES}'{hint}")
 
     def load_queries(self, path: Path) -> Records:
         """The same columns, scaled by the same constants; label and id are optional."""
-        columns = open_columns(path, "inputs")
+        columns = open_columns(path, "inputs", self.data_dir, self.csv)
         known = self.settled is not None or (self.classes is not None and None not in self.numeric.values())
         files = [] if known else self._files()
         content, ranges = self._content(columns), self._ranges(files)
-        notes = self._notes(content, ranges, unknown_values)
-        return self._queries(columns, content, self._scaled(content, ranges), self._classes(files), notes)
+        outside = self._outside(content, ranges)
+        return self._queries(columns, content, self._scaled(content, ranges), self._classes(files), outside)
 
     def formula(self) -> dict[str, Any]:
-        """How features are made of a row of a csv, for readers without agt; empty: crosses, which they cannot make."""
-        return {} if self.crosses else {"columns": self._encoding(self._ranges([])).rows, "missing": NULLS}
+        """How features are made of a row of a csv, for readers without agt; empty: this is beyond them."""
+        if self.crosses or not self.csv.header:
+            return {}
+        form = {"separator": self.csv.separator, "encoding": self.csv.codec}
+        return {"columns": self._encoding(self._ranges([])).rows, "missing": [*NULLS, *self._missing_words], **form}
 
     def _files(self) -> list[Rows]:
         if self.test is None:
             return [self._rows(self._open())]
-        test = open_columns(resolve(self.test, self.data_dir), "dataset.test or data_dir")
+        test = open_columns(self.test, "dataset.test or data_dir", self.data_dir, self.csv)
         return [self._rows(self._open(), test=False), self._rows(test, test=True)]
+
+    def _open(self) -> Columns:
+        return open_columns(self.path, "dataset.path or data_dir", self.data_dir, self.csv)
+
+    @property
+    def _missing_words(self) -> tuple[str, ...]:
+        return tuple(map(str, self.missing_values))
 
     def _content(self, columns: Columns) -> Content:
         """[n, numeric] float64 with NaN and [n, categorical] text with None, where values are missing.
@@ -94,8 +123,9 @@ class Table(LabelledFile):
         Raises:
             DataError: a value is infinite, or missing where that is refused.
         """
-        parts = [columns.numbers(name, f"dataset.numeric.{name}") for name in self.numeric]
-        parts += [columns.words(name, f"dataset.categorical.{name}") for name in self.categorical]
+        missing = self._missing_words
+        parts = [columns.numbers(name, f"dataset.numeric.{name}", missing) for name in self.numeric]
+        parts += [columns.words(name, f"dataset.categorical.{name}", missing) for name in self.categorical]
         for name, values in self.categorical.items():
             columns.refuse_missing_words(f"dataset.categorical.{name}", values)
         n = len(parts[0])
@@ -126,7 +156,7 @@ class Table(LabelledFile):
                 "classes": "given" if self.classes is not None else "found in the data",
             },
             settled={"ranges": {name: limits for name, limits in ranges.items() if self.numeric[name] is None}},
-            notes=self._notes((numbers, words), ranges, partial(check_values, path=path)),
+            notes=self._notes((numbers, words), ranges, path),
         )
 
     def _ranges(self, files: Sequence[Rows]) -> dict[str, Limits]:
@@ -154,19 +184,23 @@ class Table(LabelledFile):
                 "categorical, or lower bins or crosses"
             )
 
-    def _notes(
-        self, content: Content, ranges: Mapping[str, Limits], check: Callable[..., tuple[str, ...]]
-    ) -> tuple[str, ...]:
-        """How columns and declarations fit.
+    def _outside(self, content: Content, ranges: Mapping[str, Limits]) -> tuple[Outside, ...]:
+        """Which columns of queries do not fit the declarations, and how often."""
+        numbers, words = content
+        limits = zip(ranges.items(), numbers.T, strict=True)
+        parts = [outside_range(name, column, edges[0], edges[-1]) for (name, edges), column in limits]
+        parts += [
+            outside_list(name, c, values) for (name, values), c in zip(self.categorical.items(), words.T, strict=True)
+        ]
+        return tuple(part for part in parts if part is not None)
 
-        Args:
-            check: holds a column of text against its list: takes the text, the list, its setting and the column's name.
-        """
+    def _notes(self, content: Content, ranges: Mapping[str, Limits], path: Path) -> tuple[str, ...]:
+        """How columns and declarations fit."""
         numbers, words = content
         limits = zip(ranges.items(), numbers.T, strict=True)
         notes = [clipped(column, edges[0], edges[-1], name) for (name, edges), column in limits]
         for (name, values), column in zip(self.categorical.items(), words.T, strict=True):
-            notes.append(check(column, values, f"dataset.categorical.{name}", name))
+            notes.append(check_values(column, values, f"dataset.categorical.{name}", name, path))
         return tuple(note for column_notes in notes for note in column_notes)
 
     def _selection(self, split: Fact, rows: Rows) -> Grounds:
@@ -177,7 +211,24 @@ class Table(LabelledFile):
             return super()._split_fact()
         return split_fact(f"file {self.test.name} (dataset.test)", self.test_fraction, self.split_key)
 
+    def _classes_fact(self) -> Fact:
+        if CLASSES not in self.from_data:
+            return super()._classes_fact()
+        return void(
+            "the list of classes was read off the records: if it is public, take 'classes' off dataset.from_data (or "
+            "declare all that it names public with dataset.from_data=[])"
+        )
+
     def _scaling_fact(self) -> Fact:
+        marked = [name for name in self.from_data if name != CLASSES or name in {*self.numeric, *self.categorical}]
+        if marked:
+            group, which = ("numeric", "range") if marked[0] in self.numeric else ("categorical", "list of values")
+            more = f" (and of {len(marked) - 1} more: dataset.from_data names them)" if len(marked) > 1 else ""
+            return void(
+                f"the {which} of column '{marked[0]}'{more} was read off the records, so that one record can move it: "
+                f"replace dataset.{group}.{marked[0]} by what is publicly known and take the name off dataset.from_data; "
+                "or, if all that it names is public as it stands, declare that with dataset.from_data=[]"
+            )
         derived = [name for name, limits in self.numeric.items() if limits is None]
         if derived:
             return void(

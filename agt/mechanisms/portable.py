@@ -201,7 +201,7 @@ m = r["missing"]
 make = {"range": lambda v, low, high: 0 if v in m else 2 * (np.clip(float(v), low, high) - low) / (high - low) - 1,
         "from": lambda v, edge, unit: 0 if v in m else unit if float(v) >= edge else -unit,
         "is": lambda v, w: v == w, "other": lambda v, *w: v not in [*w, *m], "missing": lambda v: v in m}
-for row in csv.DictReader(open("queries.csv", encoding="utf-8-sig", newline="")):
+for row in csv.DictReader(open("queries.csv", encoding=r["encoding"], newline=""), delimiter=r["separator"]):
     x = np.array([make[kind](row[column], *values) for column, kind, *values in r["columns"]], np.float32).astype(float)
 """
     + _LABEL

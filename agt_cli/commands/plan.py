@@ -77,7 +77,7 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     captions = draw(record, dataset, planned)
     advice = f"{planned.advice.text} Note: {APART}." if trained.settings.noise else planned.advice.text
     report = plan_report(dataset, trained.words, advice, planned, opened.conditions, captions, record)
-    record.write("report.md", report.encode())
+    record.report(report)
     _say(record, opened, planned, advice, console)
     return {"metrics": record.metrics, "recommendation": advice, "table": table.to_dict("records")}
 

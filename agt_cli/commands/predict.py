@@ -80,7 +80,7 @@ def run(config: PredictConfig | Answering, record: RunRecord, console: Console) 
         lines, result = publication.write(release.draw(randomness))
         publishable = publication.files if proved else None
         report = predict_report(dataset, trained.words, name, [*lines, *words, *earlier], publishable, record)
-        record.write("report.md", report.encode())
+        record.report(report)
         digest = record.finish()
 
     for line in (*lines, *words):

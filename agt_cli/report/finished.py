@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from safetensors import SafetensorError
 from safetensors.torch import load
 from yaml import YAMLError  # type: ignore[import-untyped]
@@ -89,8 +90,8 @@ def _check_status(status: Mapping[str, Any], folder: Path, command: str, key: st
 
 def _config(content: bytes, path: Path, key: str) -> dict[str, Any]:
     try:
-        config = OmegaConf.to_container(OmegaConf.create(content.decode()))
-    except (ValueError, YAMLError) as error:
+        config = OmegaConf.to_container(OmegaConf.create(content.decode()), resolve=True)
+    except (ValueError, YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(f"{key}={path.parent}: {path.name} cannot be read ({error})") from None
     if not isinstance(config, dict):
         raise ConfigError(f"{key}={path.parent}: {path.name} does not hold a mapping")

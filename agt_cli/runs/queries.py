@@ -15,8 +15,9 @@ from agt.manifest import read_digest
 from agt.models.model import Model, load
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun, open_run
+from agt_cli.report.quality import outside_lines
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.prepare import Prepared, RunSettings, prepare, settings_of, use_threads
+from agt_cli.runs.prepare import Prepared, RunSettings, located, prepare, settings_of, use_threads
 from agt_cli.runs.source import Kept, kept, kept_head, settled
 
 DIGESTS = {"data_digest": "data", "features_digest": "encoder's features"}
@@ -45,7 +46,8 @@ class TrainedRun:
             ConfigError: it is no finished training run, or another than ``digest``.
         """
         finished = open_run(Path(str(config["run"])), "train", digest_of(config, "digest"))
-        settings = settings_of({**finished.config, "compute": config.get("compute")}, kept_head(finished))
+        recorded = located(finished.config, finished.environment.get("data_files") or {})
+        settings = settings_of({**recorded, "compute": config.get("compute")}, kept_head(finished))
         inputs = config.get("inputs")
         return cls(finished, settings, None if inputs is None else Path(str(inputs)))
 
@@ -74,8 +76,8 @@ class TrainedRun:
             run = Kept(prepared.problem(self.settings), source, prepared.encoder)
         model, dataset = load(run.problem, finished), run.problem.dataset
         queries = dataset.test if self.inputs is None else _queries(self.inputs, run)
-        for note in queries.notes:
-            console.note(f"note: {note}")
+        for line in outside_lines(queries.outside):
+            console.note(line)
         record.environment(**{key: finished.environment.get(key) for key in DIGESTS}, dataset=dataset.name)
         record.environment(trained_run=str(finished.folder.resolve()), trained_digest=finished.digest)
         record.environment(inputs=self.inputs and str(self.inputs), training_data=looked)

@@ -9,6 +9,7 @@ from agt.errors import ConfigError
 from agt.mechanisms.portable import Portable
 from agt.mechanisms.weights import ReleaseWeights
 from agt_cli.report.console import Console
+from agt_cli.report.quality import outside_lines
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import predict_report
 from agt_cli.runs.publish import LabelTable, public_names
@@ -54,15 +55,15 @@ class Answering:
         release = self.release
         record.environment(release=str(self.folder.resolve()), inputs=str(self.inputs), dataset=release.name)
         queries = release.queries().load_queries(self.inputs)
-        for note in queries.notes:
-            console.note(f"note: {note}")
+        for line in outside_lines(queries.outside):
+            console.note(line)
         table, labels = LabelTable(public_names(queries.ids), release.classes), release.labels(queries.features)
         record.write("labels.csv", table.csv(labels))
         record.add_metrics(n_queries=len(queries), proved=1, simulated=0, **release.noise)
         words = [*release.words, KEPT]
         about = f"queries of {self.inputs.name}"
         report = predict_report(release.name, about, ReleaseWeights.name, words, "`labels.csv`", record)
-        record.write("report.md", report.encode())
+        record.report(report)
         for line in words:
             console.say(line)
         console.say(f"labels: {record.folder / 'labels.csv'}")

@@ -153,7 +153,7 @@ def test_it_holds_what_may_be_published_and_nothing_else(home: Home, name: str) 
     folder = home(name) / "predict" / "release"
     assert {path.name for path in folder.iterdir()} == FILES
     node = json.loads((folder / "release.json").read_text())
-    assert set(node) - {"columns", "missing", "vectors"} == {
+    assert set(node) - {"columns", "missing", "separator", "encoding", "vectors"} == {
         "format", "name", "words", "noise", "classes", "source", "features", "width", "dtype", "radius", "bias",
     }  # fmt: skip
     assert node["words"][0].startswith("the released weights are")
