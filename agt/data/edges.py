@@ -41,9 +41,10 @@ def edges_of(numbers: np.ndarray, counts: np.ndarray, limits: tuple[float, float
     order = np.argsort(numbers)
     numbers, counts = numbers[order], counts[order]
     often = counts > counts.sum() / 8
+    bins = MOST_EDGES - 1 - often.sum()
     shares = np.cumsum(counts[~often]) / max(counts[~often].sum(), 1)
-    levels = np.arange(1, MOST_EDGES - 1 - often.sum()) / (MOST_EDGES - 1 - often.sum())
-    quantiles = numbers[~often][np.minimum(np.searchsorted(shares, levels), len(shares) - 1)]
+    places = np.searchsorted(shares, np.arange(1, bins) / bins)
+    quantiles = numbers[~often][places[places < len(shares)]]
     for digits in (0, 2, 3):
         inner = {_near(float(number), digits) for number in quantiles}
         inner |= {_tidy(_floor(float(number), 2)) for number in numbers[often]}

@@ -344,7 +344,7 @@ def _identity(look: _Look, rows: int, most_values: int) -> str | None:
             f"counts the rows: hashes of content name records instead; if it names each for good, say id={look.name} and "
             "declare dataset.id_permanent=true"
         )
-    codes = look.text and not look.numeric and not look.fits(r"\s|.{41}").any()
+    codes = look.text and np.isnan(look.numbers).mean() > 0.1 and not look.fits(r"\s|.{41}").any()
     if unique and (named or codes):
         return ""
     if named and len(look.words) > max(most_values, rows // 50):
@@ -388,8 +388,9 @@ def _words(columns: Columns, seen: Column, look: _Look, rows: int, most_values: 
         row, word = _example(look, ~plain)
         remedy = f"repair it, or say missing_values=[{word!r}] if it stands for none"
         return replace(seen, kind="unreadable", remark=f"numbers, but {word!r} in {columns.row(row)}: {remedy}")
-    if len(look.words) > most_values:
-        kind = "free text" if len(look.words) > 0.9 * (rows - look.missing) else "too many values for a list"
+    free = len(look.words) > max(FEW, 0.9 * (rows - look.missing))
+    if free or len(look.words) > most_values:
+        kind = "free text" if free else "too many values for a list"
         return replace(seen, kind="text", remark=f"{kind}; to use it, list some values under categorical (the rest: other)")
     least = max(1, min(5, rows // 50))
     kept = sorted(word for word, count in seen.values if count >= least and word != _UNWRITABLE)

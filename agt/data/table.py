@@ -63,9 +63,7 @@ class Table(LabelledFile):
                 raise ValueError(f"categorical.{column} repeats a value")
             both = {str(value) for value in values} & {*self._missing_words}
             if both:
-                raise ValueError(
-                    f"categorical.{column} lists {min(both)!r}, which missing_values takes for a missing value"
-                )
+                raise ValueError(f"categorical.{column} lists {min(both)!r}, which missing_values takes for no value")
         twice = set(self.numeric) & set(self.categorical)
         if twice:
             raise ValueError(f"column {min(twice)} is both numeric and categorical")

@@ -194,7 +194,7 @@ def _id(inspection: Inspection) -> list[str]:
 def _mapping(key: str, entries: Mapping[str, tuple[str, str]]) -> Iterable[str]:
     if not entries:
         return [f"{key}: {{}}"]
-    return [f"{key}:", *(f"  {_scalar(name)}: {value}    # {comment}" for name, (value, comment) in entries.items())]
+    return [f"{key}:", *(f"  {_quoted(name)}: {value}    # {comment}" for name, (value, comment) in entries.items())]
 
 
 def _comment(column: Column) -> str:
@@ -206,10 +206,15 @@ def _list(words: Iterable[str]) -> str:
 
 
 def _scalar(text: str) -> str:
-    """Text for one line of yaml that is read back as the same text, never as a number, a truth or an interpolation."""
+    """A value that is read back as the same text, never as an interpolation."""
+    return _quoted(literal(text))
+
+
+def _quoted(text: str) -> str:
+    """Text in one line of yaml that is read back as text, never as a number or a truth."""
     if _PLAIN.fullmatch(text) and text.casefold() not in _RESERVED:
         return text
-    quoted: str = yaml.safe_dump(literal(text), default_style='"', allow_unicode=True, width=10**9)
+    quoted: str = yaml.safe_dump(text, default_style='"', allow_unicode=True, width=10**9)
     return quoted.strip()
 
 
