@@ -89,7 +89,7 @@ def _prepare(preparation: Preparation, record: RunRecord, console: Console) -> d
     record.environment(prepared=str(outcome.folder.resolve()))
     record.add_metrics(**outcome.metrics, seconds=round(seconds, 3), peak_memory_mib=_peak_memory_mib())
     lines = [f"# {outcome.folder.name}", "", *(f"- {fact}" for fact in outcome.facts), "", f"    {outcome.train}", ""]
-    record.write("report.md", "\n".join(lines).encode())
+    record.report("\n".join(lines))
     for fact in outcome.facts:
         console.say(fact)
     console.say(f"prepared folder: {outcome.folder}")

@@ -13,6 +13,8 @@ from rich.console import Console as Rich
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from agt_cli.report.markdown import is_number, told_once
+
 Report = Callable[[int, int, int, int], None]
 """Called with step, steps, done, total; done and total in whatever unit of work the caller counts."""
 
@@ -45,14 +47,16 @@ class Console:
         """A table of the result, on stdout; numbers right-aligned."""
         if self.json:
             return
+        columns, rows, notes = told_once(columns, rows)
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
         for position, column in enumerate(columns):
-            numeric = all(_is_number(row[position]) for row in rows)
-            table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+            numeric = all(is_number(row[position]) for row in rows)
+            whole = any("[" in row[position] for row in rows)  # an interval is read in one line
+            table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
         for row in rows:
             table.add_row(*row)
         # Not cut to 80 columns where nobody's terminal sets the width.
-        Rich(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False).print(table)
+        Rich(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False).print(table, *notes, sep="\n")
 
     def emit(self, value: dict[str, Any]) -> None:
         """The one object of --json."""
@@ -116,14 +120,6 @@ class _Lines:
 
 def _of(unit: str, part: int, whole: int) -> str:
     return f"{unit} {part}/{whole}"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text.rstrip("%"))
-    except ValueError:
-        return text in ("", "-")
-    return True
 
 
 def show(number: float | None, digits: int = 3) -> str:
