@@ -105,9 +105,9 @@ class Table(LabelledFile):
         Raises:
             DataError: a value is infinite, or missing where that is refused.
         """
-        absent = self._missing_words
-        parts = [columns.numbers(name, f"dataset.numeric.{name}", absent) for name in self.numeric]
-        parts += [columns.words(name, f"dataset.categorical.{name}", absent) for name in self.categorical]
+        markers = self._missing_words
+        parts = [columns.numbers(name, f"dataset.numeric.{name}", markers) for name in self.numeric]
+        parts += [columns.words(name, f"dataset.categorical.{name}", markers) for name in self.categorical]
         for name, values in self.categorical.items():
             columns.refuse_missing_words(f"dataset.categorical.{name}", values)
         n = len(parts[0])
