@@ -12,7 +12,7 @@ from pydantic import Field
 from agt.data.checks import Word
 from agt.data.delimited import CsvFormat, is_delimited, sniffed
 from agt.data.files import locate
-from agt.data.inspect import MOST_VALUES, Column, Inspection, inspect_table
+from agt.data.inspect import CODES, MOST_VALUES, Column, Inspection, inspect_table
 from agt.data.table import CLASSES
 from agt.errors import ConfigError
 from agt.settings import schema
@@ -28,6 +28,7 @@ HEAD = """\
 #   2. Or write from_data: []. That is your statement that everything here is public and would be the same with any
 #      record more or less: ranges, edges, lists, which columns are used and how, what counts as a missing value.
 """
+CODES_LONG = "taken as ordered: numbers that are codes without an order go under categorical, as in [1, 2, 3]"
 SIZE = "about how many training records there are: a public round number that you know without counting (condition c)"
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _RESERVED = {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}
@@ -114,7 +115,7 @@ def proposal(column: Column, inspection: Inspection) -> str:
         return f"edges {' '.join(map(number, column.numeric))}"
     if column.numeric:
         low, high = map(number, column.numeric)
-        return f"range [{low}, {high}]" + (f"; {column.remark}" if column.remark else "")
+        return f"range [{low}, {high}]" + (f" ({column.remark})" if column.remark else "")
     return f"left out: {column.remark}"
 
 
@@ -198,7 +199,7 @@ def _mapping(key: str, entries: Mapping[str, tuple[str, str]]) -> Iterable[str]:
 
 
 def _comment(column: Column) -> str:
-    return _one_line(f"seen: {seen(column)}" + (f"; {column.remark}" if column.remark else ""))
+    return _one_line(f"seen: {seen(column)}") + (f"; {CODES_LONG}" if column.remark == CODES else "")
 
 
 def _list(words: Iterable[str]) -> str:
