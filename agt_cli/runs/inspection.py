@@ -28,7 +28,7 @@ HEAD = """\
 #   2. Or write from_data: []. That is your statement that everything here is public and would be the same with any
 #      record more or less: ranges, edges, lists, which columns are used and how, what counts as a missing value.
 """
-CODES_LONG = "taken as ordered: numbers that are codes without an order go under categorical, as in [1, 2, 3]"
+CODES_LONG = "few whole numbers are taken as ordered; where they are codes without an order, list them under categorical"
 SIZE = "about how many training records there are: a public round number that you know without counting (condition c)"
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _RESERVED = {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}
@@ -148,6 +148,7 @@ def dataset_yaml(inspection: Inspection, name: str) -> str:
         f"declared_size: null    # {SIZE}",
         f"missing: {'indicator' if inspection.gaps else 'error'}",
         f"missing_values: {_list(inspection.missing_values)}",
+        f"# {CODES} {CODES_LONG}",
         *_mapping("numeric", numeric),
         *_mapping("categorical", lists),
         f"from_data: {_list(from_data(inspection))}",
@@ -199,7 +200,7 @@ def _mapping(key: str, entries: Mapping[str, tuple[str, str]]) -> Iterable[str]:
 
 
 def _comment(column: Column) -> str:
-    return _one_line(f"seen: {seen(column)}") + (f"; {CODES_LONG}" if column.remark == CODES else "")
+    return _one_line(f"seen: {seen(column)}" + (f", {column.remark}" if column.remark else ""))
 
 
 def _list(words: Iterable[str]) -> str:
