@@ -70,9 +70,7 @@ class Table(LabelledFile):
                 raise ValueError(f"categorical.{column} repeats a value")
             both = {str(value) for value in values} & {*self._missing_words}
             if both:
-                raise ValueError(
-                    f"categorical.{column} lists {min(both)!r}, which missing_values takes for a missing value"
-                )
+                raise ValueError(f"categorical.{column} lists {min(both)!r}, which missing_values takes for no value")
         twice = set(self.numeric) & set(self.categorical)
         if twice:
             raise ValueError(f"column {min(twice)} is both numeric and categorical")
@@ -123,9 +121,9 @@ class Table(LabelledFile):
         Raises:
             DataError: a value is infinite, or missing where that is refused.
         """
-        missing = self._missing_words
-        parts = [columns.numbers(name, f"dataset.numeric.{name}", missing) for name in self.numeric]
-        parts += [columns.words(name, f"dataset.categorical.{name}", missing) for name in self.categorical]
+        markers = self._missing_words
+        parts = [columns.numbers(name, f"dataset.numeric.{name}", markers) for name in self.numeric]
+        parts += [columns.words(name, f"dataset.categorical.{name}", markers) for name in self.categorical]
         for name, values in self.categorical.items():
             columns.refuse_missing_words(f"dataset.categorical.{name}", values)
         n = len(parts[0])
