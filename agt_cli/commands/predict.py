@@ -13,6 +13,7 @@ from agt.settings import schema, validate
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import predict_report
+from agt_cli.runs.forecast import forecast
 from agt_cli.runs.mechanisms import MechanismConfig, TotalConfig
 from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.publish import prepare_publication
@@ -74,6 +75,8 @@ def run(config: PredictConfig | Answering, record: RunRecord, console: Console) 
     proved = claim.proved and not simulated
     record.conditions(opened.conditions)
     record.add_metrics(**publication.metrics, proved=int(proved), simulated=int(simulated), **claim.guarantee.parameters)
+    for line in [] if console.quiet else forecast(opened, publication, config.mechanism.total, config.counting):
+        console.note(line)
     about = Spending(claim.output, name, str(claim.guarantee), release.spent, count, dataset, simulated)
     # Whatever can fail has had its chance; from here on what was spent is on disk.
     with nullcontext() if publication.earlier else spending(record, of_run(trained.finished), about):
