@@ -229,7 +229,8 @@ def _run_task(
                 folder.rmdir()  # only if Hydra made it and nothing is in it
             raise
         result: dict[str, Any] = task.run(settings, record, console)
-    console.note(f"to look at: {folder / 'report.html'}; all runs: {Path(str(config.get('output_dir'))) / 'index.html'}")
+    index = Path(str(settled.get("output_dir"))) / "index.html"
+    console.note(f"to look at: {folder / 'report.html'}{f'; all runs: {index}' if index.exists() else ''}")
     return {"command": name, "run": str(folder), **result}
 
 

@@ -283,7 +283,10 @@ def ends(drawn: Sequence[Axes], which: str = "xy") -> None:
     for name in which:
         spans = np.array([axes.dataLim.intervalx if name == "x" else axes.dataLim.intervaly for axes in drawn])
         low, high = float(spans[:, 0].min()), float(spans[:, 1].max())
-        if not np.isfinite(spans).all() or low >= high:
+        if not np.isfinite(spans).all():
+            continue
+        if low == high:
+            (drawn[0].set_xticks if name == "x" else drawn[0].set_yticks)([low])
             continue
         for axes in drawn:
             axis, spine = (axes.xaxis, axes.spines["bottom"]) if name == "x" else (axes.yaxis, axes.spines["left"])
