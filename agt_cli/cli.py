@@ -219,7 +219,7 @@ def _run_task(
     with ExitStack() as stack:
         stack.callback(_refresh_index, folder, config.get("output_dir"), console)
         try:
-            settled = typed(plain(config), overrides) if name == "train" else plain(config)
+            settled = typed(plain(config), overrides) if name in ("train", "tune") else plain(config)
             record = RunRecord(folder, name, settled)
             if sweep:
                 stack.enter_context(record)
