@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from agt_cli.report.console import Console
 
 INTERRUPTED = 130
+HELP = ("help", "-h", "--help")
+HELP = ("help", "-h", "--help")
 VERBOSITY = {"-q": "quiet", "--quiet": "quiet", "-v": "verbose", "--verbose": "verbose", "--json": "json"}
 
 
@@ -73,10 +75,8 @@ def _main(arguments: list[str]) -> int:
     if "--version" in words:
         print(f"agt {agt_cli.__version__}")
         return 0
-    if not words or {"-h", "--help"} & set(words) or "help" in words[:2]:
-        return _help(
-            [word for word in words if word not in ("-h", "--help", "help")], 0 if words else ConfigError.exit_code
-        )
+    if not words or set(HELP[1:]) & set(words) or "help" in words[:2]:
+        return _help([word for word in words if word not in HELP], 0 if words else ConfigError.exit_code)
     from agt_cli.report.console import Console
 
     return _dispatch(words[0], words[1:], Console(**flags))
@@ -169,7 +169,7 @@ def _check_flags(rest: Sequence[str]) -> None:
 
 
 def _check_places(rest: Sequence[str]) -> None:
-    """Refuse to write nowhere: Hydra would take an empty output_dir for the root of the file system, and make folders there."""
+    """Refuse to write nowhere: Hydra would make its folders in the root of the file system where output_dir is empty."""
     for word in rest:
         key, equals, value = word.lstrip("+").partition("=")
         if equals and key in ("output_dir", "hydra.run.dir", "hydra.sweep.dir") and value.strip("'\" ") in ("", "null"):

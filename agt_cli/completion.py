@@ -5,7 +5,6 @@ of Hydra's defaults lists that ours use, and not composed.
 """
 
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -237,7 +236,7 @@ def _starting(typed: str, known: Any) -> Iterator[str]:
 
 
 def _composed(name: str, chosen: Mapping[str, str]) -> dict[str, Any]:
-    """A command's configuration, nearly as Hydra composes it: groups by their choice, those of experiment= and dataset= too."""
+    """A command's configuration, nearly as Hydra composes it: groups by their choice, experiment's and dataset's too."""
     config, choices = _file(usage.config_dir() / f"{usage.COMMANDS[name].config}.yaml")
     for group in ("experiment", "dataset"):
         choices |= _file(usage.options(group).get(chosen.get(group, choices.get(group, ""))))[1]

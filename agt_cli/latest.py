@@ -6,7 +6,7 @@ moment (records are older than microseconds, or copies of each other) are ordere
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,7 +42,7 @@ class Recorded:
 
 
 def recorded(home: Path, command: str) -> list[Recorded]:
-    """The runs of ``command`` in a folder, and the jobs of its sweeps, the newest first; what has no status.json is none."""
+    """The runs of ``command`` in a folder, and the jobs of its sweeps, the newest first."""
     statuses = [path for place in PLACES for path in home.glob(place)]
     runs = [run for path in statuses if (run := _recorded(path, command))]
     return sorted(runs, key=lambda run: run.age, reverse=True)

@@ -184,7 +184,8 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
     Raises:
         ConfigError: a word is missing or unknown; says which there are.
     """
-    before, settings, bare = [name], [], bare_words(rest)
+    before, bare = [name], bare_words(rest)
+    settings: list[str] = []
     for word in COMMANDS[name].words:
         if word.after not in ("", before[-1]):
             continue
