@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 from torch import Tensor
 
 from agt.data.dataset import Dataset
@@ -22,7 +23,7 @@ from agt.settings import (
     TrainingConfig,
 )
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import EnsembleConfig
+from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.erm import check_erm
 from agt.training.noise import NoiseConfig, step_sensitivity
 from agt.training.recipe import Recipe
@@ -69,14 +70,14 @@ class Problem:
         dataset: features as the head takes them.
         settings: everything else.
         initial: ``weight.0``, ``bias.0``, ...: dense layers that the head starts from, where there are any.
-        records: how many records were trained on, where ``dataset`` no longer holds them: a model read back without its
-            data. It matters only where no size was declared.
+        records: how many records were trained on, or each member of an ensemble was, where ``dataset`` no longer holds
+            them: a model read back without its data. It matters only where no size was declared.
     """
 
     dataset: Dataset
     settings: Settings
     initial: Mapping[str, Tensor] | None = field(default=None, compare=False)
-    records: int | None = None
+    records: int | tuple[int, ...] | None = None
 
     @property
     def classes(self) -> int:
@@ -97,11 +98,23 @@ class Problem:
     @property
     def trained_on(self) -> int:
         """How many records."""
-        return len(self.dataset.train) if self.records is None else self.records
+        if self.records is None:
+            return len(self.dataset.train)
+        return self.records if isinstance(self.records, int) else sum(self.records)
 
-    def on(self, dataset: Dataset) -> "Problem":
-        """The same settings on other data: a member's shard."""
-        return replace(self, dataset=dataset)
+    @property
+    def counts(self) -> int | tuple[int, ...]:
+        """How many records; of an ensemble, how many each member trained on."""
+        ensemble = self.settings.ensemble
+        if self.records is not None:
+            return self.records
+        if ensemble.members == 1:
+            return self.trained_on
+        return tuple(np.bincount(shards(self.dataset.train.units, ensemble), minlength=ensemble.members).tolist())
+
+    def on(self, dataset: Dataset, records: int | None = None) -> "Problem":
+        """The same settings on other data: a member's shard; and how many records that had, where they are not there."""
+        return replace(self, dataset=dataset, records=records)
 
 
 def _check_linear(settings: Settings) -> None:

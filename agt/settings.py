@@ -6,6 +6,7 @@ Everything a certificate depends on is in ``CertificateConfig``'s parts; ``Compu
 import math
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from functools import wraps
 from importlib import import_module
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args
@@ -120,6 +121,20 @@ class BatchConfig:
 
 
 @schema
+class ChosenFrom:
+    """The public rows that settings were chosen on, as whoever chose them declares.
+
+    Attributes:
+        rows: "test", the test records with their labels; "train", training records marked public; or a file, relative to
+            the working directory.
+        digest: of those rows, as the dataset makes their features (data/embeddings.py, ``public_digest``).
+    """
+
+    rows: str
+    digest: str
+
+
+@schema
 class TrainingConfig:
     """SGD: learning rate max(lr / (1 + decay n), lr_min) at step n, momentum, decoupled weight decay, clip level.
 
@@ -130,6 +145,7 @@ class TrainingConfig:
         chosen_on: what these settings were chosen on, declared by whoever chose them: "public" data or constants, or the
             training or test "data" itself; None: nobody said, and then condition e does not hold.
         chosen_for: which settings ``chosen_on`` is about (runs/choices.py); about any others it says nothing.
+        chosen_from: which public rows it is about: where those are others now, it says nothing either; None: it names none.
     """
 
     loss: LossName
@@ -149,6 +165,7 @@ class TrainingConfig:
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     chosen_on: Literal["public", "data"] | None = None
     chosen_for: Mapping[str, str] | None = None
+    chosen_from: ChosenFrom | None = None
 
     def __post_init__(self) -> None:
         if self.nesterov and (self.dampening or not self.momentum):
@@ -373,12 +390,16 @@ def build(node: object, where: str) -> Any:
     """Build what ``_target_`` names from the mapping's other keys (datasets, models).
 
     Raises:
-        ConfigError: no ``_target_``, one that cannot be imported, or settings it does not take.
+        ConfigError: no ``_target_``, one that cannot be imported or is no description, or settings it does not take.
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise ConfigError(f"{where}: expected a mapping with a _target_, got {node!r}")
     settings = dict(node)
-    return validate(imported(str(settings.pop("_target_")), where), settings, where)
+    name = str(settings.pop("_target_"))
+    target = imported(name, where)
+    if not (isinstance(target, type) and is_dataclass(target)):  # a function would be called, whatever it does
+        raise ConfigError(f"{where}._target_: '{name}' is no dataclass (agt.settings.schema makes one)")
+    return validate(target, settings, where)
 
 
 def imported(target: str, where: str) -> Any:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 HELP = ("help", "-h", "--help")
-HELP = ("help", "-h", "--help")
 VERBOSITY = {"-q": "quiet", "--quiet": "quiet", "-v": "verbose", "--verbose": "verbose", "--json": "json"}
 
 

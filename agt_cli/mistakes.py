@@ -12,6 +12,10 @@ from typing import Any
 from agt.errors import AgtError, ConfigError, nearest
 from agt_cli import usage
 
+_NAMES = (
+    "names in a mapping take no quotes: {a.b: [0, 1], c d: [0, 1]}; with letters beyond ASCII they go into a file "
+    "conf/dataset/NAME.yaml (agt data inspect FILE writes one)"
+)
 MEMORY = "lower compute.memory_mb or compute.fragment, or use a smaller model or a shorter kgrid"
 
 
@@ -25,7 +29,7 @@ def explain(error: BaseException, config: str, overrides: Sequence[str]) -> AgtE
     """
     if isinstance(error, AgtError):
         return error
-    hydra = _hydra_mistake(error, config, overrides)
+    hydra = _broken_file(error) or _hydra_mistake(error, config, overrides)
     if hydra:
         return ConfigError(hydra)
     if _out_of_memory(error):
@@ -55,6 +59,32 @@ def _out_of_memory(error: BaseException) -> bool:
         return True
     # PyTorch's CPU allocator has no exception class of its own.
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+
+
+def _broken_file(error: BaseException) -> str | None:
+    """The message for a configuration file of the user's own that is no yaml; None if it is something else."""
+    from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
+
+    if isinstance(error, MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        where = f"{mark.name}, line {mark.line + 1}" if mark else "a configuration file"
+        begun = f" ({error.context} from line {error.context_mark.line + 1} on)" if error.context_mark else ""
+        return f"{where}: {error.problem or error.context}{begun}: repair it, or quote special characters"
+    if isinstance(error, YAMLError | UnicodeDecodeError):
+        return f"{_not_text() or 'a configuration file'}: no text in UTF-8 without control characters: save it as that"
+    return None
+
+
+def _not_text() -> str:
+    """The first of the user's own configuration files that cannot be read as text."""
+    folder = usage.user_conf()
+    for path in sorted(folder.rglob("*.yaml")) if folder else ():
+        try:
+            if not all(letter.isprintable() or letter.isspace() for letter in path.read_text(encoding="utf-8")):
+                return str(path)
+        except UnicodeDecodeError:
+            return str(path)
+    return ""
 
 
 def _hydra_mistake(error: BaseException, config: str, overrides: Sequence[str]) -> str | None:
@@ -87,6 +117,8 @@ def _unreadable(error: Any, config: str, overrides: Sequence[str]) -> str:
     key, equals, value = word.partition("=")
     if not key.strip("+~"):
         return f"'{word}' is no setting: settings are KEY=VALUE"
+    if "{" in value and re.search(r"[{,]\s*['\"]|[^\x00-\x7f]", value):
+        return f"'{word}' cannot be read: {_NAMES}"
     if word.count("{") > word.count("}") or word.count("[") > word.count("]"):
         return f"'{word}' cannot be read: a bracket stays open: put the whole in quotes: '{key}=...'"
     if value.startswith("["):
@@ -150,9 +182,11 @@ def _missing_option(error: Any) -> str:
     group, _, option = (error.missing_cfg_file or "").rpartition("/")
     if not group:
         return _one_line(error)
-    known = nearest(option, error.options or ())
+    known = nearest(option, error.options or usage.options(group))
     if group == "training":  # also where it was chosen by dataset=NAME, with a dataset of the user's own
-        return f"there are no training settings named '{option}': give training=NAME{known}"
+        file = usage.options("dataset").get(option)
+        begin = f", or let {file} begin with defaults: [table, _self_] (or embeddings)" if file else ""
+        return f"there are no training settings named '{option}': give training=NAME{begin}{known}"
     return f"unknown {group} '{option}'{known}"
 
 

@@ -91,6 +91,17 @@ COMMANDS: dict[str, Command] = {
             "agt train relation=remove kgrid=sparse        certificates about deletions alone",
         ),
     ),
+    "tune": Command(
+        "agt_cli.commands.tune",
+        "tune",
+        "choose settings on data declared public, by folds, as an experiment for agt train; or privately, at a price",
+        (
+            "agt tune dataset=loans                        training records that dataset.public marks as public",
+            "agt tune dataset=loans tune.public=public.csv tune.objective=accuracy",
+            "agt tune dataset=loans '+tune.grid={training.weight_decay: [1e-4, 1e-3, 1e-2]}' tune.public=test",
+            "agt tune dataset=loans tune.private=true total.eps=1 training.chosen_on=public",
+        ),
+    ),
     "certify": Command(
         "agt_cli.commands.certify",
         "certify",
@@ -276,9 +287,10 @@ def _ways(words: Sequence[Word]) -> list[str]:
 
 def groups(config: str) -> list[str]:
     """The configuration groups that a command's primary file chooses from; Hydra's own left out."""
-    chosen = [line for line in _lines(config) if line.startswith("  - ") and ":" in line]
-    names = [line.removeprefix("  - ").split(":")[0].strip() for line in chosen]
-    return [name for name in names if name != "hydra"]
+    chosen = [line.removeprefix("  - ").strip() for line in _lines(config) if line.startswith("  - ")]
+    below = [group for name in chosen if name in COMMANDS for group in groups(name)]  # tune's settings are train's and more
+    names = [line.split(":")[0] for line in chosen if ":" in line]
+    return [*below, *(name for name in names if name != "hydra")]
 
 
 def options(group: str) -> dict[str, Path]:

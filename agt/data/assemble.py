@@ -7,10 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from agt.data.checks import check_found
-from agt.data.dataset import UNLABELLED, DataError, Records, row_words
+from agt.data.dataset import UNLABELLED, DataError, Outside, Records, row_words
 from agt.data.files import Columns, missing_word
 from agt.data.ids import content_ids, uniform
 from agt.errors import nearest
+
+MAX_GROUPS = 50
+MISSING = "(missing)"
 
 
 def read_labels(columns: Columns, label: str, classes: Sequence[str] | None) -> np.ndarray:
@@ -25,6 +28,22 @@ def read_labels(columns: Columns, label: str, classes: Sequence[str] | None) -> 
     if classes is None:
         check_found(set(words.tolist()), columns.path)
     return words
+
+
+def subgroups(columns: Columns, name: str) -> np.ndarray:
+    """[n] object: the subgroup of each row as text, ``MISSING`` where there is none.
+
+    Raises:
+        DataError: there is no such column, or it has more than ``MAX_GROUPS`` values.
+    """
+    words = columns.words(name, "dataset.subgroups")
+    found = {word: MISSING if missing_word(word) else word for word in set(words.tolist())}
+    if len(found) > MAX_GROUPS:
+        raise DataError(
+            f"{columns.path}: dataset.subgroups: column '{name}' has {len(found)} different values, at most {MAX_GROUPS} "
+            "groups are told apart: name a column of few, such as one with ranges of this one"
+        )
+    return np.array([found[word] for word in words], dtype=object)
 
 
 def class_names(words: np.ndarray, path: Path) -> tuple[str, ...]:
@@ -88,6 +107,7 @@ def records(
     ids: np.ndarray,
     units: np.ndarray | None = None,
     public: np.ndarray | None = None,
+    groups: Mapping[str, np.ndarray] | None = None,
 ) -> Records:
     """Records whose unit is the record itself and which are private, unless said otherwise."""
     return Records(
@@ -96,6 +116,7 @@ def records(
         ids=ids,
         units=ids if units is None else units,
         public=np.zeros(len(features), dtype=bool) if public is None else public,
+        groups=groups or {},
     )
 
 
@@ -131,12 +152,14 @@ def queries(
     labels: np.ndarray,
     id: str = "id",
     id_as_text: bool = False,
-    notes: tuple[str, ...] = (),
+    outside: tuple[Outside, ...] = (),
+    groups: Mapping[str, np.ndarray] | None = None,
 ) -> Records:
     """Queries named by their id column where the file has it, otherwise by hashes of their raw ``content``.
 
     Args:
-        notes: for the data owner, on how they were read.
+        outside: for the data owner, what does not fit the declarations.
+        groups: column -> [n] subgroups.
 
     Raises:
         DataError: the file has no rows, or its ids are not usable.
@@ -145,7 +168,7 @@ def queries(
         raise DataError(f"{columns.path}: no rows: at least one query is needed")
     ids = columns.unique_ids(id, "dataset.id", id_as_text) if id in columns.names else default_ids(*content)
     same_length(columns.path, len(features), {"label": labels, id: ids})
-    return replace(records(features, labels, ids), notes=notes)
+    return replace(records(features, labels, ids, groups=groups), outside=outside)
 
 
 def same_length(path: Path, n: int, columns: Mapping[str, np.ndarray | None]) -> None:

@@ -16,7 +16,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import BeforeValidator
 
-from agt.data.dataset import DataError, Dataset
+from agt.data.dataset import DataError, Dataset, Outside
 
 MAX_FOUND = 100
 """How many classes may be found in the data; more of them must be listed."""
@@ -130,15 +130,31 @@ def check_values(words: np.ndarray, values: Sequence[str | int], setting: str, c
     return tuple(notes)
 
 
-def unknown_values(words: np.ndarray, values: Sequence[str | int], setting: str, column: str) -> tuple[str, ...]:
-    """A note on how many values of a file of queries are not in the list; none if all are."""
+def outside_list(column: str, words: np.ndarray, values: Sequence[str | int]) -> Outside | None:
+    """How many values of queries are not in a list and count as other; None if all are.
+
+    Args:
+        words: [n] text, None where missing.
+        values: the list.
+    """
     total, outside = _known(words).total(), _outside(words, values)
-    if not outside:
-        return ()
-    verb = "is" if outside.total() == 1 else "are"
-    return (
-        f"column '{column}': {outside.total()} of {total} values {verb} not in {setting}, such as {_some(outside)}: other.",
-    )
+    if total and not outside:
+        return None
+    return Outside(column, outside.total(), total, f"the {len(values)} listed", _some(outside) if total else "no value")
+
+
+def outside_range(column: str, numbers: np.ndarray, low: float, high: float) -> Outside | None:
+    """How many numbers lie outside a range and are clipped to it; None if none does.
+
+    Args:
+        numbers: [n], NaN where missing.
+    """
+    known = numbers[~np.isnan(numbers)]
+    count = int(((known < low) | (known > high)).sum())
+    if len(known) and not count:
+        return None
+    seen = f"{known.min():g} to {known.max():g}" if len(known) else "no value"
+    return Outside(column, count, len(known), f"[{low:g}, {high:g}]", seen)
 
 
 def clipped(numbers: np.ndarray, low: float, high: float, column: str) -> tuple[str, ...]:
@@ -147,16 +163,15 @@ def clipped(numbers: np.ndarray, low: float, high: float, column: str) -> tuple[
     Args:
         numbers: [n], NaN where missing.
     """
-    known = numbers[~np.isnan(numbers)]
-    if not len(known):
-        return (f"column '{column}' has no value in any record.",) if len(numbers) else ()
-    outside = int(((known < low) | (known > high)).sum())
-    if not outside:
+    outside = outside_range(column, numbers, low, high)
+    if outside is None:
         return ()
-    verb = "lies" if outside == 1 else "lie"
+    if not outside.total:
+        return (f"column '{column}' has no value in any record.",)
+    lies, is_clipped = ("lies", "is") if outside.count == 1 else ("lie", "are")
     return (
-        f"column '{column}': {outside} of {len(known)} values {verb} outside [{low:g}, {high:g}] and "
-        f"{'is' if outside == 1 else 'are'} clipped to it (they go from {known.min():g} to {known.max():g}).",
+        f"column '{column}': {outside.count} of {outside.total} values {lies} outside {outside.declared} and "
+        f"{is_clipped} clipped to it (they go from {outside.seen}).",
     )
 
 

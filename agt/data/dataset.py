@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from agt.errors import AgtError
 from agt.facts import Fact, Grounds
 
 UNLABELLED = -1
+PublicRows = Literal["test", "train"]
 _CHUNK = 65_536
 
 
@@ -42,6 +43,29 @@ class DataError(AgtError):
 
 
 @dataclass(frozen=True)
+class Outside:
+    """Values of one column of queries that lie outside what was declared public of it.
+
+    Attributes:
+        column: its name.
+        count, total: how many of how many values; 0 of 0: the column has none.
+        declared: the range or list, in words.
+        seen: what was met, in words.
+    """
+
+    column: str
+    count: int
+    total: int
+    declared: str
+    seen: str
+
+    @property
+    def rate(self) -> float:
+        """The share of values outside; 1 where there are none at all."""
+        return self.count / self.total if self.total else 1.0
+
+
+@dataclass(frozen=True)
 class Records:
     """Rows of data, in a fixed order.
 
@@ -51,7 +75,8 @@ class Records:
         ids: [n] str, unique: the name of each record.
         units: [n] str: the person (or other unit of protection) each record belongs to; may repeat.
         public: [n] bool: True where the record is public, so that it is never added, removed or changed.
-        notes: sentences for the data owner alone on how the records were read (queries).
+        outside: for the data owner alone, which columns of queries do not fit what was declared.
+        groups: column -> [n] the subgroup of each record, as text, for what is told of a model's quality alone.
 
     Raises:
         DataError: shapes disagree, ids repeat, or a feature is NaN or infinite (the record is named).
@@ -62,13 +87,15 @@ class Records:
     ids: np.ndarray
     units: np.ndarray
     public: np.ndarray
-    notes: tuple[str, ...] = field(default=(), compare=False)
+    outside: tuple[Outside, ...] = field(default=(), compare=False)
+    groups: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         n = len(self.features)
-        for name in ("labels", "ids", "units", "public"):
-            if getattr(self, name).shape != (n,):
-                raise DataError(f"records: {name} has shape {getattr(self, name).shape}, expected ({n},)")
+        arrays = {name: getattr(self, name) for name in ("labels", "ids", "units", "public")}
+        for name, array in (*arrays.items(), *self.groups.items()):
+            if array.shape != (n,):
+                raise DataError(f"records: {name} has shape {array.shape}, expected ({n},)")
         if self.features.dtype not in (np.float32, np.float64):
             raise DataError(f"records: features are {self.features.dtype}, expected float32 or float64")
         row = not_finite(self.features)
@@ -86,9 +113,14 @@ class Records:
         """The records at ``rows`` (indices or a mask), in that order; an unbroken run is a view, not a copy."""
         places = np.flatnonzero(rows) if rows.dtype == bool else rows
         if len(places) and places[0] >= 0 and (np.diff(places) == 1).all():
-            run = slice(int(places[0]), int(places[-1]) + 1)
-            return Records(self.features[run], self.labels[run], self.ids[run], self.units[run], self.public[run])
-        return Records(self.features[rows], self.labels[rows], self.ids[rows], self.units[rows], self.public[rows])
+            return self._at(slice(int(places[0]), int(places[-1]) + 1))
+        return self._at(rows)
+
+    def _at(self, rows: np.ndarray | slice) -> "Records":
+        groups = {name: values[rows] for name, values in self.groups.items()}
+        return Records(
+            self.features[rows], self.labels[rows], self.ids[rows], self.units[rows], self.public[rows], groups=groups
+        )
 
 
 @dataclass(frozen=True)
@@ -115,7 +147,9 @@ class Dataset:
         declared_size: public constant: about how many training records there are; None if nobody declared it.
         shard: ``train`` is one member's part of an ensemble's data: it may be empty or hold one class only, because to
             refuse it would depend on private data.
-        scaling: the public constants that scaled the features, for the record and for later queries.
+        scaling: the constants that scaled the features, for the record.
+        settled: what ``load_queries`` needs beside the source's own settings, and only the data could tell: kept with a
+            run, so that nobody needs the data again to ask about queries.
         selection: condition b: ids, split and selection depend on each record alone.
         preprocessing: condition e: scaling and vocabularies come from public data or constants only.
         size: condition c: what makes ``declared_size`` a public constant; None where nobody but the user says so.
@@ -140,6 +174,7 @@ class Dataset:
     shard: bool = False
     tested: bool = True
     notes: tuple[str, ...] = field(default=(), compare=False)
+    settled: Mapping[str, object] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         for split, records in (("train", self.train), ("test", self.test)):
@@ -154,6 +189,10 @@ class Dataset:
             raise DataError(f"{self.name}: every training record has the class {only!r}; at least two are needed")
         if self.train.features.shape[1:] != self.test.features.shape[1:]:
             raise DataError(f"{self.name}: train and test features differ in shape")
+
+    def public_rows(self, which: PublicRows) -> Records:
+        """The records that somebody declared public: "test", all of those, or "train", training records marked public."""
+        return self.test if which == "test" else self.train.take(self.train.public)
 
     @property
     def bare(self) -> "Dataset":
@@ -187,5 +226,8 @@ class DataSource(Protocol):
         ...
 
     def load_queries(self, path: Path) -> Records:
-        """Read a file of queries, scaled by the same public constants; labels are UNLABELLED where absent."""
+        """Read a file of queries, scaled by the same public constants; labels are UNLABELLED where absent.
+
+        A source with a setting ``settled`` gets what ``Dataset.settled`` had there, and then reads nothing but ``path``.
+        """
         ...

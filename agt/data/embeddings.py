@@ -13,7 +13,7 @@ from agt.data.checks import check_label
 from agt.data.dataset import DataError, Dataset, Records
 from agt.data.declarations import features_fact
 from agt.data.files import Columns, open_columns, places, same_shape
-from agt.data.labelled import Content, Features, LabelledFile, Rows
+from agt.data.labelled import Content, Features, LabelledFile, Rows, Settled
 from agt.data.prepared import alone_fact, require_finished
 from agt.facts import Fact, Grounds, declared, grounds, proved, void
 from agt.settings import Positive, schema
@@ -65,7 +65,8 @@ class Embeddings(LabelledFile):
         dataset = super().load()
         if self.public_digest is not None:
             columns = self._open()
-            digest = public_digest(dataset.test, np.asarray(self._center(columns)))
+            center = self._center(columns)
+            digest = public_digest(dataset.test, np.asarray(0.0 if center is None else center))
             if digest != self.public_digest:
                 raise DataError(
                     f"{columns.path}: its public part (test records and center) has the digest {digest} and "
@@ -81,12 +82,12 @@ class Embeddings(LabelledFile):
         Raises:
             DataError: a column is missing or of another shape, or the file brings another center than the dataset's.
         """
-        columns, source = open_columns(path, "inputs", self.data_dir), self._open()
+        columns, settled = open_columns(path, "inputs", self.data_dir), self.settled or self._settle()
         content = self._content(columns)
-        same_shape(content[0], source.matrix(self.x, "dataset.x").shape[1:], path)
-        self._check_center(columns, source)
-        classes = self._listed or class_names(read_labels(source, self.label, None), source.path)
-        return self._queries(columns, content, self._scaled(content[0], columns, source), classes)
+        same_shape(content[0], settled.shape or (), path)
+        center = None if settled.center is None else np.array(settled.center, dtype=np.float64)
+        self._check_center(columns, center)
+        return self._queries(columns, content, self._scaled(content[0], columns, center), settled.classes)
 
     def _open(self) -> Columns:
         tried = places(self.path, self.data_dir)
@@ -101,18 +102,28 @@ class Embeddings(LabelledFile):
         return (x.astype(np.float32) if x.dtype == np.float16 else x,)
 
     def _features(self, files: Sequence[Rows]) -> Features:
+        center = self._center(files[0].columns)
         return Features(
-            arrays=[self._scaled(rows.content[0], rows.columns, rows.columns) for rows in files],
+            arrays=[self._scaled(rows.content[0], rows.columns, center) for rows in files],
             scaling={"center": self._center_source(), "scale": self.scale, "unit_norm": self.unit_norm},
+            settled={"shape": files[0].content[0].shape[1:], "center": None if center is None else center.tolist()},
         )
+
+    def _settle(self) -> Settled:
+        """What ``Dataset.settled`` has, from the file itself."""
+        source = self._open()
+        classes = self._listed or class_names(read_labels(source, self.label, None), source.path)
+        center = self._center(source)
+        return Settled(classes, source.matrix(self.x, "dataset.x").shape[1:], None if center is None else center.tolist())
 
     def _selection(self, split: Fact, rows: Rows) -> Grounds:
         alone = alone_fact(rows.columns.path, units=self.unit is not None)
         return grounds(split, alone or features_fact(f"the vectors ('{self.x}')"), *rows.facts)
 
-    def _center(self, columns: Columns) -> np.ndarray | float:
+    def _center(self, columns: Columns) -> np.ndarray | None:
+        """float64, as one record's vectors; None: nothing is subtracted."""
         if self.center is None:
-            return 0.0
+            return None
         if not isinstance(self.center, str):
             return np.array(self.center)
         center = columns.raw(self.center, "dataset.center")
@@ -120,35 +131,35 @@ class Embeddings(LabelledFile):
             raise DataError(f"{columns.path}: dataset.center: '{self.center}' must be an npz key with finite numbers")
         return center.astype(np.float64)
 
-    def _check_center(self, columns: Columns, source: Columns) -> None:
+    def _check_center(self, columns: Columns, center: np.ndarray | None) -> None:
         """A file of queries that brings constants of its own must bring the same ones."""
-        if not isinstance(self.center, str) or self.center not in columns.names:
+        if center is None or not isinstance(self.center, str) or self.center not in columns.names:
             return
-        if not np.array_equal(np.asarray(self._center(columns)), np.asarray(self._center(source))):
+        theirs = self._center(columns)
+        if theirs is None or not np.array_equal(theirs, center):
             raise DataError(
-                f"{columns.path}: its '{self.center}' is not {source.path.name}'s: these queries were made for other "
+                f"{columns.path}: its '{self.center}' is not {self.path.name}'s: these queries were made for other "
                 "constants; queries are given unscaled, and the dataset's own constants scale them"
             )
 
-    def _scaled(self, x: np.ndarray, columns: Columns, source: Columns) -> np.ndarray:
+    def _scaled(self, x: np.ndarray, columns: Columns, center: np.ndarray | None) -> np.ndarray:
         """Computed in float64, each record alone, and rounded once to float32.
 
         Args:
             columns: where ``x`` comes from, for messages.
-            source: where the center comes from.
+            center: float64; None: nothing is subtracted.
 
         Raises:
             DataError: the center has another shape, or a value is out of reach of these numbers.
         """
-        center = self._center(source)
-        if isinstance(center, np.ndarray) and center.shape != x.shape[1:]:
-            raise DataError(f"{source.path}: dataset.center has shape {center.shape}, the vectors {x.shape[1:]}")
+        if center is not None and center.shape != x.shape[1:]:
+            raise DataError(f"{columns.path}: dataset.center has shape {center.shape}, the vectors {x.shape[1:]}")
         if self.center is None and self.scale == 1 and not self.unit_norm and x.dtype == np.float32:
             return x  # nothing to do: a memory-mapped array stays where it is
         scaled = np.empty(x.shape, dtype=np.float32)
         for start in range(0, len(x), _CHUNK):
             with np.errstate(over="ignore", invalid="ignore"):
-                block = x[start : start + _CHUNK].astype(np.float64) - center
+                block = x[start : start + _CHUNK].astype(np.float64) - (0.0 if center is None else center)
                 lost = np.zeros(len(block), dtype=bool)
                 if self.unit_norm:
                     norms = np.array([np.sqrt(np.sum(row * row)) for row in block])

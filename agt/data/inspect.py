@@ -341,8 +341,8 @@ def _identity(look: _Look, rows: int, most_values: int) -> str | None:
         return None
     if unique and _counts_rows(look):
         return (
-            "counts the rows, so it names no record for good: ids are hashes of content instead; if each record keeps it "
-            f"whatever becomes of others, say id={look.name} and declare dataset.id_permanent=true"
+            f"counts the rows: hashes of content name records instead; if it names each for good, say id={look.name} and "
+            "declare dataset.id_permanent=true"
         )
     codes = look.text and not look.numeric and not look.fits(r"\s|.{41}").any()
     if unique and (named or codes):

@@ -6,9 +6,9 @@ and list what all of that rests on.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -23,9 +23,10 @@ from agt.data.assemble import (
     read_labels,
     records,
     same_length,
+    subgroups,
 )
 from agt.data.checks import Word, check_classes, check_label
-from agt.data.dataset import DataError, Dataset, Records
+from agt.data.dataset import DataError, Dataset, Outside, Records
 from agt.data.declarations import classes_fact, id_facts, split_fact
 from agt.data.files import Columns, open_columns
 from agt.facts import Fact, Grounds, grounds
@@ -47,6 +48,7 @@ class Rows:
         public: [n] bool; None: all are private.
         test: [n] bool, True for test records.
         facts: what the columns of ids, units and public flags are taken to mean.
+        groups: column -> [n] the subgroup of each row, as text.
     """
 
     columns: Columns
@@ -57,6 +59,7 @@ class Rows:
     public: np.ndarray | None
     test: np.ndarray
     facts: tuple[Fact, ...]
+    groups: Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -66,12 +69,31 @@ class Features:
     Attributes:
         arrays: one for each file.
         scaling: the public constants that made them.
+        settled: those of them that the file told and queries need (``Settled``).
         notes: for the data owner alone.
     """
 
     arrays: Sequence[np.ndarray]
     scaling: Mapping[str, object]
+    settled: Mapping[str, object] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+
+@schema
+class Settled:
+    """What a file of labelled records told beside its records, kept so that queries need it no more.
+
+    Attributes:
+        classes: the labels' names, in their order.
+        shape: of one record's vectors; None: columns say it.
+        center: what is subtracted; None: nothing, or the configuration has it.
+        ranges: column -> [low, high], where the configuration has none.
+    """
+
+    classes: tuple[str, ...]
+    shape: tuple[int, ...] | None = None
+    center: Any = None
+    ranges: Mapping[str, tuple[float, float]] = Field(default_factory=dict)
 
 
 @schema
@@ -89,6 +111,8 @@ class LabelledFile(ABC):
         test_fraction, split_key: the hash split's public rate and key.
         declared_size: public constant: about how many training records there are.
         name: what tables call it; None: the file's name.
+        subgroups: columns for whose values a model's quality is told apart; training sees none of it.
+        settled: what a training run's record fills in, for queries; None: they open the file again.
     """
 
     SPLIT: ClassVar[str]
@@ -109,9 +133,13 @@ class LabelledFile(ABC):
     split_key: str = "split"
     declared_size: DeclaredSize | None = None
     name: str | None = None
+    subgroups: tuple[str, ...] = ()
+    settled: Settled | None = None
 
     def __post_init__(self) -> None:
         check_classes(self.classes)
+        if len(set(self.subgroups)) < len(self.subgroups):
+            raise ValueError("subgroups names a column twice")
         check_label(self.label, {setting: getattr(self, setting) for setting in ("id", "unit", "public", self.SPLIT)})
 
     # -- what a kind of file adds --------------------------------------------------------------------------------------
@@ -140,7 +168,7 @@ class LabelledFile(ABC):
         classes = self._classes(files)
         features = self._features(files)
         everyone = [
-            records(x, class_indices(f.labels, classes, f.columns.path, f.columns.row), f.ids, f.units, f.public)
+            records(x, class_indices(f.labels, classes, f.columns.path, f.columns.row), f.ids, f.units, f.public, f.groups)
             for x, f in zip(features.arrays, files, strict=True)
         ]
         return Dataset(
@@ -153,6 +181,7 @@ class LabelledFile(ABC):
             selection=self._selection(self._split_fact(), files[0]),
             preprocessing=grounds(self._scaling_fact(), self._classes_fact()),
             notes=features.notes,
+            settled={"classes": classes, **features.settled},
         )
 
     def _files(self) -> list[Rows]:
@@ -177,8 +206,9 @@ class LabelledFile(ABC):
         public = None if self.public is None else columns.flags(self.public, "dataset.public")
         given = getattr(self, self.SPLIT)
         split = None if given is None else columns.flags(given, f"dataset.{self.SPLIT}")
+        groups = {name: subgroups(columns, name) for name in self.subgroups}
         parts = {self.label: labels, str(self.unit): units, str(self.public): public, str(given): split}
-        same_length(path, n, parts)
+        same_length(path, n, {**groups, **parts})
         if self.id is None:
             ids = default_ids(*content, labels, units, public, split, exact=self.exact)
         else:
@@ -193,7 +223,7 @@ class LabelledFile(ABC):
                 names = default_ids(*content, labels, public, numbered=False, exact=self.exact) if named is None else named
                 split = hash_split(names, self.test_fraction, self.split_key)
             self._both_splits(split, path)
-        return Rows(columns, content, labels, ids, units, public, split, facts)
+        return Rows(columns, content, labels, ids, units, public, split, facts, groups)
 
     def _both_splits(self, test: np.ndarray, path: Path) -> None:
         """Raise DataError where every record is for training, or every one for testing."""
@@ -209,10 +239,11 @@ class LabelledFile(ABC):
         content: Content,
         features: np.ndarray,
         classes: tuple[str, ...],
-        notes: tuple[str, ...] = (),
+        outside: tuple[Outside, ...] = (),
     ) -> Records:
         labels = query_labels(columns, self.label, classes, len(features))
-        return queries(columns, features, content, labels, self.id or "id", self.id_as_text, notes)
+        groups = {name: subgroups(columns, name) for name in self.subgroups if name in columns.names}
+        return queries(columns, features, content, labels, self.id or "id", self.id_as_text, outside, groups)
 
     @property
     def _listed(self) -> tuple[str, ...] | None:
@@ -220,6 +251,8 @@ class LabelledFile(ABC):
         return None if self.classes is None else tuple(str(name) for name in self.classes)
 
     def _classes(self, files: Sequence[Rows]) -> tuple[str, ...]:
+        if not files and self.settled is not None:
+            return self.settled.classes
         return self._listed or class_names(np.concatenate([rows.labels for rows in files]), files[0].columns.path)
 
     def _classes_fact(self) -> Fact:

@@ -29,6 +29,19 @@ _WHITE = 255.0
 
 
 @schema
+class Settled:
+    """What the file told beside its records, kept so that queries need it no more.
+
+    Attributes:
+        shape: of an image.
+        used: the original classes of training and test records.
+    """
+
+    shape: tuple[int, ...]
+    used: tuple[Class, ...]
+
+
+@schema
 class MedMnist:
     """One MedMNIST set; features are (x/255 - center) / scale, [channels, height, width] per record.
 
@@ -48,6 +61,7 @@ class MedMnist:
         pretrain_public: whoever runs this declares the pretraining records public.
         center, scale: public constants.
         declared_size: public constant: about how many training records there are.
+        settled: what a training run's record fills in, for queries; None: they open the file again.
     """
 
     name: str
@@ -65,6 +79,7 @@ class MedMnist:
     center: float = 0.5
     scale: Positive = 1.0
     declared_size: DeclaredSize | None = None
+    settled: Settled | None = None
 
     def __post_init__(self) -> None:
         for setting in ("positive", "held_out", "finetune_classes"):
@@ -108,6 +123,7 @@ class MedMnist:
                 proved("pixels are scaled by constants written in the configuration"), self._classes_fact()
             ),
             pretrain=self._pretrain(train.where(~kept & ~np.isin(train.labels, self.held_out))),
+            settled={"shape": train.images.shape[1:], "used": used},
         )
 
     def load_queries(self, path: Path) -> Records:
@@ -117,13 +133,19 @@ class MedMnist:
         """
         columns = open_columns(path, "inputs")
         images = _images(columns, "x" if "x" in columns.names else "images")
-        source = open_columns(self._locate()[0], "dataset.path")
-        same_shape(images, _images(source, "test_images").shape[1:], path)
+        settled = self.settled or self._settle()
+        same_shape(images, settled.shape, path)
         labels = np.full(len(images), UNLABELLED, dtype=np.int64)
         if "labels" in columns.names:
-            present = {*_labels(source, "train_labels").tolist(), *_labels(source, "test_labels").tolist()}
-            labels = self._indices(_labels(columns, "labels"), self._used(sorted(present), path))
+            labels = self._indices(_labels(columns, "labels"), list(settled.used))
         return queries(columns, self._scaled(images), (images,), labels)
+
+    def _settle(self) -> Settled:
+        """What ``Dataset.settled`` has, from the file itself."""
+        path = self._locate()[0]
+        source = open_columns(path, "dataset.path")
+        present = {*_labels(source, "train_labels").tolist(), *_labels(source, "test_labels").tolist()}
+        return Settled(_images(source, "test_images").shape[1:], tuple(self._used(sorted(present), path)))
 
     def _pretrain(self, raw: "_Raw") -> Records | None:
         """Public records of the classes that are not held out, none of them used for fine-tuning."""

@@ -1,7 +1,6 @@
 """The user's own table: numeric columns with public ranges, categorical columns with public lists of values."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -9,8 +8,8 @@ import numpy as np
 from pydantic import Field
 
 from agt.data.assemble import same_length
-from agt.data.checks import Word, check_range, check_values, clipped, unknown_values
-from agt.data.dataset import DataError, Records
+from agt.data.checks import Word, check_range, check_values, clipped, outside_list, outside_range
+from agt.data.dataset import DataError, Outside, Records
 from agt.data.declarations import features_fact, split_fact
 from agt.data.delimited import CsvFormat
 from agt.data.files import Columns, open_columns
@@ -83,11 +82,11 @@ class Table(LabelledFile):
     def load_queries(self, path: Path) -> Records:
         """The same columns, scaled by the same constants; label and id are optional."""
         columns = open_columns(path, "inputs", self.data_dir, self.csv)
-        known = self.classes is not None and None not in self.numeric.values()
+        known = self.settled is not None or (self.classes is not None and None not in self.numeric.values())
         files = [] if known else self._files()
         content, ranges = self._content(columns), self._ranges(files)
-        notes = self._notes(content, ranges, unknown_values)
-        return self._queries(columns, content, self._scaled(content, ranges), self._classes(files), notes)
+        outside = self._outside(content, ranges)
+        return self._queries(columns, content, self._scaled(content, ranges), self._classes(files), outside)
 
     def _files(self) -> list[Rows]:
         if self.test is None:
@@ -138,14 +137,16 @@ class Table(LabelledFile):
                 "missing": self.missing,
                 "classes": "given" if self.classes is not None else "found in the data",
             },
-            notes=self._notes((numbers, words), ranges, partial(check_values, path=path)),
+            settled={"ranges": {name: limits for name, limits in ranges.items() if self.numeric[name] is None}},
+            notes=self._notes((numbers, words), ranges, path),
         )
 
     def _ranges(self, files: Sequence[Rows]) -> dict[str, Range]:
         """Each numeric column's range: the public one, else the smallest and largest training value."""
         train = files[0].content[0][~files[0].test] if files else np.empty((0, len(self.numeric)))
+        settled = {} if files or self.settled is None else self.settled.ranges
         columns = zip(self.numeric.items(), train.T, strict=True)
-        return {name: given or _range_of(column, name) for (name, given), column in columns}
+        return {name: given or settled.get(name) or _range_of(column, name) for (name, given), column in columns}
 
     def _scaled(self, content: Content, ranges: Mapping[str, Range]) -> np.ndarray:
         """[n, d] float32; a function of each row and of the ranges and lists alone."""
@@ -158,18 +159,21 @@ class Table(LabelledFile):
             blocks += [*np.isnan(numbers).T, *_absent(words).T]
         return np.stack(blocks, axis=1).astype(np.float32)
 
-    def _notes(
-        self, content: Content, ranges: Mapping[str, Range], check: Callable[..., tuple[str, ...]]
-    ) -> tuple[str, ...]:
-        """How columns and declarations fit.
+    def _outside(self, content: Content, ranges: Mapping[str, Range]) -> tuple[Outside, ...]:
+        """Which columns of queries do not fit the declarations, and how often."""
+        numbers, words = content
+        parts = [outside_range(name, column, *ranges[name]) for name, column in zip(ranges, numbers.T, strict=True)]
+        parts += [
+            outside_list(name, c, values) for (name, values), c in zip(self.categorical.items(), words.T, strict=True)
+        ]
+        return tuple(part for part in parts if part is not None)
 
-        Args:
-            check: holds a column of text against its list: takes the text, the list, its setting and the column's name.
-        """
+    def _notes(self, content: Content, ranges: Mapping[str, Range], path: Path) -> tuple[str, ...]:
+        """How columns and declarations fit."""
         numbers, words = content
         notes = [clipped(column, *ranges[name], name) for name, column in zip(ranges, numbers.T, strict=True)]
         for (name, values), column in zip(self.categorical.items(), words.T, strict=True):
-            notes.append(check(column, values, f"dataset.categorical.{name}", name))
+            notes.append(check_values(column, values, f"dataset.categorical.{name}", name, path))
         return tuple(note for column_notes in notes for note in column_notes)
 
     def _selection(self, split: Fact, rows: Rows) -> Grounds:

@@ -13,7 +13,7 @@ from agt.certificates.box import Certificates, certify, check_queries
 from agt.certificates.conditions import Condition, assess
 from agt.facts import proved
 from agt.models.heads import layers_of
-from agt.models.store import NETWORK, Shelf, Store, as_json, check_network, read_boxes, write_boxes
+from agt.models.store import NETWORK, Shelf, Store, as_json, read_boxes, write_boxes
 from agt.numeric import signed_margins
 from agt.problem import Problem, Settings
 from agt.training.batches import BatchPlan
@@ -46,8 +46,6 @@ class BoxModel:
     def load(cls, problem: Problem, shelf: Shelf) -> "BoxModel":
         """Read the boxes back."""
         head = _head(problem)
-        if problem.settings.model.facts:
-            check_network(shelf, layers_of(head))
         like = {name: tensor.detach() for name, tensor in head.state_dict().items()}
         return cls(problem, head, read_boxes(shelf, problem.settings.kgrid.ks, like), problem.plan)
 

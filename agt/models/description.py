@@ -1,4 +1,4 @@
-"""A problem without its records, as plain values: what a saved model keeps of it, and reads back.
+"""A problem without its records, as plain values: what a saved model, or a training run, keeps of it and reads back.
 
 Nothing of the data but its public constants, what is known of its conditions and, where nobody declared a size, how many
 records there were.
@@ -31,19 +31,27 @@ PARTS: dict[str, type[Any]] = {
 
 def describe(problem: Problem) -> dict[str, Any]:
     """What ``problem_of`` reads back, to be written as JSON."""
-    settings, dataset = problem.settings, problem.dataset
+    settings = problem.settings
     return {
         "format": FORMAT,
-        "shape": dataset.train.features.shape[1:],
-        "names": dataset.classes,
-        "declared_size": dataset.declared_size,
-        "records": None if dataset.declared_size is not None else problem.trained_on,
-        "selection": asdict(dataset.selection),
-        "preprocessing": asdict(dataset.preprocessing),
-        "size": None if dataset.size is None else asdict(dataset.size),
+        **describe_dataset(problem),
         "choices": asdict(settings.choices),
         "settings": {part: asdict(getattr(settings, part)) for part in (*PARTS, "certificate")},
         "head": _head(problem),
+    }
+
+
+def describe_dataset(problem: Problem) -> dict[str, Any]:
+    """What ``dataset_of`` reads back: a part of the same."""
+    dataset = problem.dataset
+    return {
+        "shape": dataset.train.features.shape[1:],
+        "names": dataset.classes,
+        "declared_size": dataset.declared_size,
+        "records": None if dataset.declared_size is not None else problem.counts,
+        "selection": asdict(dataset.selection),
+        "preprocessing": asdict(dataset.preprocessing),
+        "size": None if dataset.size is None else asdict(dataset.size),
     }
 
 
@@ -56,12 +64,7 @@ def problem_of(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
     """
     if node["format"] != FORMAT:
         raise ConfigError(f"model.json: the model was saved in format {node['format']}, and this agt reads format {FORMAT}")
-    kept, head, size = node["settings"], node["head"], node["size"]
-    for name in ("declared_size", "records"):
-        if node[name] is not None and not (type(node[name]) is int and node[name] >= 0):
-            raise ValueError(f"{name} is {node[name]!r}")
-    if (node["declared_size"] is None) == (node["records"] is None):
-        raise ValueError("either declared_size or records is a number")
+    kept, head = node["settings"], node["head"]
     settings = Settings(
         model=_own(head["layers"]) if "layers" in head else validate(HeadConfig, head, "network"),
         compute=compute,
@@ -70,20 +73,42 @@ def problem_of(node: Mapping[str, Any], compute: ComputeConfig) -> Problem:
         choices=Fact(**node["choices"]),
         **{part: validate(kind, kept[part], part) for part, kind in PARTS.items()},
     )
+    dataset, records = dataset_of(node, "arrays")
+    return Problem(dataset, settings, records=records)
+
+
+def dataset_of(node: Mapping[str, Any], name: str) -> tuple[Dataset, int | tuple[int, ...] | None]:
+    """The dataset that was described, without its records; and how many there were, as ``Problem.records`` has it.
+
+    Args:
+        name: what tables call it.
+
+    Raises:
+        ValueError, TypeError, KeyError: no description.
+    """
+    size, declared = node["size"], node["declared_size"]
+    records = tuple(node["records"]) if isinstance(node["records"], list) else node["records"]
+    counts = records if isinstance(records, tuple) else (records,)
+    if declared is None and not all(type(count) is int and count >= 0 for count in counts):
+        raise ValueError(f"records is {records!r}")
+    if declared is not None and not (type(declared) in (int, float) and declared >= 0):
+        raise ValueError(f"declared_size is {declared!r}")
+    if (declared is None) == (records is None):
+        raise ValueError("either declared_size or records is a number")
     nobody = query_records(np.empty((0, *node["shape"])))
     dataset = Dataset(
-        name="arrays",
+        name=name,
         classes=tuple(node["names"]),
         train=nobody,
         test=nobody,
-        declared_size=node["declared_size"],
+        declared_size=declared,
         scaling={},
         selection=grounds_of(node["selection"]),
         preprocessing=grounds_of(node["preprocessing"]),
         size=None if size is None else Fact(**size),
         shard=True,
     )
-    return Problem(dataset, settings, records=node["records"])
+    return dataset, records
 
 
 def _head(problem: Problem) -> dict[str, Any]:

@@ -72,7 +72,8 @@ class EnsembleModel:
         members = []
         for index in range(ensemble.members):
             shard = dataset.bare.with_shard(dataset.train.take(home == index), share)
-            members.append(kind.load(problem.on(shard), shelf.part(_name(index))))
+            count = problem.records[index] if isinstance(problem.records, tuple) else None
+            members.append(kind.load(problem.on(shard, count), shelf.part(_name(index))))
         return cls(problem, tuple(members))
 
     def save(self, store: Store) -> None:

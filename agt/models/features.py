@@ -243,7 +243,7 @@ def _scale(width: int) -> int:
 
 def _public_rows(config: FeaturesConfig, dataset: Dataset) -> np.ndarray:
     """[n, width] features of the rows declared public."""
-    records = dataset.test if config.public == "test" else dataset.train.take(dataset.train.public)
+    records = dataset.public_rows(config.public or "train")
     if len(records) < 2:
         raise ConfigError(
             f"certificate.features.public={config.public}: a covariance needs rows, and there are {len(records)} such: "

@@ -9,6 +9,7 @@ import torch
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, assess_linear
 from agt.certificates.stability import certify_linear, logits_of
+from agt.data.dataset import Records
 from agt.errors import UnsoundError
 from agt.models.features import FeatureMap
 from agt.models.store import CONSTANTS, FEATURES, MODEL, Shelf, Store, read_constants, read_tensors, write_linear
@@ -34,14 +35,38 @@ class LinearModel:
     @classmethod
     def fit(cls, problem: Problem, on_progress: Callable[[Progress], None] = lambda progress: None) -> "LinearModel":
         """Train on the public features."""
-        config, dataset = _config(problem.settings), problem.dataset
-        features = FeatureMap.of(config.features, dataset)
-        records = replace(dataset.train, features=features(dataset.train.features, problem.settings.training.dtype))
+        features = FeatureMap.of(_config(problem.settings).features, problem.dataset)
+        return cls.untrained(problem, features).retrained(problem.dataset.train, on_progress)
+
+    @classmethod
+    def untrained(cls, problem: Problem, features: FeatureMap) -> "LinearModel":
+        """The head before training, all weights 0: its public constants are those of any run.
+
+        Raises:
+            ConfigError: the configuration is one whose sensitivity is not proved.
+        """
+        config = _config(problem.settings)
+        setting = LinearSetting.of(problem.recipe, problem.trained_on, features.outputs, features.slack)
         if isinstance(config, ErmConfig):
-            trained = train_erm(problem.recipe, records, features.slack, config.tolerance, on_progress)
+            sensitivity = erm_sensitivity(setting, config.tolerance)
         else:
-            trained = train_linear(problem.recipe, records, features.slack, config.average, on_progress)
-        return cls(problem, features, trained)
+            sensitivity = sgd_sensitivity(setting, config.average)
+        zeros = torch.zeros((setting.loss.outputs, setting.width), dtype=torch.float64)
+        return cls(problem, features, LinearTrained(zeros, setting.loss, setting.plan, sensitivity))
+
+    def retrained(self, records: Records, on_progress: Callable[[Progress], None] = lambda progress: None) -> "LinearModel":
+        """The same head trained on these records, whose features are as the dataset scales them."""
+        config, recipe, slack = _config(self.settings), self.problem.recipe, self.features.slack
+        seen = replace(records, features=self.phi(records.features))
+        if isinstance(config, ErmConfig):
+            trained = train_erm(recipe, seen, slack, config.tolerance, on_progress)
+        else:
+            trained = train_linear(recipe, seen, slack, config.average, on_progress)
+        return replace(self, trained=trained)
+
+    def with_weight(self, weight: torch.Tensor) -> "LinearModel":
+        """The same head with other weights [J, w]; what one record moves them by is this head's."""
+        return replace(self, trained=replace(self.trained, weight=weight))
 
     @classmethod
     def load(cls, problem: Problem, shelf: Shelf) -> "LinearModel":
@@ -51,17 +76,11 @@ class LinearModel:
             ConfigError: a file is missing, or the configuration is one whose sensitivity is not proved.
             UnsoundError: the recorded constants are not the configuration's.
         """
-        config = _config(problem.settings)
-        blank = FeatureMap.blank(config.features, int(np.prod(problem.dataset.train.features.shape[1:])))
+        width = int(np.prod(problem.dataset.train.features.shape[1:]))
+        blank = FeatureMap.blank(_config(problem.settings).features, width)
         features = blank.with_matrices(read_tensors(shelf, FEATURES, blank.matrices))
-        setting = LinearSetting.of(problem.recipe, problem.trained_on, features.outputs, features.slack)
-        like = {"weight": torch.zeros((setting.loss.outputs, setting.width), dtype=torch.float64)}
-        weight = read_tensors(shelf, MODEL, like)["weight"]
-        if isinstance(config, ErmConfig):
-            sensitivity = erm_sensitivity(setting, config.tolerance)
-        else:
-            sensitivity = sgd_sensitivity(setting, config.average)
-        model = cls(problem, features, LinearTrained(weight, setting.loss, setting.plan, sensitivity))
+        model = cls.untrained(problem, features)
+        model = model.with_weight(read_tensors(shelf, MODEL, {"weight": model.trained.weight})["weight"])
         now, then = model.constants, read_constants(shelf)
         for key in now.keys() | then.keys():
             if now.get(key) != then.get(key):

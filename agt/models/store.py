@@ -115,24 +115,6 @@ def read_boxes(shelf: Shelf, ks: tuple[int, ...], like: Tensors) -> Box:
     return Box.of(ks, nominal, lower, upper)
 
 
-def check_network(shelf: Shelf, layers: list[dict[str, Any]]) -> None:
-    """Compare the layers that the user's own code makes today with those that were trained.
-
-    Raises:
-        ConfigError: they differ, or network.json is not what was written.
-    """
-    then, now = json.loads(shelf.read(NETWORK)), json.loads(as_json(layers))
-    if then != now:
-        raise ConfigError(
-            f"{shelf.folder / NETWORK}: the network that was trained has the layers {_kinds(then)}, and the one that model "
-            f"describes now {_kinds(now)}, or other settings of them: restore it, or train again"
-        )
-
-
-def _kinds(layers: list[dict[str, Any]]) -> str:
-    return ", ".join(str(layer["layer"]) for layer in layers)
-
-
 def read_constants(shelf: Shelf) -> dict[str, Any]:
     """stability.json of a linear head.
 
@@ -165,7 +147,7 @@ def read_tensors(shelf: Shelf, name: str, like: Tensors, metadata: Mapping[str, 
         tensors: Tensors = load(content)
     except SafetensorError as error:
         raise ConfigError(f"{path}: cannot be read ({error}); train again") from None
-    said = _metadata(content)
+    said = header_of(content)
     for key, value in metadata.items():
         if said.get(key) != value:
             raise UnsoundError(f"{path}: its header says {key} = {said.get(key)}, expected {value}; train again")
@@ -183,7 +165,7 @@ def read_tensors(shelf: Shelf, name: str, like: Tensors, metadata: Mapping[str, 
     return {key: tensors[key] for key in like}  # in the model's order, which a file does not keep
 
 
-def _metadata(content: bytes) -> dict[str, str]:
+def header_of(content: bytes) -> dict[str, str]:
     """The free words in the header of a safetensors file: 8 bytes of length, little-endian, then that much JSON."""
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     said: dict[str, str] = header.get("__metadata__", {})

@@ -8,10 +8,12 @@ import pandas as pd
 from pydantic import Field, InstanceOf
 
 from agt.certificates.stability import ClosedForm
+from agt.quality import Quality, rate_words
 from agt.settings import schema, validate
 from agt_cli.report import figures
 from agt_cli.report.certified import Subject, certified_metrics, certify_report, handful, write_tables
-from agt_cli.report.console import Console, show
+from agt_cli.report.console import Console
+from agt_cli.report.quality import judge, outside_section, quality_section, say_quality, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.model import certifying
 from agt_cli.runs.noise import REDRAWN
@@ -38,7 +40,7 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     """Certify the queries and write the record."""
     trained, opened = config.trained, config.trained.open(record, console)
     settings, finished, model = trained.settings, trained.finished, opened.model
-    queries, labels, dataset = opened.queries, opened.labels, opened.prepared.dataset
+    queries, labels, dataset = opened.queries, opened.labels, opened.dataset
     started = time.perf_counter()
     with certifying(model, console) as on_progress:
         certificates = model.certify(queries.features, on_progress=on_progress)
@@ -49,15 +51,20 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     caveat = REDRAWN if settings.noise else ""
     subject = Subject(dataset.name, dataset.classes, where, relation, certificates, labelled, conditions, caveat)
 
-    least = write_tables(record, dataset, queries, certificates, table)
+    judged = judge(model, queries, where, labels, certificates.prediction, certificates.stable_distance)
+    least = write_tables(record, dataset, queries, certificates, table, judged)
     record.conditions(conditions)
     record.add_metrics(
         **certified_metrics(table, certificates), n_queries=len(queries), seconds_certifying=round(seconds, 4)
     )
+    quality = write_quality(record, judged)
     captions = _draw(config, record, opened, subject, table, console)
-    record.write("report.md", certify_report(subject, table, least, captions, finished).encode())
-    _say(record, subject, table, console)
-    return {"metrics": record.metrics, "table": table.to_dict("records"), "trained_run": str(finished.folder)}
+    sections = (*quality_section(quality), *outside_section(queries.outside))
+    report = certify_report(subject, table, least, captions, finished, quality.verdict, sections)
+    record.report(report)
+    _say(record, subject, table, quality, console)
+    result = {"metrics": record.metrics, "verdict": quality.verdict, "table": table.to_dict("records")}
+    return result | {"trained_run": str(finished.folder)}
 
 
 def _draw(
@@ -65,7 +72,7 @@ def _draw(
 ) -> dict[str, str]:
     """Draw the figures; returns their captions by name."""
     captions = figures.curve(record, subject, table)
-    dataset, model, resolution = opened.prepared.dataset, opened.model, config.map_resolution
+    dataset, model, resolution = opened.dataset, opened.model, config.map_resolution
     if dataset.plane is not None and resolution:
         grid = figures.Grid.around(dataset.plane.points, resolution)
         features = dataset.plane.lift(grid.points).astype(dataset.train.features.dtype)
@@ -76,21 +83,24 @@ def _draw(
     return captions | figures.histogram(record, subject, opened.labels)
 
 
-def _say(record: RunRecord, subject: Subject, table: pd.DataFrame, console: Console) -> None:
+def _say(record: RunRecord, subject: Subject, table: pd.DataFrame, quality: Quality, console: Console) -> None:
+    if quality.verdict:
+        console.say(quality.verdict)
     columns = [column for column in table.columns if column != "k"]
     console.table(
         f"{subject.dataset}, {subject.queries}: certified against {subject.relation.name}; k counts {subject.ball}",
         ("k", *(column.replace("_", " ") for column in columns)),
-        [(str(int(row["k"])), *(show(row[column]) for column in columns)) for _, row in handful(table).iterrows()],
+        [(str(int(row["k"])), *(rate_words(row[column]) for column in columns)) for _, row in handful(table).iterrows()],
     )
     median = float(record.metrics["stable_distance_median"])
     censored = median == subject.certificates.ks[-1] and not isinstance(subject.certificates, ClosedForm)
     end = " or more: the grid ends there" if censored else ""
     console.say(f"median stable distance: {median:g}{end}")
+    say_quality(console, quality)
     if subject.caveat:
         console.say(subject.caveat)
     console.say(f"run folder: {record.folder}")
     for name in sorted((record.folder / "figures").glob("*.png")):
         console.note(f"figure: {name}")
-    console.note(f"report: {record.folder / 'report.md'}")
+    console.note(f"report: {record.folder / 'report.html'}")
     console.note(subject.guarantee)

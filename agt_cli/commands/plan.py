@@ -69,7 +69,7 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     trained, opened = config.trained, config.trained.open(record, console)
     if opened.labels is None:
         raise DataError(f"inputs={trained.inputs}: a plan needs queries whose labels are known")
-    dataset, features = opened.prepared.dataset.name, opened.queries.features
+    dataset, features = opened.dataset.name, opened.queries.features
     budgets = (config.eps, config.delta, config.queries)
     chosen: dict[str, Any] = {"names": config.mechanisms, "counting": config.counting}
     with certifying(opened.model, console) as on_progress:
@@ -81,7 +81,7 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
     captions = draw(record, dataset, planned)
     advice = f"{planned.advice.text} Note: {APART}." if trained.settings.noise else planned.advice.text
     report = plan_report(dataset, trained.words, advice, planned, opened.conditions, captions, record)
-    record.write("report.md", report.encode())
+    record.report(report)
     _say(record, opened, planned, advice, console)
     return {"metrics": record.metrics, "recommendation": advice, "table": table.to_dict("records")}
 
@@ -89,7 +89,7 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
 def _say(record: RunRecord, opened: OpenedRun, planned: Plan, advice: str, console: Console) -> None:
     table = wide(planned.offers)
     console.table(
-        f"{opened.prepared.dataset.name}: expected accuracy by total budget and number of queries "
+        f"{opened.dataset.name}: expected accuracy by total budget and number of queries "
         f"(without noise {planned.evidence.accuracy:.3f})",
         tuple(column.replace("_", " ") for column in table.columns),
         [(f"{row[0]:g}", str(row[1]), *(show(value) for value in row[2:])) for row in table.itertuples(index=False)],

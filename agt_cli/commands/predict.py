@@ -70,7 +70,7 @@ def run(config: PredictConfig, record: RunRecord, console: Console) -> dict[str,
 
     publication = prepare_publication(config.mechanism, opened, config.accounting, config.counting, record, console)
     release, name = publication.release, publication.mechanism
-    claim, dataset, words = release.claim, opened.prepared.dataset.name, publication.words(simulated)
+    claim, dataset, words = release.claim, opened.dataset.name, publication.words(simulated)
     proved = claim.proved and not simulated
     record.conditions(opened.conditions)
     record.add_metrics(**publication.metrics, proved=int(proved), simulated=int(simulated), **claim.guarantee.parameters)
@@ -80,7 +80,7 @@ def run(config: PredictConfig, record: RunRecord, console: Console) -> dict[str,
         lines, result = publication.write(release.draw(randomness))
         publishable = publication.files if proved else None
         report = predict_report(dataset, trained.words, name, [*lines, *words, *earlier], publishable, record)
-        record.write("report.md", report.encode())
+        record.report(report)
         digest = record.finish()
 
     for line in (*lines, *words):

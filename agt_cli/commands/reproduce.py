@@ -147,10 +147,10 @@ def run(job: Reproduction, record: RunRecord, console: Console) -> dict[str, Any
     record.add_metrics(artifacts=len(sections), peak_memory_gib=round(peak, 3))
     profiles = {str(name): _words(profile) for name, profile in job.profiles.items()}
     report = reproduction_report(experiment.title, experiment.data, profiles, sections, peak, record)
-    record.write("report.md", report.encode())
+    record.report(report)
     record.write("summary.json", summary(experiment.title, experiment.data, profiles, sections, peak).encode())
     _refresh_overview(record.folder.parent, console)
-    console.say(f"report: {record.folder / 'report.md'}")
+    console.say(f"report: {record.folder / 'report.html'}")
     return {"metrics": record.metrics, "experiment": job.request.name, "artifacts": [s.id for s in sections]}
 
 

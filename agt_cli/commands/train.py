@@ -6,15 +6,20 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from agt.certificates.conditions import Condition
+from agt.data.dataset import Records
 from agt.models.box import BoxModel
-from agt.models.model import accuracy
+from agt.models.linear import LinearModel
+from agt.models.model import Model, accuracy
+from agt.quality import Judged, Quality, rate_words
 from agt.training.noise import NoiseConfig
 from agt_cli.report.console import Console, show
+from agt_cli.report.quality import judge, quality_section, say_quality, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import train_report
 from agt_cli.runs.model import fit
 from agt_cli.runs.noise import noise_words, proved
-from agt_cli.runs.prepare import Prepared, RunSettings, prepare, settings_of
+from agt_cli.runs.prepare import Prepared, RunSettings, data_files, prepare, settings_of
+from agt_cli.runs.source import keep
 from agt_cli.runs.spending import Spending, of_data, spending, unfinished
 
 
@@ -30,31 +35,32 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     for note in dataset.notes:
         console.note(f"note: {note}")
     record.environment(data_digest=digest, features_digest=dataset.digest, dataset=dataset.name)
+    record.environment(data_files=data_files(settings.source))
     earlier = unfinished(record, of_data(digest)) if settings.noise and settings.noise.seed is None else []
     for line in earlier:
         console.say(line)
     with _drawing(settings.noise, record, prepared) if settings.noise else nullcontext():
-        conditions, words = _train(prepared, settings, record, console)
-        lines = [*words, *earlier]
-        report = train_report(record, dataset, settings.relation, settings.certificate, conditions, lines)
-        record.write("report.md", report.encode())
+        conditions, words, quality = _train(prepared, settings, record, console)
+        lines, told = [*words, *earlier], (quality.verdict, quality_section(quality))
+        report = train_report(record, dataset, settings.relation, settings.certificate, conditions, *told, lines)
+        record.report(report)
         name = record.finish()
-    _say(record, dataset.name, words, console)
-    result = {"metrics": record.metrics, "data_digest": digest, "digest": name}
+    _say(record, dataset.name, words, quality, console)
+    result = {"metrics": record.metrics, "verdict": quality.verdict, "data_digest": digest, "digest": name}
     return result | ({"words": lines} if lines else {})
 
 
 def _train(
     prepared: Prepared, settings: RunSettings, record: RunRecord, console: Console
-) -> tuple[tuple[Condition, ...], list[str]]:
-    """Train and save the model; returns its conditions, and what may be said of its noise, in lines."""
+) -> tuple[tuple[Condition, ...], list[str], Quality]:
+    """Train and save the model; returns its conditions, what may be said of its noise, in lines, and how good it is."""
     dataset, started = prepared.dataset, time.perf_counter()
     model = fit(prepared, settings, console)
     seconds = time.perf_counter() - started
     model.save(record)
+    keep(record, prepared, settings)
     record.add_metrics(
         train_accuracy=accuracy(model, dataset.train),
-        test_accuracy=accuracy(model, dataset.test),
         seconds_training=round(seconds, 4),
         n_train=len(dataset.train),
         n_test=len(dataset.test),
@@ -65,12 +71,20 @@ def _train(
         notes=len(dataset.notes),
         **model.metrics,
     )
+    quality = write_quality(record, _judge(model, dataset.test), "test_")
     record.conditions(model.conditions)
     noise = model.noise if isinstance(model, BoxModel) else None
     if noise is None:
-        return model.conditions, []
+        return model.conditions, [], quality
     record.add_metrics(noise_proved=int(proved(settings, model.conditions)))
-    return model.conditions, noise_words(settings, noise, model.conditions)
+    return model.conditions, noise_words(settings, noise, model.conditions), quality
+
+
+def _judge(model: Model, test: Records) -> Judged:
+    """On the test records; certified only where that takes no time."""
+    certificates = model.certify(test.features) if isinstance(model, LinearModel) else None
+    distance = None if certificates is None else certificates.stable_distance
+    return judge(model, test, "test records", test.labels, model.predict(test.features), distance)
 
 
 def _drawing(noise: NoiseConfig, record: RunRecord, prepared: Prepared) -> AbstractContextManager[None]:
@@ -81,26 +95,28 @@ def _drawing(noise: NoiseConfig, record: RunRecord, prepared: Prepared) -> Abstr
     return spending(record, of_data(prepared.loaded.digest), about)
 
 
-def _say(record: RunRecord, name: str, words: list[str], console: Console) -> None:
+def _say(record: RunRecord, name: str, words: list[str], quality: Quality, console: Console) -> None:
     m = record.metrics
+    if quality.verdict:
+        console.say(quality.verdict)
     reach = (
         ("moved by one k", show(float(m["moved_by_one_k"]), 5)) if "moved_by_one_k" in m else ("k up to", str(m["k_max"]))
     )
     console.table(
         f"trained on {name}",
-        ("train records", "test records", "train accuracy", "test accuracy", reach[0], "steps", "seconds"),
+        ("train records", "test records", "train accuracy", reach[0], "steps", "seconds"),
         [
             (
                 str(m["n_train"]),
                 str(m["n_test"]),
-                show(float(m["train_accuracy"])),
-                show(float(m["test_accuracy"])),
+                rate_words(float(m["train_accuracy"])),
                 reach[1],
                 str(m["steps"]),
                 show(float(m["seconds_training"]), 1),
             )
         ],
     )
+    say_quality(console, quality)
     for line in words:
         console.say(line)
     console.say(f"run folder: {record.folder}")

@@ -36,10 +36,12 @@ from agt.disk import write_atomic
 from agt.errors import AgtError, DataMissing
 from agt.facts import Fact, Grounds, Standing, declared, void
 from agt.models.heads import HeadConfig
+from agt.models.store import Shelf, Store, header_of, read_tensors
 from agt.provenance import code_digest, machine
 from agt.settings import Positive, schema
 
 OnProgress = Callable[[int, int], None]
+ENCODER = "encoder.safetensors"
 _KERNEL = 4
 _STRIDE = 2
 _FORMAT = "agt encoder 2"  # 2: in the order of content, in one thread
@@ -148,6 +150,25 @@ class Encoder:
                 out[row] = self.model.conv(one)[0].numpy()
         return out
 
+    def save(self, store: Store) -> None:
+        """encoder.safetensors: the convolutions, which is what queries pass through."""
+        shape = {"shape": json.dumps(self.shape)}
+        store.write(ENCODER, save({name: t.contiguous() for name, t in self.model.conv.state_dict().items()}, shape))
+
+    @classmethod
+    def read(cls, config: EncoderConfig, shelf: Shelf) -> "Encoder":
+        """What ``save`` wrote; it has no dense layers, and whether it is public is in the run's conditions.
+
+        Raises:
+            ConfigError: the file is not what was written.
+            UnsoundError: its tensors are not such an encoder's.
+        """
+        shape = tuple(json.loads(header_of(shelf.read(ENCODER))["shape"]))
+        model = _fresh(config, shape, ())
+        model.conv.load_state_dict(read_tensors(shelf, ENCODER, model.conv.state_dict()))
+        model.requires_grad_(False).eval()
+        return cls(model, shape, _digest(model), void("the record of the run that kept this encoder says it"))
+
     def head(self) -> dict[str, Tensor] | None:
         """The dense layers in order: ``weight.0`` [out, in], ``bias.0`` [out], ``weight.1``, ...; None without any."""
         layers = [layer for layer in self.model.dense if isinstance(layer, nn.Linear)]
@@ -155,28 +176,17 @@ class Encoder:
         return {name: tensor.detach().clone() for name, tensor in named.items()} or None
 
 
-def encode(
-    config: EncoderConfig, dataset: Dataset, on_progress: OnProgress | None = None
-) -> tuple[Dataset, dict[str, Tensor] | None]:
-    """The data set as the frozen encoder sees it, and the base model's dense layers to start fine-tuning from.
+def encode(encoder: Encoder, dataset: Dataset) -> Dataset:
+    """The data set as the frozen encoder sees it.
 
-    Ids, units, labels and public flags stay; features become [n, d] float32; ``plane`` and ``pretrain`` are dropped.
+    Ids, units, labels and public flags stay; features become [n, d] float32; ``plane`` and ``pretrain`` are dropped;
+    ``preprocessing`` says whether the encoder is public.
 
     Args:
-        config: what to train or load.
-        dataset: images [n, c, h, w], with public ``pretrain`` records unless ``config.weights`` is given.
-        on_progress: called with (step, steps) while the base model trains.
-
-    Returns:
-        the encoded data set, whose ``preprocessing`` says whether the encoder is public; the tensors of
-        ``Encoder.head``, or None if loaded weights have no dense layers.
-
-    Raises:
-        DataError: nothing to train on, or weights that do not fit or are damaged.
-        DataMissing: ``config.weights`` is not there.
+        encoder: that ``load_encoder`` made for this data set.
+        dataset: images [n, c, h, w].
     """
-    encoder = load_encoder(config, dataset, on_progress)
-    encoded = replace(
+    return replace(
         dataset,
         train=replace(dataset.train, features=encoder.apply(dataset.train.features)),
         test=replace(dataset.test, features=encoder.apply(dataset.test.features)),
@@ -185,12 +195,6 @@ def encode(
         pretrain=None,
         plane=None,
     )
-    return encoded, encoder.head()
-
-
-def encode_queries(config: EncoderConfig, dataset: Dataset, queries: Records) -> Records:
-    """Queries as the frozen encoder of ``dataset`` (before encoding) sees them, bit for bit as ``encode`` would."""
-    return replace(queries, features=load_encoder(config, dataset).apply(queries.features))
 
 
 def load_encoder(config: EncoderConfig, dataset: Dataset, on_progress: OnProgress | None = None) -> Encoder:

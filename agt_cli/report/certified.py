@@ -1,6 +1,6 @@
 """A certification's tables, metrics and report."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,9 +9,11 @@ import pandas as pd
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
 from agt.data.dataset import Dataset, Records
+from agt.quality import Judged
 from agt.settings import RelationConfig
 from agt_cli.report.console import show
 from agt_cli.report.finished import FinishedRun
+from agt_cli.report.markdown import markdown_table, plain
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import (
     ball,
@@ -19,7 +21,6 @@ from agt_cli.report.report_md import (
     counts_section,
     figures_section,
     guarantee,
-    markdown_table,
     setting_section,
 )
 
@@ -61,13 +62,18 @@ class Subject:
         return ball(self.relation)
 
     @property
+    def about(self) -> str:
+        """What a figure is of, in one line."""
+        return f"{self.dataset} · {self.queries}"
+
+    @property
     def guarantee(self) -> str:
         """Whether a privacy guarantee can rest on these certificates."""
         return guarantee(self.conditions)
 
 
 def write_tables(
-    record: RunRecord, dataset: Dataset, queries: Records, certificates: Certificates, table: pd.DataFrame
+    record: RunRecord, dataset: Dataset, queries: Records, certificates: Certificates, table: pd.DataFrame, judged: Judged
 ) -> pd.DataFrame:
     """Write every table; returns the least stable records."""
     names = np.array([*dataset.classes, ""], dtype=object)  # UNLABELLED (-1) is the last: no label
@@ -77,6 +83,7 @@ def write_tables(
             "label": names[queries.labels],
             "prediction": names[certificates.prediction],
             "stable_distance": certificates.stable_distance,
+            "score": judged.score,
         }
     )
     record.parquet("certificates", each)
@@ -110,7 +117,13 @@ def handful(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def certify_report(
-    subject: Subject, table: pd.DataFrame, least: pd.DataFrame, captions: Mapping[str, str], trained: FinishedRun
+    subject: Subject,
+    table: pd.DataFrame,
+    least: pd.DataFrame,
+    captions: Mapping[str, str],
+    trained: FinishedRun,
+    verdict: str,
+    sections: Sequence[str],
 ) -> str:
     """report.md of a certification run.
 
@@ -119,12 +132,15 @@ def certify_report(
         least: the least stable records.
         captions: figure name -> what it shows.
         trained: the run that was certified.
+        verdict: a line on a model that is of no use; empty: none.
+        sections: on its quality and on the queries.
     """
     rows = [(str(int(row["k"])), *(show(row[name]) for name in table.columns[1:])) for _, row in table.iterrows()]
     few = rows if len(rows) <= 24 else [row for row in rows if int(row[0]) in _round_ks(table)]
     parts = [
-        f"# Certified predictions: {subject.dataset}",
-        f"{len(subject.certificates.prediction)} {subject.queries}, certified against the run `{trained.folder}`.",
+        f"# Certified predictions: {plain(subject.dataset)}",
+        *([f"**{plain(verdict)}**"] if verdict else []),
+        f"{len(subject.certificates.prediction)} {plain(subject.queries)}, certified against the run `{trained.folder}`.",
         OWNER_ONLY,
         *counts_section(subject.relation),
         "## Results",
@@ -133,6 +149,7 @@ def certify_report(
         "stable distance is the largest k up to which it is certified throughout. Worst-case accuracy: certified and "
         "right; best-case accuracy: all but certified and wrong. Every k: `tables/certified.csv`.",
         *([f"**With noise in training, {subject.caveat}.**"] if subject.caveat else []),
+        *sections,
         "## Figures",
         *figures_section(subject.dataset, captions),
         *conditions_section(subject.conditions),

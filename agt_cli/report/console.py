@@ -13,6 +13,7 @@ from rich.console import Console as Rich
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from agt_cli.report.markdown import is_number, told_once
 from agt_cli.streams import put
 
 Report = Callable[[int, int, int, int], None]
@@ -47,16 +48,18 @@ class Console:
         """A table of the result, on stdout; numbers right-aligned."""
         if self.json:
             return
+        columns, rows, notes = told_once(columns, rows)
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
         for position, column in enumerate(columns):
-            numeric = all(_is_number(row[position]) for row in rows)
-            table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+            numeric = all(is_number(row[position]) for row in rows)
+            whole = any("[" in row[position] for row in rows)  # an interval is read in one line
+            table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
         for row in rows:
             table.add_row(*row)
         # Not cut to 80 columns where nobody's terminal sets the width.
         rich = Rich(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False)
         with rich.capture() as text:  # rich would end the process where nobody reads
-            rich.print(table)
+            rich.print(table, *notes, sep="\n")
         put(text.get().removesuffix("\n"), "stdout")
 
     def emit(self, value: dict[str, Any]) -> None:
@@ -121,14 +124,6 @@ class _Lines:
 
 def _of(unit: str, part: int, whole: int) -> str:
     return f"{unit} {part}/{whole}"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text.rstrip("%"))
-    except ValueError:
-        return text in ("", "-")
-    return True
 
 
 def show(number: float | None, digits: int = 3) -> str:

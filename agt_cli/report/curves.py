@@ -3,14 +3,19 @@
 Each curve has its own dash and marker beside its colour, so that grey print keeps them apart.
 """
 
+import math
+import re
 from dataclasses import dataclass
 from textwrap import fill
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
-from agt_cli.report.figures import drawing
+from agt_cli.report.figures import WIDTH, columns_of, drawing, ends, headline, keys
 from agt_cli.report.record import RunRecord
 
 # Each mechanism looks the same in every figure; ours are dark and blue, those of the papers warm, comparisons grey.
@@ -27,7 +32,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "exponential_mechanism": {"color": "0.65", "linestyle": ":", "marker": "+"},
     "DP-SGD": {"color": "#6a51a3", "linestyle": "-", "marker": "h"},
 }
-LETTER = 0.072  # inches of a letter in the legend
+ACROSS = 2  # panels side by side, at most
 DASHES = ("-", "--", ":", "-.")
 LINES: tuple[dict[str, Any], ...] = (
     {"color": "#08306b", "linestyle": "-", "marker": "o"},
@@ -49,9 +54,12 @@ class Curves:
         name: of its files.
         x, y: column names of the data; ``series`` names the curve of each row. A column ``low`` and ``high``, where there
             is one, is drawn as a band: something was sampled.
-        xlabel, ylabel, title: words.
+        xlabel, ylabel: words.
+        title: what the data is.
         log, ylog: logarithmic axes.
         level, level_name: a horizontal line to compare with, and what it is.
+        panels: the column that names the panel of each row; numbered panels stand in the order of their numbers.
+        finding: what the figure shows, in a sentence.
     """
 
     name: str
@@ -65,26 +73,57 @@ class Curves:
     level: float | None = None
     level_name: str = "noise-free"
     panels: str | None = None
+    finding: str = ""
 
 
 def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
-    """Draw ``data``'s curves, side by side in panels where ``chart.panels`` names a column."""
-    parts = [("", data)] if chart.panels is None else list(data.groupby(chart.panels, sort=False))
+    """Draw ``data``'s curves, in panels where ``chart.panels`` names a column."""
+    parts = [("", data)] if chart.panels is None else ordered(list(data.groupby(chart.panels, sort=False)))
     style = _styles([str(name) for name in dict.fromkeys(data["series"])])
-    legend = 0.6 + LETTER * max(len(name) for name in (*style, chart.level_name))
-    width = legend + 3.6 * len(parts)
-    with drawing(record, chart.name, data, (width, 3.6)) as figure:
-        for position, (axes, (panel, part)) in enumerate(
-            zip(figure.subplots(1, len(parts), squeeze=False, sharey=True)[0], parts, strict=True)
-        ):
+    across = min(ACROSS, len(parts))
+    down, width = math.ceil(len(parts) / across), WIDTH if across == 1 else 6.8
+    names = [*style, *([chart.level_name] if chart.level is not None else [])]
+    legend = 0.2 * math.ceil(len(names) / columns_of(names, width))
+    with drawing(record, chart.name, data, (width, 1.1 + 2.7 * down + legend)) as figure:
+        places = figure.subplots(down, across, squeeze=False, sharey=True, sharex=True).ravel().tolist()
+        for axes, (panel, part) in zip(places, parts, strict=False):
             _panel(axes, chart, part, style)
-            axes.set_title(str(panel) if panel else fill(chart.title, int(12 * width)))
-            if position:
-                axes.set_ylabel("")
-        handles, names = axes.get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside right center")
-        if chart.panels is not None:
-            figure.suptitle(fill(chart.title, int(14 * width)), fontsize=9, x=0.01, ha="left")
+            axes.set_title(str(panel))
+        _ticks(places[0], chart, data)
+        drawn = places[: len(parts)]
+        ends(drawn)
+        for axes in places[len(parts) :]:
+            axes.set_axis_off()
+        for axes in drawn[-across:]:
+            axes.tick_params(labelbottom=True)
+            axes.set_xlabel(chart.xlabel)
+        for axes in drawn[::across]:
+            axes.set_ylabel(fill(chart.ylabel, 36))
+        keys(figure, drawn)
+        headline(figure, chart.finding, chart.title)
+
+
+def ordered(panels: list[tuple[Any, pd.DataFrame]]) -> list[tuple[Any, pd.DataFrame]]:
+    """Panels that are numbered (``eps = 0.5``) by their numbers; any others as they came."""
+    numbers = [re.match(r"\D*?([\d.]+(?:e-?\d+)?)", str(name)) for name, _ in panels]
+    if not all(numbers):
+        return panels
+    return [panels[at] for at in sorted(range(len(panels)), key=lambda at: float(numbers[at][1]))]  # type: ignore[index]
+
+
+def _ticks(axes: Axes, chart: Curves, data: pd.DataFrame) -> None:
+    """Few and round, with numbers as people write them; whole ones where the data is whole."""
+    for axis, column, log in ((axes.xaxis, chart.x, chart.log), (axes.yaxis, chart.y, chart.ylog)):
+        if log:
+            axis.set_major_locator(LogLocator(subs=(1,) if _decades(data[column]) > 2 else (1, 2, 5)))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+            axis.set_minor_formatter(NullFormatter())
+        elif is_numeric_dtype(data[column]):
+            axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10], integer=is_integer_dtype(data[column])))
+
+
+def _decades(values: pd.Series) -> float:
+    return float(np.log10(values.max() / values.min()))
 
 
 def _styles(names: list[str]) -> dict[str, dict[str, Any]]:
@@ -120,5 +159,3 @@ def _panel(axes: Axes, chart: Curves, part: pd.DataFrame, style: dict[str, dict[
         axes.set_xscale("log")
     if chart.ylog:
         axes.set_yscale("log")
-    axes.set(xlabel=chart.xlabel, ylabel=chart.ylabel)
-    axes.margins(x=0.02)

@@ -1,13 +1,18 @@
-"""Figures that read well in print and in grey, each as pdf and png with its data as csv beside it.
+"""Figures that read well in print, in grey and on a phone, each as pdf and png with its data as csv beside it.
 
-The map of the plane follows 001 Fig 3 and 000 Fig 1. Each function draws one figure and returns its caption by its name.
+Each says its finding above it and what it is of in the line below; keys stand below the axes, where no line runs; axes end
+where the data ends. The map of the plane follows 001 Fig 3 and 000 Fig 1. Each function draws one figure and returns its
+caption by its name.
 """
 
-from collections.abc import Iterator
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import cycle, pairwise
+from textwrap import fill
 from typing import Any
 
 import matplotlib as mpl
@@ -20,27 +25,36 @@ from matplotlib.figure import Figure
 
 from agt.certificates.box import Certificates
 from agt_cli.report.certified import Subject
+from agt_cli.report.html import DPI
 from agt_cli.report.record import RunRecord, csv_bytes
 
 STYLE: dict[str, Any] = {
-    "font.size": 9,
-    "axes.titlesize": 9,
+    "font.size": 10,
+    "axes.titlesize": 10,
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.7,
     "legend.frameon": False,
-    "legend.fontsize": 8,
+    "legend.fontsize": 9,
     "pdf.fonttype": 42,
     "savefig.bbox": "tight",
     "hatch.linewidth": 0.4,
 }
 COLOURS = "YlGnBu"  # monotone from light (fragile) to dark (stable), so that grey print keeps the order
 DARKEST = 0.72  # points stay visible on it
+COMMON = 20  # the k that findings speak of, where the grid goes so far
+LOOKS: dict[str, dict[str, Any]] = {  # of the lines in the order in which they are drawn: the thick one below
+    "certified_fraction": {"color": "#4292c6", "linewidth": 4},
+    "nominal_accuracy": {"color": "black", "linewidth": 1, "linestyle": "--"},
+    "worst_accuracy": {"color": "#d94801", "linewidth": 1.6},
+    "best_accuracy": {"color": "#238b45", "linewidth": 1.8, "linestyle": ":"},
+}
 MARKERS = (("o", "white", "black"), ("^", "black", "white"), ("s", "0.5", "white"), ("D", "0.8", "black"))
 LEVELS = 8
 BINS = 12
-DPI = 200
+TRAINING_POINTS = 400  # drawn on a map, at most: the colours behind them stay visible
+WIDTH = 5.2  # inches: as wide as a phone shows without scrolling
 
 
 @dataclass(frozen=True)
@@ -76,21 +90,46 @@ class Grid:
 
 def curve(record: RunRecord, subject: Subject, table: pd.DataFrame) -> dict[str, str]:
     """Certified fraction against k, with nominal, worst-case and best-case accuracy where labels are known."""
-    with drawing(record, "certified_fraction", table, (5.2, 3.4)) as figure:
+    k = table["k"]
+    with drawing(record, "certified_fraction", table, (WIDTH, 4.2)) as figure:
         axes = figure.subplots()
-        k = table["k"]
-        marks: dict[str, Any] = {"marker": "o", "markersize": 3} if len(k) < 25 else {}
         if subject.labelled:
             axes.fill_between(k, table["worst_accuracy"], table["best_accuracy"], color="0.9", linewidth=0)
-            axes.plot(k, table["best_accuracy"], color="0.45", linestyle=":", label="best-case accuracy", **marks)
-            axes.plot(k, table["nominal_accuracy"], color="0.3", linestyle="--", label="nominal accuracy")
-            axes.plot(k, table["worst_accuracy"], color="0.45", linestyle="-.", label="worst-case accuracy", **marks)
-        axes.plot(k, table["certified_fraction"], color="#08306b", linewidth=2, label="certified fraction", **marks)
-        axes.set(xlabel=f"k: {subject.ball}", ylabel=f"fraction of {subject.queries}", ylim=(-0.02, 1.02))
-        axes.margins(x=0.01)
-        axes.legend(loc="best")
-        _title(axes, subject)
+        for column, name in _lines(table).items():
+            marks: dict[str, Any] = {"marker": "o", "markersize": 3} if len(k) < 25 else {}
+            axes.plot(k, table[column], label=name, **LOOKS[column], **marks)
+        axes.set(xlabel=f"k: {subject.ball}", ylabel=f"fraction of {subject.queries}")
+        ends([axes])
+        keys(figure, [axes])
+        headline(figure, _keeps(subject, table), subject.about)
     return {"certified_fraction": f"Certified fraction against k ({subject.ball})."}
+
+
+def _lines(table: pd.DataFrame) -> dict[str, str]:
+    """Column -> name of each line, the last drawn on top; lines that run on one another are one, with both names."""
+    lines: dict[str, str] = {}
+    for column in (column for column in LOOKS if column in table):
+        name = column.replace("worst_", "worst-case ").replace("best_", "best-case ").replace("_", " ")
+        same = next((other for other in lines if np.array_equal(table[other], table[column])), None)
+        lines[same or column] = f"{lines[same]} = {name}" if same else name
+    return lines
+
+
+def _keeps(subject: Subject, table: pd.DataFrame) -> str:
+    """The finding in one sentence: how many predictions no dataset within a small k changes."""
+    row = table[table["k"] <= max(COMMON, table["k"].iloc[:2].max())].iloc[-1]
+    ball = re.sub(r"\bk\b", f"{int(row['k']):,}", subject.ball)
+    return f"{percent(row['certified_fraction'])} of the predictions stay the same with {ball}"
+
+
+def percent(fraction: float) -> str:
+    """In per cent, rounded down to a tenth: 100 % is all of them."""
+    return f"{math.floor(1000 * fraction + 1e-9) / 10:g} %"
+
+
+def between(values: pd.Series, words: Callable[[float], str]) -> str:
+    """A range of values in words; one value alone where it is no range."""
+    return " to ".join(dict.fromkeys([words(float(values.min())), words(float(values.max()))]))
 
 
 def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) -> dict[str, str]:
@@ -102,20 +141,29 @@ def histogram(record: RunRecord, subject: Subject, labels: np.ndarray | None) ->
     data = pd.DataFrame({"stable_distance_from": edges, "right": counts[0], "wrong": counts[1]})
     if labels is None:
         data = data.rename(columns={"right": "queries"}).drop(columns="wrong")
-    with drawing(record, "stable_distances", data, (5.2, 3.0)) as figure:
+    with drawing(record, "stable_distances", data, (WIDTH, 1.6 + 0.22 * len(edges))) as figure:
         axes = figure.subplots()
-        position = np.arange(len(edges))
-        axes.bar(position, counts[0], 0.85, color="#2c7fb8", label="right" if labels is not None else None)
-        some = counts[1] > 0
-        if labels is not None and some.any():  # an empty bar chart would still enter the legend, in a colour of its own
-            style: dict[str, Any] = {"color": "white", "edgecolor": "0.2", "hatch": "////", "label": "wrong"}
-            axes.bar(position[some], counts[1][some], 0.85, bottom=counts[0][some], **style)
+        _bars(axes, counts, labels is not None)
+        axes.set_yticks(np.arange(len(edges)), _names(edges))
+        axes.set(ylabel="stable distance, in k", xlabel=f"{subject.queries}; k counts {subject.ball}")
+        ends([axes], "x")
         if labels is not None:
-            axes.legend(title="prediction")
-        axes.set_xticks(position, _names(edges), rotation=30)
-        axes.set(xlabel=f"stable distance, in k: {subject.ball}", ylabel=subject.queries)
-        _title(axes, subject)
+            keys(figure, [axes])
+        middle = int(np.sort(stable)[(len(stable) - 1) // 2])
+        headline(figure, f"Half of the predictions stay the same up to k = {middle:,} or further", subject.about)
     return {"stable_distances": "How many queries have which stable distance."}
+
+
+def _bars(axes: Axes, counts: list[np.ndarray], labelled: bool) -> None:
+    """A bar for each interval, lying, so that no two names meet; its number of queries at its end."""
+    place, total = np.arange(len(counts[0])), counts[0] + counts[1]
+    axes.barh(place, counts[0], 0.8, color="#2c7fb8", label="right prediction" if labelled else None)
+    some = counts[1] > 0
+    if some.any():  # an empty bar chart would still enter the legend, in a colour of its own
+        style: dict[str, Any] = {"color": "white", "edgecolor": "black", "hatch": "/////", "label": "wrong prediction"}
+        axes.barh(place[some], counts[1][some], 0.8, left=counts[0][some], **style)
+    for at, number in zip(place, total, strict=True):
+        axes.annotate(f"{number:,}", (number, at), (3, 0), textcoords="offset points", va="center", fontsize=8)
 
 
 def plane_map(
@@ -138,7 +186,9 @@ def plane_map(
     data = pd.DataFrame(grid.points, columns=["x1", "x2"])
     data["prediction"], data["certified_up_to"] = certificates.prediction, certificates.stable_distance
     edges = sorted({0, *certificates.ks})
-    with drawing(record, "plane_map", data, (5.0, 4.4)) as figure:
+    shown = np.unique(np.linspace(0, len(points) - 1, TRAINING_POINTS).astype(int))
+    points, labels = points[shown], labels[shown]
+    with drawing(record, "plane_map", data, (WIDTH, 4.9)) as figure:
         axes = figure.subplots()
         colours = ListedColormap(mpl.colormaps[COLOURS](np.linspace(0, DARKEST, len(edges))))
         norm = BoundaryNorm([*edges, edges[-1] + 1], len(edges))
@@ -148,12 +198,14 @@ def plane_map(
             axes.contour(grid.x, grid.y, margin.reshape(grid.shape), levels=[0], colors="black", linewidths=1.6)
         for label, (marker, face, edge) in zip(range(len(subject.classes)), cycle(MARKERS), strict=False):
             here = points[labels == label]
-            style: dict[str, Any] = {"s": 7, "marker": marker, "facecolors": face, "edgecolors": edge, "linewidths": 0.3}
-            axes.scatter(*here.T, label=f"training points: {subject.classes[label]}", **style)
+            style: dict[str, Any] = {"s": 11, "marker": marker, "facecolors": face, "edgecolors": edge, "linewidths": 0.4}
+            axes.scatter(*here.T, label=f"trained on: {clip(subject.classes[label])}", **style)
         _colour_bar(figure, image, axes, edges, subject)
         axes.set(xlabel="x1", ylabel="x2", aspect="equal", xlim=grid.x[[0, -1]], ylim=grid.y[[0, -1]])
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, markerscale=1.8)
-        _title(axes, subject, "stable distance over the plane; black: decision line")
+        keys(figure, [axes], markerscale=1.6)
+        level = next(edge for edge in edges if edge >= min(COMMON, edges[-1]))
+        share = percent(float((certificates.stable_distance >= level).mean()))
+        headline(figure, f"{share} of this part of the plane keeps its label at k = {level:,}", subject.about)
     return {"plane_map": "Regions of equal stable distance, the decision line and the training points."}
 
 
@@ -164,7 +216,7 @@ def map_levels(ks: tuple[int, ...]) -> tuple[int, ...]:
 
 def _colour_bar(figure: Figure, image: ScalarMappable, axes: Axes, edges: list[int], subject: Subject) -> None:
     centres = [(low + high) / 2 for low, high in zip(edges, [*edges[1:], edges[-1] + 1], strict=True)]
-    bar = figure.colorbar(image, ax=axes, ticks=centres, spacing="uniform", shrink=0.9)
+    bar = figure.colorbar(image, ax=axes, ticks=centres, spacing="uniform", shrink=0.75)
     bar.ax.set_yticklabels(_names(edges))
     bar.ax.tick_params(length=0)
     bar.ax.minorticks_off()
@@ -189,8 +241,61 @@ def _names(edges: list[int]) -> list[str]:
     return [*spans, f"≥ {edges[-1]}"]
 
 
-def _title(axes: Axes, subject: Subject, extra: str = "") -> None:
-    axes.set_title(f"{subject.dataset} · neighbours: {subject.relation.name}" + (f"\n{extra}" if extra else ""))
+def headline(figure: Figure, finding: str, about: str) -> None:
+    """Above the axes: what the figure shows, and what it is of; as text, whatever signs are in it."""
+    letters = int(13.5 * figure.get_figwidth())
+    lines = [fill(line.replace("$", r"\$"), letters) for line in (finding, about) if line]
+    figure.suptitle("\n".join(lines), fontsize=10, x=0.01, ha="left")
+
+
+def columns_of(names: Iterable[str], width: float) -> int:
+    """How many names stand beside one another below a figure of so many inches."""
+    return max(1, int(width * 12 / (8 + max(len(clip(name)) for name in names))))
+
+
+def keys(figure: Figure, drawn: Sequence[Axes], **style: Any) -> None:
+    """What each line or mark is, below the axes and in the order in which they end at the right, the highest first."""
+    labels = {name: handle for axes in drawn for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    shown = sorted(labels.items(), key=lambda item: -_last(item[1]))
+    names = [clip(name).replace("$", r"\$") for name, _ in shown]
+    columns = columns_of(names, figure.get_figwidth())
+    figure.legend([handle for _, handle in shown], names, loc="outside lower left", ncols=columns, **style)
+
+
+def _last(handle: Any) -> float:
+    """The last height of a line; 0 of anything else, which keeps its place."""
+    heights = np.asarray(handle.get_ydata(), dtype=float) if hasattr(handle, "get_ydata") else np.zeros(1)
+    heights = heights[np.isfinite(heights)]
+    return float(heights[-1]) if len(heights) else -math.inf
+
+
+def clip(text: str, letters: int = 48) -> str:
+    """A name that has room in a key."""
+    return text if len(text) <= letters else f"{text[: letters - 1]}…"
+
+
+def ends(drawn: Sequence[Axes], which: str = "xy") -> None:
+    """Let axes end where the data ends: no line and no number stands where nothing was measured.
+
+    Args:
+        drawn: axes that share their scales, with their ticks set.
+    """
+    for name in which:
+        spans = np.array([axes.dataLim.intervalx if name == "x" else axes.dataLim.intervaly for axes in drawn])
+        low, high = float(spans[:, 0].min()), float(spans[:, 1].max())
+        if not np.isfinite(spans).all() or low >= high:
+            continue
+        for axes in drawn:
+            axis, spine = (axes.xaxis, axes.spines["bottom"]) if name == "x" else (axes.yaxis, axes.spines["left"])
+            linear = axis.get_scale() == "linear"
+            room = 0.02 * (high - low) if linear else (high / low) ** 0.02
+            limits = (low - room, high + room) if linear else (low / room, high * room)
+            (axes.set_xlim if name == "x" else axes.set_ylim)(*limits)
+            spine.set_bounds(low, high)
+            slack = 1e-9 * (high - low)
+            for minor in (False, True):
+                ticks = [tick for tick in axis.get_ticklocs(minor=minor) if low - slack <= tick <= high + slack]
+                axis.set_ticks(ticks, minor=minor)
 
 
 @contextmanager

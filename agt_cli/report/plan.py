@@ -12,8 +12,9 @@ from agt.mechanisms.exposure import gap_loss
 from agt.mechanisms.guarantee import PureDP
 from agt.mechanisms.planning import Offer, Plan
 from agt_cli.report.curves import Curves, curves
+from agt_cli.report.markdown import markdown_table, plain
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import conditions_section, figures_section, markdown_table, setting_section
+from agt_cli.report.report_md import conditions_section, figures_section, setting_section
 
 EPS = np.geomspace(0.01, 10, 31)  # of one query, in the first figure (001 Fig 2's range)
 DISTANCES = np.arange(0, 101, 5)
@@ -118,10 +119,10 @@ def plan_report(
     table = wide(planned.offers)
     rows = [tuple(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row) for row in table.values]
     parts = [
-        f"# What private answers would cost: {dataset}",
+        f"# What private answers would cost: {plain(dataset)}",
         recommendation,
-        f"Every number is an exact expectation over a mechanism's own coin flips, on {queries}, which are taken to be "
-        "public. Nothing was released and nothing was drawn. The plan itself looks at private distances: it is for the "
+        f"Every number is an exact expectation over a mechanism's own coin flips, on {plain(queries)}, which are taken to "
+        "be public. Nothing was released and nothing was drawn. The plan itself looks at private distances: it is for the "
         "data owner, and a mechanism or budget chosen by it is a choice that looked at private data, unless what was "
         "trained to make the plan is public too.",
         "## Accuracy by total budget and number of queries",

@@ -5,7 +5,7 @@
     model.safetensors, bounds/k=00005.safetensors            nominal parameters, and "lower.<name>", "upper.<name>"
     model.safetensors ("weight" [classes or 1, width]), features.safetensors, stability.json         a linear head's
     members/000/...                                          an ensemble's members, each with the files of its model
-    certificates.parquet, tables/*.csv, figures/*.{pdf,png}, report.md
+    certificates.parquet, tables/*.csv, figures/*.{pdf,png}, report.md, report.html (the same words, figures inside)
     spent.json    what a release is about to give away, before it does               manifest.json   every file's hash
 
 stability.json holds what a certificate or a release of the weights needs beside them: rho (what one record moves them
@@ -50,6 +50,8 @@ from agt.manifest import NAME as MANIFEST
 from agt.manifest import Manifest
 from agt.models.store import as_json
 from agt.provenance import package_version
+from agt_cli.report.html import report_page
+from agt_cli.report.markdown import plain
 
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "pyarrow", "scikit-learn", "numba", "safetensors")
 
@@ -72,6 +74,7 @@ class RunRecord:
         self._metrics: dict[str, float | int | str] = {}
         self._home, self._hashes = folder, dict[str, str]()  # parts write into the same list
         self._reserved: list[Pending] = []
+        self._standings = ""
         self._started = 0.0
         self.digest: str | None = None
 
@@ -192,6 +195,23 @@ class RunRecord:
         held = sum(condition.held for condition in conditions)
         declared = sum(condition.standing is Standing.DECLARED for condition in conditions)
         self.add_metrics(conditions_held=held, conditions_declared=declared, conditions=len(conditions))
+        self._standings = "\n".join(f"- {c.letter} {plain(c.name)} **{c.standing}**" for c in conditions)
+
+    def report(self, text: str) -> None:
+        """Write report.md, and report.html from it.
+
+        Args:
+            text: Markdown. How each condition stands, if that was written, is added below its title and first paragraph.
+        """
+        parts = text.split("\n\n", 2)
+        text = "\n\n".join([*parts[:2], *filter(None, [self._standings]), *parts[2:]])
+        self.write("report.md", text.encode())
+        self.write("report.html", report_page(text, self._figure).encode())
+
+    def _figure(self, name: str) -> bytes | None:
+        """A figure that this run drew; None: it drew no such."""
+        drawn = name in self._hashes and name.endswith(".png")
+        return (self.folder / name).read_bytes() if drawn else None
 
     def table(self, name: str, table: pd.DataFrame) -> None:
         """Write tables/NAME.csv."""

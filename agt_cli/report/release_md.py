@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from agt_cli.report.markdown import plain
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import setting_section
 
@@ -20,10 +21,10 @@ def predict_report(
         f"{publishable}, once. {rest}" if publishable else "Nothing: no guarantee holds. All of it is for the data owner."
     )
     parts = [
-        f"# Private labels: {dataset}",
-        f"{queries}, answered by `{mechanism}`.",
+        f"# Private labels: {plain(dataset)}",
+        f"{plain(queries)}, answered by `{mechanism}`.",
         "## What is guaranteed",
-        "\n".join(f"- {line}" for line in words),
+        "\n".join(f"- {plain(line)}" for line in words),
         "## What may be published",
         publish,
         "## Setting",

@@ -1,5 +1,6 @@
 """report.md: the parts that reports share, and that of a training run."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from agt.facts import Standing
 from agt.relations import RELATIONS
 from agt.settings import BoxConfig, CertificateConfig, RelationConfig
 from agt_cli.report.console import show
+from agt_cli.report.markdown import Markdown, markdown_table, plain
 from agt_cli.report.record import RunRecord, to_yaml
 
 
@@ -44,19 +46,24 @@ def train_report(
     relation: RelationConfig,
     certificate: CertificateConfig,
     conditions: tuple[Condition, ...],
+    verdict: str,
+    quality: Sequence[str],
     noise: Sequence[str] = (),
 ) -> str:
     """report.md of a training run.
 
     Args:
+        verdict: a line on a model that is of no use; empty: none.
+        quality: the section on how good it is.
         noise: what may be said of weights that were trained with noise, a line each.
     """
     metrics = [(name, show(value) if isinstance(value, float) else str(value)) for name, value in record.metrics.items()]
     parts = [
-        *_trained(record, dataset, certificate),
+        *_trained(record, dataset, certificate, verdict),
         *counts_section(relation),
         "## Results",
         markdown_table(("metric", "value"), metrics),
+        *quality,
         *_for_the_owner(dataset),
         *(("## The noisy weights", "\n".join(f"- {line}" for line in noise)) if noise else ()),
         *conditions_section(conditions),
@@ -72,17 +79,19 @@ def _for_the_owner(dataset: Dataset) -> list[str]:
     if not dataset.notes:
         return []
     warning = "How data and declaration fit. These sentences depend on the private data: they are not for publication."
-    return ["## For the data owner", warning, "\n".join(f"- {note}" for note in dataset.notes)]
+    return ["## For the data owner", warning, "\n".join(f"- {plain(note)}" for note in dataset.notes)]
 
 
-def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig) -> list[str]:
+def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig, verdict: str) -> list[str]:
+    useless = [f"**{plain(verdict)}**"] if verdict else []
     on = f"Trained on {len(dataset.train)} records"
     if isinstance(certificate, BoxConfig):
         bounds = f"{on}, with bounds on the parameters for k up to {record.metrics['k_max']}."
-        return [f"# Training with bounds: {dataset.name}", bounds]
+        return [f"# Training with bounds: {plain(dataset.name)}", *useless, bounds]
     moved = float(record.metrics["moved_by_one_k"])
     return [
-        f"# Training a linear head: {dataset.name}",
+        f"# Training a linear head: {plain(dataset.name)}",
+        *useless,
         f"{on}. One k moves the parameters by at most {moved:.4g} in norm, whatever the data: stable distances follow in "
         "closed form, for every k at once, and so does the noise that a release of the weights takes. Every constant: "
         "`stability.json`.",
@@ -105,12 +114,13 @@ def figures_section(dataset: str, captions: Mapping[str, str]) -> list[str]:
     Args:
         captions: figure name -> what it shows.
     """
-    return [f"![{text}](figures/{name}.png)\n\n*{dataset}. {text}*" for name, text in captions.items()]
+    words = {name: plain(text) for name, text in captions.items()}
+    return [f"![{text}](figures/{name}.png)\n\n*{plain(dataset)}. {text}*" for name, text in words.items()]
 
 
 def conditions_section(conditions: Sequence[Condition]) -> list[str]:
     """Whether a guarantee may rest on a run, and each condition."""
-    rows = [(c.letter, c.name, str(c.standing) if c.held else f"**{c.standing}**", c.why) for c in conditions]
+    rows = [(c.letter, c.name, Markdown(f"**{c.standing}**"), c.why) for c in conditions]
     return [
         "## Can a privacy guarantee rest on this?",
         guarantee(conditions),
@@ -118,12 +128,8 @@ def conditions_section(conditions: Sequence[Condition]) -> list[str]:
     ]
 
 
-def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of markdown."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-
-
 def setting_section(config: Mapping[str, Any]) -> str:
     """A resolved configuration, as yaml."""
-    return f"```yaml\n{to_yaml(config).rstrip()}\n```"
+    text = to_yaml(config).rstrip()
+    fence = "`" * (1 + max((len(ticks) for ticks in re.findall("`+", text)), default=2))
+    return f"{fence}yaml\n{text}\n{fence}"

@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from agt_cli.report.markdown import markdown_table, plain
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import markdown_table, setting_section
+from agt_cli.report.report_md import figures_section, setting_section
 
 
 @dataclass(frozen=True)
@@ -92,13 +93,13 @@ def overview(found: Mapping[str, tuple[str, Mapping[str, Any]]]) -> str:
 
 
 def _section(section: Section, data: str) -> list[str]:
-    parts = [f"## {section.source}: {section.title}"]
-    parts += [f"![{text}](figures/{name}.png)\n\n*{data}. {text}*" for name, text in section.captions.items()]
+    parts = [f"## {plain(section.source)}: {plain(section.title)}"]
+    parts += figures_section(data, section.captions)
     for table in (section.compared, section.table):
         if not table.empty:
             parts.append(markdown_table(tuple(map(str, table.columns)), [tuple(map(_cell, row)) for row in table.values]))
     if section.notes:
-        parts.append("\n".join(f"- {note}" for note in section.notes))
+        parts.append("\n".join(f"- {plain(note)}" for note in section.notes))
     return parts
 
 

@@ -5,6 +5,9 @@ constants alone. Copied to other settings it would say nothing, so the file name
 short hash of each part of the configuration. A part that differs voids the declaration. Typed on the command line it is
 about the run that this very line starts, whatever else the line changes, and the run's record keeps the hashes.
 
+What ``agt tune`` chose is tied to the public rows, too: ``chosen_from`` says which, by digest; other rows in their place
+void the declaration once they are read. Public rows alone: they are the same for every neighbour of the data.
+
 The data enters by its configuration (which file, columns, constants), never by its content: a hash of private records would
 make the claim itself depend on them, and a neighbour's data would lose it.
 """
@@ -12,14 +15,19 @@ make the claim itself depend on them, and a neighbour's data would lose it.
 import json
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from pathlib import PurePath
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, get_args
 
-from agt.facts import Fact, declared, void
+import numpy as np
+
+from agt.data.dataset import Dataset, DataSource, PublicRows, Records
+from agt.data.embeddings import public_digest
+from agt.facts import Fact, Standing, declared, void
+from agt.settings import ChosenFrom
 
 PARTS = ("dataset", "model", "training", "relation", "kgrid", "certificate", "ensemble", "noise")
 KEY = "training.chosen_on"
-_SAYS = ("chosen_on", "chosen_for")
+_SAYS = ("chosen_on", "chosen_for", "chosen_from")
 _BROKEN_BY = "one of them was picked by results on the private records, or on other data that is not public"
 
 
@@ -39,7 +47,9 @@ def typed(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         config: resolved, as plain containers.
         overrides: the command line's own.
     """
-    return bound(config) if declares(overrides) else config
+    if not declares(overrides):
+        return config
+    return bound({**config, "training": {**config["training"], "chosen_from": None}})
 
 
 def declares(overrides: Sequence[str]) -> bool:
@@ -76,6 +86,42 @@ def choices_fact(config: Mapping[str, Any]) -> Fact:
     )
 
 
+def chosen_from(which: str, dataset: Dataset, source: DataSource) -> ChosenFrom:
+    """The declaration about public rows as they are now."""
+    return ChosenFrom(which, public_digest(public_rows(which, dataset, source), np.empty(0)))
+
+
+def public_rows(which: str, dataset: Dataset, source: DataSource) -> Records:
+    """The rows that ``ChosenFrom.rows`` names."""
+    if which in ("test", "train"):
+        return dataset.public_rows("test" if which == "test" else "train")
+    return source.load_queries(Path(which))
+
+
+def words_of(which: str) -> str:
+    """The same rows in words."""
+    return {"test": "the test records", "train": "the training records marked public"}.get(which, f"the rows of {which}")
+
+
+def still_chosen(fact: Fact, about: ChosenFrom | None, dataset: Dataset, source: DataSource) -> Fact:
+    """Condition e's fact about choices, void where the public rows that it names are others now.
+
+    A file that is not here cannot be compared: what was declared of it stays declared.
+    """
+    if about is None or fact.standing is not Standing.DECLARED:
+        return fact
+    rows = f"on {words_of(about.rows)}, digest {about.digest} (training.chosen_from)"
+    if about.rows in get_args(PublicRows) or Path(about.rows).is_file():
+        now = chosen_from(about.rows, dataset, source).digest
+        if now != about.digest:
+            return void(
+                f"the settings were chosen {rows}, and the digest is {now} now: these are other rows; choose again with "
+                f"agt tune, or, if these settings, too, were chosen on public data alone, declare that on this run's own "
+                f"command line, {KEY}=public"
+            )
+    return declared(f"{fact.why}: {rows}", f"{fact.broken_by}; or one of those rows is private")
+
+
 def _said_about(part: str, node: Any) -> Any:
     """What of a part a declaration is about."""
     if not isinstance(node, Mapping):
@@ -85,6 +131,7 @@ def _said_about(part: str, node: Any) -> Any:
         return {key: value for key, value in kept.items() if key not in _SAYS}
     if part == "dataset":
         kept.pop("data_dir", None)  # where it lies, not what it is
+        kept.pop("subgroups", None)  # training sees nothing of them
         for key in ("path", "test"):
             if kept.get(key) is not None:
                 kept[key] = PurePath(str(kept[key])).name

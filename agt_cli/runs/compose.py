@@ -11,8 +11,11 @@ from agt.errors import ConfigError
 from agt_cli import search_path, usage
 
 
-def composed(command: str, overrides: Sequence[str]) -> dict[str, Any]:
+def composed(command: str, overrides: Sequence[str], complete: bool = True) -> dict[str, Any]:
     """The resolved configuration of ``command``, as plain containers.
+
+    Args:
+        complete: refuse where a required value was not given; else it is ???.
 
     Raises:
         ConfigError: an override does not fit.
@@ -29,16 +32,16 @@ def composed(command: str, overrides: Sequence[str]) -> dict[str, Any]:
         from agt_cli.mistakes import explain
 
         raise explain(error, config_name, list(overrides)) or error from None
-    return plain(config)
+    return plain(config, complete)
 
 
-def plain(config: DictConfig) -> dict[str, Any]:
+def plain(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     """A configuration as plain containers, interpolations resolved.
 
     Raises:
         ConfigError: a required value (???) was not given.
     """
-    missing = sorted(OmegaConf.missing_keys(config))
+    missing = sorted(OmegaConf.missing_keys(config)) if complete else []
     if missing:
         raise ConfigError(f"{missing[0]}: a value is required; give {missing[0]}=VALUE")
     resolved = OmegaConf.to_container(config, resolve=True)

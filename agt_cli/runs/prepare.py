@@ -1,16 +1,19 @@
 """From a configuration to what training and certification both need: settings and dataset."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import file_digest
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from agt.data.checks import with_notes
 from agt.data.dataset import Dataset, DataSource
+from agt.data.files import locate
 from agt.errors import ConfigError, nearest
-from agt.models.heads import head_of
+from agt.facts import Fact
+from agt.models.heads import Head, head_of
 from agt.problem import Problem, Settings
 from agt.settings import (
     ComputeConfig,
@@ -23,9 +26,9 @@ from agt.settings import (
 )
 from agt.training.ensemble import EnsembleConfig
 from agt.training.noise import noise_config
-from agt_cli.papers.encoder import EncodedHead, encode
+from agt_cli.papers.encoder import EncodedHead, Encoder, EncoderConfig, encode, load_encoder
 from agt_cli.report.console import Console
-from agt_cli.runs.choices import choices_fact
+from agt_cli.runs.choices import choices_fact, still_chosen
 
 PARTS: dict[str, type[Any]] = {
     "training": TrainingConfig,
@@ -35,6 +38,7 @@ PARTS: dict[str, type[Any]] = {
     "ensemble": EnsembleConfig,
 }
 PATHS = ("output_dir", "data_dir")
+FILES = ("path", "test")  # a dataset's settings that name files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +48,11 @@ class RunSettings(Settings):
     source: DataSource
 
 
-def settings_of(config: Mapping[str, Any]) -> RunSettings:
+def settings_of(config: Mapping[str, Any], head: Head | None = None) -> RunSettings:
     """Validate a training configuration, before any data is read.
+
+    Args:
+        head: what ``config.model`` made when it was trained; None: make it.
 
     Raises:
         ConfigError: the first thing that is wrong, by key.
@@ -56,12 +63,36 @@ def settings_of(config: Mapping[str, Any]) -> RunSettings:
     parts["certificate"] = certificate_config(config.get("certificate"))
     parts["noise"] = noise_config(config.get("noise"))
     parts["choices"] = choices_fact(config)
-    source, model = build(config.get("dataset"), "dataset"), head_of(config.get("model"))
+    source, model = build(config.get("dataset"), "dataset"), head or head_of(config.get("model"))
     if not hasattr(source, "load"):
         raise ConfigError(
             f"dataset._target_: {type(source).__name__} loads no data: it needs load() and load_queries(path)"
         )
     return RunSettings(source=source, model=model, **parts)
+
+
+def data_files(source: DataSource) -> dict[str, dict[str, str]]:
+    """Setting of the dataset -> where its file or folder lies, and a file's SHA-256: for opening the run elsewhere."""
+    given = {key: getattr(source, key, None) for key in FILES}
+    data_dir = Path(getattr(source, "data_dir", "")).expanduser()
+    there = {key: locate(path, data_dir, f"dataset.{key}").resolve() for key, path in given.items() if path is not None}
+    lies = {key: {"path": str(path)} | ({"sha256": _sha256(path)} if path.is_file() else {}) for key, path in there.items()}
+    return lies | ({"data_dir": {"path": str(data_dir.resolve())}} if hasattr(source, "data_dir") else {})
+
+
+def located(config: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """A recorded configuration whose dataset lies where the run found it, if it is still there.
+
+    Args:
+        files: what ``data_files`` said then; empty: the run is older than that.
+    """
+    there = {key: entry["path"] for key, entry in files.items() if Path(entry["path"]).exists()}
+    return {**config, "dataset": {**config["dataset"], **there}} if there else dict(config)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 def only_keys(config: Mapping[str, Any], known: tuple[str, ...]) -> None:
@@ -78,12 +109,14 @@ class Prepared:
     Attributes:
         loaded: the dataset as loaded, before any encoder; its digest names the data.
         dataset: features as the head takes them: an encoder's outputs, where there is one.
-        initial: ``weight.0``, ``bias.0``, ...: the encoder's base model's dense layers, where there is one.
+        choices: what the settings were chosen on, as far as the public rows that they name are still the same.
+        encoder: the frozen encoder, where there is one.
     """
 
     loaded: Dataset
     dataset: Dataset
-    initial: dict[str, Tensor] | None
+    choices: Fact
+    encoder: Encoder | None = None
 
     @property
     def classes(self) -> int:
@@ -92,19 +125,26 @@ class Prepared:
 
     def problem(self, settings: Settings) -> Problem:
         """To train on it with these settings."""
-        return Problem(self.dataset, settings, self.initial)
+        initial = self.encoder.head() if self.encoder else None
+        return Problem(self.dataset, replace(settings, choices=self.choices), initial)
 
 
 def prepare(settings: RunSettings, console: Console) -> Prepared:
     """Load the data, with what its owner should know noted, and run it through the frozen encoder if there is one."""
     use_threads(settings.compute)
-    loaded = dataset = with_notes(settings.source.load(), _normalized(settings))
-    initial: dict[str, Tensor] | None = None
-    encoder = settings.model.encoder if isinstance(settings.model, EncodedHead) else None
-    if encoder is not None:
-        with console.progress("public encoder") as report:
-            dataset, initial = encode(encoder, loaded, lambda step, of: report(step, of, step, of))
-    return Prepared(loaded, dataset, initial)
+    loaded = with_notes(settings.source.load(), _normalized(settings))
+    choices = still_chosen(settings.choices, settings.training.chosen_from, loaded, settings.source)
+    config = encoder_of(settings)
+    if config is None:
+        return Prepared(loaded, loaded, choices)
+    with console.progress("public encoder") as report:
+        encoder = load_encoder(config, loaded, lambda step, of: report(step, of, step, of))
+        return Prepared(loaded, encode(encoder, loaded), choices, encoder)
+
+
+def encoder_of(settings: Settings) -> EncoderConfig | None:
+    """The settings of the frozen encoder in front of the head, where there is one."""
+    return settings.model.encoder if isinstance(settings.model, EncodedHead) else None
 
 
 def _normalized(settings: RunSettings) -> float | None:

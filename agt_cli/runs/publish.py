@@ -59,7 +59,7 @@ def prepare_publication(
     model, features, delta = opened.model, opened.queries.features, config.total.delta
     if config.weights is not None:
         return _kept_weights(config.weights, config, opened, record)
-    mechanism = config.mechanism(opened.prepared.classes, len(features))
+    mechanism = config.mechanism(opened.model.problem.classes, len(features))
     if isinstance(mechanism, ReleaseWeights):
         return _new_weights(mechanism, delta, opened, record)
     common: dict[str, Any] = {"conditions": opened.conditions, "accounting": accounting, "counting": counting}
@@ -109,7 +109,7 @@ def _kept_weights(folder: Path, config: MechanismConfig, opened: OpenedRun, reco
 
 def _label_writer(opened: OpenedRun, record: RunRecord) -> Callable[[np.ndarray], tuple[list[str], dict[str, Any]]]:
     """Writes labels.csv, whose room on the disk is taken at once."""
-    table = LabelTable(public_names(opened.queries.ids), opened.prepared.dataset.classes)
+    table = LabelTable(public_names(opened.queries.ids), opened.dataset.classes)
     write_file = record.reserve("labels.csv", table.size)
 
     def write(labels: np.ndarray) -> tuple[list[str], dict[str, Any]]:

@@ -2,22 +2,27 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from agt.certificates.conditions import Condition, weaker
-from agt.data.dataset import UNLABELLED, DataError, Records
+from agt.data.dataset import UNLABELLED, DataError, Dataset, DataSource, Records
 from agt.errors import ConfigError
 from agt.manifest import read_digest
 from agt.models.model import Model, load
-from agt_cli.papers.encoder import EncodedHead, encode_queries
+from agt_cli.papers.encoder import Encoder
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun, open_run
+from agt_cli.report.quality import outside_lines
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.prepare import Prepared, RunSettings, prepare, settings_of
+from agt_cli.runs.prepare import Prepared, RunSettings, located, prepare, settings_of, use_threads
+from agt_cli.runs.source import kept, kept_head
+
+DIGESTS = {"data_digest": "data", "features_digest": "encoder's features"}
+NOT_READ = "not read: the run's own record says what queries need"
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,8 @@ class TrainedRun:
             ConfigError: it is no finished training run, or another than ``digest``.
         """
         finished = open_run(Path(str(config["run"])), "train", digest_of(config, "digest"))
-        settings = settings_of({**finished.config, "compute": config.get("compute")})
+        recorded = located(finished.config, finished.environment.get("data_files") or {})
+        settings = settings_of({**recorded, "compute": config.get("compute")}, kept_head(finished))
         inputs = config.get("inputs")
         return cls(finished, settings, None if inputs is None else Path(str(inputs)))
 
@@ -52,36 +58,44 @@ class TrainedRun:
         return "test records" if self.inputs is None else f"queries of {self.inputs.name}"
 
     def open(self, record: RunRecord, console: Console) -> "OpenedRun":
-        """Load the data, the model and the queries, and note in the record what they are.
+        """Load the model and the queries, and note in the record what they are.
+
+        A file of queries needs the run's folder and nothing of the training data, which is not looked for: certificates
+        and releases are about the run that was made. Test records are in the data, which must be what was trained on.
 
         Raises:
             ConfigError: the data changed since it was trained on.
             DataError: no queries, or ones that do not fit.
         """
-        prepared = prepare(self.settings, console)
-        _check_unchanged(self.finished, prepared)
-        model = load(prepared.problem(self.settings), self.finished)
-        queries = _queries(self, prepared)
-        for note in queries.notes:
-            console.note(f"note: {note}")
-        dataset, finished = prepared.dataset, self.finished
-        record.environment(data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name)
+        use_threads(self.settings.compute)
+        finished, run = self.finished, None if self.inputs is None else kept(self.finished, self.settings)
+        if run is None:
+            prepared = prepare(self.settings, console)
+            _check_unchanged(finished, prepared)
+            problem, source, encoder = prepared.problem(self.settings), self.settings.source, prepared.encoder
+        else:
+            problem, source, encoder = run.problem, run.source, run.encoder
+        model, dataset = load(problem, finished), problem.dataset
+        queries = dataset.test if self.inputs is None else _queries(self.inputs, source, encoder)
+        for line in outside_lines(queries.outside):
+            console.note(line)
+        record.environment(**{key: finished.environment.get(key) for key in DIGESTS}, dataset=dataset.name)
         record.environment(trained_run=str(finished.folder.resolve()), trained_digest=finished.digest)
-        record.environment(inputs=self.inputs and str(self.inputs))
-        _note_training_records(prepared.loaded.train, queries, console)
-        return OpenedRun(self, prepared, model, queries, weaker(_recorded(finished), model.conditions))
+        record.environment(inputs=self.inputs and str(self.inputs), training_data="read" if run is None else NOT_READ)
+        return OpenedRun(self, dataset, model, queries, weaker(_recorded(finished), model.conditions))
 
 
 @dataclass(frozen=True)
 class OpenedRun:
-    """A training run with its data and model, and the queries as the model takes them.
+    """A training run with its model, and the queries as the model takes them.
 
     Attributes:
-        conditions: a to g, each as the weaker of its standing when the run was made and of what its data allows today.
+        dataset: what it was trained on; without its records where a file of queries is asked about.
+        conditions: a to g, each as the weaker of its standing when the run was made and of what is known today.
     """
 
     trained: TrainedRun
-    prepared: Prepared
+    dataset: Dataset
     model: Model
     queries: Records
     conditions: tuple[Condition, ...]
@@ -118,20 +132,10 @@ def _recorded(finished: FinishedRun) -> tuple[Condition, ...]:
         raise ConfigError(f"run={finished.folder}: conditions.json cannot be read ({error}): train again") from None
 
 
-def _note_training_records(train: Records, queries: Records, console: Console) -> None:
-    """Tell the owner if queries bear the names of private training records: a claim takes queries to be public."""
-    shared = int(np.isin(queries.ids, train.ids[~train.public]).sum())
-    if shared:
-        console.note(
-            f"note: {shared} of the {len(queries)} queries have the id of a private training record; what is said of a "
-            "release takes its queries, and their ids, to be public"
-        )
-
-
 def _check_unchanged(finished: FinishedRun, prepared: Prepared) -> None:
     """Certificates are about the data that was trained on, and no other."""
     now = {"data_digest": prepared.loaded.digest, "features_digest": prepared.dataset.digest}
-    for key, what in (("data_digest", "data"), ("features_digest", "encoder's features")):
+    for key, what in DIGESTS.items():
         then = finished.environment.get(key)
         if then != now[key]:
             raise ConfigError(
@@ -140,12 +144,8 @@ def _check_unchanged(finished: FinishedRun, prepared: Prepared) -> None:
             )
 
 
-def _queries(trained: TrainedRun, prepared: Prepared) -> Records:
-    if trained.inputs is None:
-        return prepared.dataset.test
-    queries = trained.settings.source.load_queries(trained.inputs)
+def _queries(path: Path, source: DataSource, encoder: Encoder | None) -> Records:
+    queries = source.load_queries(path)
     if not len(queries):
-        raise DataError(f"inputs={trained.inputs}: holds no queries")
-    model = trained.settings.model
-    encoder = model.encoder if isinstance(model, EncodedHead) else None
-    return queries if encoder is None else encode_queries(encoder, prepared.loaded, queries)
+        raise DataError(f"inputs={path}: holds no queries")
+    return queries if encoder is None else replace(queries, features=encoder.apply(queries.features))

@@ -18,7 +18,14 @@ DATASET = (
     "dataset.classes=[no,yes,maybe]",
     "dataset.declared_size=3000",
 )
-TINY = ("model=linear", "training=generic", "training.epochs=1", "kgrid.max=1", "compute.kernel=reference")
+TINY = (
+    "model=linear",
+    "certificate=box",
+    "training=generic",
+    "training.epochs=1",
+    "kgrid.max=1",
+    "compute.kernel=reference",
+)
 CLIPPED = "note: column 'a': 16 of 40 values lie outside [0, 5] and are clipped to it (they go from 0 to 9).\n"
 
 
@@ -53,6 +60,18 @@ def test_queries_that_were_clipped_or_unknown_are_counted(trained: Said, agt: Ag
     }
     said = agt(command, f"run={trained.json['run']}", "inputs=q.csv", *more.get(command, ()), "--json")
     assert said.code == 0, said.err
-    assert "note: column 'a': 1 of 2 values lies outside [0, 5] and is clipped to it" in said.err
-    assert "note: column 'b': 1 of 2 values is not in dataset.categorical.b, such as 'z': other." in said.err
-    assert "lies outside" not in said.out
+    lines = [line.split() for line in said.err.splitlines()]
+    assert ["a", "1", "of", "2", ".500", "[0,", "5]", "3", "to", "99"] in lines
+    assert ["b", "1", "of", "2", ".500", "the", "2", "listed", "'z'"] in lines
+    assert "another population" not in said.err, "two queries show nothing"
+    assert "to 99" not in said.out
+    report = (Path(said.json["run"]) / "report.md").read_text()
+    assert ("| a | 1 of 2 | .500 | [0, 5] | 3 to 99 |" in report) == (command == "certify")
+
+
+def test_queries_of_another_population(trained: Said, agt: Agt) -> None:
+    Path("q.csv").write_text("a,b\n" + "3,x\n" * 30 + "9,z\n" * 10)
+    said = agt("certify", f"run={trained.json['run']}", "inputs=q.csv", "--json")
+    line = "More than 20% of the values of 2 columns lie outside: these queries seem to be of another population"
+    assert line in said.err
+    assert line in (Path(said.json["run"]) / "report.md").read_text()

@@ -1,5 +1,6 @@
 """train and certify through the frozen public encoder, on a small file in OCT-MNIST's format."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,13 @@ def test_train_and_certify(octmnist: Path, tmp_path: Path, monkeypatch: pytest.M
     assert main(["certify", "run=t", "hydra.run.dir=c", "-q", "--json"]) == 0
     table = pd.read_parquet("c/certificates.parquet")
     assert len(table) == 20, "test records of the two classes that fine-tuning is about"
+    with np.load(octmnist) as data:
+        np.savez(tmp_path / "queries.npz", x=data["test_images"][-1:], labels=data["test_labels"][-1:])
+    octmnist.unlink()
+    shutil.rmtree("outputs")
+    assert main(["certify", "run=t", "inputs=queries.npz", "hydra.run.dir=q", "-q", "--json"]) == 0
+    alone = pd.read_parquet("q/certificates.parquet").iloc[0]
+    assert alone[1:].tolist() == table.iloc[-1][1:].tolist(), "the same bits, with neither data nor encoder to look at"
 
 
 def test_another_encoder_is_noticed(

@@ -22,7 +22,7 @@ RUNS = {
     "simulation": (BLOBS, ("mechanism.eps=1", "seed=3")),
 }
 FILES = {"config.yaml", "env.json", "status.json", "metrics.json", "conditions.json", "report.md", "labels.csv"}
-FILES |= {"manifest.json", "spent.json"}
+FILES |= {"manifest.json", "spent.json", "report.html"}
 WEIGHT_FILES = {"released_weights.safetensors", "released_weights.json"}
 
 

@@ -16,7 +16,17 @@ LIBRARY, COMMANDS = (Path(str(package.__file__)).parent for package in (agt, agt
 
 # Each room may import from those before it, and from its own; the bottom first. docs/architecture.md says what each is for.
 ROOMS = (
-    ("agt.errors", "agt.facts", "agt.disk", "agt.sealed", "agt.manifest", "agt.folder", "agt.numeric", "agt.provenance"),
+    (
+        "agt.errors",
+        "agt.facts",
+        "agt.disk",
+        "agt.sealed",
+        "agt.manifest",
+        "agt.folder",
+        "agt.numeric",
+        "agt.provenance",
+        "agt.quality",
+    ),
     ("agt.settings",),
     ("agt.data", "agt.bounds"),
     ("agt.kernels",),
@@ -25,7 +35,7 @@ ROOMS = (
     ("agt.certificates",),
     ("agt.problem", "agt.models"),
     ("agt.mechanisms",),
-    ("agt.api", "agt.estimator"),
+    ("agt.api", "agt.estimator", "agt.tuning"),
     (
         *("agt_cli.usage", "agt_cli.mistakes", "agt_cli.search_path"),
         *("agt_cli.completion", "agt_cli.latest", "agt_cli.streams"),

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from agt.data.checks import with_notes
-from agt.data.dataset import DataError
+from agt.data.dataset import DataError, Outside
 from agt.data.embeddings import Embeddings
 from agt.data.files import open_columns
 from agt.data.medmnist import MedMnist
@@ -141,21 +141,19 @@ def test_clipped_values_are_counted_in_data_and_queries(tmp_path: Path) -> None:
     (tmp_path / "q.csv").write_text("a\n3\n-20\n1e9\n \n".replace(" \n", "NA\n"))
     queries = source.load_queries(tmp_path / "q.csv")
     assert queries.features[:, 0].tolist() == [0.0, -1.0, 1.0, 0.0]
-    assert queries.notes == (
-        "column 'a': 2 of 3 values lie outside [1, 5] and are clipped to it (they go from -20 to 1e+09).",
-    )
-    (tmp_path / "one.csv").write_text("a\n9\n")
-    assert "1 of 1 values lies outside" in source.load_queries(tmp_path / "one.csv").notes[0]
+    assert queries.outside == (Outside("a", 2, 3, "[1, 5]", "-20 to 1e+09"),)
+    (tmp_path / "none.csv").write_text("a\nNA\n")
+    (none,) = source.load_queries(tmp_path / "none.csv").outside
+    assert (none.rate, none.seen) == (1, "no value")
 
 
 def test_unknown_categories_are_counted_in_queries(tmp_path: Path) -> None:
     csv(tmp_path)
     source = table(tmp_path, numeric={}, categorical={"a": list(range(10))}, classes=["no", "yes"])
     (tmp_path / "q.csv").write_text("a\n0\nx\ny\n")
-    (note,) = source.load_queries(tmp_path / "q.csv").notes
-    assert note == "column 'a': 2 of 3 values are not in dataset.categorical.a, such as 'x', 'y': other."
+    assert source.load_queries(tmp_path / "q.csv").outside == (Outside("a", 2, 3, "the 10 listed", "'x', 'y'"),)
     (tmp_path / "q.csv").write_text("a\n0\n9\n")
-    assert not source.load_queries(tmp_path / "q.csv").notes
+    assert not source.load_queries(tmp_path / "q.csv").outside
 
 
 def test_a_column_without_values_is_noted(tmp_path: Path) -> None:
@@ -315,3 +313,45 @@ def test_notes_change_no_digest(tmp_path: Path) -> None:
     plain, noted = (table(tmp_path, numeric={"a": limits}).load() for limits in ([0, 9], [0, 9]))
     assert with_notes(noted, 1e9).notes
     assert with_notes(noted, 1e9).digest == plain.digest == "5afef2d63d287a8fff286787231ae966"
+
+
+# -- subgroups -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["csv", "npz"])
+def test_subgroups_are_read_as_words_and_change_nothing_else(tmp_path: Path, kind: str) -> None:
+    if kind == "csv":
+        csv(tmp_path)
+        (tmp_path / "t.csv").write_text((tmp_path / "t.csv").read_text().replace("p3,", ","))
+        sources = [table(tmp_path, subgroups=names) for names in ([], ["a", "who"])]
+    else:
+        who = np.array([f"p{i}" if i != 3 else "" for i in range(ROWS)])
+        np.savez(tmp_path / "e.npz", x=np.eye(ROWS), label=np.arange(ROWS) % 2, a=np.arange(ROWS) % 10, who=who)
+        sources = [Embeddings(path=tmp_path / "e.npz", subgroups=names) for names in ((), ("a", "who"))]
+    plain, split = (source.load() for source in sources)
+    assert plain.digest == split.digest
+    assert not plain.train.groups
+    rows = [i for part in (split.train, split.test) for i in part.groups["a"].tolist()]
+    assert sorted(rows) == sorted(str(i % 10) for i in range(ROWS))
+    assert ["(missing)" in part.groups["who"] for part in (split.train, split.test)].count(True) == 1
+    some = split.train.take(np.array([2, 0]))
+    assert some.groups["a"].tolist() == split.train.groups["a"][[2, 0]].tolist()
+
+
+def test_subgroups_of_queries_are_optional(tmp_path: Path) -> None:
+    csv(tmp_path)
+    source = table(tmp_path, subgroups=["who"], classes=["no", "yes"])
+    (tmp_path / "q.csv").write_text("a,who\n1,x\n2,y\n")
+    assert source.load_queries(tmp_path / "q.csv").groups["who"].tolist() == ["x", "y"]
+    (tmp_path / "q.csv").write_text("a\n1\n2\n")
+    assert not source.load_queries(tmp_path / "q.csv").groups
+
+
+def test_subgroups_that_cannot_be(tmp_path: Path) -> None:
+    csv(tmp_path, rows=60)
+    with pytest.raises(DataError, match=r"dataset\.subgroups: column 'who' has 60 different values, at most 50"):
+        table(tmp_path, subgroups=["who"]).load()
+    with pytest.raises(DataError, match=r"no column or key 'whom', which dataset\.subgroups names; did you mean 'who'"):
+        table(tmp_path, subgroups=["whom"]).load()
+    with pytest.raises(ConfigError, match="subgroups names a column twice"):
+        table(tmp_path, subgroups=["who", "who"])

@@ -45,7 +45,9 @@ def test_every_key_has_a_comment_unless_it_speaks_for_itself(name: str) -> None:
 
 def explained(name: str) -> set[str]:
     """The keys that a file says something about, or one that it starts from."""
-    starts = [start for start in OmegaConf.load(FILES[name]).get("defaults", []) if isinstance(start, str) and start != "_self_"]
+    starts = [
+        start for start in OmegaConf.load(FILES[name]).get("defaults", []) if isinstance(start, str) and start != "_self_"
+    ]
     lines = FILES[name].read_text().splitlines()
     keys = {line.split(":")[0] for line in lines if line[:1].isalpha() and " # " in line}
     return keys.union(*map(explained, starts))

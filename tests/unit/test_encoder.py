@@ -17,9 +17,11 @@ from agt.data.dataset import DataError, Dataset, Records
 from agt.data.medmnist import MedMnist
 from agt.errors import ConfigError, DataMissing
 from agt.facts import grounds, void
+from agt.folder import BoundFolder, NewFolder
 from agt.settings import validate
 from agt_cli.papers import encoder as module
-from agt_cli.papers.encoder import EncoderConfig, encode, encode_queries, load_encoder
+from agt_cli.papers.encoder import Encoder, EncoderConfig, OnProgress, load_encoder
+from agt_cli.papers.encoder import encode as encode_all
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +48,12 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> EncoderConfig:
 def only_file(config: EncoderConfig) -> Path:
     (path,) = config.cache_dir.iterdir()
     return path
+
+
+def encode(config: EncoderConfig, dataset: Dataset, on_progress: OnProgress | None = None) -> tuple[Dataset, Any]:
+    """The data set as its encoder sees it, and the encoder's dense layers."""
+    encoder = load_encoder(config, dataset, on_progress)
+    return encode_all(encoder, dataset), encoder.head()
 
 
 def rows_of(records: Records, rows: Any) -> Records:
@@ -150,16 +158,15 @@ def test_a_records_features_are_the_same_bits_in_any_company(dataset: Dataset, c
         torch.set_num_threads(before)
 
 
-def test_queries_are_encoded_as_the_test_set_is(dataset: Dataset, config: EncoderConfig) -> None:
+def test_a_kept_encoder_makes_the_same_bits(dataset: Dataset, config: EncoderConfig, tmp_path: Path) -> None:
     encoded, _ = encode(config, dataset)
-    queries = encode_queries(config, dataset, rows_of(dataset.test, [4]))
-    assert np.array_equal(queries.features[0], encoded.test.features[4])
-    assert queries.ids[0] == dataset.test.ids[4]
-    small = Records(
-        np.zeros((1, 1, 20, 20), np.float32), *(getattr(queries, n) for n in ("labels", "ids", "units", "public"))
-    )
+    folder = NewFolder(tmp_path / "kept", "train")
+    load_encoder(config, dataset).save(folder)
+    folder.finish()
+    kept = Encoder.read(config, BoundFolder.open(tmp_path / "kept", "train"))
+    assert np.array_equal(kept.apply(dataset.test.features[4:5])[0], encoded.test.features[4])
     with pytest.raises(DataError, match=r"takes images of shape \(1, 28, 28\), got \(1, 20, 20\)"):
-        encode_queries(config, dataset, small)
+        kept.apply(np.zeros((1, 1, 20, 20), np.float32))
 
 
 def test_training_learns_and_reports_progress(dataset: Dataset, tmp_path: Path) -> None:

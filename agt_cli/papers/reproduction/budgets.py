@@ -60,6 +60,13 @@ def accuracy_by_eps(
         first = enough.groupby([*about, "mechanism"], sort=False)["enough"].min().reset_index()
         return wide(first, about, "mechanism", "enough", first["mechanism"].unique(), LEAST)
 
+    def enough(rows: pd.DataFrame) -> str:
+        near = rows[rows["accuracy"] >= rows["noise-free"] - 0.01]
+        if near.empty:
+            return "No mechanism comes within a point of the noise-free accuracy"
+        first = near.iloc[int(near["eps"].argmin())]
+        return f"{first['series']} comes within a point of noise-free first: from eps = {first['eps']:.2g} of a query on"
+
     def compared(key: Key) -> Key:
         mechanisms = of_labels(profiles[key["profile"]].mechanisms)
         found = {f"least eps within a point of noise-free, {name}": LEAST.format(name) for name in mechanisms}
@@ -69,6 +76,7 @@ def accuracy_by_eps(
         "Expected accuracy against the budget of one query.",
         lambda rows: rows[["eps", "series", "accuracy"]],
         Curves("", "eps", "accuracy", "eps of one query", "expected accuracy", ""),
+        enough,
         level="noise-free",
     )
     index = ("profile", "mechanism", "eps")
@@ -112,6 +120,7 @@ def accuracy_by_members(
         "Expected accuracy against the number of members.",
         lambda rows: rows[["members", "series", "panel", "accuracy"]],
         Curves("", "members", "accuracy", "members", "expected accuracy", "", log=False, panels="panel"),
+        lambda rows: best(rows[rows["eps"] == rows["eps"].min()], "members", "members at eps = " + f"{min(eps):g}"),
     )
     index = ("profile", "members", "mechanism", "eps")
     return Kind(keys, through(keys, measure), index, (figure,), lambda rows: rows[about].drop_duplicates())
@@ -171,6 +180,7 @@ def accuracy_by_queries(
         caption + (" DP-SGD: mean and range of seeds." if dpsgd else ""),
         lambda rows: rows.filter(["queries", "series", "accuracy", "low", "high"]),
         Curves("", "queries", "accuracy", shared, "expected accuracy", ""),
+        lambda rows: best(rows[rows["queries"] == rows["queries"].max()], "queries", "queries"),
     )
     return Kind(
         keys,
@@ -216,7 +226,12 @@ def sensitivity_by_grid(
     drawing = Curves("", "values of k", "bound", "values of k certified, evenly spaced", ylabel, "", level=1.0,
                      level_name="global sensitivity")  # fmt: skip
     caption = "Mean bound on the smooth sensitivity of the test records' labels against the number of values of k."
-    figure = Figure(caption, lambda rows: rows.drop(columns="profile"), drawing)
+
+    def finding(rows: pd.DataFrame) -> str:
+        least = rows.iloc[int(rows["bound"].argmin())]
+        return f"The mean bound falls to {least['bound']:.2g} (values of k: {least['values of k']}, {least['series']})"
+
+    figure = Figure(caption, lambda rows: rows.drop(columns="profile"), drawing, finding)
     index = ("series", "values of k")
     return Kind(keys, through(keys, measure), index, (figure,), figure.points, notes=lambda rows: (note,))
 
@@ -224,6 +239,12 @@ def sensitivity_by_grid(
 def of_labels(names: Iterable[str]) -> list[str]:
     """The mechanisms that release the label of one model, each once."""
     return [name for name in dict.fromkeys(names) if MECHANISMS[name].needs != "votes"]
+
+
+def best(rows: pd.DataFrame, column: str, words: str) -> str:
+    """Which series is the most accurate of these rows, in a sentence."""
+    top = rows.iloc[int(rows["accuracy"].argmax())]
+    return f"{top['series']} is the most accurate with {top[column]:,} {words}: {top['accuracy']:.3f}"
 
 
 def accounting(profile: Profile, finished: Finished) -> str:

@@ -24,6 +24,7 @@ from agt_cli.papers.reproduction.definition import ProfileName
 from agt_cli.papers.reproduction.kinds import Entry, Figure, Key, Kind, Overrides, Profiles, Purpose, kind, through, wide
 from agt_cli.report.console import Console
 from agt_cli.report.curves import Curves
+from agt_cli.report.figures import percent
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 Count = Annotated[int, Field(ge=1)]
@@ -89,6 +90,12 @@ def certified_by_k(
         found = {f"certified at k={k} ({key['claim']}{which})": f"certified at k={k}" for k in at}
         return {**found, f"accuracy{which}": "accuracy", "accuracy before training": "accuracy before"}
 
+    def most(rows: pd.DataFrame) -> str:
+        k = max((k for k in rows["k"] if k <= max(at)), default=rows["k"].min())
+        here = rows[rows["k"] == k]
+        top = here.iloc[int(here["certified_fraction"].argmax())]
+        return f"At most {percent(top['certified_fraction'])} are certified at k = {k}: {top['series']}, {top['claim']}"
+
     columns = ["k", "certified_fraction", "series", "claim", "profile", "variant"]
     figure = Figure(
         "Certified fraction of the test records against k.",
@@ -96,6 +103,7 @@ def certified_by_k(
         Curves(
             "", "k", "certified_fraction", "k (what one counts: see the table)", FRACTION, "", log=False, panels="claim"
         ),
+        most,
     )
     return Kind(keys, through(keys, measure), ("profile", "claim", "variant", "k"), (figure,), table, compared=compared)
 
@@ -143,16 +151,30 @@ def training_curve(
         ]
         return pd.concat([nominal, *ends])[["panel", "series", "epoch", "k", "accuracy"]]
 
+    def last(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows[(rows["epoch"] == rows["epochs"]) & (rows["k"] == max(ks))]
+
+    def certified(rows: pd.DataFrame) -> str:
+        shares = last(rows)["certified_fraction"]
+        return f"After the last epoch {percent(shares.min())} to {percent(shares.max())} are certified at k = {max(ks)}"
+
+    def reach(rows: pd.DataFrame) -> str:
+        top = last(rows).sort_values("worst_accuracy").iloc[-1]
+        ends = f"{top['worst_accuracy']:.3f} to {top['best_accuracy']:.3f}"
+        return f"In the end no neighbour at k = {max(ks)} moves the accuracy out of {ends} ({top['panel']})"
+
     figures = (
         Figure(
             "Certified fraction of the test records after each epoch of one run.",
             fractions,
             Curves("", "epoch", "certified_fraction", "epoch", FRACTION, "", log=False, panels="panel"),
+            certified,
         ),
         Figure(
             "Nominal test accuracy, and what any neighbouring data set could make of it, after each epoch.",
             accuracies,
             Curves("_accuracy", "epoch", "accuracy", "epoch", "test accuracy", "", log=False, panels="panel"),
+            reach,
         ),
     )
     return Kind(keys, through(keys, measure), ("profile", "claim", "epoch", "k"), figures, table, compared=compared)
@@ -217,7 +239,14 @@ def half_certified(
     drawing = Curves("", "k", "certified_fraction", "k: records added or removed in all", FRACTION, "", log=False,
                      level=0.5, level_name="half")  # fmt: skip
     caption = "Certified fraction of the test records against k: median of the initialisations, and their range."
-    figures, index = (Figure(caption, band, drawing),), ("profile", "seed", "k")
+
+    def finding(rows: pd.DataFrame) -> str:
+        found = table(rows)
+        each = [f"{name} {'' if known == 'exactly' else 'at least '}{half:,.10g}" for name, half, known in
+                zip(found["profile"], found[HALF], found["known"], strict=True)]  # fmt: skip
+        return f"Half of the test records are certified up to this k: {'; '.join(each)}"
+
+    figures, index = (Figure(caption, band, drawing, finding),), ("profile", "seed", "k")
     return Kind(keys, through(keys, measure), index, figures, table, {"_seeds": by_seed}, measured, compared, notes)
 
 

@@ -88,8 +88,9 @@ class Entry:
         prepared, settings = self.data(name, own)
         changed, records = replace(settings.training, **training), prepared.dataset.train
         head = settings.model.build(records.features.shape[1:], prepared.classes, changed)
-        if prepared.initial:
-            start_from(head, prepared.initial)
+        initial = prepared.problem(settings).initial
+        if initial:
+            start_from(head, initial)
         return Bench(head, prepared.classes, records, int(prepared.dataset.declared_size or len(records)), changed)
 
 
@@ -101,6 +102,7 @@ class Figure:
         caption: what it shows.
         points: of the rows, what is drawn; these columns are its CSV's.
         drawing: which columns go where; its ``name`` is added to the artifact's, and the renderer gives it its title.
+        finding: of the rows, what the figure shows, in a sentence.
         level: the column whose value is drawn as a line to compare with.
         draw: draws the points, and writes the figure's files.
     """
@@ -108,6 +110,7 @@ class Figure:
     caption: str
     points: Callable[[pd.DataFrame], pd.DataFrame]
     drawing: Any
+    finding: Callable[[pd.DataFrame], str]
     level: str = ""
     draw: Callable[[RunRecord, Any, pd.DataFrame], None] = curves
 

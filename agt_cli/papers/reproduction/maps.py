@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass as validated
 
 from agt.settings import STRICT, Positive
 from agt_cli.papers.reproduction.kinds import Entry, Figure, Key, Kind, Overrides, Profiles, kind
-from agt_cli.report.figures import COLOURS, DARKEST, MARKERS, Grid, drawing
+from agt_cli.report.figures import COLOURS, DARKEST, MARKERS, Grid, between, drawing, headline, percent
 from agt_cli.report.record import RunRecord
 
 Resolution = Annotated[int, Field(ge=8, le=400)]  # points along each axis
@@ -48,7 +48,7 @@ class Planes:
         value: the rows' stable distances -> what is coloured.
         scale: all values -> the intervals' ends, and where the bar has which names.
         shades: of the first and the last interval, 0 the lightest.
-        name, title: as of ``Curves``.
+        name, title, finding: as of ``Curves``.
     """
 
     label: str
@@ -57,6 +57,7 @@ class Planes:
     shades: tuple[float, float]
     name: str = ""
     title: str = ""
+    finding: str = ""
 
 
 @kind
@@ -77,9 +78,22 @@ def plane_maps(
         names = [f"< {levels[0]}", *(f"{k} or more" for k in levels)]
         return ends, {(low + high) / 2: name for (low, high), name in zip(pairwise(ends), names, strict=True)}
 
+    def finding(rows: pd.DataFrame) -> str:
+        shares = (
+            rows[rows["point"] == "map"]
+            .groupby(["profile", "panel"])["stable_distance"]
+            .agg(lambda d: (d >= middle).mean())
+        )
+        return (
+            f"{percent(shares.min())} to {percent(shares.max())} of each part of the plane keep their label at k = {middle}"
+        )
+
+    middle = levels[len(levels) // 2]
     drawn = Planes("stable distance, in k", lambda distance: distance, scale, (0, DARKEST))
     caption = "Regions of the plane by how many records would have to change before the label could; black: decision line."
-    return _maps(profiles, panels, resolution, ["accuracy"], facts, Figure(caption, lambda rows: rows, drawn, draw=_draw))
+    return _maps(
+        profiles, panels, resolution, ["accuracy"], facts, Figure(caption, lambda rows: rows, drawn, finding, draw=_draw)
+    )
 
 
 @kind
@@ -100,10 +114,14 @@ def sensitivity_maps(
         ends = np.geomspace(max(1e-12, min(values.min(), math.exp(-eps / 6))), 1.0, 9).tolist()
         return ends, {end: f"{end:.2g}" for end in ends}
 
+    def finding(rows: pd.DataFrame) -> str:
+        means = rows.drop_duplicates(["profile", "panel"])["mean bound, test records"]
+        return f"At the test records the bound is {between(means, '{:.2g}'.format)} in the mean; 1 says nothing"
+
     label = f"bound on smooth sensitivity\n(eps = {eps:g}, beta = eps/6)"
     drawn = Planes(label, lambda distance: np.exp(-eps / 6 * distance), scale, (DARKEST, 0))
     caption = "Bound on the smooth sensitivity of the label; darker: less noise is needed; black: decision line."
-    return _maps(profiles, panels, resolution, [], facts, Figure(caption, lambda rows: rows, drawn, draw=_draw))
+    return _maps(profiles, panels, resolution, [], facts, Figure(caption, lambda rows: rows, drawn, finding, draw=_draw))
 
 
 def _maps(profiles: Profiles, panels: Panels, resolution: int, columns: list[str], facts: Facts, figure: Figure) -> Kind:
@@ -154,18 +172,19 @@ def _draw(record: RunRecord, planes: Planes, rows: pd.DataFrame) -> None:
         rows["panel"].nunique(),
         rows["profile"].nunique(),
     )
-    with drawing(record, planes.name, data, (1.2 + 2.3 * across, 0.6 + 2.3 * down)) as figure:
+    with drawing(record, planes.name, data, (1.6 + 2.3 * across, 1.1 + 2.4 * down)) as figure:
         axes = figure.subplots(down, across, squeeze=False, sharex="col", sharey="col")
         for place, ((profile, panel), part) in zip(
             axes.ravel(), rows.groupby(["profile", "panel"], sort=False), strict=True
         ):
             _panel(place, planes, part, colours, norm)
-            place.set_title(f"{profile}: {panel}", fontsize=6.5)
+            place.set_title(f"{profile}: {panel}", fontsize=8)
         bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, shrink=0.8, spacing="uniform")
         bar.set_ticks(list(names), labels=list(names.values()))
         bar.ax.minorticks_off()
         bar.ax.tick_params(length=0)
         bar.set_label(planes.label)
+        headline(figure, planes.finding, planes.title)
 
 
 def _panel(axes: Axes, planes: Planes, part: pd.DataFrame, colours: ListedColormap, norm: BoundaryNorm) -> None:
@@ -178,6 +197,6 @@ def _panel(axes: Axes, planes: Planes, part: pd.DataFrame, colours: ListedColorm
     for c in range(1, int(label.max()) + 1):
         axes.contour(x, y, (label == c).astype(float), levels=[0.5], colors="black", linewidths=1.2)
     for (_, here), (marker, face, edge) in zip(training.groupby("prediction"), MARKERS, strict=False):
-        axes.scatter(here["x1"], here["x2"], s=4, marker=marker, facecolors=face, edgecolors=edge, linewidths=0.25)
+        axes.scatter(here["x1"], here["x2"], s=9, marker=marker, facecolors=face, edgecolors=edge, linewidths=0.35)
     axes.set(aspect="equal", xlim=x[[0, -1]], ylim=y[[0, -1]])
-    axes.tick_params(labelsize=7)
+    axes.tick_params(labelsize=8)

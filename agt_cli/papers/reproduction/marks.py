@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from agt_cli.report.curves import LINES
-from agt_cli.report.figures import drawing
+from agt_cli.report.figures import drawing, ends, headline, keys
 from agt_cli.report.record import RunRecord
 
 
@@ -21,7 +21,7 @@ class Marks:
         series: of the marks' looks.
         panels: one panel each, titled as ``panel`` says.
         xlabel: words.
-        name, title: as of ``Curves``.
+        name, title, finding: as of ``Curves``.
     """
 
     x: str
@@ -32,20 +32,21 @@ class Marks:
     panel: str
     name: str = ""
     title: str = ""
+    finding: str = ""
 
 
 def marks(record: RunRecord, what: Marks, data: pd.DataFrame) -> None:
     """Draw ``data``'s marks, side by side in panels."""
     categories, parts = list(data[what.y].unique()), list(data.groupby(what.panels, sort=False))
-    with drawing(record, what.name, data, (2.2 + 2.6 * len(parts), 1.2 + 0.42 * len(categories))) as figure:
+    with drawing(record, what.name, data, (2.2 + 2.3 * len(parts), 1.6 + 0.42 * len(categories))) as figure:
         places = figure.subplots(1, len(parts), squeeze=False, sharey=True, sharex=True)[0]
         for axes, (panel, part) in zip(places, parts, strict=True):
             _panel(axes, what, part, categories)
             axes.set(title=what.panel.format(panel), xlabel=what.xlabel)
         places[0].invert_yaxis()  # once: they share it
-        handles = {name: handle for axes in places for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
-        figure.legend(handles.values(), handles.keys(), loc="outside right center")
-        figure.suptitle(what.title, fontsize=9, x=0.01, ha="left")
+        ends(places, "x")
+        keys(figure, places)
+        headline(figure, what.finding, what.title)
 
 
 def _panel(axes: Axes, what: Marks, data: pd.DataFrame, categories: list[str]) -> None:

@@ -41,7 +41,8 @@ def render(entry: Entry, kind: Kind, record: RunRecord) -> Section:
         if rows.duplicated(list(kind.index)).any():
             raise ConfigError(f"{artifact.id}: the settings name two rows alike in {', '.join(kind.index)}")
         for figure in kind.figures:
-            drawing = replace(figure.drawing, name=artifact.id + figure.drawing.name, title=data)
+            name = artifact.id + figure.drawing.name
+            drawing = replace(figure.drawing, name=name, title=data, finding=figure.finding(rows))
             if figure.level:
                 drawing = replace(drawing, level=float(rows[figure.level].iloc[-1]))
             figure.draw(record, drawing, figure.points(rows))

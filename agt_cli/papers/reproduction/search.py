@@ -114,6 +114,17 @@ def smallest_batch(
         columns = [*SEARCH, "batch", "certified"]
         return rows[columns].assign(series=series + several, panel="depth " + rows["depth"].astype(str))
 
+    def smallest(rows: pd.DataFrame) -> str:
+        reached = level(rows).dropna(subset="batch")
+        if reached.empty:
+            return f"Not even all records in one batch certify {fraction:.0%} at k = {k}"
+        one = reached.iloc[int(reached["batch"].argmin())]
+        return f"Batches of {one['batch']:,.0f} records are enough: {one['series']}, depth {one['depth']}"
+
+    def agree(rows: pd.DataFrame) -> str:
+        grown = rows.sort_values("batch").groupby(SEARCH, sort=False)["certified"].agg(lambda c: c.is_monotonic_increasing)
+        return f"Larger batches certify more: in {int(grown.sum())} of {len(grown)} searches, run by run"
+
     def notes(rows: pd.DataFrame) -> tuple[str, ...]:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
         searches = rows.groupby(SEARCH)[MONOTONE].first()
@@ -138,9 +149,10 @@ def smallest_batch(
             + (ranges if max((seeds or {}).values(), default=1) > 1 else ""),
             level,
             first,
+            smallest,
             level="size",
         ),
-        Figure("The certified fraction in every run that the searches made.", every, second),
+        Figure("The certified fraction in every run that the searches made.", every, second, agree),
     )
     return Kind(
         keys,

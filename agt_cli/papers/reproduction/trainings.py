@@ -25,7 +25,7 @@ from agt_cli.papers.baselines.noise import NoisyAgt
 from agt_cli.papers.baselines.perturbation import Perturbation
 from agt_cli.papers.baselines.released import RECORD, Baseline, Bench, Weights
 from agt_cli.papers.baselines.sgd import train_sgd
-from agt_cli.papers.reproduction.budgets import Count, Delta
+from agt_cli.papers.reproduction.budgets import Count, Delta, best
 from agt_cli.papers.reproduction.kinds import Entry, Figure, Key, Kind, Overrides, Profiles, kind, wide
 from agt_cli.report.curves import Curves
 
@@ -122,6 +122,7 @@ def private_trainings(
         f"Test accuracy of privately trained linear heads against total eps, delta = {delta:g}.",
         lambda rows: rows.drop(columns=["profile", "plain SGD"]),
         Curves("", "eps", "accuracy", "total eps, any number of queries", "accuracy", "", level_name="plain SGD"),
+        lambda rows: best(rows[rows["eps"] == rows["eps"].min()], "eps", "as its total eps"),
         level="plain SGD",
     )
     return Kind(

@@ -1,0 +1,302 @@
+"""How good a model is, and for whom: rates with intervals beside what a constant answer would reach, over all and by group.
+
+Everything here is about the records that are looked at, and depends on what the model was trained on: for the data owner
+alone. Certificates do not ask whether an answer is right, and a constant one never changes: so a model that is no better
+than always answering the most frequent class is named in one line (``Quality.verdict``).
+
+Sources: Clopper and Pearson (1934) for rates; DeLong et al. (1988) for the area under the ROC curve.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import betainc, betaincinv, expit, logit
+
+LEVEL = 0.95  # of every interval
+LEAST = 20  # records below which nothing is said about a model as a whole
+CONSTANT = 0.99  # share of one answer from which a model is called nearly constant
+_TAIL = (1 - LEVEL) / 2
+_Z = 1.959963984540054  # the normal quantile at 1 - _TAIL
+
+
+def rate_words(value: float | None) -> str:
+    """A share as every table and sentence writes it: .845, 1.000; '-' where there is none."""
+    if value is None:
+        return "-"
+    return f"{value:.3f}".removeprefix("0")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A share or an area under a curve, with an interval that covers the true one in 95 of 100 samples.
+
+    Attributes:
+        value: in [0, 1].
+        low, high: the interval; ``low <= value <= high``.
+
+    Raises:
+        ValueError: they are not in that order, or no numbers.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= self.value <= self.high <= 1:  # NaN compares false
+            raise ValueError(f"no estimate: {self.value} in [{self.low}, {self.high}]")
+
+    def __str__(self) -> str:
+        return f"{rate_words(self.value)} [{rate_words(self.low)}, {rate_words(self.high)}]"
+
+
+def share(count: float, total: float) -> Estimate | None:
+    """``count`` of ``total`` with the interval of Clopper and Pearson, which never covers less than it says; of 0: None."""
+    if not total:
+        return None
+    low = float(betaincinv(count, total - count + 1, _TAIL)) if count > 0 else 0.0
+    high = float(betaincinv(count + 1, total - count, 1 - _TAIL)) if count < total else 1.0
+    value = count / total
+    return Estimate(value, min(low, value), max(high, value))
+
+
+def auc(labels: np.ndarray, scores: np.ndarray) -> Estimate | None:
+    """Area under the ROC curve: how often a record of a class scores higher than one of another; ties count a half.
+
+    Of more than two classes the mean over classes of each against the rest. The interval is DeLong's, on the logit scale;
+    where the variance cannot be estimated (classes that do not overlap, a class of one record) that of Clopper and Pearson
+    for as many independent pairs as the rarest class can form: wider.
+
+    Args:
+        labels: [n] class indices.
+        scores: [1, n] in favour of class 1, or [C, n] in favour of each.
+
+    Returns:
+        None where only one class occurs.
+    """
+    areas, pull, fewest = [], np.zeros(len(labels)), len(labels)
+    for which, line in enumerate(scores, start=len(scores) == 1):
+        positive = labels == which
+        count = int(positive.sum())
+        if not 0 < count < len(labels):
+            continue
+        fewest = min(fewest, count, len(labels) - count)
+        inside, outside = np.sort(line[positive]), np.sort(line[~positive])
+        above, below = _placed(line[positive], outside), 1 - _placed(line[~positive], inside)
+        areas.append(above.mean())
+        pull[positive] += _pull(above)
+        pull[~positive] += _pull(below)
+    if not areas:
+        return None
+    area, variance = float(np.clip(np.mean(areas), 0, 1)), float((pull / len(areas)) @ (pull / len(areas)))
+    if fewest < 2 or not variance > 0 or not 0 < area < 1:
+        return share(area * fewest, fewest)
+    spread = _Z * variance**0.5 / (area * (1 - area))
+    low, high = (float(expit(logit(area) + by)) for by in (-spread, spread))
+    return Estimate(area, min(low, area), max(high, area))
+
+
+def _placed(values: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The share of sorted ``others`` that each value is above; of those it equals, a half."""
+    return (np.searchsorted(others, values, "left") + np.searchsorted(others, values, "right")) / (2 * len(others))
+
+
+def _pull(placed: np.ndarray) -> np.ndarray:
+    """How far each record moves the area: squares sum to DeLong's variance, sum (V - mean)^2 / (n (n - 1))."""
+    n = len(placed)
+    return (placed - placed.mean()) / max(n * (n - 1), 1) ** 0.5
+
+
+@dataclass(frozen=True)
+class Group:
+    """Some records: all of them, those of a class, of a subgroup, or of both.
+
+    Attributes:
+        column, value: of the subgroup; None: everybody.
+        label: the class; None: every class.
+        records: how many, >= 1.
+        majority: share of the most frequent class: what always answering it would reach; None for a class, or no labels.
+        accuracy: share of right answers; for a class this is its recall.
+        precision: of a class, the share of right answers among those that name it; None if no answer does.
+        auc: as ``auc``; None for a class, where one class alone occurs, or without labels.
+        certified: k -> share of records whose label is certified up to k.
+        held: k -> share of records that are certified up to k, and right.
+        distance: median stable distance; None if nothing was certified.
+    """
+
+    column: str | None
+    value: str | None
+    label: str | None
+    records: int
+    majority: Estimate | None
+    accuracy: Estimate | None
+    precision: Estimate | None
+    auc: Estimate | None
+    certified: Mapping[int, Estimate]
+    held: Mapping[int, Estimate]
+    distance: float | None
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        parts = [f"{self.column} = {self.value}"] if self.column is not None else []
+        return ", ".join([*parts, *([f"class {self.label}"] if self.label is not None else [])]) or "all"
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Records with what a model says of them.
+
+    Attributes:
+        classes: names of the label values 0, 1, ...
+        records: what they are, in words: "test records".
+        labels: [n] the true class indices; None: not known.
+        prediction: [n] the model's.
+        scores: [1, n] signed margins of two classes, or [C, n] each class's; None: none.
+        distance: [n] stable distances; None: not certified.
+        groups: column -> [n] the value of each record.
+        ks: at which k certified shares are told.
+    """
+
+    classes: Sequence[str]
+    records: str
+    labels: np.ndarray | None
+    prediction: np.ndarray
+    scores: np.ndarray | None = None
+    distance: np.ndarray | None = None
+    groups: Mapping[str, np.ndarray] | None = None
+    ks: tuple[int, ...] = ()
+
+    @property
+    def score(self) -> np.ndarray | None:
+        """[n] one number for each answer: in favour of class 1, of two; else the lead of the answer over the next class."""
+        if self.scores is None:
+            return None
+        lead: np.ndarray = self.scores[0] if len(self.scores) == 1 else self.scores.max(axis=0)
+        return lead
+
+    def group(self, place: np.ndarray, column: str | None, value: str | None, label: int | None) -> Group:
+        """The records at ``place``, [n] bool, that have this label; at least one."""
+        whole, named = label is None or self.labels is None, self.prediction == (-1 if label is None else label)
+        rows = place if label is None or self.labels is None else place & (self.labels == label)
+        labels, n = None if self.labels is None else self.labels[rows], int(rows.sum())
+        right = np.zeros(len(rows), dtype=bool) if self.labels is None else rows & (self.prediction == self.labels)
+        far = {} if self.distance is None else {k: rows & (self.distance >= k) for k in self.ks}
+        return Group(
+            column=column,
+            value=value,
+            label=None if label is None else self.classes[label],
+            records=n,
+            majority=share(int(np.bincount(labels).max()), n) if whole and labels is not None else None,
+            accuracy=None if labels is None else share(int(right.sum()), n),
+            precision=None if whole else share(int((right & named).sum()), int((place & named).sum())),
+            auc=auc(labels, self.scores[:, rows]) if whole and labels is not None and self.scores is not None else None,
+            certified=_shares(far, n),
+            held={} if labels is None else _shares({k: mask & right for k, mask in far.items()}, n),
+            distance=None if self.distance is None else float(np.median(self.distance[rows])),
+        )
+
+    def parts(self) -> Iterator[Group]:
+        """Everybody, then each class, then each subgroup with its classes; what has no record is left out."""
+        everyone = np.ones(len(self.prediction), dtype=bool)
+        places: list[tuple[str | None, str | None, np.ndarray]] = [(None, None, everyone)]
+        for name, values in (self.groups or {}).items():
+            places += [(name, str(value), values == value) for value in sorted(set(values.tolist()))]
+        for column, value, rows in places:
+            yield self.group(rows, column, value, None)
+            present = [] if self.labels is None else np.unique(self.labels[rows]).tolist()
+            yield from (self.group(rows, column, value, label) for label in present)
+
+
+def _shares(masks: Mapping[int, np.ndarray], n: int) -> dict[int, Estimate]:
+    made = {k: share(int(mask.sum()), n) for k, mask in masks.items()}
+    return {k: estimate for k, estimate in made.items() if estimate is not None}
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How good a model is on some records.
+
+    Attributes:
+        records: what they are, in words.
+        groups: everybody first; then classes and subgroups.
+        majority: name of the most frequent class of these records; None without labels.
+        answer: name of the most frequent answer.
+        exceptions: how many records are answered otherwise.
+        advantage: 1 or -1 where accuracy differs from the majority's (sign test on the records where just one of the two is
+            right, at the level of the intervals), else 0.
+        balanced: mean recall of the classes that occur; None without labels.
+    """
+
+    records: str
+    groups: tuple[Group, ...]
+    majority: str | None
+    answer: str
+    exceptions: int
+    advantage: int
+    balanced: float | None
+
+    @classmethod
+    def of(cls, judged: Judged) -> "Quality":
+        """From at least one record."""
+        groups = tuple(judged.parts())
+        answers = np.bincount(judged.prediction, minlength=len(judged.classes))
+        answer, exceptions = judged.classes[int(answers.argmax())], int(answers.sum() - answers.max())
+        if judged.labels is None:
+            return cls(judged.records, groups, None, answer, exceptions, 0, None)
+        often = int(np.bincount(judged.labels).argmax())
+        right, constant = judged.prediction == judged.labels, judged.labels == often
+        advantage = _sign(int((right & ~constant).sum()), int((constant & ~right).sum()))
+        recalls = [g.accuracy.value for g in groups if g.column is None and g.label is not None and g.accuracy is not None]
+        balanced = float(np.mean(recalls))
+        return cls(judged.records, groups, judged.classes[often], answer, exceptions, advantage, balanced)
+
+    @property
+    def whole(self) -> Group:
+        """Everybody."""
+        return self.groups[0]
+
+    @property
+    def constant(self) -> bool:
+        """(Nearly) one answer to everything, and no better for it. A rare class found is better: that is none."""
+        n = self.whole.records
+        return self.exceptions <= n * (1 - CONSTANT) and self.advantage < 1 and n >= LEAST
+
+    @cached_property
+    def verdict(self) -> str:
+        """One line on a model that is of no use, or cannot be judged; empty: nothing of the kind is seen."""
+        n, many = self.whole.records, f"{self.whole.records:,} {self.records}"
+        if n < LEAST or (self.majority is None and not self.constant):
+            return ""
+        said, nearly = (f"all but {self.exceptions:,} of", "nearly ") if self.exceptions else ("every one of", "")
+        constant = f"This model answers '{self.answer}' for {said} the {many}: it is {nearly}constant"
+        if self.majority is None or self.whole.accuracy is None or self.whole.majority is None:
+            return f"{constant} here, and a constant answer is certified whatever it is worth (no labels to compare with)."
+        if self.whole.majority.value == 1:
+            return f"All {many} have the label '{self.majority}': a constant answer would do as well, so they show little."
+        always = f"{rate_words(self.whole.majority.value)} for always answering '{self.majority}'"
+        against = f"accuracy {self.whole.accuracy} against {always}{self._ranks}"
+        if self.constant:
+            return f"{constant}, and a constant answer is certified whatever it is worth; {against}."
+        if self.advantage == 1:
+            return ""
+        better = (
+            "worse than a constant answer" if self.advantage else "not better than a constant answer by more than chance"
+        )
+        return f"On the {many} this model is {better}: {against}."
+
+    @property
+    def _ranks(self) -> str:
+        area = self.whole.auc
+        return f"; its scores do tell the classes apart (AUC {area})" if area is not None and area.low > 0.5 else ""
+
+
+def _sign(more: int, less: int) -> int:
+    """The exact two-sided sign test: 1 or -1 where the difference is more than chance, else 0."""
+    high, low = max(more, less), min(more, less)
+    if high == low:
+        return 0
+    surprising = float(betainc(high, low + 1, 0.5)) < _TAIL  # P(X >= high), X binomial(high + low, 1/2)
+    return 0 if not surprising else 1 if more > less else -1

@@ -1,0 +1,146 @@
+"""Settings compared on public rows alone, by folds: what each would give a run on the private records.
+
+A fold's head is trained on the public rows of the other folds, with B set to their number: the mean gradient, and with it
+the head, is that of a run on the B private records, as far as both samples are alike. Its distances and the noise of its
+release are the real run's: they follow from public constants, with the B that was declared for it.
+
+Nothing here reads a private record: ``Candidate`` has public rows, and constants.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from agt.certificates.stability import logits_of, upper_lengths
+from agt.data.dataset import Dataset, Records
+from agt.data.ids import keyed_hash
+from agt.errors import ConfigError
+from agt.mechanisms.guarantee import GaussianDP
+from agt.mechanisms.weights import expected_accuracy, noise_scale
+from agt.models.features import FeatureMap
+from agt.models.linear import LinearModel
+from agt.problem import Problem, Settings
+from agt.settings import BoxConfig
+from agt.training.batches import BatchPlan
+
+Objective = Literal["accuracy", "certified", "expected"]
+SCORES: tuple[Objective, ...] = ("accuracy", "certified", "expected")
+_KEY = "folds"  # public key of the hash that deals units to folds
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One of the settings compared.
+
+    Attributes:
+        model: its head, untrained, with the constants of the real run.
+        rows: the public rows, as its dataset makes their features.
+    """
+
+    model: LinearModel
+    rows: Records
+
+    @classmethod
+    def of(cls, dataset: Dataset, settings: Settings, rows: Records) -> "Candidate":
+        """For a run on a dataset, of whose training records only those marked public are read, and they only to whiten.
+
+        Raises:
+            ConfigError: no closed form, no declared size, or features that depend on private records; by key.
+        """
+        model = linear_head(dataset, settings)
+        if not model.plan.declared:
+            raise ConfigError(
+                "dataset.declared_size: agt tune needs it: how strongly to regularise depends on how many records there "
+                "are, and their number is private: give a public constant"
+            )
+        if not dataset.preprocessing.held:
+            raise ConfigError(
+                "agt tune declares that settings were chosen on public data alone, and here the features of public rows "
+                f"depend on private records: {dataset.preprocessing.missing}"
+            )
+        return cls(replace(model, problem=model.problem.on(dataset.bare)), rows)
+
+    def scores(self, folds: int, k: int, release: GaussianDP) -> np.ndarray:
+        """[folds, 3] each fold's ``SCORES``.
+
+        Args:
+            k: the distance that ``certified`` asks for.
+            release: the budget of the released weights that ``expected`` is about.
+        """
+        return np.array([self._judge(*parts, k, release) for parts in _folds(self.rows, folds)])
+
+    def _judge(self, inside: Records, outside: Records, k: int, release: GaussianDP) -> list[float]:
+        model = self._stand_in(inside)
+        known, right = model.certify(outside.features), model.predict(outside.features) == outside.labels
+        phi, sigma = model.phi(outside.features), noise_scale(model.moves, release)
+        expected = expected_accuracy(logits_of(model.trained.weight, phi), upper_lengths(phi), outside.labels, sigma)
+        return [float(right.mean()), float((right & (known.stable_distance >= k)).mean()), expected]
+
+    def _stand_in(self, rows: Records) -> LinearModel:
+        """The real run's head, its weights from these rows: each a unit of its own, and B their number."""
+        problem, plan = self.model.problem, self.model.plan
+        batch = replace(problem.settings.training.batch, normalizer=None, n_max=_share(plan, len(rows)))
+        settings = replace(problem.settings, training=replace(problem.settings.training, batch=batch))
+        alike = Problem(problem.dataset.with_shard(rows, len(rows)), settings)
+        trained = LinearModel.untrained(alike, self.model.features).retrained(replace(rows, units=rows.ids))
+        return self.model.with_weight(trained.trained.weight)
+
+
+def linear_head(dataset: Dataset, settings: Settings) -> LinearModel:
+    """The head that these settings train, before training.
+
+    Raises:
+        ConfigError: they train none, or several.
+    """
+    if isinstance(settings.certificate, BoxConfig) or settings.ensemble.members > 1:
+        raise ConfigError(
+            "agt tune compares linear heads, whose distances and noise are known in closed form: use model=linear "
+            "certificate=erm, and no ensemble"
+        )
+    features = FeatureMap.of(settings.certificate.features, dataset)
+    return LinearModel.untrained(Problem(dataset, settings), features)
+
+
+def best(scores: Sequence[np.ndarray], objective: Objective) -> int:
+    """The index of the choice: of all whose mean lies within one standard error of the greatest, the one with most of the
+    other thing: accuracy where the objective is the certified fraction, and the certified fraction elsewhere; the first of
+    equals.
+
+    Args:
+        scores: [folds, 3] of each.
+    """
+    at = SCORES.index(objective)
+    other = SCORES.index("accuracy" if objective == "certified" else "certified")
+    top = max(range(len(scores)), key=lambda i: float(scores[i][:, at].mean()))
+    least = float(scores[top][:, at].mean()) - standard_error(scores[top][:, at])
+    near = [i for i, score in enumerate(scores) if float(score[:, at].mean()) >= least]
+    return max(near, key=lambda i: float(scores[i][:, other].mean()))
+
+
+def standard_error(values: np.ndarray) -> float:
+    """Of the mean of the folds' values."""
+    return float(values.std(ddof=1) / math.sqrt(len(values)))
+
+
+def _folds(rows: Records, folds: int) -> Iterator[tuple[Records, Records]]:
+    """(the other folds, the fold), each in turn: units are dealt out in the order of a keyed hash of their names.
+
+    Raises:
+        ConfigError: there are fewer units than folds.
+    """
+    names, unit = np.unique(rows.units, return_inverse=True)
+    if len(names) < folds:
+        raise ConfigError(f"tune.folds={folds}: the public rows are of {len(names)} units: use fewer folds, or more rows")
+    place = np.empty(len(names), dtype=np.int64)
+    place[np.argsort(keyed_hash(names, _KEY), kind="stable")] = np.arange(len(names)) % folds
+    for fold in range(folds):
+        outside = place[unit] == fold
+        yield rows.take(~outside), rows.take(outside)
+
+
+def _share(plan: BatchPlan, rows: int) -> int | None:
+    """n_max for so many rows in place of B: one batch of all keeps the real run's share, as learning rates need."""
+    return max(math.ceil(1.1 * rows), math.floor(plan.n_max / plan.normalizer * rows)) if plan.count == 1 else None

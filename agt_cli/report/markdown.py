@@ -1,0 +1,62 @@
+"""Markdown that reads well as it is, and in which a name from data stays a name."""
+
+import re
+from collections.abc import Sequence
+
+SPECIAL = re.compile(r"[\\`*\[\]<>&#~!$]|(?<![^\W_])_|_(?![^\W_])")  # an underscore inside a word means nothing
+CLAUSE, SENTENCE = 24, 40  # letters from which a table says a text once: one that is in every row, and in more than one
+
+
+class Markdown(str):
+    """Text that is Markdown already; any other is a name or a number."""
+
+    __slots__ = ()
+
+
+def plain(text: str) -> str:
+    """Text as Markdown that shows exactly it, on one line."""
+    return text if isinstance(text, Markdown) else SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table, numbers right-aligned; what every row, or more than one, would say in the same sentence is said below it."""
+    columns, rows, notes = told_once(columns, rows)
+    ends = ["---:" if rows and all(is_number(row[place]) for row in rows) else "---" for place in range(len(columns))]
+    lines = [[*map(_cell, columns)], ends, *([*map(_cell, row)] for row in rows)]
+    drawn = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n\n".join([drawn, *(plain(note) for note in notes)])
+
+
+def told_once(
+    columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> tuple[Sequence[str], Sequence[Sequence[str]], list[str]]:
+    """The same table with no sentence twice, and the sentences that belong below it.
+
+    A column that says one sentence in every row is taken out; a sentence in more than one has (1), (2), ... in its place.
+    """
+    kept, notes, told = [], [], dict[str, str]()
+    for name, cells in zip(columns, zip(*rows, strict=True), strict=False):
+        if len(cells) > 1 and len(set(cells)) == 1 and len(cells[0]) >= CLAUSE:
+            notes.append(f"{name}: {cells[0]}" if name else cells[0])
+            continue
+        for cell in cells:
+            if len(cell) >= SENTENCE and cells.count(cell) > 1 and " " in cell:
+                told.setdefault(cell, f"({len(told) + 1})")
+        kept.append([name, *(told.get(cell, cell) for cell in cells)])
+    if not notes and not told:
+        return columns, rows, []
+    head, *lines = zip(*kept, strict=True)
+    return head, lines, [*notes, *(f"{mark} {cell}" for cell, mark in told.items())]
+
+
+def is_number(text: str) -> bool:
+    """Whether a column of such texts is one of numbers."""
+    try:
+        float(text.replace(",", "").rstrip("%"))
+    except ValueError:
+        return text in ("", "-")
+    return True
+
+
+def _cell(text: str) -> str:
+    return plain(text).replace("|", "\\|")

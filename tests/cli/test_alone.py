@@ -1,0 +1,174 @@
+"""Runs that stand on their own: what certify, plan and predict need to answer a file of queries, and what they do not."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from records import reseal
+
+from agt_cli.report.console import Console
+from agt_cli.report.record import RunRecord
+from agt_cli.runs.queries import TrainedRun
+
+from .conftest import Agt
+
+RNG = np.random.default_rng(0)
+N = 80
+LABELS = np.array(["no", "yes"])[np.arange(N) % 2]
+AGE = np.where(np.arange(N) % 2, 60.0, 30.0) + RNG.uniform(-8, 8, N).round(1)
+TABLE = {"age": AGE, "town": RNG.choice(["a", "b", "c"], N), "same": np.full(N, 3.0), "y": LABELS}
+VECTORS = {"x": RNG.normal(size=(N, 4)).astype(np.float32) + (np.arange(N) % 2)[:, None], "label": np.arange(N) % 2}
+HEAD = ("compute.threads=1", "training=generic", "training.lr=0.1", "training.chosen_on=public")
+LINEAR = (*HEAD, "certificate=stability", "training.loss=binary_cross_entropy", "training.clip=0.5", "model=linear")
+BOX = (*HEAD, "certificate=box", "training.epochs=2", "kgrid.max=3", "compute.kernel=reference")
+OF_TABLE = ("dataset=table", "dataset.path=t.csv", "dataset.label=y", "dataset.declared_size=60")
+DERIVED = ("+dataset.numeric={age: null, same: null}", "+dataset.categorical={town: [a, b]}")
+GIVEN = ("+dataset.numeric={age: [18, 100]}", "+dataset.categorical={town: [a, b]}", "dataset.classes=[no, yes]")
+OF_VECTORS = ("dataset=embeddings", "dataset.path=e.npz", "dataset.declared_size=60", "+dataset.center=middle")
+SOURCES = {
+    "given constants": (*OF_TABLE, *GIVEN, *LINEAR),
+    "constants found in the data": (*OF_TABLE, *DERIVED, *LINEAR),
+    "a size that nobody declared": (*OF_TABLE, *GIVEN, *LINEAR, "dataset.declared_size=null"),
+    "boxes": (*OF_TABLE, *DERIVED, *BOX, "model=mlp", "model.hidden=[3]"),
+    "an ensemble": (*OF_TABLE, *GIVEN, *LINEAR, "ensemble.members=2"),
+    "an ensemble of no declared size": (*OF_TABLE, *GIVEN, *LINEAR, "ensemble.members=2", "dataset.declared_size=null"),
+    "a network of one's own": (*OF_TABLE, *GIVEN, *BOX, "model=custom", "model._target_=mine.network"),
+    "vectors with a center of their file": (*OF_VECTORS, *LINEAR),
+    "digits": ("dataset=digits", "dataset.declared_size=300", *LINEAR),
+    "points": ("dataset=blobs", "dataset.n_train=80", *LINEAR),
+}
+OWN = "from torch import nn\n\n\ndef network():\n    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))\n"
+
+
+@pytest.fixture
+def trained(agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Trains the run of that name in the folder where the data lies."""
+    (tmp_path / "data").mkdir()
+    pd.DataFrame(TABLE).to_csv("data/t.csv", index=False)
+    np.savez("data/e.npz", **VECTORS, middle=np.full(4, 0.5))
+    Path("mine.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def train(name: str) -> Path:
+        said = agt("train", *SOURCES[name], "--json", "-q")
+        assert said.code == 0, said.err
+        return Path(said.json["run"])
+
+    return train
+
+
+Trained = Callable[[str], Path]
+
+
+def queries(name: str) -> str:
+    """A file of queries of the data that was trained on, of which some are beyond its constants."""
+    if "vectors" in name:
+        np.savez("q.npz", x=VECTORS["x"][:9], label=VECTORS["label"][:9])
+        return "q.npz"
+    if name == "digits":
+        np.savez("q.npz", x=RNG.integers(0, 17, (9, 64)))
+        return "q.npz"
+    columns: dict[str, Any] = {
+        "age": [20, 70, 500],
+        "town": ["a", "nowhere", "c"],
+        "same": [3, 4, 5],
+        "y": ["no", "yes", "no"],
+    }
+    if name == "points":
+        columns = {"x1": [1.5, -1.5, 0.2], "x2": [1.5, -1.5, 0.1]}
+    pd.DataFrame(columns).to_csv("q.csv", index=False)
+    return "q.csv"
+
+
+def certified(run: Path, inputs: str) -> list[Any]:
+    """Names, labels and distances, without the figures that agt certify draws."""
+    config = {"run": str(run), "inputs": inputs, "compute": {"threads": 1}}
+    with RunRecord(Path(f"asked {run.name}"), "certify", config) as record:
+        opened = TrainedRun.of(config).open(record, Console(quiet=True))
+        found = opened.model.certify(opened.queries.features)
+    standings = [(condition.letter, condition.standing, condition.why) for condition in opened.conditions]
+    return [
+        *zip(opened.queries.ids, opened.queries.labels, found.prediction, found.stable_distance, strict=True),
+        standings,
+    ]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_file_of_queries_needs_the_runs_folder_alone(trained: Trained, name: str) -> None:
+    """As the same run answered with the data at hand, from a copy elsewhere, its data and code gone."""
+    run, inputs = trained(name), queries(name)
+    with_data = Path("old")
+    shutil.copytree(run, with_data)
+    (with_data / "source.json").unlink()  # as a run was left by an agt that kept none
+    reseal(with_data)
+    expected = certified(with_data, inputs)
+    shutil.rmtree("data")
+    Path("mine.py").unlink()
+    shutil.move(run, "elsewhere")
+    assert certified(Path("elsewhere"), inputs) == expected
+    assert len(expected) > 3
+
+
+def test_every_command_says_that_it_did_not_look_at_the_data(trained: Trained, agt: Agt) -> None:
+    run, inputs = trained("given constants"), queries("given constants")
+    shutil.rmtree("data")
+    commands = {"certify": (), "plan": ("eps=[1]", "queries=[10]"), "predict": ("mechanism.eps=1",)}
+    for command, more in commands.items():
+        said = agt(command, f"run={run}", f"inputs={inputs}", *more, "--json", "-q")
+        assert said.code == 0, said.err
+        now, then = (json.loads((folder / "env.json").read_text()) for folder in (Path(said.json["run"]), run))
+        assert now["training_data"].startswith("not read")
+        assert now["data_digest"] == then["data_digest"]
+        conditions = [json.loads((folder / "conditions.json").read_text()) for folder in (Path(said.json["run"]), run)]
+        assert conditions[0] == conditions[1]
+
+
+def test_test_records_need_the_data_as_it_was(trained: Trained, agt: Agt) -> None:
+    run, inputs = trained("given constants"), queries("given constants")
+    pd.DataFrame(TABLE).iloc[1:].to_csv("data/t.csv", index=False)
+    changed = agt("certify", f"run={run}", "-q")
+    assert changed.code == 2
+    assert "the data changed since it was trained on" in changed.err
+    assert certified(run, inputs), "what queries need is in the run"
+    Path("data/t.csv").unlink()
+    gone = agt("certify", f"run={run}", "-q")
+    assert gone.code == 4
+    assert "t.csv" in gone.err
+
+
+def test_an_old_run_needs_its_data_for_queries_too(trained: Trained, agt: Agt) -> None:
+    run, inputs = trained("constants found in the data"), queries("constants found in the data")
+    (run / "source.json").unlink()
+    reseal(run)
+    shutil.rmtree("data")
+    said = agt("certify", f"run={run}", f"inputs={inputs}", "-q")
+    assert said.code == 4
+    assert "t.csv" in said.err
+
+
+@pytest.mark.parametrize("edit", ["format", "names", "source"])
+def test_a_source_that_was_edited_behind_the_manifest(trained: Trained, agt: Agt, edit: str) -> None:
+    run, inputs = trained("given constants"), queries("given constants")
+    node = json.loads((run / "source.json").read_text())
+    node[edit] = 99 if edit == "format" else None
+    (run / "source.json").write_text(json.dumps(node))
+    assert "source.json is not what manifest.json says" in agt("certify", f"run={run}", f"inputs={inputs}").err
+    reseal(run)
+    said = agt("certify", f"run={run}", f"inputs={inputs}", "-q")
+    assert said.code == 2
+    assert "source.json" in said.err or "dataset" in said.err
+
+
+def test_it_keeps_no_record(trained: Trained) -> None:
+    """Constants, facts and, where nobody declared a size, a number of records."""
+    node = json.loads((trained("given constants") / "source.json").read_text())
+    assert set(node) == {
+        "format", "name", "source", "shape", "names", "declared_size", "records", "selection", "preprocessing", "size",
+    }  # fmt: skip
+    assert node["records"] is None
+    assert node["source"]["settled"] == {"classes": ["no", "yes"], "ranges": {}}

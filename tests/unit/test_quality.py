@@ -1,0 +1,208 @@
+"""Rates, areas and their intervals against brute force and simulation; and which models are named useless."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agt.quality import Estimate, Judged, Quality, auc, rate_words, share
+
+YES_NO = ("no", "yes")
+
+
+def judged(labels: Sequence[int] | None, prediction: Sequence[int], **more: Any) -> Quality:
+    known = None if labels is None else np.array(labels, dtype=np.int64)
+    given = {"classes": YES_NO, "records": "test records", **more}
+    return Quality.of(Judged(labels=known, prediction=np.array(prediction, dtype=np.int64), **given))
+
+
+# -- numbers ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_share_as_it_is_written() -> None:
+    assert [rate_words(value) for value in (0.8449, 1.0, 0.0, None)] == [".845", "1.000", ".000", "-"]
+    assert str(share(845, 1000)) == ".845 [.821, .867]"
+
+
+def test_hand_examples_of_clopper_and_pearson() -> None:
+    """None of n: 1 - (alpha / 2)^(1 / n)."""
+    none, every = share(0, 10), share(10, 10)
+    assert none is not None
+    assert every is not None
+    assert (none.low, none.high) == (0, pytest.approx(1 - 0.025 ** (1 / 10)))
+    assert (every.low, every.high) == (pytest.approx(0.025 ** (1 / 10)), 1)
+    assert share(0, 0) is None
+
+
+@pytest.mark.parametrize(("n", "p"), [(5, 0.5), (20, 0.03), (60, 0.9)])
+def test_intervals_of_shares_cover_at_least_as_often_as_they_say(n: int, p: float) -> None:
+    """Exactly, over the binomial distribution."""
+    from scipy.stats import binom
+
+    covered = sum(binom.pmf(k, n, p) for k in range(n + 1) if (e := share(k, n)) is not None and e.low <= p <= e.high)
+    assert covered >= 0.95
+
+
+def pairs(labels: np.ndarray, scores: np.ndarray) -> float:
+    """The area, one pair after the other."""
+    yes, no = scores[labels == 1], scores[labels == 0]
+    return float(np.mean([(a > b) + (a == b) / 2 for a, b in itertools.product(yes, no)]))
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(-3, 3)), min_size=1, max_size=40))
+def test_area_is_the_share_of_pairs_in_order_with_ties_a_half(records: list[tuple[int, int]]) -> None:
+    labels, scores = (np.array(part) for part in zip(*records, strict=True))
+    area = auc(labels, scores[None].astype(float))
+    if len(set(labels.tolist())) < 2:
+        assert area is None
+        return
+    assert area is not None
+    assert area.value == pytest.approx(pairs(labels, scores))
+    assert 0 <= area.low <= area.value <= area.high <= 1
+    assert area.high > area.low, "never certain"
+
+
+def test_the_area_of_several_classes_is_the_mean_of_each_against_the_rest() -> None:
+    rng = np.random.default_rng(3)
+    labels = rng.integers(0, 3, 80)
+    scores = rng.normal(size=(3, 80)).round(1)
+    area = auc(labels, scores)
+    assert area is not None
+    assert area.value == pytest.approx(np.mean([pairs((labels == c) * 1, scores[c]) for c in range(3)]))
+
+
+def test_the_interval_of_an_area_is_that_of_the_bootstrap() -> None:
+    rng = np.random.default_rng(1)
+    labels = (rng.random(400) < 0.3) * 1
+    scores = labels * 1.2 + rng.normal(size=400)
+    area = auc(labels, scores[None])
+    assert area is not None
+    again = (rng.integers(0, 400, 400) for _ in range(800))
+    low, high = np.quantile([a.value for rows in again if (a := auc(labels[rows], scores[None, rows]))], [0.025, 0.975])
+    assert (area.low, area.high) == (pytest.approx(low, abs=0.01), pytest.approx(high, abs=0.01))
+
+
+@pytest.mark.parametrize(("n", "shift"), [(40, 0.8), (60, 2.5)])
+def test_intervals_of_areas_cover(n: int, shift: float) -> None:
+    """600 samples: at 95 %, fewer than 92 % has a chance below 0.1 %."""
+    from scipy.stats import norm
+
+    rng, true, covered = np.random.default_rng(7), float(norm.cdf(shift / 2**0.5)), 0
+    for _ in range(600):
+        labels = np.arange(n) % 4 // 3
+        area = auc(labels, (labels * shift + rng.normal(size=n))[None])
+        covered += area is not None and area.low <= true <= area.high
+    assert covered > 0.92 * 600
+
+
+@pytest.mark.parametrize("bad", [(0.5, 0.6, 0.7), (float("nan"), 0, 1), (0.5, 0.2, 1.2)])
+def test_an_estimate_lies_in_its_interval(bad: tuple[float, float, float]) -> None:
+    with pytest.raises(ValueError, match="no estimate"):
+        Estimate(*bad)
+
+
+# -- groups ----------------------------------------------------------------------------------------------------------------
+
+LABELS, ANSWERS, FAR = [0, 0, 0, 1, 1, 0], [0, 0, 1, 1, 0, 0], np.array([5, 3, 0, 1, 2, 9])
+SEX = np.array(["f", "m", "f", "f", "m", "m"], dtype=object)
+
+
+def test_groups_by_hand() -> None:
+    scores = np.array([[-2.0, -1, 0.5, 3, -0.5, -4]])
+    quality = judged(LABELS, ANSWERS, scores=scores, distance=FAR, groups={"sex": SEX}, ks=(1, 3))
+    names = ["all", "class no", "class yes", "sex = f", "sex = f, class no", "sex = f, class yes", "sex = m"]
+    assert [group.name for group in quality.groups][:7] == names
+    assert len(quality.groups) == 9
+    whole, no, yes, f = quality.groups[:4]
+    assert (whole.records, no.records, yes.records, f.records) == (6, 4, 2, 3)
+    values = [None if e is None else e.value for e in (whole.majority, whole.accuracy, whole.precision, whole.auc)]
+    assert values == pytest.approx([4 / 6, 4 / 6, None, 7 / 8])
+    assert [no.accuracy and no.accuracy.value, no.precision and no.precision.value] == [3 / 4, 3 / 4]
+    assert [yes.accuracy and yes.accuracy.value, yes.precision and yes.precision.value] == [1 / 2, 1 / 2]
+    assert {k: e.value for k, e in whole.certified.items()} == {1: 5 / 6, 3: 3 / 6}
+    assert {k: e.value for k, e in whole.held.items()} == {1: 4 / 6, 3: 3 / 6}
+    assert {k: e.value for k, e in f.certified.items()} == {1: 2 / 3, 3: 1 / 3}
+    assert (whole.distance, f.distance) == (2.5, 1)
+    assert quality.balanced == pytest.approx((3 / 4 + 1 / 2) / 2)
+    assert quality.majority == "no"
+
+
+@pytest.mark.parametrize("labels", [None, LABELS])
+def test_what_is_not_known_is_none(labels: list[int] | None) -> None:
+    quality = judged(labels, ANSWERS, groups={"sex": SEX})
+    assert {group.auc for group in quality.groups} == {None}
+    assert {group.distance for group in quality.groups} == {None}
+    assert (quality.balanced is None) == (labels is None)
+    assert len(quality.groups) == (3 if labels is None else 9)
+
+
+@pytest.mark.parametrize(("label", "answer"), [(0, 0), (0, 1), (1, 0)])
+def test_one_record(label: int, answer: int) -> None:
+    quality = judged([label], [answer], scores=np.array([[0.5]]), distance=np.array([0]), groups={"sex": SEX[:1]}, ks=(1,))
+    assert quality.verdict == ""
+    assert "nan" not in str(quality).lower()
+
+
+# -- the verdict -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_constant_is_named() -> None:
+    labels = [1] * 24 + [0] * 76
+    assert judged(labels, [0] * 100).verdict == (
+        "This model answers 'no' for every one of the 100 test records: it is constant, and a constant answer is certified "
+        "whatever it is worth; accuracy .760 [.664, .840] against .760 for always answering 'no'."
+    )
+    almost = judged(labels * 10, [0] * 990 + [1] * 10).verdict
+    assert almost.startswith("This model answers 'no' for all but 10 of the 1,000 test records: it is nearly constant")
+
+
+def test_a_constant_whose_scores_are_of_use() -> None:
+    labels = np.array([1] * 24 + [0] * 76)
+    verdict = judged(labels.tolist(), [0] * 100, scores=(labels - 2.0)[None]).verdict
+    assert "its scores do tell the classes apart (AUC 1.000 [.858, 1.000])" in verdict
+
+
+def test_finding_a_rare_class_is_no_constant() -> None:
+    """0.5 % of the records, nearly all of them found."""
+    labels = [1] * 10 + [0] * 1990
+    quality = judged(labels, [1] * 9 + [0] * 1991)
+    assert not quality.constant
+    assert quality.verdict == ""
+
+
+def test_no_better_than_a_constant_and_worse() -> None:
+    rng = np.random.default_rng(0)
+    labels = (rng.random(1000) < 0.3) * 1
+    worse = judged(labels.tolist(), rng.permutation(labels).tolist())
+    assert worse.verdict.startswith("On the 1,000 test records this model is worse than a constant answer: accuracy .")
+    even = judged([0] * 60 + [1] * 40, [0] * 55 + [1] * 5 + [1] * 6 + [0] * 34)
+    assert even.verdict.startswith(
+        "On the 100 test records this model is not better than a constant answer by more than ch"
+    )
+    good = judged([0] * 60 + [1] * 40, [0] * 55 + [1] * 5 + [1] * 30 + [0] * 10)
+    assert good.verdict == ""
+
+
+def test_one_label_alone_shows_little() -> None:
+    assert "All 30 test records have the label 'no'" in judged([0] * 30, [0] * 30).verdict
+    assert "All 30 test records have the label 'no'" in judged([0] * 30, [0, 1] * 15).verdict
+
+
+def test_queries_without_labels() -> None:
+    assert "no labels to compare with" in judged(None, [1] * 50).verdict
+    assert judged(None, [1] * 49 + [0]).verdict == ""
+    assert judged(None, [1] * 5).verdict == "", "too few"
+
+
+@pytest.mark.parametrize("share_of_yes", [0.05, 0.5])
+def test_noise_is_rarely_taken_for_skill(share_of_yes: float) -> None:
+    """Answers that do not look at the record: called better no more often than the sign test may err."""
+    rng, better = np.random.default_rng(2), 0
+    for _ in range(200):
+        labels, answers = ((rng.random(200) < share_of_yes) * 1 for _ in range(2))
+        better += judged(labels.tolist(), answers.tolist()).advantage == 1
+    assert better <= 12

@@ -1,0 +1,164 @@
+"""Settings compared on public rows: folds that stand for the real run, the rule of choice, and private records unread."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agt.data.assemble import records
+from agt.data.dataset import Dataset, Records
+from agt.errors import ConfigError
+from agt.facts import Standing, declared, grounds, proved, void
+from agt.mechanisms.guarantee import GaussianDP
+from agt.models.heads import HeadConfig
+from agt.problem import Settings
+from agt.settings import (
+    BoxConfig,
+    ChosenFrom,
+    ComputeConfig,
+    ErmConfig,
+    KGridConfig,
+    RelationConfig,
+    StabilityConfig,
+    TrainingConfig,
+)
+from agt.training.ensemble import EnsembleConfig
+from agt.tuning import Candidate, best, linear_head
+from agt_cli.runs.choices import chosen_from, still_chosen
+from agt_cli.runs.compose import composed
+from agt_cli.runs.tuning import choices
+
+BUDGET = GaussianDP(0.3)
+
+
+def rows(n: int, seed: int, name: str = "p") -> Records:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2, n)
+    x = rng.normal(size=(n, 4)) + 1.5 * labels[:, None]
+    return records(x.astype(np.float32), labels, np.array([f"{name}{i}" for i in range(n)]))
+
+
+def dataset(private: Records, test: Records, size: float | None = 400) -> Dataset:
+    return Dataset("toy", ("0", "1"), private, test, size, {}, grounds(proved("ids")), grounds(proved("constants")))
+
+
+def settings(certificate: Any = None, **training: Any) -> Settings:
+    given = {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "clip": 0.5, "weight_decay": 0.01} | training
+    return Settings(
+        model=HeadConfig(hidden=()),
+        training=TrainingConfig(**given),
+        relation=RelationConfig(name="add_remove"),
+        kgrid=KGridConfig(max=30),
+        compute=ComputeConfig(),
+        certificate=certificate or ErmConfig(),
+        ensemble=EnsembleConfig(),
+        noise=None,
+        choices=void("nobody said"),
+    )
+
+
+def candidate(private: Records | None = None, size: float | None = 400, **training: Any) -> Candidate:
+    data = dataset(rows(400, 1, "t") if private is None else private, rows(120, 2), size)
+    return Candidate.of(data, settings(**training), data.test)
+
+
+def test_distances_of_the_folds_are_the_real_runs() -> None:
+    """Ten times as many private records declared, and nothing else: they reach farther, and no label changes."""
+    few, many = (candidate(size=size).scores(4, 20, BUDGET) for size in (400, 4000))
+    assert (few[:, 0] == many[:, 0]).all()
+    assert (few[:, 1] < many[:, 1]).all()
+    assert (few[:, 2] < many[:, 2]).all()
+    assert candidate(size=400).model.moves == pytest.approx(10 * candidate(size=4000).model.moves, rel=1e-3)
+
+
+def test_a_fold_is_what_a_run_on_its_rows_would_be() -> None:
+    """If the public rows outside the fold were the private records, and as many, the head would be the fold's own."""
+    here = candidate(size=90)
+    inside = here.rows.take(np.arange(90))
+    stand_in = here._stand_in(inside)
+    real = linear_head(dataset(inside, here.rows, 90), settings()).retrained(inside)
+    assert stand_in.trained.weight.numpy() == pytest.approx(real.trained.weight.numpy(), abs=1e-9)
+    assert stand_in.trained.sensitivity == here.model.trained.sensitivity
+
+
+def test_private_records_are_never_read() -> None:
+    """Other private records, and another number of them: the same scores to the last bit."""
+    one, two = (candidate(private).scores(3, 20, BUDGET) for private in (rows(400, 1, "t"), rows(250, 9, "u")))
+    assert (one == two).all()
+
+
+def test_a_rate_close_to_the_limit_holds_in_the_folds() -> None:
+    """n_max / B, and with it the largest learning rate, is the real run's, though the folds are far smaller."""
+    limit = linear_head(dataset(rows(9, 0), rows(9, 1), 40_000), settings(StabilityConfig())).trained.sensitivity.rate_limit
+    assert limit is not None
+    scores = candidate(size=40_000, certificate=StabilityConfig(), epochs=4, lr=0.999 * limit, weight_decay=0.01)
+    assert scores.scores(3, 20, BUDGET).shape == (3, 3)
+
+
+def test_people_stay_on_one_side_of_a_fold() -> None:
+    here = candidate()
+    people = replace(here.rows, units=np.array([f"u{i // 4}" for i in range(120)]))
+    assert Candidate(here.model, people).scores(5, 20, BUDGET).shape == (5, 3)
+    with pytest.raises(ConfigError, match=r"tune\.folds=31: the public rows are of 30 units"):
+        Candidate(here.model, people).scores(31, 20, BUDGET)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"size": None}, "dataset.declared_size"),
+        ({"certificate": BoxConfig()}, "certificate=erm"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(change: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        candidate(**change)
+
+
+def test_features_that_depend_on_private_records_are_refused() -> None:
+    data = replace(dataset(rows(400, 1, "t"), rows(120, 2)), preprocessing=grounds(void("a range is private")))
+    with pytest.raises(ConfigError, match="depend on private records: a range is private"):
+        Candidate.of(data, settings(), data.test)
+
+
+def test_the_choice_is_within_a_standard_error_of_the_best() -> None:
+    def score(certified: float, accuracy: float) -> np.ndarray:
+        return np.array([[accuracy, certified + off, 0.5] for off in (-0.02, 0.0, 0.02)])
+
+    best_of_all, close, far = score(0.80, 0.7), score(0.79, 0.9), score(0.7, 0.99)
+    assert best([far, best_of_all, close], "certified") == 2
+    assert best([far, best_of_all], "certified") == 1
+    assert best([best_of_all, close, far], "accuracy") == 2
+
+
+def test_a_grid_names_keys_and_merges_mappings() -> None:
+    config = composed("train", ["dataset=digits", "model=linear", "training=recipe", "certificate=erm"])
+    grid = {"training.weight_decay": (1e-3, 1e-2), "certificate.features": ({"map": "none"}, {"map": "relu", "count": 8})}
+    found = choices(config, grid)
+    assert [choice.settings.training.weight_decay for choice in found] == [1e-3, 1e-3, 1e-2, 1e-2]
+    assert found[1].config["certificate"]["features"]["bias"] == 0.1
+    assert found[1].words == "training.weight_decay=0.001, certificate.features=map relu count 8"
+    assert choices(config, None)[0].words == "as given"
+    for key, text in (("training.weigth_decay", "did you mean 'weight_decay'"), ("compute.threads", "unknown key")):
+        with pytest.raises(ConfigError, match=text):
+            choices(config, {key: (1,)})
+    with pytest.raises(ConfigError, match=r"training\.weight_decay"):
+        choices(config, {"training.weight_decay": (-1.0,)})
+
+
+def test_a_declaration_falls_with_the_public_rows_that_it_names() -> None:
+    source: Any = None
+    now, said = dataset(rows(400, 1, "t"), rows(120, 2)), declared("chosen on public data", "a private one took part")
+    about = chosen_from("test", now, source)
+    assert still_chosen(said, about, now, source).standing is Standing.DECLARED
+    assert about.digest in still_chosen(said, about, now, source).why
+    neighbour = dataset(rows(399, 1, "t"), rows(120, 2))
+    assert still_chosen(said, about, neighbour, source) == still_chosen(said, about, now, source)
+    other = dataset(rows(400, 1, "t"), rows(120, 3))
+    fact = still_chosen(said, about, other, source)
+    assert fact.standing is Standing.VOID
+    assert "these are other rows" in fact.why
+    assert still_chosen(said, None, other, source) == said
+    assert still_chosen(fact, about, now, source) == fact, "what is void stays so"
+    assert still_chosen(said, ChosenFrom("gone.csv", "x"), now, source).standing is Standing.DECLARED
