@@ -344,6 +344,8 @@ def _refuse_booleans(cls: Any, node: Mapping[Any, Any], where: str) -> None:
         entry = getattr(cls, "__dataclass_fields__", {}).get(key)
         if entry is None:
             continue
+        if value == "" and "Path" in str(entry.type):
+            raise ConfigError(f"{'.'.join(filter(None, [where, str(key)]))}= is empty: give a path, or leave it out")
         if (
             isinstance(value, bool)
             and ("int" in str(entry.type) or "float" in str(entry.type))
@@ -352,6 +354,22 @@ def _refuse_booleans(cls: Any, node: Mapping[Any, Any], where: str) -> None:
             raise ConfigError(f"{'.'.join(filter(None, [where, str(key)]))}: expected a number, got {str(value).lower()}")
         if isinstance(value, Mapping) and hasattr(entry.type, "__dataclass_fields__"):
             _refuse_booleans(entry.type, value, f"{where}.{key}" if where else str(key))
+
+
+_PLAIN = {  # pydantic's words that only a programmer understands
+    "tuple_type": "expected a list such as [1, 2]",
+    "path_type": "expected a path",
+    "dataclass_type": "expected a mapping of settings",
+    "mapping_type": "expected a mapping",
+    "string_type": "expected text",
+    "int_parsing": "expected a whole number, without separators",
+    "int_from_float": "expected a whole number",
+    "int_type": "expected a whole number",
+    "float_parsing": "expected a number, without separators",
+    "float_type": "expected a number",
+    "bool_type": "expected true or false",
+    "bool_parsing": "expected true or false",
+}
 
 
 def _shown(value: object) -> str:
@@ -371,7 +389,7 @@ def _explain(cls: Any, error: ValidationError, where: str) -> str:
         return f"{path}: a value is required"
     if kind == "unexpected_keyword_argument":
         return f"{path}: unknown key{nearest(str(first['loc'][-1]), _fields(cls, first['loc']))}"
-    message = first["msg"].removeprefix("Value error, ")
+    message = _PLAIN.get(kind) or first["msg"].removeprefix("Value error, ")
     if kind == "literal_error":
         known = [word.strip("' ") for word in first["ctx"]["expected"].replace(" or ", ", ").split(",")]
         return f"{path}: unknown value '{value}'{nearest(str(value), known)}"

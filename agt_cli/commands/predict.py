@@ -9,6 +9,7 @@ from pydantic import Field, InstanceOf
 from agt.errors import ConfigError
 from agt.mechanisms.randomness import Randomness, SeededRandomness, SystemRandomness
 from agt.mechanisms.rigour import Accounting, Counting, Output
+from agt.mechanisms.weights import ReleaseWeights
 from agt.settings import schema, validate
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
@@ -41,6 +42,13 @@ class PredictConfig:
     accounting: Accounting = "rigorous"
     counting: Counting = "distance"
     seed: Annotated[int, Field(ge=0)] | None = None
+
+    def __post_init__(self) -> None:
+        for key, usual in (("accounting", "rigorous"), ("counting", "distance")):
+            if self.mechanism.kind is ReleaseWeights and getattr(self, key) != usual:
+                raise ConfigError(
+                    f"{key}={getattr(self, key)}: mechanism=release_weights reads no stable distance: leave it out"
+                )
 
 
 def configure(config: Mapping[str, Any]) -> PredictConfig | Answering:

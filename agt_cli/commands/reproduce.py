@@ -4,8 +4,9 @@ import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
 from agt.data.files import resolve
@@ -51,9 +52,9 @@ class ReproduceConfig:
     name: str
     profile: Literal["both", "paper", "ours", "smoke"] = "both"
     data: Literal["either", "original", "stand_in"] = "either"
-    only: tuple[str, ...] | None = None
+    only: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     overrides: tuple[str, ...] = ()
-    runs_dir: str = "outputs/reproduce/runs"
+    runs_dir: Annotated[str, Field(min_length=1)] = "outputs/reproduce/runs"
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,13 @@ def configure(config: Mapping[str, Any]) -> Reproduction:
     """Validate the request and the whole definition, before any data is read."""
     only_keys(config, (*KEYS, "compute", "output_dir", "data_dir"))
     request = validate(ReproduceConfig, {key: config.get(key) for key in KEYS}, "reproduce")
+    if request.profile == "smoke" and request.data != "either":
+        raise ConfigError(
+            f"data={request.data}: profile=smoke has data of its own: leave data out, or choose another profile"
+        )
     for word in request.overrides:
+        if "=" not in word:
+            raise ConfigError(f"overrides: '{word}' is no setting of agt train: settings are KEY=VALUE")
         if word.lstrip("+~").split("=")[0].split(".")[0] in ("relation", "noise"):
             raise ConfigError(f"overrides: {word}: what k counts and what is claimed are the profile's, whose words stay")
     compute = config.get("compute") or {}
