@@ -91,7 +91,7 @@ def _hydra_mistake(error: BaseException, config: str, overrides: Sequence[str]) 
     """The message for a fault in overrides or configuration files; None if it is something else."""
     from hydra.errors import HydraException, MissingConfigException, OverrideParseException
     from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError  # type: ignore[import-untyped]
+    from yaml import YAMLError
 
     if isinstance(error, MissingConfigException):
         return _missing_option(error)
