@@ -43,10 +43,14 @@ class PlanConfig:
     eps: Annotated[tuple[Positive, ...], Field(min_length=1)]
     queries: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
     delta: Annotated[NonNegative, Field(lt=1)] = 1e-5
-    mechanisms: tuple[str, ...] | None = None
+    mechanisms: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     counting: Counting = "distance"
 
     def __post_init__(self) -> None:
+        for key in ("eps", "queries", "mechanisms"):
+            values = getattr(self, key) or ()
+            if len(set(values)) < len(values):
+                raise ConfigError(f"{key}: {next(value for value in values if values.count(value) > 1)} is given twice")
         settings = self.trained.settings
         reason = two_votes_moved(settings.relation.name) if settings.ensemble.members > 1 else None
         for name in self.mechanisms or ():
