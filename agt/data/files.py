@@ -265,6 +265,8 @@ class Columns:
             column = pa.array(column.astype(np.float32) if column.dtype == np.float16 else column)
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
+        if pa.types.is_nested(column.type):
+            raise DataError(f"{self.path}: column '{name}' holds {column.type}, and {setting} needs one value per row")
         return column.cast(pa.string()) if pa.types.is_binary(column.type) else column
 
 

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from agt_cli.report.markdown import is_number, told_once
+from agt_cli.streams import put
 
 Report = Callable[[int, int, int, int], None]
 """Called with step, steps, done, total; done and total in whatever unit of work the caller counts."""
@@ -36,12 +37,12 @@ class Console:
     def note(self, text: str) -> None:
         """A line for a person, on stderr."""
         if not self.quiet:
-            print(text, file=sys.stderr, flush=True)
+            put(text, "stderr")
 
     def say(self, text: str) -> None:
         """A line of the result, on stdout."""
         if not self.json:
-            print(text, flush=True)
+            put(text, "stdout")
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table of the result, on stdout; numbers right-aligned."""
@@ -56,16 +57,19 @@ class Console:
         for row in rows:
             table.add_row(*row)
         # Not cut to 80 columns where nobody's terminal sets the width.
-        Rich(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False).print(table, *notes, sep="\n")
+        rich = Rich(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False)
+        with rich.capture() as text:  # rich would end the process where nobody reads
+            rich.print(table, *notes, sep="\n")
+        put(text.get().removesuffix("\n"), "stdout")
 
     def emit(self, value: dict[str, Any]) -> None:
         """The one object of --json."""
         if self.json:
-            print(json.dumps(value, default=str), flush=True)
+            put(json.dumps(value, default=str), "stdout")
 
     def error(self, text: str) -> None:
         """An error, on stderr."""
-        print(f"agt: error: {text}", file=sys.stderr, flush=True)
+        put(f"agt: error: {text}", "stderr")
 
     @contextmanager
     def progress(self, label: str, unit: str = "step") -> Iterator[Report]:
@@ -115,7 +119,7 @@ class _Lines:
         self.tenth, self.last = tenth, now
         left = (now - self.start) * (total - done) / max(done, 1)
         where = _of(self.unit, step, steps)
-        print(f"{self.label}: {10 * tenth} %, {where}, about {left:.0f} s left", file=sys.stderr, flush=True)
+        put(f"{self.label}: {10 * tenth} %, {where}, about {left:.0f} s left", "stderr")
 
 
 def _of(unit: str, part: int, whole: int) -> str:

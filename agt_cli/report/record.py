@@ -85,7 +85,7 @@ class RunRecord:
             ConfigError: the folder already holds a run.
         """
         self._started = time.monotonic()
-        self._status = {"command": self.command, "started": datetime.now(UTC).isoformat(timespec="seconds")}
+        self._status = {"command": self.command, "started": datetime.now(UTC).isoformat(timespec="microseconds")}
         self._claim()
         self.write("config.yaml", to_yaml(self.config).encode())
         self.environment(**describe_environment(self.config))
@@ -144,7 +144,7 @@ class RunRecord:
 
     def _status_now(self, state: str, **more: object) -> dict[str, object]:
         seconds = round(time.monotonic() - self._started, 3)
-        ended = datetime.now(UTC).isoformat(timespec="seconds")
+        ended = datetime.now(UTC).isoformat(timespec="microseconds")
         return {"state": state, **self._status, "ended": ended, "seconds": seconds, **more}
 
     def write(self, name: str, content: bytes) -> Path:
