@@ -74,14 +74,15 @@ class Distinct:
 
 def distinct(columns: Columns, name: str, missing_values: Sequence[str]) -> Distinct:
     """What is in a column; ``missing_values``: further words that stand for none."""
+    raw = columns.raw(name, "file")
+    if not isinstance(raw, np.ndarray) and pa.types.is_nested(raw.type):
+        return Distinct(name, raw, raw[:0], np.empty(0), np.empty(0, dtype=np.int64), raw.null_count)
     vector = columns.vector(name, "file")
     if pa.types.is_large_string(vector.type):
         vector = vector.cast(pa.string())
     flags = pa.types.is_boolean(vector.type)
     if flags or pa.types.is_decimal(vector.type):
         vector = vector.cast(pa.int8() if flags else pa.float64())
-    if pa.types.is_nested(vector.type):
-        return Distinct(name, vector, vector[:0], np.empty(0), np.empty(0, dtype=np.int64), vector.null_count)
     counted = pc.value_counts(vector)
     words, counts = counted.field("values"), counted.field("counts").to_numpy()
     look = Distinct(name, vector, words, np.full(len(words), np.nan), counts, 0, flags=flags)

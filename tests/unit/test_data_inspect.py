@@ -257,7 +257,7 @@ WORDS = st.one_of(st.text(LETTERS, min_size=1, max_size=8), st.sampled_from(ODD)
 
 @given(st.lists(WORDS, min_size=4, max_size=4, unique=True), st.lists(WORDS, min_size=2, max_size=5, unique=True))
 @example(["${x}", "yes", "1", "a.b"], ["???", "${oc.env:HOME}", "null", "1e3"])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_name_and_word_is_composed_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], words: list[str]
 ) -> None:
