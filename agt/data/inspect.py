@@ -19,6 +19,7 @@ from agt.data.checks import MAX_FOUND
 from agt.data.dataset import DataError
 from agt.data.declarations import ordinal
 from agt.data.delimited import CsvFormat, is_delimited, sniffed
+from agt.data.distinct import NUMBER, Distinct, distinct, matches
 from agt.data.edges import edges_of, heavy_tailed, round_range
 from agt.data.files import Columns, as_word, number_hint, open_columns
 from agt.errors import nearest
@@ -30,28 +31,12 @@ FEW = 12
 CODES = "or codes?"
 """The remark on a column of few whole numbers, which are taken as ordered."""
 
-_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-_COMMA_NUMBER = r"^[$€£]?\s*[+-]?\d[\d.,' ]*(\s*[%$€£])?$"
+_WITH_COMMA = r"^[$€£]?\s*[+-]?\d[\d.,' ]*(\s*[%$€£])?$"
 _DATE = r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2})([T ]\d{1,2}:\d{2}.*)?$"
-_MARKERS = {"?", "-", "--", ".", "none", "unknown", "missing", "na", "n.a.", "n/a", "nan", "null", "nil", "\\n", "#n/a"}
-_ALWAYS_MARKERS = {"?"}
 _UNWRITABLE = "???"
 """A word that a configuration cannot hold: there it says that a value is required."""
 _IDS = {"id", "ids", "uuid", "guid", "uid", "key", "index", "rowid", "rownames", "unnamed"}
-_PEOPLE = {
-    "person",
-    "patient",
-    "customer",
-    "client",
-    "subject",
-    "user",
-    "account",
-    "member",
-    "employee",
-    "record",
-    "nr",
-    "no",
-}
+_PEOPLE = {"person", "patient", "customer", "client", "subject", "user", "account", "member", "employee", "record", "nr"}
 _LABELS = {"label", "target", "class", "y", "outcome", "default", "defaulted", "churn", "churned", "income", "response"} | {
     "survived", "diagnosis", "exited", "fraud", "approved", "readmitted", "deposit", "risk", "creditability", "attrition",
     "stroke", "died", "deceased", "mortality", "spam", "subscribed", "purchased", "converted", "kredit",
@@ -163,7 +148,7 @@ def inspect_table(
     for part, name in (("label", label), ("id", id)):
         if name is not None and name not in columns.names:
             raise DataError(f"{path}: no column '{name}', which {part} names{nearest(name, columns.names)}")
-    looks = {name: _look(columns, name, missing_values) for name in columns.names}
+    looks = {name: distinct(columns, name, missing_values) for name in columns.names}
     rows = next((len(look.vector) for look in looks.values()), 0)
     if not rows:
         raise DataError(f"{path}: no rows: there is nothing to look at")
@@ -175,58 +160,6 @@ def inspect_table(
     classes = () if label is None else _classes(looks[label], path)
     names = tuple(name for name, _ in labels)
     return Inspection(path, form, rows, tuple(seen), label, names, id, classes)
-
-
-@dataclass(frozen=True)
-class _Look:
-    """The distinct values of a column.
-
-    Attributes:
-        vector: the column itself.
-        words: distinct values that are not missing, as they are.
-        numbers: [distinct] float64; NaN: no number.
-        counts: [distinct] how many rows have each.
-        missing: rows without one.
-        markers: words taken for missing.
-        flags: its type is true or false.
-    """
-
-    name: str
-    vector: pa.Array
-    words: pa.Array
-    numbers: np.ndarray
-    counts: np.ndarray
-    missing: int
-    markers: tuple[str, ...] = ()
-    flags: bool = False
-
-    @property
-    def text(self) -> bool:
-        return pa.types.is_string(self.words.type)
-
-    @property
-    def numeric(self) -> bool:
-        return bool(len(self.numbers)) and bool(np.isfinite(self.numbers).all())
-
-    @property
-    def whole(self) -> bool:
-        return self.numeric and bool((self.numbers == np.rint(self.numbers)).all())
-
-    def fits(self, pattern: str) -> np.ndarray:
-        """[distinct] whether each value, trimmed, has this shape."""
-        return _matches(pc.utf8_trim_whitespace(self.words), pattern)
-
-    def kept(self, rows: np.ndarray) -> "_Look":
-        """The same without some of its values."""
-        words, lost = self.words.filter(pa.array(rows)), int(self.counts[~rows].sum())
-        return replace(self, words=words, numbers=self.numbers[rows], counts=self.counts[rows], missing=self.missing + lost)
-
-    def common(self, most: int) -> tuple[tuple[str, int], ...]:
-        """Value and count, the most frequent first; nothing if there are more than ``most``."""
-        if len(self.words) > most:
-            return ()
-        pairs = zip((str(as_word(word)) for word in self.words.to_pylist()), self.counts.tolist(), strict=True)
-        return tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
 
 
 def _opened(path: Path, form: CsvFormat | None, header: bool | None) -> tuple[Columns, CsvFormat | None]:
@@ -253,7 +186,7 @@ def _opened(path: Path, form: CsvFormat | None, header: bool | None) -> tuple[Co
 def _require_header(path: Path, form: CsvFormat) -> None:
     """Numbers in the first line are data, unless they count the columns."""
     names = form.names(path)
-    numbers = [name for name in names if re.match(_NUMBER, name.strip())]
+    numbers = [name for name in names if re.match(NUMBER, name.strip())]
     counted = {tuple(str(start + place) for place in range(len(numbers))) for start in (0, 1)}
     if (numbers and tuple(numbers) not in counted) or len(set(names)) < len(names):
         some = ", ".join(repr(name) for name in names[:4])
@@ -263,55 +196,14 @@ def _require_header(path: Path, form: CsvFormat) -> None:
         )
 
 
-def _look(columns: Columns, name: str, missing_values: Sequence[str]) -> _Look:
-    vector = columns.vector(name, "file")
-    if pa.types.is_large_string(vector.type):
-        vector = vector.cast(pa.string())
-    flags = pa.types.is_boolean(vector.type)
-    if flags or pa.types.is_decimal(vector.type):
-        vector = vector.cast(pa.int8() if flags else pa.float64())
-    if pa.types.is_nested(vector.type):
-        return _Look(name, vector, vector[:0], np.empty(0), np.empty(0, dtype=np.int64), vector.null_count)
-    counted = pc.value_counts(vector)
-    words, counts = counted.field("values"), counted.field("counts").to_numpy()
-    look = _Look(name, vector, words, np.full(len(words), np.nan), counts, 0, flags=flags)
-    if pa.types.is_integer(words.type) or pa.types.is_floating(words.type):
-        numbers = words.to_numpy(zero_copy_only=False).astype(np.float64)
-        return replace(look, numbers=numbers).kept(~np.isnan(numbers))
-    look = look.kept(~words.is_null().to_numpy(zero_copy_only=False))
-    return _marked(replace(look, numbers=_numbers(look.words)), missing_values) if look.text else look
-
-
-def _numbers(words: pa.Array) -> np.ndarray:
-    """[n] float64 of text, as ``Columns.numbers`` reads it; NaN where that is no number."""
-    trimmed = pc.utf8_trim_whitespace(words)
-    plain = _matches(trimmed, _NUMBER) & ~_matches(trimmed, r"^\+")  # arrow takes no plus sign
-    numbers = np.full(len(words), np.nan)
-    numbers[plain] = trimmed.filter(pa.array(plain)).cast(pa.float64()).to_numpy(zero_copy_only=False)
-    return numbers
-
-
-def _marked(look: _Look, missing_values: Sequence[str]) -> _Look:
-    """Text without the words that stand for no value: '?' anywhere, others where everything else is a number."""
-    words = np.isnan(look.numbers)
-    few = look.words.filter(pa.array(words)).to_pylist() if words.sum() <= MOST_VALUES else []
-    others = {word for word in few if word.strip().casefold() in _MARKERS or not word.strip()}
-    markers = {word for word in few if word.strip() in _ALWAYS_MARKERS or not word.strip() or word in missing_values}
-    if len(others | markers) == len(few) < len(look.words):
-        markers |= others
-    if not markers:
-        return look
-    kept = ~pc.is_in(look.words, pa.array(sorted(markers), pa.string())).to_numpy(zero_copy_only=False)
-    return replace(look.kept(kept), markers=tuple(sorted(markers)))
-
-
-def _column(columns: Columns, look: _Look, rows: int, most_values: int) -> Column:
+def _column(columns: Columns, look: Distinct, rows: int, most_values: int) -> Column:
     """What a column holds, and what is proposed for it; the first of these that fits."""
     seen = Column(
         look.name, "unreadable", look.missing, len(look.words), values=look.common(most_values), markers=look.markers
     )
     if pa.types.is_nested(look.vector.type) or not (look.text or look.numeric or not len(look.words) or _is_date(look)):
-        return replace(seen, remark=f"holds {look.vector.type}: write one number or word in each row to use it")
+        holds = "an infinite value: repair or drop it" if np.isinf(look.numbers).any() else look.vector.type
+        return replace(seen, remark=f"holds {holds}; one finite number or word in each row can be used")
     if not len(look.words):
         return replace(seen, kind="empty", remark="no row has a value")
     if look.numeric:
@@ -323,16 +215,16 @@ def _column(columns: Columns, look: _Look, rows: int, most_values: int) -> Colum
     identity = _identity(look, rows, most_values)
     if identity is not None:
         return replace(seen, kind="id", remark=identity)
-    if look.numeric and not (look.text and _matches(pc.utf8_trim_whitespace(look.words), r"^-?0\d").any()):
+    if look.numeric and not (look.text and matches(pc.utf8_trim_whitespace(look.words), r"^-?0\d").any()):
         return _number(seen, look)
     return _words(columns, seen, look, rows, most_values)
 
 
-def _is_date(look: _Look) -> bool:
+def _is_date(look: Distinct) -> bool:
     return bool(pa.types.is_temporal(look.words.type) or (look.text and len(look.words) and look.fits(_DATE).all()))
 
 
-def _identity(look: _Look, rows: int, most_values: int) -> str | None:
+def _identity(look: Distinct, rows: int, most_values: int) -> str | None:
     """Why a column seems to name records or people, rather than describe them; empty: it does, for good; None: it does not.
 
     A name that counts the rows is none: where a record goes, all later ones are renamed (declarations.ordinal).
@@ -354,14 +246,14 @@ def _identity(look: _Look, rows: int, most_values: int) -> str | None:
     return None
 
 
-def _counts_rows(look: _Look) -> bool:
+def _counts_rows(look: Distinct) -> bool:
     def names(of: pa.Array) -> np.ndarray:
         return np.array(of.cast(pa.string()).to_pylist(), dtype=str)
 
     return ordinal(names(look.vector[:1000])) and ordinal(names(look.vector))
 
 
-def _number(seen: Column, look: _Look) -> Column:
+def _number(seen: Column, look: Distinct) -> Column:
     """A range, or edges where equal bins of it would leave almost every row in one."""
     seen = replace(seen, kind="number")
     if look.flags:
@@ -375,10 +267,10 @@ def _number(seen: Column, look: _Look) -> Column:
     return replace(seen, numeric=limits, remark=CODES if codes else "")
 
 
-def _words(columns: Columns, seen: Column, look: _Look, rows: int, most_values: int) -> Column:
+def _words(columns: Columns, seen: Column, look: Distinct, rows: int, most_values: int) -> Column:
     """A list of values, or why there is none."""
     plain = np.isfinite(look.numbers)
-    if not look.numeric and (plain | look.fits(_COMMA_NUMBER)).all():
+    if not look.numeric and (plain | look.fits(_WITH_COMMA)).all():
         row, word = _example(look, ~plain)
         hint = number_hint(word) or ": write numbers alone, with a point and nothing between thousands, as in 1234.5"
         return replace(
@@ -400,7 +292,7 @@ def _words(columns: Columns, seen: Column, look: _Look, rows: int, most_values: 
     return replace(seen, kind="category", categorical=tuple(kept))
 
 
-def _example(look: _Look, bad: np.ndarray) -> tuple[int, str]:
+def _example(look: Distinct, bad: np.ndarray) -> tuple[int, str]:
     """The first row with one of these values, and the value."""
     rows = pc.index_in(look.vector, look.words.filter(pa.array(bad))).is_valid().to_numpy(zero_copy_only=False)
     row = int(np.flatnonzero(rows)[0])
@@ -429,7 +321,7 @@ def _evident(labels: Sequence[tuple[str, float]]) -> str | None:
     return labels[0][0]
 
 
-def _classes(look: _Look, path: Path) -> tuple[str, ...]:
+def _classes(look: Distinct, path: Path) -> tuple[str, ...]:
     if len(look.words) > MAX_FOUND:
         some = ", ".join(repr(as_word(word)) for word in look.words[:3].to_pylist())
         raise DataError(
@@ -445,7 +337,3 @@ def _classes(look: _Look, path: Path) -> tuple[str, ...]:
 def _tokens(name: str) -> list[str]:
     """The words in a column's name: 'default.payment.next.month', 'PassengerId' and 'loan_status' have several."""
     return [word.casefold() for word in re.findall(r"[A-Z]+(?![a-z])|[^\W\d_][^\W\d_A-Z]*", name)]
-
-
-def _matches(words: pa.Array, pattern: str) -> np.ndarray:
-    return np.asarray(pc.match_substring_regex(words, pattern).to_numpy(zero_copy_only=False), dtype=bool)

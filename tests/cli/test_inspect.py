@@ -16,7 +16,7 @@ ADULT = Path(__file__).parents[3] / "shared" / "data" / "adult.csv"
 def people(path: Path, rows: int = 400) -> Path:
     """A table as an office exports it: semicolons, a byte order mark, odd names, two words for a missing value."""
     rng = np.random.default_rng(0)
-    age, wage = rng.integers(18, 80, rows), np.round(rng.normal(3000, 500, rows), 2)
+    age, wage = rng.integers(18, 80, rows), np.round(rng.lognormal(7.5, 1.2, rows), 2)
     town = rng.choice(["Köln", "Bonn, Süd", "?"], rows)
     lines = ["Nr.;Größe (cm);net.income;Wohn ort;1;yes;default"]
     for row in range(rows):

@@ -102,6 +102,13 @@ def test_a_word_among_numbers_is_named_with_its_row(tmp_path: Path) -> None:
     assert (seen.kind, seen.markers, seen.missing) == ("number", ("abc",), 1)
 
 
+def test_a_number_may_stand_for_a_missing_value_if_its_owner_says_so(tmp_path: Path) -> None:
+    columns = table(pay=[*(f"+{row * 1.5}" for row in range(ROWS - 1)), "-999"])
+    assert column(look(tmp_path, columns), "pay").low == -999
+    seen = column(look(tmp_path, columns, missing_values=("-999",)), "pay")
+    assert (seen.low, seen.high, seen.missing, seen.markers) == (0, 87, 1, ("-999",))
+
+
 def test_rare_values_are_left_to_other(tmp_path: Path) -> None:
     rows = 500
     columns = {"town": ["Ulm", "Bonn"] * (rows // 2 - 2) + ["Wyk"] * 4, "y": [0, 1] * (rows // 2)}
@@ -250,7 +257,7 @@ WORDS = st.one_of(st.text(LETTERS, min_size=1, max_size=8), st.sampled_from(ODD)
 
 @given(st.lists(WORDS, min_size=4, max_size=4, unique=True), st.lists(WORDS, min_size=2, max_size=5, unique=True))
 @example(["${x}", "yes", "1", "a.b"], ["???", "${oc.env:HOME}", "null", "1e3"])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_name_and_word_is_composed_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], words: list[str]
 ) -> None:
