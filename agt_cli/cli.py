@@ -230,15 +230,17 @@ def _job(name: str, config: "DictConfig", console: "Console", jobs: Jobs) -> Any
     """One job: configuration in, run record out. A sweep goes on after a job that fails, and reports it at once."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
+    from omegaconf import OmegaConf
 
     hydra = HydraConfig.get()
     folder = Path(os.path.relpath(hydra.runtime.output_dir))
     jobs.sweep = hydra.mode == RunMode.MULTIRUN
-    label = f"job {hydra.job.num} ({' '.join(hydra.overrides.task)})" if jobs.sweep else ""
+    overrides = [str(word) for word in OmegaConf.to_container(hydra.overrides.task, resolve=False) or ()]
+    label = f"job {hydra.job.num} ({' '.join(overrides)})" if jobs.sweep else ""
     if jobs.sweep:
         console.note(f"-- {label}")
     try:
-        result = _run_task(name, config, folder, console, jobs.sweep, list(hydra.overrides.task))
+        result = _run_task(name, config, folder, console, jobs.sweep, overrides)
     except Exception as error:
         if not jobs.sweep:
             jobs.error = error  # raised once Hydra has returned, so that Hydra adds no line of its own

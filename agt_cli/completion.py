@@ -205,10 +205,11 @@ def _runs(command: str, chosen: Mapping[str, str], typed: str) -> Iterator[str]:
     runs = [str(run.folder) for run in latest.recorded(home, command) if run.state == "done"]
     yield from _starting(typed, [*(["latest"] if command == "train" else []), *runs])
     for folder in paths(typed, folders=True):
-        inside = Path(folder).expanduser()
-        if inside != home and (inside / "status.json").is_file():
+        status = Path(folder).expanduser() / "status.json"
+        run = latest.read(status, command)
+        if run and run.state == "done":
             yield folder.rstrip("/")
-        elif not any(run.startswith(folder) for run in runs):
+        elif not status.is_file():
             yield folder
 
 
