@@ -1,8 +1,8 @@
 """Settings compared on public rows alone, by folds: what each would give a run on the private records.
 
 A fold's head is trained on the public rows of the other folds, with B set to their number: the mean gradient, and with it
-the head, is that of a run on the B private records, as far as both samples are alike. Its distances and the noise of its
-release are the real run's: they follow from public constants, with the B that was declared for it.
+the head, is that of a run on the B private records, as far as both samples are alike. What a recipe settles from B it
+settles from the real one. Distances and the noise of a release are the real run's too: they follow from public constants.
 
 Nothing here reads a private record: ``Candidate`` has public rows, and constants.
 """
@@ -24,7 +24,6 @@ from agt.models.features import FeatureMap
 from agt.models.linear import LinearModel
 from agt.problem import Problem, Settings
 from agt.settings import BoxConfig
-from agt.training.batches import BatchPlan
 
 Objective = Literal["accuracy", "certified", "expected"]
 SCORES: tuple[Objective, ...] = ("accuracy", "certified", "expected")
@@ -80,10 +79,12 @@ class Candidate:
         return [float(right.mean()), float((right & (known.stable_distance >= k)).mean()), expected]
 
     def _stand_in(self, rows: Records) -> LinearModel:
-        """The real run's head, its weights from these rows: each a unit of its own, and B their number."""
+        """The real run's head, its weights from these rows: as many steps at the same rates, each over all of the rows, B
+        being their number; shares of them as small as its batches would not stay below their cap."""
         problem, plan = self.model.problem, self.model.plan
-        batch = replace(problem.settings.training.batch, normalizer=None, n_max=_share(plan, len(rows)))
-        settings = replace(problem.settings, training=replace(problem.settings.training, batch=batch))
+        training, n_max = problem.recipe.training, math.floor(plan.n_max / plan.normalizer * len(rows))
+        batch = replace(training.batch, count=1, normalizer=None, n_max=max(n_max, math.ceil(1.1 * len(rows))))
+        settings = replace(problem.settings, training=replace(training, epochs=plan.steps, batch=batch))
         alike = Problem(problem.dataset.with_shard(rows, len(rows)), settings)
         trained = LinearModel.untrained(alike, self.model.features).retrained(replace(rows, units=rows.ids))
         return self.model.with_weight(trained.trained.weight)
@@ -139,8 +140,3 @@ def _folds(rows: Records, folds: int) -> Iterator[tuple[Records, Records]]:
     for fold in range(folds):
         outside = place[unit] == fold
         yield rows.take(~outside), rows.take(outside)
-
-
-def _share(plan: BatchPlan, rows: int) -> int | None:
-    """n_max for so many rows in place of B: one batch of all keeps the real run's share, as learning rates need."""
-    return max(math.ceil(1.1 * rows), math.floor(plan.n_max / plan.normalizer * rows)) if plan.count == 1 else None

@@ -267,15 +267,17 @@ def _run_task(
 
     task = import_module(usage.COMMANDS[name].module)
     with ExitStack() as stack:
+        stack.callback(_refresh_index, folder, config.get("output_dir"), console)
         try:
             settled = latest.resolved(plain(config), console.note)
-            settled = typed(settled, overrides) if name == "train" else settled
+            settled = typed(settled, overrides) if name in ("train", "tune") else settled
             for key, value in settled.items():
                 if value == "":
                     raise ConfigError(f"{key}= is empty: give a value, or leave it out")
             record = RunRecord(folder, name, settled)
             if sweep:
                 stack.enter_context(record)
+                record.environment(overrides=list(overrides))
             settings = task.configure(settled)
             if not sweep:
                 stack.enter_context(record)
@@ -286,4 +288,18 @@ def _run_task(
                 folder.rmdir()  # only if Hydra made it and nothing is in it
             raise
         result: dict[str, Any] = task.run(settings, record, console)
+    index = Path(str(settled.get("output_dir"))) / "index.html"
+    console.note(f"to look at: {folder / 'report.html'}{f'; all runs: {index}' if index.exists() else ''}")
     return {"command": name, "run": str(folder), **result}
+
+
+def _refresh_index(folder: Path, outputs: object, console: "Console") -> None:
+    """List the run that just ended, however it ended; whatever goes wrong with that is no failure of the command."""
+    from agt_cli.report.index import refresh
+
+    outputs = Path(str(outputs))
+    if folder.resolve().is_relative_to(outputs.resolve()) and (folder / "status.json").exists():
+        try:
+            refresh(outputs)
+        except Exception as error:
+            console.note(f"note: the index of all runs could not be written ({error})")

@@ -147,7 +147,7 @@ COMMANDS: dict[str, Command] = {
         "data",
         "inspect FILE: look at a table and write a dataset configuration for it; prepare NAME: turn raw data into a folder",
         (
-            "agt data inspect loans.csv                    writes conf/dataset/loans.yaml; then: agt train dataset=loans",
+            "agt data inspect loans.csv                    writes conf/dataset/loans.yaml, which agt train takes",
             "agt data inspect loans.csv label=default id=contract name=loans2024 force=true",
             "agt data prepare imdb prepare.reviews=imdb.parquet prepare.model=gpt2",
             "agt data prepare amex data_dir=/mnt/large",

@@ -27,6 +27,8 @@ Kind = Literal["number", "category", "id", "constant", "empty", "date", "text", 
 MOST_VALUES = 100
 FEW = 12
 """As many distinct whole numbers may well be codes."""
+CODES = "or codes?"
+"""The remark on a column of few whole numbers, which are taken as ordered."""
 
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _COMMA_NUMBER = r"^[$€£]?\s*[+-]?\d[\d.,' ]*(\s*[%$€£])?$"
@@ -237,27 +239,27 @@ def _opened(path: Path, form: CsvFormat | None, header: bool | None) -> tuple[Co
         if not path.is_file():
             open_columns(path, "file")  # says so
         form = sniffed(path, header is not False)
+    if header is None:
+        _require_header(path, replace(form, encoding="utf-16" if form.encoding == "utf-16" else "latin-1"))
     try:
-        columns = open_columns(path, "file", form=form)
+        return open_columns(path, "file", form=form), form
     except DataError as error:
         if "not UTF-8" not in str(error):
             raise
-        form = replace(form, encoding="latin-1")
-        columns = open_columns(path, "file", form=form)
-    if header is None:
-        _require_header(columns)
-    return columns, form
+    form = replace(form, encoding="latin-1")
+    return open_columns(path, "file", form=form), form
 
 
-def _require_header(columns: Columns) -> None:
+def _require_header(path: Path, form: CsvFormat) -> None:
     """Numbers in the first line are data, unless they count the columns."""
-    numbers = [name for name in columns.names if re.match(_NUMBER, name.strip())]
+    names = form.names(path)
+    numbers = [name for name in names if re.match(_NUMBER, name.strip())]
     counted = {tuple(str(start + place) for place in range(len(numbers))) for start in (0, 1)}
-    if numbers and tuple(numbers) not in counted:
-        some = ", ".join(map(repr, numbers[:3]))
+    if (numbers and tuple(numbers) not in counted) or len(set(names)) < len(names):
+        some = ", ".join(repr(name) for name in names[:4])
         raise DataError(
-            f"{columns.path}: its first line looks like data ({some}), not like names of columns: if the file has no "
-            "header, give header=false (its columns are then column1, column2, ...); if these are names, header=true"
+            f"{path}: its first line ({some}, ...) looks like data or names two columns alike: if the file has no header, "
+            "give header=false (its columns are then column1, column2, ...); if these are names, header=true"
         )
 
 
@@ -344,7 +346,7 @@ def _identity(look: _Look, rows: int, most_values: int) -> str | None:
             f"counts the rows: hashes of content name records instead; if it names each for good, say id={look.name} and "
             "declare dataset.id_permanent=true"
         )
-    codes = look.text and not look.numeric and not look.fits(r"\s|.{41}").any()
+    codes = look.text and np.isnan(look.numbers).mean() > 0.1 and not look.fits(r"\s|.{41}").any()
     if unique and (named or codes):
         return ""
     if named and len(look.words) > max(most_values, rows // 50):
@@ -368,10 +370,9 @@ def _number(seen: Column, look: _Look) -> Column:
     if not np.isfinite(2 * (limits[1] - limits[0])):
         return replace(seen, kind="unreadable", remark="its numbers are too far apart to compute with")
     if heavy_tailed(look.numbers, look.counts, limits):
-        return replace(seen, numeric=edges_of(look.numbers, look.counts, limits))
+        return replace(seen, numeric=edges_of(look.numbers, look.counts))
     codes = look.whole and 2 < len(look.words) <= FEW
-    hint = "taken as ordered; if its numbers are codes without an order, list them under categorical" if codes else ""
-    return replace(seen, numeric=limits, remark=hint)
+    return replace(seen, numeric=limits, remark=CODES if codes else "")
 
 
 def _words(columns: Columns, seen: Column, look: _Look, rows: int, most_values: int) -> Column:
@@ -388,8 +389,9 @@ def _words(columns: Columns, seen: Column, look: _Look, rows: int, most_values: 
         row, word = _example(look, ~plain)
         remedy = f"repair it, or say missing_values=[{word!r}] if it stands for none"
         return replace(seen, kind="unreadable", remark=f"numbers, but {word!r} in {columns.row(row)}: {remedy}")
-    if len(look.words) > most_values:
-        kind = "free text" if len(look.words) > 0.9 * (rows - look.missing) else "too many values for a list"
+    free = len(look.words) > max(FEW, 0.9 * (rows - look.missing))
+    if free or len(look.words) > most_values:
+        kind = "free text" if free else "too many values for a list"
         return replace(seen, kind="text", remark=f"{kind}; to use it, list some values under categorical (the rest: other)")
     least = max(1, min(5, rows // 50))
     kept = sorted(word for word, count in seen.values if count >= least and word != _UNWRITABLE)

@@ -24,7 +24,7 @@ from scipy.special import ndtr
 
 from agt.errors import ConfigError, UnsoundError
 from agt.mechanisms.composition import per_query
-from agt.mechanisms.guarantee import GaussianDP
+from agt.mechanisms.guarantee import GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mu, Need
 from agt.mechanisms.randomness import Randomness
 from agt.numeric import next_up
@@ -49,7 +49,7 @@ class ReleasedWeights:
     """
 
     weight: np.ndarray
-    guarantee: GaussianDP
+    guarantee: Guarantee
     sigma: float
     step: float
     simulated: bool

@@ -1,6 +1,5 @@
 """agt reproduce NAME: the papers' figures and tables on one data set, ours beside the published numbers."""
 
-import json
 import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ from agt_cli.papers.reproduction.render import check_published, render
 from agt_cli.papers.reproduction.runs import Runs
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
-from agt_cli.report.reproduction_md import Section, overview, reproduction_report, summary
+from agt_cli.report.reproduction_md import Section, gallery, overview, reproduction_report, summaries, summary
 from agt_cli.runs.compose import composed
 from agt_cli.runs.prepare import only_keys
 
@@ -166,13 +165,11 @@ def _words(profile: Profile) -> str:
 
 
 def _refresh_overview(folder: Path, console: Console) -> None:
-    """Write overview.md beside the records: the newest finished one of each experiment."""
-    newest: dict[str, tuple[str, dict[str, Any]]] = {}
-    for path in sorted(folder.glob("*/summary.json")):
-        one = json.loads(path.read_text())
-        newest[one["title"]] = (path.parent.name, one)
-    write_atomic(folder / "overview.md", overview(newest).encode())
-    console.note(f"overview: {folder / 'overview.md'}")
+    """Write overview.md and index.html beside the records: the newest finished one of each experiment."""
+    found = summaries(folder)
+    write_atomic(folder / "overview.md", overview(found).encode())
+    write_atomic(folder / "index.html", gallery(found).encode())
+    console.note(f"overview: {folder / 'overview.md'}; every figure: {folder / 'index.html'}")
 
 
 def _show(section: Section, console: Console) -> None:

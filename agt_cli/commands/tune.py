@@ -1,7 +1,7 @@
 """agt tune: settings chosen on public rows, by folds, as an experiment file; or privately, with the chosen weights."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,56 +17,64 @@ from agt_cli.report.tune_md import tune_report
 from agt_cli.runs.choices import bound
 from agt_cli.runs.experiment import chosen_options, free_path, write_experiment
 from agt_cli.runs.mechanisms import TotalConfig
-from agt_cli.runs.tuning import Choice, PublicData, TuneConfig, choices
+from agt_cli.runs.prepare import settings_of
+from agt_cli.runs.private_tuning import PrivateTuning
+from agt_cli.runs.tuning import Choice, TuneConfig, TuningData, choices
 
-OWN = ("tune", "total", "seed")
+OWN = ("tune", "total")
 
 
 @dataclass(frozen=True)
-class Tuning:
-    """What is to be done.
+class PublicTuning:
+    """A choice among candidates on public rows.
 
     Attributes:
         tune: what is compared, by what.
-        total: the budget of released weights.
+        total: the budget of the released weights that one score is about.
         choices: the candidates.
         path: where the experiment goes.
     """
 
     tune: TuneConfig
     total: TotalConfig
-    choices: list[Choice]
+    choices: Sequence[Choice]
     path: Path
 
+    def run(self, record: RunRecord, console: Console) -> dict[str, Any]:
+        """Score every candidate, choose, and write the experiment."""
+        data = TuningData(self.tune.public, console)
+        scores = _scores(self, data, console)
+        at = best(scores, self.tune.objective)
+        choice, about = self.choices[at], data.declaration(self.choices[at])
+        declared = {"chosen_on": "public", "chosen_from": asdict(about)}
+        config = bound({**choice.config, "training": {**choice.config["training"], **declared}})
+        write_experiment(self.path, config, f"chosen by agt tune on {data.words}, {self.tune.words}: {choice.words}")
+        table = pd.DataFrame([_row(*pair) for pair in zip(self.choices, scores, strict=True)])
+        record.environment(public_rows=about.rows, public_digest=about.digest)
+        record.table("candidates", table)
+        record.add_metrics(candidates=len(table), chosen=at, **{name: float(table[name][at]) for name in SCORES})
+        record.report(tune_report(table, at, self.tune.words, data.words, self.path, record))
+        _say(table, at, self, data, console)
+        return {"metrics": record.metrics, "chosen": dict(choice.changes), "experiment": str(self.path)}
 
-def configure(config: Mapping[str, Any]) -> Tuning:
+
+def configure(config: Mapping[str, Any]) -> PublicTuning | PrivateTuning:
     """Validate the settings of every candidate, before any data is read."""
     tune, total = validate(TuneConfig, config.get("tune"), "tune"), validate(TotalConfig, config.get("total"), "total")
-    candidates = choices({key: value for key, value in config.items() if key not in OWN}, tune.grid)
+    given = {key: value for key, value in config.items() if key not in OWN}
+    candidates = choices(given, tune.grid)
     path = free_path(tune.name or f"{chosen_options().get('dataset', 'data')}_tuned")
-    return Tuning(tune, total, candidates, path)
+    if tune.private:
+        return PrivateTuning(tune, total, Choice({}, given, settings_of(given)), candidates, path)
+    return PublicTuning(tune, total, candidates, path)
 
 
-def run(tuning: Tuning, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Score every candidate, choose, and write the experiment."""
-    tune, data = tuning.tune, PublicData(tuning.tune.public, console)
-    scores = _scores(tuning, data, console)
-    at = best(scores, tune.objective)
-    choice, about = tuning.choices[at], data.declaration(tuning.choices[at])
-    declared = {"chosen_on": "public", "chosen_from": {"rows": about.rows, "digest": about.digest}}
-    config = bound({**choice.config, "training": {**choice.config["training"], **declared}})
-    write_experiment(tuning.path, config, f"chosen by agt tune, {tune.words} on {data.words}: {choice.words}")
-
-    table = pd.DataFrame([_row(*pair) for pair in zip(tuning.choices, scores, strict=True)])
-    record.environment(public_rows=about.rows, public_digest=about.digest)
-    record.table("candidates", table)
-    record.add_metrics(candidates=len(table), chosen=at, **{name: float(table[name][at]) for name in SCORES})
-    record.write("report.md", tune_report(table, at, tune.words, data.words, tuning.path, record).encode())
-    _say(table, at, tuning, data, console)
-    return {"metrics": record.metrics, "chosen": dict(choice.changes), "experiment": str(tuning.path)}
+def run(tuning: PublicTuning | PrivateTuning, record: RunRecord, console: Console) -> dict[str, Any]:
+    """Choose, write the record and the experiment, and say it."""
+    return tuning.run(record, console)
 
 
-def _scores(tuning: Tuning, data: PublicData, console: Console) -> list[np.ndarray]:
+def _scores(tuning: PublicTuning, data: TuningData, console: Console) -> list[np.ndarray]:
     """Each candidate's [folds, 3]."""
     budget, scores = weights_budget(tuning.total.eps or 1.0, tuning.total.delta), []
     with console.progress("comparing settings", "candidate") as report:
@@ -83,7 +91,7 @@ def _row(choice: Choice, scores: np.ndarray) -> dict[str, Any]:
     return {"settings": choice.words, **means, **{f"{name}_se": standard_error(column) for name, column in values.items()}}
 
 
-def _say(table: pd.DataFrame, at: int, tuning: Tuning, data: PublicData, console: Console) -> None:
+def _say(table: pd.DataFrame, at: int, tuning: PublicTuning, data: TuningData, console: Console) -> None:
     tune, total = tuning.tune, tuning.total
     shown = {"accuracy": "accuracy", "certified": f"right, k >= {tune.k}", "expected": f"released, eps {total.eps:g}"}
     console.table(

@@ -154,7 +154,7 @@ def certify_report(
         *figures_section(subject.dataset, captions),
         *conditions_section(subject.conditions),
         "## Least stable records",
-        f"{OWNER_ONLY} Every query: `certificates.parquet`.",
+        "For the data owner only, as everything here. Every query: `certificates.parquet`.",
         markdown_table(tuple(least.columns), [tuple(map(str, row)) for row in least.itertuples(index=False)]),
         "## Setting of the training run",
         setting_section(trained.config),

@@ -38,7 +38,8 @@ class TuneConfig:
             weights at total.eps and total.delta.
         k: a distance.
         name: of the experiment file; None: the dataset's with _tuned.
-        trials: how many candidates are tried, a random number.
+        trials: private: how many candidates are tried, a random number.
+        seed: private: of a simulation; None: the operating system draws.
     """
 
     public: Annotated[str, Field(min_length=1)] | None = None
@@ -49,6 +50,7 @@ class TuneConfig:
     k: Annotated[int, Field(ge=1)] = 20
     name: Annotated[str, Field(pattern=r"^[\w-]+$")] | None = None
     trials: Trials = Field(default_factory=Trials)
+    seed: Annotated[int, Field(ge=0)] | None = None
 
     @property
     def words(self) -> str:
@@ -105,10 +107,12 @@ def neighbours(config: Mapping[str, Any]) -> Iterator[Changes]:
     """The settings as they stand, and one thing changed at a time: how strongly they regularise, or how long they train;
     random features; and, where the dataset has them, crosses and bins of its columns."""
     yield {}
-    key = "weight_decay" if config["certificate"]["name"] == "erm" else "epochs"
-    now = config["training"][key]
+    training, erm = config["training"], config["certificate"]["name"] == "erm"
+    left_open = any(value == "recipe" for value in training.values())
+    name = "caution" if left_open else "weight_decay" if erm else "epochs"
     for times in _TIMES:
-        yield {f"training.{key}": now * times if key == "weight_decay" else max(1, round(now * times))}
+        scaled = training[name] * times
+        yield {f"training.{name}": scaled if left_open or erm else max(1, round(scaled))}
     if config["certificate"].get("features", {}).get("map") == "none":
         yield from ({"certificate.features": features} for features in _RANDOM)
     dataset = config["dataset"]
@@ -144,7 +148,7 @@ def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-class PublicData:
+class TuningData:
     """The datasets of candidates, each loaded once, and the rows of them that are declared public."""
 
     def __init__(self, which: str | None, console: Console) -> None:

@@ -66,7 +66,7 @@ def test_queries_that_were_clipped_or_unknown_are_counted(trained: Said, agt: Ag
     assert "another population" not in said.err, "two queries show nothing"
     assert "to 99" not in said.out
     report = (Path(said.json["run"]) / "report.md").read_text()
-    assert ("| a | 1 of 2 | .500 | [0, 5] | 3 to 99 |" in report) == (command == "certify")
+    assert ("| a | 1 of 2 | .500 | \\[0, 5\\] | 3 to 99 |" in report) == (command == "certify")
 
 
 def test_queries_of_another_population(trained: Said, agt: Agt) -> None:
