@@ -4,6 +4,7 @@ So overrides, ``-m`` sweeps, launchers, ``--cfg job`` and completion work as in 
 command raises comes back here and becomes a message and an exit code. Help imports neither Hydra nor torch.
 """
 
+import logging
 import os
 import shlex
 import sys
@@ -186,6 +187,7 @@ def _run_hydra(name: str, rest: list[str], console: "Console", jobs: "Jobs") -> 
     def job(config: "DictConfig") -> Any:
         return _job(name, config, console, jobs)
 
+    logging.raiseExceptions = False  # a log line that nobody reads is no error
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises what happened instead of printing it and exiting
     entry = hydra.main(version_base="1.3", config_path=str(usage.config_dir()), config_name=command.config)(job)
     with _command_line([f"agt {name}", *rest]):

@@ -41,7 +41,7 @@ LINES = [  # as bash cuts them, at = too
     ("agt --json train training.l", {"training.loss=", "training.lr=", "training.lr_min="}),
     ("agt train training.loss = b", {"binary_cross_entropy"}),
     ("agt train training.nesterov =", {"true", "false"}),
-    ("agt train dataset = table certificate.t", {"certificate.tolerance="}),
+    ("agt train certificate = erm certificate.t", {"certificate.tolerance="}),
     ("agt train --cfg ", {"job"}),
     ("agt train --js", {"--json"}),
     ("agt predict mechanism = gaussian_margin mechanism.m", {"mechanism.mu="}),
@@ -150,13 +150,22 @@ def test_the_values_offered_are_those_that_are_taken() -> None:
         assert set(offered) == choices(annotation), key
 
 
-@pytest.mark.parametrize("name", usage.COMMANDS)
-def test_every_key_of_the_composed_configuration_is_offered(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "choices"),
+    [
+        *((name, {}) for name in usage.COMMANDS),
+        ("data", {"prepare": "imdb"}),
+        ("train", {"dataset": "table"}),
+        ("tune", {"dataset": "embeddings"}),
+        ("train", {"experiment": "imdb_linear_whitened"}),
+        ("predict", {"mechanism": "release_weights"}),
+    ],
+)
+def test_every_key_of_the_composed_configuration_is_offered(name: str, choices: dict[str, str]) -> None:
     from agt_cli.mistakes import _compose, _flatten
 
-    words = ["prepare=imdb"] if name == "data" else []
-    offered = dict(completion._flat(completion._composed(name, {"prepare": "imdb"})))
-    composed = _compose(usage.COMMANDS[name].config, words)
+    offered = dict(completion._flat(completion._composed(name, choices)))
+    composed = _compose(usage.COMMANDS[name].config, [f"{group}={option}" for group, option in choices.items()])
     expected = {key for key in _flatten(composed) if not key.endswith("_target_")}
     leaves = {key for key in expected if not any(other.startswith(f"{key}.") for other in expected)}
     assert leaves - set(offered) - set(usage.groups(usage.COMMANDS[name].config)) == set()
