@@ -4,6 +4,7 @@ So overrides, ``-m`` sweeps, launchers, ``--cfg job`` and completion work as in 
 command raises comes back here and becomes a message and an exit code. Help imports neither Hydra nor torch.
 """
 
+import logging
 import os
 import shlex
 import sys
@@ -186,6 +187,7 @@ def _run_hydra(name: str, rest: list[str], console: "Console", jobs: "Jobs") -> 
     def job(config: "DictConfig") -> Any:
         return _job(name, config, console, jobs)
 
+    logging.raiseExceptions = False  # a log line that nobody reads is no error
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises what happened instead of printing it and exiting
     entry = hydra.main(version_base="1.3", config_path=str(usage.config_dir()), config_name=command.config)(job)
     with _command_line([f"agt {name}", *rest]):
@@ -230,15 +232,17 @@ def _job(name: str, config: "DictConfig", console: "Console", jobs: Jobs) -> Any
     """One job: configuration in, run record out. A sweep goes on after a job that fails, and reports it at once."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
+    from omegaconf import OmegaConf
 
     hydra = HydraConfig.get()
     folder = Path(os.path.relpath(hydra.runtime.output_dir))
     jobs.sweep = hydra.mode == RunMode.MULTIRUN
-    label = f"job {hydra.job.num} ({' '.join(hydra.overrides.task)})" if jobs.sweep else ""
+    overrides = [str(word) for word in OmegaConf.to_container(hydra.overrides.task, resolve=False) or ()]
+    label = f"job {hydra.job.num} ({' '.join(overrides)})" if jobs.sweep else ""
     if jobs.sweep:
         console.note(f"-- {label}")
     try:
-        result = _run_task(name, config, folder, console, jobs.sweep, list(hydra.overrides.task))
+        result = _run_task(name, config, folder, console, jobs.sweep, overrides)
     except Exception as error:
         if not jobs.sweep:
             jobs.error = error  # raised once Hydra has returned, so that Hydra adds no line of its own

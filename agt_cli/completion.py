@@ -4,6 +4,7 @@ The shell asks at every press of a key, so nothing heavy is loaded: configuratio
 of Hydra's defaults lists that ours use, and not composed.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -205,17 +206,18 @@ def _runs(command: str, chosen: Mapping[str, str], typed: str) -> Iterator[str]:
     runs = [str(run.folder) for run in latest.recorded(home, command) if run.state == "done"]
     yield from _starting(typed, [*(["latest"] if command == "train" else []), *runs])
     for folder in paths(typed, folders=True):
-        inside = Path(folder).expanduser()
-        if inside != home and (inside / "status.json").is_file():
+        status = Path(os.path.expanduser(folder)) / "status.json"
+        run = latest.read(status, command)
+        if run and run.state == "done":
             yield folder.rstrip("/")
-        elif not any(run.startswith(folder) for run in runs):
+        elif not status.is_file():
             yield folder
 
 
 def paths(typed: str, folders: bool = False, home: Path = Path()) -> Iterator[str]:
     """Files and folders that begin so; a folder ends with a slash."""
     head, slash, start = typed.rpartition("/")
-    folder = home / Path(head + slash).expanduser()
+    folder = home / os.path.expanduser(head + slash)
     try:
         inside = sorted(folder.iterdir())
     except OSError:

@@ -44,7 +44,7 @@ class Recorded:
 def recorded(home: Path, command: str) -> list[Recorded]:
     """The runs of ``command`` in a folder, and the jobs of its sweeps, the newest first."""
     statuses = [path for place in PLACES for path in home.glob(place)]
-    runs = [run for path in statuses if (run := _recorded(path, command))]
+    runs = [run for path in statuses if (run := read(path, command))]
     return sorted(runs, key=lambda run: run.age, reverse=True)
 
 
@@ -53,7 +53,8 @@ def newest(home: Path, command: str) -> Recorded | None:
     return next((run for run in recorded(home, command) if run.state == "done"), None)
 
 
-def _recorded(path: Path, command: str) -> Recorded | None:
+def read(path: Path, command: str) -> Recorded | None:
+    """A run by its status.json; None: it is none of ``command``, or cannot be read."""
     try:
         status = json.loads(path.read_bytes())
         if status["command"] != command:

@@ -91,7 +91,6 @@ def _hydra_mistake(error: BaseException, config: str, overrides: Sequence[str]) 
     """The message for a fault in overrides or configuration files; None if it is something else."""
     from hydra.errors import HydraException, MissingConfigException, OverrideParseException
     from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
 
     if isinstance(error, MissingConfigException):
         return _missing_option(error)
@@ -102,8 +101,6 @@ def _hydra_mistake(error: BaseException, config: str, overrides: Sequence[str]) 
     if isinstance(error, OmegaConfBaseException):
         key = error.full_key or next((word.partition("=")[0] for word in overrides if "${" in word), "")
         return f"{key}: {_one_line(error)}" if key else _one_line(error)
-    if isinstance(error, YAMLError):
-        return _broken_yaml(error)
     if isinstance(error, ValueError) and _raised_in(error, "hydra"):
         return _no_choice(error, config, overrides)
     return None
@@ -112,7 +109,7 @@ def _hydra_mistake(error: BaseException, config: str, overrides: Sequence[str]) 
 def _unreadable(error: Any, config: str, overrides: Sequence[str]) -> str:
     """An override that Hydra's grammar does not take."""
     word = error.override
-    if "=" not in word and "missing EQUAL" in str(error):
+    if "=" not in word:
         return f"'{word}' is no setting: settings are KEY=VALUE{_meant(word, config, overrides)}"
     key, equals, value = word.partition("=")
     if not key.strip("+~"):
@@ -145,6 +142,8 @@ def _no_choice(error: Exception, config: str, overrides: Sequence[str]) -> str:
     """What Hydra reports as a plain ValueError: flags that exclude each other, and a group that is given no name."""
     for word in overrides:
         group, _, value = word.partition("=")
+        if not group:
+            return f"'{word}' is no setting: settings are KEY=VALUE"
         if "group override must be" in str(error) and group in usage.groups(config) and _no_name(value):
             return f"{word}: choose one by its name{nearest('', usage.options(group))}"
     return _one_line(error)
@@ -152,12 +151,6 @@ def _no_choice(error: Exception, config: str, overrides: Sequence[str]) -> str:
 
 def _no_name(value: str) -> bool:
     return value in ("null", "true", "false") or not re.search("[A-Za-z_]", value)
-
-
-def _broken_yaml(error: Any) -> str:
-    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or _one_line(error)
-    where = f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    return f"{where}this is no YAML: {problem}"
 
 
 def _meant(word: str, config: str, overrides: Sequence[str]) -> str:

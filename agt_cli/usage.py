@@ -1,5 +1,6 @@
 """Commands and their help. Nothing here imports torch, Hydra or a task, so that help is immediate."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -234,8 +235,14 @@ def _options(rest: Sequence[str]) -> list[int]:
 
 
 def _readable(word: str) -> str:
-    """A setting whose value Hydra's grammar would not take is text: names of files, in any language and with any sign."""
+    """A setting whose value Hydra's grammar would not take is text: names of files, in any language and with any sign.
+
+    A home directory is put in its place, which shells leave alone behind an equals sign.
+    """
     key, equals, value = word.partition("=")
+    if value.startswith("~/"):
+        value = os.path.expanduser(value)
+        word = f"{key}={value}"
     plain = not _GRAMMAR.search(value) and not _FUNCTION.fullmatch(value)
     return f"{key}={quoted(value)}" if equals and plain and _FOREIGN.search(value) else word
 

@@ -77,6 +77,8 @@ class Table(LabelledFile):
         self._refuse_too_many()
         if self.split is not None and self.test is not None:
             raise ValueError("give either split (a column) or test (a file), not both")
+        if self.test == self.path:
+            raise ValueError("test is the file of the training records itself: give another, or leave it out")
         super().__post_init__()
         inputs, taken = {*self.numeric, *self.categorical}, {self.label, self.id, self.unit, self.public, self.split}
         if inputs & taken:

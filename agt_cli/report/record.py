@@ -87,8 +87,12 @@ class RunRecord:
         self._started = time.monotonic()
         self._status = {"command": self.command, "started": datetime.now(UTC).isoformat(timespec="microseconds")}
         self._claim()
-        self.write("config.yaml", to_yaml(self.config).encode())
-        self.environment(**describe_environment(self.config))
+        try:
+            self.write("config.yaml", to_yaml(self.config).encode())
+            self.environment(**describe_environment(self.config))
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

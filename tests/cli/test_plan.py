@@ -176,7 +176,7 @@ REFUSED = [
     (("eps=[nan]",), "eps.0: Input should be a finite number"),
     (("eps=[]",), "eps: Tuple should have at least 1 item"),
     (("queries=[0]",), "queries.0: Input should be greater than or equal to 1"),
-    (("queries=[1.5]",), "queries.0: Input should be a valid integer"),
+    (("queries=[1.5]",), "queries.0: expected a whole number"),
     (("delta=1",), "delta: Input should be less than 1"),
     (("mechanisms=[smooth_couchy]",), "mechanisms: unknown mechanism 'smooth_couchy'; did you mean 'smooth_cauchy'?"),
     (("mechanisms=[noisy_argmax]",), "train with ensemble.members=T"),
