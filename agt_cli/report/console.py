@@ -21,6 +21,9 @@ Report = Callable[[int, int, int, int], None]
 """Called with step, steps, done, total; done and total in whatever unit of work the caller counts."""
 
 
+_WHOLE = 24  # characters of a cell that is never broken
+
+
 @dataclass(frozen=True)
 class Console:
     """Where a command's words go.
@@ -53,7 +56,8 @@ class Console:
         table = Table(box=box.SIMPLE_HEAD)
         for position, column in enumerate(columns):
             numeric = all(is_number(row[position]) for row in rows)
-            whole = any("[" in row[position] for row in rows)  # an interval is read in one line
+            cells = [row[position] for row in rows]
+            whole = any("[" in cell for cell in cells) and max(map(len, cells)) <= _WHOLE  # an interval is read in one line
             table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
         for row in rows:
             table.add_row(*row)
