@@ -272,7 +272,7 @@ def look() -> Iterator[ModuleType]:
 
 
 @pytest.mark.parametrize("page", ["certify/run/report.html", "index.html"])
-def test_a_browser_shows_it_at_both_widths(look: ModuleType, hostile: dict[str, Path], page: str) -> None:
+def test_a_browser_shows_it_at_every_width(look: ModuleType, hostile: dict[str, Path], page: str) -> None:
     assert look.faults(hostile["train"].parents[1] / page) == []
 
 
