@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from agt.folder import plain as file_bytes
 from agt_cli.report.html import page
 from agt_cli.report.markdown import markdown_table, plain
 from agt_cli.report.record import RunRecord
@@ -129,7 +130,7 @@ def summaries(folder: Path) -> dict[str, tuple[str, dict[str, Any]]]:
     newest: dict[str, tuple[str, dict[str, Any]]] = {}
     for path in sorted(folder.glob("*/summary.json")):
         with suppress(OSError, ValueError, KeyError, TypeError):
-            one = json.loads(path.read_bytes())
+            one = json.loads(file_bytes(path))
             newest[str(one["title"])] = (path.parent.name, one)
     return newest
 
