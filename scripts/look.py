@@ -1,7 +1,7 @@
-"""Look at pages as a browser shows them: pictures at a desktop's and a phone's width, and what a page must keep to there.
+"""Look at pages as a browser shows them: pictures at a desktop's and a phone's width, and what a page must keep there.
 
-    python scripts/look.py outputs                     every index.html and report.html below a folder, checked
-    python scripts/look.py outputs --pictures shots    and a picture of each at both widths
+    python scripts/look.py outputs                     every page below a folder, checked
+    python scripts/look.py outputs --pictures shots    and a picture of each at every width
 
 A page may not be wider than the window, must show every picture, sort every table by every column, both ways, and ask
 nothing of any other address. Needs chromium or chrome on PATH. Ends with 1 if a page fails.
@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
+PAGES = ("index.html", "overview.html", "report.html")
+WIDTHS = {"desktop": (1280, 900), "phone": (390, 844), "narrow": (360, 740)}
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 TEST = """
 <script>

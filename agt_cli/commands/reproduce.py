@@ -27,6 +27,7 @@ from agt_cli.papers.reproduction.kinds import Entry, Kind
 from agt_cli.papers.reproduction.render import check_published, render
 from agt_cli.papers.reproduction.runs import Runs
 from agt_cli.report.console import Console, show
+from agt_cli.report.html import report_page
 from agt_cli.report.record import RunRecord
 from agt_cli.report.reproduction_md import Section, gallery, overview, reproduction_report, summaries, summary
 from agt_cli.runs.compose import composed
@@ -165,10 +166,12 @@ def _words(profile: Profile) -> str:
 
 
 def _refresh_overview(folder: Path, console: Console) -> None:
-    """Write overview.md and index.html beside the records: the newest finished one of each experiment."""
+    """Write an overview and a page of every figure beside the records: of the newest finished one of each experiment."""
     found = summaries(folder)
-    write_atomic(folder / "overview.md", overview(found).encode())
-    write_atomic(folder / "index.html", gallery(found).encode())
+    words = overview(found)
+    pages = {"overview.md": words, "overview.html": report_page(words, lambda name: None), "index.html": gallery(found)}
+    for name, text in pages.items():
+        write_atomic(folder / name, text.encode())
     console.note(f"overview: {folder / 'overview.md'}; every figure: {folder / 'index.html'}")
 
 

@@ -19,6 +19,7 @@ from urllib.parse import quote
 import yaml  # type: ignore[import-untyped]
 
 from agt.disk import write_atomic
+from agt.folder import plain
 from agt_cli.report.html import page, standing, table
 
 NAME = "index.html"
@@ -141,7 +142,7 @@ def _run(folder: Path, place: Path) -> Run:
 def _read(path: Path) -> dict[str, Any]:
     """A JSON object; empty where there is none that can be read."""
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(plain(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
@@ -167,7 +168,7 @@ def _result(command: str, metrics: Mapping[str, Any], spent: Mapping[str, Any]) 
 def _model(config: Path, metrics: Mapping[str, Any]) -> str:
     """Hidden layers, certificate and members, from a resolved configuration, of which no more is read than these."""
     try:
-        text = config.read_text(encoding="utf-8")
+        text = plain(config).decode()
         blocks = re.findall(r"^(?:model|certificate):\n(?: .*\n)+", text, re.MULTILINE)
         settings = yaml.load("".join(blocks), getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
         hidden = settings["model"].get("hidden")

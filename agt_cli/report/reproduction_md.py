@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from agt.folder import plain as file_bytes
 from agt_cli.report.html import page
 from agt_cli.report.markdown import markdown_table, plain
 from agt_cli.report.record import RunRecord
@@ -89,10 +90,10 @@ def overview(found: Mapping[str, tuple[str, Mapping[str, Any]]]) -> str:
         names = list(one["profiles"])
         rows = []
         for artifact in one["artifacts"]:
-            for place, line in enumerate(artifact["compared"] or [{}]):
-                first = (artifact["source"], f"{artifact['seconds']:.0f}") if not place else ("", "")
+            about = (artifact["source"], f"{artifact['seconds']:.0f}")
+            for line in artifact["compared"] or [{}]:
                 values = (_cell(line.get(key, "-")) for key in ("what", "published", *names, "measured on", "difference"))
-                rows.append((*first, *values))
+                rows.append((*about, *values))
         columns = ("source", "seconds", "what", "published", *names, "measured on", "difference")
         parts += [markdown_table(columns, rows), f"Peak memory: {one['peak_gib']:.2f} GiB."]
     return "\n\n".join(parts) + "\n"
@@ -105,7 +106,7 @@ def gallery(found: Mapping[str, tuple[str, Mapping[str, Any]]]) -> str:
         found: as of ``overview``.
     """
     body = (
-        '<h1>The papers, reproduced</h1>\n<p>Ours beside the published numbers: <a href="overview.md">overview</a>.</p>\n'
+        '<h1>The papers, reproduced</h1>\n<p>Ours beside the published numbers: <a href="overview.html">overview</a>.</p>\n'
     )
     for title, (folder, one) in found.items():
         place = quote(folder)
@@ -129,7 +130,7 @@ def summaries(folder: Path) -> dict[str, tuple[str, dict[str, Any]]]:
     newest: dict[str, tuple[str, dict[str, Any]]] = {}
     for path in sorted(folder.glob("*/summary.json")):
         with suppress(OSError, ValueError, KeyError, TypeError):
-            one = json.loads(path.read_bytes())
+            one = json.loads(file_bytes(path))
             newest[str(one["title"])] = (path.parent.name, one)
     return newest
 

@@ -1,6 +1,7 @@
 """report.html and index.html: the words of report.md, whatever signs are in a name; every run listed, none harmed by it."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -216,10 +217,14 @@ def test_every_run_is_listed_whatever_became_of_it(trained: Path) -> None:
     Path("outputs/certify/killed/status.json").write_text('{"state": "running", "command": "certify", "started": "1999"}')
     Path("outputs/certify/torn").mkdir()
     Path("outputs/certify/torn/status.json").write_text('{"state": "do')
+    Path("outputs/certify/pipe").mkdir()
+    os.mkfifo("outputs/certify/pipe/status.json")  # would be waited for for ever
     Path("outputs/reproduce/runs").mkdir(parents=True)
     index.refresh(Path("outputs"))
     listed = {row[0].split('"')[1]: row for row in rows()}
-    assert [*listed][2:] == ["certify/killed", "certify/torn"], "the newest first; the others began in one second"
+    assert [*listed][2:] == ["certify/killed", "certify/torn", "certify/pipe"], (
+        "the newest first; the others began in one second"
+    )
     assert listed[f"{trained.relative_to('outputs').as_posix()}/report.html"][2:5] == [
         '<span class="standing proved">done</span>',
         "blobs p=1.25 s=0.35 (synthetic)",
@@ -272,7 +277,7 @@ def look() -> Iterator[ModuleType]:
 
 
 @pytest.mark.parametrize("page", ["certify/run/report.html", "index.html"])
-def test_a_browser_shows_it_at_both_widths(look: ModuleType, hostile: dict[str, Path], page: str) -> None:
+def test_a_browser_shows_it_at_every_width(look: ModuleType, hostile: dict[str, Path], page: str) -> None:
     assert look.faults(hostile["train"].parents[1] / page) == []
 
 
