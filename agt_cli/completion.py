@@ -7,6 +7,7 @@ of Hydra's defaults lists that ours use, and not composed.
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,8 @@ _SPECIAL = re.compile(r"([^\w@%+=:,./~-])")
 def main(arguments: Sequence[str]) -> int:
     """``agt completion SHELL`` prints what the shell is to load; the shell then asks with ``--query``."""
     if arguments[:1] == ["--query"]:
-        _answer(arguments[1], arguments[2:])
+        with suppress(Exception):  # whatever a user's own file holds: nobody asked for a message here
+            _answer(arguments[1], arguments[2:])
         return 0
     shell = next((word for word in arguments if not word.startswith("-")), "")
     if {"-h", "--help", "help"} & set(arguments):
@@ -239,7 +241,7 @@ def _starting(typed: str, known: Any) -> Iterator[str]:
 
 def _composed(name: str, chosen: Mapping[str, str]) -> dict[str, Any]:
     """A command's configuration, nearly as Hydra composes it: groups by their choice, experiment's and dataset's too."""
-    config, choices = _file(usage.config_dir() / f"{usage.COMMANDS[name].config}.yaml")
+    config, choices = map(dict, _file(usage.config_dir() / f"{usage.COMMANDS[name].config}.yaml"))
     for group in ("experiment", "dataset"):
         choices |= _file(usage.options(group).get(chosen.get(group, choices.get(group, ""))))[1]
     choices |= chosen
@@ -261,15 +263,21 @@ def _file(path: Path | None) -> tuple[dict[str, Any], dict[str, str]]:
     for entry in content.pop("defaults", None) or ():
         if isinstance(entry, str) and entry != "_self_":
             base = _file(path.with_name(f"{entry}.yaml"))
-            settings, choices = {**settings, **base[0]}, {**choices, **base[1]}
+            settings, choices = _merged(settings, base[0]), {**choices, **base[1]}
         elif isinstance(entry, dict):
             for group, option in entry.items():
                 where = str(group).removeprefix("override ").lstrip("/").partition("@")[0]
-                if not str(group).startswith("override ") and (path.parent / where).is_dir() and path.parent.name != "conf":
+                inside = (path.parent / where).is_dir() and path.parent != usage.config_dir()
+                if inside and not str(group).startswith("override "):
                     settings[where] = _file(path.parent / where / f"{option}.yaml")[0]
                 elif option is not None:
                     choices[where] = str(option)
-    return {**settings, **content}, choices
+    return _merged(settings, content), choices
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    both = [key for key in base.keys() & over.keys() if isinstance(base[key], dict) and isinstance(over[key], dict)]
+    return {**base, **over, **{key: _merged(base[key], over[key]) for key in both}}
 
 
 def _yaml(path: Path) -> dict[str, Any]:
