@@ -83,7 +83,7 @@ class BoundFolder:
             if manifest.command != command:
                 raise Broken(f"{NAME} is of a run of {manifest.command!r}, not {command!r}")
             if digest is not None and manifest.digest != digest:
-                setting = "digest" if key in ("", "run") else f"{key}_digest"
+                setting = "digest" if key in ("", "run", "release") else f"{key}_digest"
                 raise Broken(f"{NAME} has the digest {manifest.digest} and {setting} asks for {digest}: another run")
             manifest.verify(folder)
         return cls(folder, folder, manifest, key)

@@ -28,6 +28,7 @@ from agt.training.erm import check_erm
 from agt.training.noise import NoiseConfig, step_sensitivity
 from agt.training.recipe import Recipe
 from agt.training.sensitivity import check_optimizer, rows_moved
+from agt.training.strength import check_open, settled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         pick_device(self.compute)
+        check_open(self.training, self.certificate.name)
         if not isinstance(self.certificate, BoxConfig):
             _check_linear(self)
         _check_noise(self)
@@ -86,9 +88,10 @@ class Problem:
 
     @property
     def recipe(self) -> Recipe:
-        """How to train, the records aside."""
-        s = self.settings
-        return Recipe(self.classes, s.training, s.relation, s.kgrid, s.compute, self.dataset.declared_size)
+        """How to train, the records aside; what the settings leave to the recipe is settled here, and nowhere else."""
+        s, size = self.settings, self.dataset.declared_size
+        training = settled(s.training, s.certificate.name, self.classes, size or self.trained_on, s.relation.unit_rows)
+        return Recipe(self.classes, training, s.relation, s.kgrid, s.compute, size)
 
     @property
     def plan(self) -> BatchPlan:

@@ -11,14 +11,16 @@ from functools import wraps
 from importlib import import_module
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass as validated
+from pydantic_core import ArgsKwargs
 
 from agt.errors import ConfigError, nearest
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 RelationName = Literal["add_remove", "remove", "substitute", "paper_privacy", "paper_unlearning"]
+OpenName = Literal["lr", "epochs", "weight_decay", "batch.count"]  # what may be ``recipe``
 LossName = Literal["binary_cross_entropy", "cross_entropy", "squared_error"]  # bounds/losses.py
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -27,6 +29,8 @@ NonNegative = Annotated[float, Field(ge=0)]
 MOST_ROWS = 2**30  # rows of a batch, and rows at stake at one k: see kernels/contract.py
 MOST_KS = 2**16 + 1  # values in a grid: no mechanism tells longer distances apart
 DeclaredSize = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+RECIPE = "recipe"
+_PENDING = {"lr": 1.0, "epochs": 1, "weight_decay": 0.0}
 T = TypeVar("T")
 
 
@@ -138,8 +142,14 @@ class ChosenFrom:
 class TrainingConfig:
     """SGD: learning rate max(lr / (1 + decay n), lr_min) at step n, momentum, decoupled weight decay, clip level.
 
+    ``lr``, ``epochs``, ``weight_decay`` and ``batch.count`` of a linear head may be ``recipe``: computed from public
+    constants once the data is declared (training/strength.py). They are listed in ``by_recipe``, and until then stand at 1,
+    or at 0 for the decay; ``Recipe`` refuses settings that are still open.
+
     Attributes:
         clip: gamma, the elementwise clip level of each record's gradient.
+        by_recipe: settings that are left to the recipe.
+        caution: how far those go from the recipe's place: at 2 about twice the stable distance, and less accuracy.
         product: interval products: exact four-corner, or Rump's midpoint-radius.
         decay_mode: where weight decay acts; ``coupled`` (inside the gradient) is refused with momentum.
         chosen_on: what these settings were chosen on, declared by whoever chose them: "public" data or constants, or the
@@ -166,6 +176,24 @@ class TrainingConfig:
     chosen_on: Literal["public", "data"] | None = None
     chosen_for: Mapping[str, str] | None = None
     chosen_from: ChosenFrom | None = None
+    by_recipe: tuple[OpenName, ...] = ()
+    caution: Positive = 1.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_open(cls, values: Any) -> Any:
+        """List what is ``recipe``, and put numbers there that no training is meant to see."""
+        given = values.kwargs if isinstance(values, ArgsKwargs) else values
+        if not isinstance(given, Mapping):
+            return values
+        batch: Mapping[str, Any] = node if isinstance(node := given.get("batch"), Mapping) else {}
+        counted = batch.get("count") == RECIPE
+        left = tuple(name for name in _PENDING if given.get(name) == RECIPE) + (("batch.count",) if counted else ())
+        if not left:
+            return values
+        numbers = {name: _PENDING[name] for name in left if name in _PENDING}
+        settings = {**given, **numbers, "by_recipe": left} | ({"batch": {**batch, "count": 1}} if counted else {})
+        return ArgsKwargs(values.args, settings) if isinstance(values, ArgsKwargs) else settings
 
     def __post_init__(self) -> None:
         if self.nesterov and (self.dampening or not self.momentum):
@@ -316,6 +344,8 @@ def _refuse_booleans(cls: Any, node: Mapping[Any, Any], where: str) -> None:
         entry = getattr(cls, "__dataclass_fields__", {}).get(key)
         if entry is None:
             continue
+        if value == "" and "Path" in str(entry.type):
+            raise ConfigError(f"{'.'.join(filter(None, [where, str(key)]))}= is empty: give a path, or leave it out")
         if (
             isinstance(value, bool)
             and ("int" in str(entry.type) or "float" in str(entry.type))
@@ -324,6 +354,22 @@ def _refuse_booleans(cls: Any, node: Mapping[Any, Any], where: str) -> None:
             raise ConfigError(f"{'.'.join(filter(None, [where, str(key)]))}: expected a number, got {str(value).lower()}")
         if isinstance(value, Mapping) and hasattr(entry.type, "__dataclass_fields__"):
             _refuse_booleans(entry.type, value, f"{where}.{key}" if where else str(key))
+
+
+_PLAIN = {  # pydantic's words that only a programmer understands
+    "tuple_type": "expected a list such as [1, 2]",
+    "path_type": "expected a path",
+    "dataclass_type": "expected a mapping of settings",
+    "mapping_type": "expected a mapping",
+    "string_type": "expected text",
+    "int_parsing": "expected a whole number, without separators",
+    "int_from_float": "expected a whole number",
+    "int_type": "expected a whole number",
+    "float_parsing": "expected a number, without separators",
+    "float_type": "expected a number",
+    "bool_type": "expected true or false",
+    "bool_parsing": "expected true or false",
+}
 
 
 def _shown(value: object) -> str:
@@ -343,7 +389,7 @@ def _explain(cls: Any, error: ValidationError, where: str) -> str:
         return f"{path}: a value is required"
     if kind == "unexpected_keyword_argument":
         return f"{path}: unknown key{nearest(str(first['loc'][-1]), _fields(cls, first['loc']))}"
-    message = first["msg"].removeprefix("Value error, ")
+    message = _PLAIN.get(kind) or first["msg"].removeprefix("Value error, ")
     if kind == "literal_error":
         known = [word.strip("' ") for word in first["ctx"]["expected"].replace(" or ", ", ").split(",")]
         return f"{path}: unknown value '{value}'{nearest(str(value), known)}"

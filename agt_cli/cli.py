@@ -4,7 +4,9 @@ So overrides, ``-m`` sweeps, launchers, ``--cfg job`` and completion work as in 
 command raises comes back here and becomes a message and an exit code. Help imports neither Hydra nor torch.
 """
 
+import logging
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import agt_cli
 from agt.errors import AgtError, ConfigError, nearest
-from agt_cli import usage
+from agt_cli import latest, usage
+from agt_cli.streams import mute, muted
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from agt_cli.report.console import Console
 
 INTERRUPTED = 130
+HELP = ("help", "-h", "--help")
 VERBOSITY = {"-q": "quiet", "--quiet": "quiet", "-v": "verbose", "--verbose": "verbose", "--json": "json"}
 
 
@@ -33,42 +37,78 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name; None: the process's own.
 
     Returns:
-        The exit code (errors.py).
+        The exit code (errors.py); 1 also where whoever read the output stopped reading.
     """
     try:
         code = _main(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read our output stopped reading; nothing can be said there any more
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-        return AgtError.exit_code
+    except BrokenPipeError:
+        mute("stdout")
+        code = AgtError.exit_code
+    except KeyboardInterrupt:
+        return _complain("interrupted", INTERRUPTED)
+    except ConfigError as error:
+        return _complain(str(error), error.exit_code)
+    except OSError as error:  # a full disk behind standard output
+        mute("stdout")
+        return _complain(f"standard output: {error.strerror or error}", AgtError.exit_code)
+    return code or AgtError.exit_code * muted()
+
+
+def _complain(text: str, code: int) -> int:
+    with suppress(OSError):
+        print(f"agt: error: {text}", file=sys.stderr, flush=True)
     return code
 
 
 def _main(arguments: list[str]) -> int:
+    if "completion" in arguments[: 1 + (arguments[:1] == ["help"])]:
+        from agt_cli import completion
+
+        return completion.main([word for word in arguments if word != "completion"])
+    if {"--shell-completion", "-sc"} & set(arguments):
+        from agt_cli import completion
+
+        return completion.as_hydra_would(arguments)
     flags = {VERBOSITY[word]: True for word in arguments if word in VERBOSITY}
     words = [word for word in arguments if word not in VERBOSITY]
     if "--version" in words:
         print(f"agt {agt_cli.__version__}")
         return 0
-    if not words or words[0] in ("-h", "--help"):
-        print(usage.overview())
-        return 0 if words else ConfigError.exit_code
-    name, rest = words[0], words[1:]
-    if name in usage.COMMANDS and {"-h", "--help"} & set(rest):
-        print(usage.command_help(name))
-        return 0
+    if not words or set(HELP[1:]) & set(words) or "help" in words[:2]:
+        return _help([word for word in words if word not in HELP], 0 if words else ConfigError.exit_code)
     from agt_cli.report.console import Console
 
-    return _dispatch(name, rest, Console(**flags))
+    return _dispatch(words[0], words[1:], Console(**flags))
+
+
+def _help(about: Sequence[str], code: int) -> int:
+    """The help of the command that is named first, if one is."""
+    name = about[0] if about and not about[0].startswith("-") else None
+    if name is not None:
+        _check_command(name, about[1:])
+    print(usage.overview() if name is None else usage.command_help(name))
+    return code
+
+
+def _check_command(name: str, rest: Sequence[str]) -> None:
+    """Raise ConfigError unless there is such a command."""
+    if name in usage.COMMANDS:
+        return
+    later = next((word for word in rest if word in usage.COMMANDS), None)
+    if later is not None and ("=" in name or name.startswith("-")):
+        line = [word for word in (name, *rest) if word != later]
+        raise ConfigError(f"the command comes first: agt {shlex.join([later, *line])}")
+    raise ConfigError(f"unknown command '{name}'{nearest(name, usage.COMMANDS)}; agt --help says more")
 
 
 def _dispatch(name: str, rest: list[str], console: "Console") -> int:
     jobs = Jobs()
     try:
-        if name not in usage.COMMANDS:
-            raise ConfigError(f"unknown command '{name}'{nearest(name, usage.COMMANDS)}; agt --help says more")
+        _check_command(name, rest)
         rest = usage.settings_from_words(name, rest)
         _check_flags(rest)
+        _check_places(rest)
         _run_hydra(name, rest, console, jobs)
         if jobs.error:
             raise jobs.error
@@ -121,11 +161,19 @@ def _check_flags(rest: Sequence[str]) -> None:
 
     def refuse(message: str) -> NoReturn:
         unknown = next((word for word in message.split() if word.startswith("-")), "")
-        known = [flag for flag in (*parser._option_string_actions, *VERBOSITY) if flag.startswith("--")]
+        known = [flag for flag in usage.OPTIONS if flag.startswith("--")]
         raise ConfigError(f"{message}{nearest(unknown, known) if 'unrecognized' in message else ''}")
 
     parser.error = refuse  # type: ignore[method-assign]
     parser.parse_args(list(rest))
+
+
+def _check_places(rest: Sequence[str]) -> None:
+    """Refuse to write nowhere: Hydra would make its folders in the root of the file system where output_dir is empty."""
+    for word in rest:
+        key, equals, value = word.lstrip("+").partition("=")
+        if equals and key in ("output_dir", "hydra.run.dir", "hydra.sweep.dir") and value.strip("'\" ") in ("", "null"):
+            raise ConfigError(f"{word}: no folder is named: give one (. is the present one), or leave it out: outputs")
 
 
 def _run_hydra(name: str, rest: list[str], console: "Console", jobs: "Jobs") -> None:
@@ -139,6 +187,7 @@ def _run_hydra(name: str, rest: list[str], console: "Console", jobs: "Jobs") -> 
     def job(config: "DictConfig") -> Any:
         return _job(name, config, console, jobs)
 
+    logging.raiseExceptions = False  # a log line that nobody reads is no error
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises what happened instead of printing it and exiting
     entry = hydra.main(version_base="1.3", config_path=str(usage.config_dir()), config_name=command.config)(job)
     with _command_line([f"agt {name}", *rest]):
@@ -183,15 +232,17 @@ def _job(name: str, config: "DictConfig", console: "Console", jobs: Jobs) -> Any
     """One job: configuration in, run record out. A sweep goes on after a job that fails, and reports it at once."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
+    from omegaconf import OmegaConf
 
     hydra = HydraConfig.get()
     folder = Path(os.path.relpath(hydra.runtime.output_dir))
     jobs.sweep = hydra.mode == RunMode.MULTIRUN
-    label = f"job {hydra.job.num} ({' '.join(hydra.overrides.task)})" if jobs.sweep else ""
+    overrides = [str(word) for word in OmegaConf.to_container(hydra.overrides.task, resolve=False) or ()]
+    label = f"job {hydra.job.num} ({' '.join(overrides)})" if jobs.sweep else ""
     if jobs.sweep:
         console.note(f"-- {label}")
     try:
-        result = _run_task(name, config, folder, console, jobs.sweep, list(hydra.overrides.task))
+        result = _run_task(name, config, folder, console, jobs.sweep, overrides)
     except Exception as error:
         if not jobs.sweep:
             jobs.error = error  # raised once Hydra has returned, so that Hydra adds no line of its own
@@ -214,20 +265,43 @@ def _run_task(
     from agt_cli.report.record import RunRecord
     from agt_cli.runs.choices import typed
     from agt_cli.runs.compose import plain
+    from agt_cli.runs.unread import unread
 
     task = import_module(usage.COMMANDS[name].module)
     with ExitStack() as stack:
+        stack.callback(_refresh_index, folder, config.get("output_dir"), console)
         try:
-            settled = typed(plain(config), overrides) if name in ("train", "tune") else plain(config)
+            settled = latest.resolved(plain(config), console.note)
+            settled = typed(settled, overrides) if name in ("train", "tune") else settled
+            for key, value in settled.items():
+                if value == "":
+                    raise ConfigError(f"{key}= is empty: give a value, or leave it out")
             record = RunRecord(folder, name, settled)
             if sweep:
                 stack.enter_context(record)
+                record.environment(overrides=list(overrides))
             settings = task.configure(settled)
             if not sweep:
                 stack.enter_context(record)
-        except AgtError:
+            for line in unread(settled, overrides) if name == "train" else ():
+                console.note(line)
+        except Exception:
             with suppress(OSError):
                 folder.rmdir()  # only if Hydra made it and nothing is in it
             raise
         result: dict[str, Any] = task.run(settings, record, console)
+    index = Path(str(settled.get("output_dir"))) / "index.html"
+    console.note(f"to look at: {folder / 'report.html'}{f'; all runs: {index}' if index.exists() else ''}")
     return {"command": name, "run": str(folder), **result}
+
+
+def _refresh_index(folder: Path, outputs: object, console: "Console") -> None:
+    """List the run that just ended, however it ended; whatever goes wrong with that is no failure of the command."""
+    from agt_cli.report.index import refresh
+
+    outputs = Path(str(outputs))
+    if folder.resolve().is_relative_to(outputs.resolve()) and (folder / "status.json").exists():
+        try:
+            refresh(outputs)
+        except Exception as error:
+            console.note(f"note: the index of all runs could not be written ({error})")

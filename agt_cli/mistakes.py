@@ -1,10 +1,12 @@
 """From whatever was raised to what the user reads: one message that says what to do, and an exit code."""
 
+import errno
 import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from agt.errors import AgtError, ConfigError, nearest
@@ -34,8 +36,21 @@ def explain(error: BaseException, config: str, overrides: Sequence[str]) -> AgtE
         return AgtError(f"out of memory: {MEMORY}")
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return AgtError(f"{where}{error.strerror or error}")
+        return AgtError(f"{where}{error.strerror or error}{_elsewhere(error)}")
     return None
+
+
+def _elsewhere(error: OSError) -> str:
+    """What to do where a file cannot be written: nearly always, where runs go."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return ": make room there, or choose another place with output_dir=FOLDER"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return ": nothing can be written there: choose another place with output_dir=FOLDER"
+    if error.errno in (errno.ENOTDIR, errno.EEXIST) and error.filename:
+        paths = [Path(str(error.filename)), *Path(str(error.filename)).parents]
+        file = next((path for path in paths if path.is_file()), None)
+        return f": {file} is a file, where a folder is needed: choose another with output_dir=FOLDER" if file else ""
+    return ""
 
 
 def _out_of_memory(error: BaseException) -> bool:
@@ -80,23 +95,80 @@ def _hydra_mistake(error: BaseException, config: str, overrides: Sequence[str]) 
     if isinstance(error, MissingConfigException):
         return _missing_option(error)
     if isinstance(error, OverrideParseException):
-        if "=" not in error.override and "missing EQUAL" in str(error):
-            meant = _known_key(error.override, config, overrides)
-            return f"'{error.override}' is no setting: settings are KEY=VALUE{meant}"
-        names = "{" in error.override and re.search(r"[{,]\s*['\"]|[^\x00-\x7f]", error.override)
-        remedy = _NAMES if names else "quote special characters"
-        return f"'{error.override}' cannot be read: {str(error).splitlines()[0]}; {remedy}"
+        return _unreadable(error, config, overrides)
     if isinstance(error, HydraException):
-        key = re.search(r"Could not override '([^']+)'", str(error))
-        if key:
-            return _unknown_key(key[1], str(error), config, overrides)
-        return _one_line(error)
+        return _refused_override(error, config, overrides)
     if isinstance(error, OmegaConfBaseException):
-        return _one_line(error)
-    # Hydra reports flags that exclude each other as a plain ValueError.
+        key = error.full_key or next((word.partition("=")[0] for word in overrides if "${" in word), "")
+        return f"{key}: {_one_line(error)}" if key else _one_line(error)
     if isinstance(error, ValueError) and _raised_in(error, "hydra"):
-        return _one_line(error)
+        return _no_choice(error, config, overrides)
     return None
+
+
+def _unreadable(error: Any, config: str, overrides: Sequence[str]) -> str:
+    """An override that Hydra's grammar does not take."""
+    word = error.override
+    if "=" not in word:
+        return f"'{word}' is no setting: settings are KEY=VALUE{_meant(word, config, overrides)}"
+    key, equals, value = word.partition("=")
+    if not key.strip("+~"):
+        return f"'{word}' is no setting: settings are KEY=VALUE"
+    if "{" in value and re.search(r"[{,]\s*['\"]|[^\x00-\x7f]", value):
+        return f"'{word}' cannot be read: {_NAMES}"
+    if word.count("{") > word.count("}") or word.count("[") > word.count("]"):
+        return f"'{word}' cannot be read: a bracket stays open: put the whole in quotes: '{key}=...'"
+    if value.startswith("["):
+        return f"'{word}' cannot be read: put each entry in quotes: \"{key}=['...']\""
+    quoted = f": \"{key}='{value}'\"" if equals and "'" not in value else ", once more inside the shell's own quotes"
+    return f"'{word}' cannot be read: put a value with special characters in quotes{quoted}"
+
+
+def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -> str:
+    """An override that can be read and does not fit the configuration."""
+    key = re.search(r"Could not override '([^']+)'", str(error))
+    if key:
+        return _unknown_key(key[1], str(error), config, overrides)
+    comma = re.match(r"Ambiguous value for argument '([^=]+)=(.*)'", str(error))
+    if comma:
+        return (
+            f"{comma[1]}={comma[2]}: a comma separates the values of a sweep, which needs -m; a list is {comma[1]}="
+            f"[{comma[2]}]; numbers take no comma; text with one is quoted twice: \"{comma[1]}='{comma[2]}'\""
+        )
+    return _one_line(error)
+
+
+def _no_choice(error: Exception, config: str, overrides: Sequence[str]) -> str:
+    """What Hydra reports as a plain ValueError: flags that exclude each other, and a group that is given no name."""
+    for word in overrides:
+        group, _, value = word.partition("=")
+        if not group:
+            return f"'{word}' is no setting: settings are KEY=VALUE"
+        if "group override must be" in str(error) and group in usage.groups(config) and _no_name(value):
+            return f"{word}: choose one by its name{nearest('', usage.options(group))}"
+    return _one_line(error)
+
+
+def _no_name(value: str) -> bool:
+    return value in ("null", "true", "false") or not re.search("[A-Za-z_]", value)
+
+
+def _meant(word: str, config: str, overrides: Sequence[str]) -> str:
+    """A suffix saying how a word that is no setting was probably meant."""
+    groups = usage.groups(config)
+    if word in groups:
+        return f"; did you mean '{word}=NAME'?{nearest('', usage.options(word))}"
+    choices = [group for group in groups if word in usage.options(group)]
+    if choices:
+        return f"; did you mean '{'dataset' if 'dataset' in choices else choices[0]}={word}'?"
+    keys = list(_flatten(_compose(config, overrides)))
+    if word in keys:
+        return f"; did you mean '{word}=VALUE'?"
+    path = Path(word)
+    if path.exists():
+        key = "run" if path.is_dir() else "inputs"
+        return f"; did you mean '{key}={word}'?" if key in keys else f"; agt data inspect {word} describes a table"
+    return _known_key(word, config, overrides)
 
 
 def _missing_option(error: Any) -> str:
@@ -161,7 +233,7 @@ def _flatten(node: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 def _one_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines()]
     cause = str(error.__cause__).splitlines()[:1] if error.__cause__ else []
-    return "; ".join(line for line in [*lines, *cause] if line and "object_type" not in line)
+    return "; ".join(line for line in [*lines, *cause] if line and "object_type" not in line and "full_key" not in line)
 
 
 def _raised_in(error: BaseException, package: str) -> bool:

@@ -1,5 +1,6 @@
 """Commands and their help. Nothing here imports torch, Hydra or a task, so that help is immediate."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +24,22 @@ HYDRA = (
     ("GROUP=NAME", "choose a file of a group: agt train dataset=digits"),
     ("-m, --multirun", "run every combination of comma-separated values: agt train -m training.seed=0,1,2"),
     ("--cfg job", "print the composed configuration instead of running"),
-    ("--info, --hydra-help", "Hydra's own help; --shell-completion installs completion"),
+    ("--info, --hydra-help", "Hydra's own help"),
 )
+ALSO = (
+    ("help COMMAND", "the same as agt COMMAND --help"),
+    ("completion SHELL", 'completion for bash, zsh or fish: eval "$(agt completion bash)" in ~/.bashrc installs it'),
+)
+OPTIONS = (
+    *("--json", "-q", "--quiet", "-v", "--verbose", "--version", "--help"),
+    *("--multirun", "--cfg", "--resolve", "--info", "--hydra-help", "--config-dir"),
+)
+WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd")
+"""Hydra's options that take the word after them; --info may."""
+
+_GRAMMAR = re.compile(r"""["'\[\]{},$\\]""")  # what is meant for Hydra: quotes, lists, mappings, sweeps, interpolations
+_FUNCTION = re.compile(r"[a-z_]+\(.*\)")
+_FOREIGN = re.compile(r"[^\w\s/+.%*@?|:-]|[^\x00-\x7f]")
 
 
 @dataclass(frozen=True)
@@ -133,7 +148,7 @@ COMMANDS: dict[str, Command] = {
         "data",
         "inspect FILE: look at a table and write a dataset configuration for it; prepare NAME: turn raw data into a folder",
         (
-            "agt data inspect loans.csv                    writes conf/dataset/loans.yaml; then: agt train dataset=loans",
+            "agt data inspect loans.csv                    writes conf/dataset/loans.yaml, which agt train takes",
             "agt data inspect loans.csv label=default id=contract name=loans2024 force=true",
             "agt data prepare imdb prepare.reviews=imdb.parquet prepare.model=gpt2",
             "agt data prepare amex data_dir=/mnt/large",
@@ -171,8 +186,8 @@ def _folder(name: str) -> Path:
     return inside if inside.is_dir() else package.parent / name
 
 
-def settings_from_words(name: str, rest: list[str]) -> list[str]:
-    """The rest of a command line with the command's words as settings.
+def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
+    """The rest of a command line with the command's words as settings; they may stand anywhere in it.
 
     Args:
         name: the command.
@@ -181,18 +196,55 @@ def settings_from_words(name: str, rest: list[str]) -> list[str]:
     Raises:
         ConfigError: a word is missing or unknown; says which there are.
     """
-    before, settings = [name], list[str]()
+    before, bare = [name], bare_words(rest)
+    settings: list[str] = []
     for word in COMMANDS[name].words:
         if word.after not in ("", before[-1]):
             continue
-        given = rest[len(settings)] if len(settings) < len(rest) else ""
-        if not given or given.startswith(("-", "+", "~")) or "=" in given:
+        if len(settings) == len(bare):
             raise ConfigError(f"agt {' '.join(before)}: one more word is needed, right here: {', '.join(word.known)}")
+        given = rest[bare[len(settings)]]
         if not word.free and given not in word.known:
             raise ConfigError(f"agt {' '.join(before)}: unknown word '{given}'{nearest(given, word.known)}")
         before.append(given)
         settings.append(f"{word.key}={quoted(given) if word.free else given}")
-    return settings + rest[len(settings) :]
+    taken, options = bare[: len(settings)], _options(rest)
+    others = [word for place, word in enumerate(rest) if place not in (*taken, *options)]
+    # Hydra wants its options on one side.
+    return [*settings, *map(_readable, others), *(rest[place] for place in options)]
+
+
+def bare_words(rest: Sequence[str]) -> list[int]:
+    """Where words stand that are neither options, with their values, nor settings."""
+    options = _options(rest)
+    return [
+        place
+        for place, word in enumerate(rest)
+        if place not in options and "=" not in word and not word.startswith(("+", "~"))
+    ]
+
+
+def _options(rest: Sequence[str]) -> list[int]:
+    """Where options stand, and the words that they take."""
+    before = ["", *rest]
+    return [
+        place
+        for place, word in enumerate(rest)
+        if word.startswith("-") or before[place] in WITH_VALUE or (before[place] in ("--info", "-i") and "=" not in word)
+    ]
+
+
+def _readable(word: str) -> str:
+    """A setting whose value Hydra's grammar would not take is text: names of files, in any language and with any sign.
+
+    A home directory is put in its place, which shells leave alone behind an equals sign.
+    """
+    key, equals, value = word.partition("=")
+    if value.startswith("~/"):
+        value = os.path.expanduser(value)
+        word = f"{key}={value}"
+    plain = not _GRAMMAR.search(value) and not _FUNCTION.fullmatch(value)
+    return f"{key}={quoted(value)}" if equals and plain and _FOREIGN.search(value) else word
 
 
 def quoted(value: str) -> str:
@@ -209,6 +261,7 @@ def overview() -> str:
             "",
             "usage: agt COMMAND [WORD ...] [KEY=VALUE ...] [options]",
             *_section("commands", commands),
+            *_section("also", ALSO),
             *_section("options", FLAGS),
             "",
             "agt COMMAND --help lists a command's examples and settings.",

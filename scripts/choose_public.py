@@ -98,7 +98,7 @@ def trajectory(records: Records, clip: float) -> Iterator[tuple[int, torch.Tenso
 def accuracies(setting: Setting, theta: torch.Tensor, phi: np.ndarray, labels: np.ndarray) -> list[float]:
     """The columns, for one fold."""
     sensitivity, plan = setting.sensitivity(phi.shape[1]), BatchPlan.of(BatchConfig(), setting.steps, SIZE, SIZE)
-    trained = LinearTrained(theta, LinearLoss.of(setting.training(), 2), plan, sensitivity)
+    trained = LinearTrained(theta, LinearLoss.of(setting.training(), 2), plan, sensitivity, setting.training())
     known = certify_linear(trained, phi, "add_remove", (0,))
     distance, right = known.stable_distance, known.prediction == labels
     mu = per_query(GaussianDP, 10.0, DELTA, 1000).mu

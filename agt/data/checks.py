@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -68,6 +69,14 @@ def check_range(name: str, low: float, high: float) -> None:
         raise ValueError(f"{name}: the range must be [low, high] with low < high, got {[low, high]}")
     if not math.isfinite(2 * (high - low)):
         raise ValueError(f"{name}: the range {[low, high]} is too wide to compute with: give the range that values lie in")
+
+
+def check_edges(name: str, edges: Sequence[float]) -> None:
+    """Raise ValueError unless the numbers increase, and span a range that can be scaled."""
+    for low, high in pairwise(edges):
+        if len(edges) > 2 and low >= high:
+            raise ValueError(f"{name}: the edges of bins must increase, and {low:g} is followed by {high:g}")
+    check_range(name, edges[0], edges[-1])
 
 
 def check_found(names: Iterable[str], path: Path) -> None:

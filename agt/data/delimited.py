@@ -46,6 +46,11 @@ class CsvFormat:
         except LookupError:
             raise ValueError(f"encoding={self.encoding} is unknown: use utf-8, latin-1, cp1252 or utf-16") from None
 
+    @property
+    def codec(self) -> str:
+        """Python's name of the encoding, by which a byte order mark is passed over."""
+        return _plain(self.encoding, "utf-8-sig")
+
     def names(self, path: Path) -> tuple[str, ...]:
         """The columns of a file."""
         first = next(iter(self.rows(path, 1)), [])

@@ -6,7 +6,8 @@ import numpy as np
 
 MOST_EDGES = 16
 _STEPS = 20
-_ENOUGH = 6
+_ENOUGH = 10
+_GRIDS = ((1, 2, 5), (1, 1.5, *range(2, 10)), tuple(step / 10 for step in range(10, 100)))
 
 
 def round_range(numbers: np.ndarray, exact: bool = False) -> tuple[float, float]:
@@ -29,39 +30,50 @@ def heavy_tailed(numbers: np.ndarray, counts: np.ndarray, limits: tuple[float, f
     return bool(np.exp(-(shares * np.log(shares)).sum()) < 4)
 
 
-def edges_of(numbers: np.ndarray, counts: np.ndarray, limits: tuple[float, float]) -> tuple[float, ...]:
-    """At most ``MOST_EDGES`` increasing round numbers, the first and last of which are ``limits``.
+def edges_of(numbers: np.ndarray, counts: np.ndarray) -> tuple[float, ...]:
+    """At most ``MOST_EDGES`` increasing round numbers around all of them, near their quantiles.
 
-    They lie near quantiles; a value that many rows share begins a bin of its own.
+    A value that many rows share (no payment at all, -1 for never) has a bin for itself as far as round numbers allow.
 
     Args:
-        numbers: [n] distinct.
+        numbers: [n] distinct, two at least.
         counts: [n] how many rows have each.
     """
     order = np.argsort(numbers)
     numbers, counts = numbers[order], counts[order]
     often = counts > counts.sum() / 8
+    alone = {edge for place in np.flatnonzero(often) for edge in _around(numbers, int(place))}
+    low = float(numbers[0]) if often[0] else _tidy(_floor(float(numbers[0]), 1))
+    low, high = 0.0 if 0 < low < 0.01 * numbers[-1] else low, _tidy(-_floor(-float(numbers[-1]), 1))
+    bins = max(MOST_EDGES - 1 - len(alone), 1)
     shares = np.cumsum(counts[~often]) / max(counts[~often].sum(), 1)
-    levels = np.arange(1, MOST_EDGES - 1 - often.sum()) / (MOST_EDGES - 1 - often.sum())
-    quantiles = numbers[~often][np.minimum(np.searchsorted(shares, levels), len(shares) - 1)]
-    for digits in (0, 2, 3):
-        inner = {_near(float(number), digits) for number in quantiles}
-        inner |= {_tidy(_floor(float(number), 2)) for number in numbers[often]}
-        edges = (limits[0], *sorted(edge for edge in inner if limits[0] < edge < limits[1]), limits[1])
+    places = np.searchsorted(shares, np.arange(1, bins) / bins)
+    quantiles = numbers[~often][places[places < len(shares)]]
+    edges: tuple[float, ...] = (low, high)
+    for grid in _GRIDS:
+        inner = {_near(float(number), grid) for number in quantiles} | alone
+        edges = (low, *sorted(edge for edge in inner if low < edge < high), high)
         if len(edges) >= _ENOUGH:
             break
     return edges
 
 
-def _near(number: float, digits: int) -> float:
-    """The nearest number of few significant digits; 0: the nearest of 1, 2 and 5 times a power of ten."""
+def _around(numbers: np.ndarray, place: int) -> tuple[float, ...]:
+    """Edges that part one value from those beside it: at or just below it, and below the next one."""
+    number = float(numbers[place])
+    if place + 1 == len(numbers):
+        return (_tidy(_floor(number, 3)),)
+    above = float(numbers[place + 1])
+    rounded = next((edge for digits in (1, 2, 3) if (edge := _floor(above, digits)) > number), above)
+    return _tidy(_floor(number, 3)), _tidy(rounded)
+
+
+def _near(number: float, grid: tuple[float, ...]) -> float:
+    """The nearest of these numbers times a power of ten, with the sign it has."""
     if not number:
         return 0.0
-    if digits:
-        return float(f"{number:.{digits}g}")
     power = 10.0 ** math.floor(math.log10(abs(number)))
-    mantissa = abs(number) / power
-    nearest = min((1.0, 2.0, 5.0, 10.0), key=lambda candidate: abs(math.log(candidate / mantissa)))
+    nearest = min((*grid, 10.0), key=lambda candidate: abs(math.log(candidate * power / abs(number))))
     return _tidy(math.copysign(nearest * power, number))
 
 

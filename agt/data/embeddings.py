@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -88,6 +88,12 @@ class Embeddings(LabelledFile):
         center = None if settled.center is None else np.array(settled.center, dtype=np.float64)
         self._check_center(columns, center)
         return self._queries(columns, content, self._scaled(content[0], columns, center), settled.classes)
+
+    def formula(self) -> dict[str, Any]:
+        """How features are made of the vectors of an npz, for readers without agt."""
+        center = self.settled.center if self.settled is not None else self.center
+        key = {"key": self.x, "center": 0.0 if center is None else center}
+        return {"vectors": key | {"unit_norm": self.unit_norm, "scale": self.scale}}
 
     def _open(self) -> Columns:
         tried = places(self.path, self.data_dir)

@@ -5,6 +5,7 @@ of its column (method.md section 3, condition b). A csv therefore has no guessed
 a caller asks for numbers, and '07' does not turn into 7 because its neighbours happen to be digits.
 """
 
+import os
 import re
 import struct
 import zipfile
@@ -265,6 +266,8 @@ class Columns:
             column = pa.array(column.astype(np.float32) if column.dtype == np.float16 else column)
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
+        if pa.types.is_nested(column.type):
+            raise DataError(f"{self.path}: column '{name}' holds {column.type}, and {setting} needs one value per row")
         return column.cast(pa.string()) if pa.types.is_binary(column.type) else column
 
 
@@ -304,14 +307,19 @@ def require(path: Path, setting: str) -> None:
         raise DataMissing(f"{path} is not there (or not a file): put it there, or change {setting}")
 
 
+def home(path: Path) -> Path:
+    """``path`` with ~ as the home directory; where nobody has that name, it is a name as any other."""
+    return Path(os.path.expanduser(path))
+
+
 def resolve(path: Path, data_dir: Path) -> Path:
     """``path``, taken relative to ``data_dir`` unless absolute: where something is to be written."""
-    return data_dir.expanduser() / path.expanduser()
+    return home(data_dir) / home(path)
 
 
 def places(path: Path, data_dir: Path) -> tuple[Path, ...]:
     """Where a person's file may lie, first the working directory and then ``data_dir``; an absolute path is one place."""
-    return tuple(dict.fromkeys((path.expanduser(), resolve(path, data_dir))))
+    return tuple(dict.fromkeys((home(path), resolve(path, data_dir))))
 
 
 def locate(path: Path, data_dir: Path, setting: str) -> Path:

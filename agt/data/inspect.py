@@ -19,6 +19,7 @@ from agt.data.checks import MAX_FOUND
 from agt.data.dataset import DataError
 from agt.data.declarations import ordinal
 from agt.data.delimited import CsvFormat, is_delimited, sniffed
+from agt.data.distinct import NUMBER, Distinct, distinct, matches
 from agt.data.edges import edges_of, heavy_tailed, round_range
 from agt.data.files import Columns, as_word, number_hint, open_columns
 from agt.errors import nearest
@@ -27,29 +28,15 @@ Kind = Literal["number", "category", "id", "constant", "empty", "date", "text", 
 MOST_VALUES = 100
 FEW = 12
 """As many distinct whole numbers may well be codes."""
+CODES = "or codes?"
+"""The remark on a column of few whole numbers, which are taken as ordered."""
 
-_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-_COMMA_NUMBER = r"^[$€£]?\s*[+-]?\d[\d.,' ]*(\s*[%$€£])?$"
+_WITH_COMMA = r"^[$€£]?\s*[+-]?\d[\d.,' ]*(\s*[%$€£])?$"
 _DATE = r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2})([T ]\d{1,2}:\d{2}.*)?$"
-_MARKERS = {"?", "-", "--", ".", "none", "unknown", "missing", "na", "n.a.", "n/a", "nan", "null", "nil", "\\n", "#n/a"}
-_ALWAYS_MARKERS = {"?"}
 _UNWRITABLE = "???"
 """A word that a configuration cannot hold: there it says that a value is required."""
 _IDS = {"id", "ids", "uuid", "guid", "uid", "key", "index", "rowid", "rownames", "unnamed"}
-_PEOPLE = {
-    "person",
-    "patient",
-    "customer",
-    "client",
-    "subject",
-    "user",
-    "account",
-    "member",
-    "employee",
-    "record",
-    "nr",
-    "no",
-}
+_PEOPLE = {"person", "patient", "customer", "client", "subject", "user", "account", "member", "employee", "record", "nr"}
 _LABELS = {"label", "target", "class", "y", "outcome", "default", "defaulted", "churn", "churned", "income", "response"} | {
     "survived", "diagnosis", "exited", "fraud", "approved", "readmitted", "deposit", "risk", "creditability", "attrition",
     "stroke", "died", "deceased", "mortality", "spam", "subscribed", "purchased", "converted", "kredit",
@@ -161,7 +148,7 @@ def inspect_table(
     for part, name in (("label", label), ("id", id)):
         if name is not None and name not in columns.names:
             raise DataError(f"{path}: no column '{name}', which {part} names{nearest(name, columns.names)}")
-    looks = {name: _look(columns, name, missing_values) for name in columns.names}
+    looks = {name: distinct(columns, name, missing_values) for name in columns.names}
     rows = next((len(look.vector) for look in looks.values()), 0)
     if not rows:
         raise DataError(f"{path}: no rows: there is nothing to look at")
@@ -175,58 +162,6 @@ def inspect_table(
     return Inspection(path, form, rows, tuple(seen), label, names, id, classes)
 
 
-@dataclass(frozen=True)
-class _Look:
-    """The distinct values of a column.
-
-    Attributes:
-        vector: the column itself.
-        words: distinct values that are not missing, as they are.
-        numbers: [distinct] float64; NaN: no number.
-        counts: [distinct] how many rows have each.
-        missing: rows without one.
-        markers: words taken for missing.
-        flags: its type is true or false.
-    """
-
-    name: str
-    vector: pa.Array
-    words: pa.Array
-    numbers: np.ndarray
-    counts: np.ndarray
-    missing: int
-    markers: tuple[str, ...] = ()
-    flags: bool = False
-
-    @property
-    def text(self) -> bool:
-        return pa.types.is_string(self.words.type)
-
-    @property
-    def numeric(self) -> bool:
-        return bool(len(self.numbers)) and bool(np.isfinite(self.numbers).all())
-
-    @property
-    def whole(self) -> bool:
-        return self.numeric and bool((self.numbers == np.rint(self.numbers)).all())
-
-    def fits(self, pattern: str) -> np.ndarray:
-        """[distinct] whether each value, trimmed, has this shape."""
-        return _matches(pc.utf8_trim_whitespace(self.words), pattern)
-
-    def kept(self, rows: np.ndarray) -> "_Look":
-        """The same without some of its values."""
-        words, lost = self.words.filter(pa.array(rows)), int(self.counts[~rows].sum())
-        return replace(self, words=words, numbers=self.numbers[rows], counts=self.counts[rows], missing=self.missing + lost)
-
-    def common(self, most: int) -> tuple[tuple[str, int], ...]:
-        """Value and count, the most frequent first; nothing if there are more than ``most``."""
-        if len(self.words) > most:
-            return ()
-        pairs = zip((str(as_word(word)) for word in self.words.to_pylist()), self.counts.tolist(), strict=True)
-        return tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
-
-
 def _opened(path: Path, form: CsvFormat | None, header: bool | None) -> tuple[Columns, CsvFormat | None]:
     if not is_delimited(path):
         columns = open_columns(path, "file")
@@ -237,79 +172,38 @@ def _opened(path: Path, form: CsvFormat | None, header: bool | None) -> tuple[Co
         if not path.is_file():
             open_columns(path, "file")  # says so
         form = sniffed(path, header is not False)
+    if header is None:
+        _require_header(path, replace(form, encoding="utf-16" if form.encoding == "utf-16" else "latin-1"))
     try:
-        columns = open_columns(path, "file", form=form)
+        return open_columns(path, "file", form=form), form
     except DataError as error:
         if "not UTF-8" not in str(error):
             raise
-        form = replace(form, encoding="latin-1")
-        columns = open_columns(path, "file", form=form)
-    if header is None:
-        _require_header(columns)
-    return columns, form
+    form = replace(form, encoding="latin-1")
+    return open_columns(path, "file", form=form), form
 
 
-def _require_header(columns: Columns) -> None:
+def _require_header(path: Path, form: CsvFormat) -> None:
     """Numbers in the first line are data, unless they count the columns."""
-    numbers = [name for name in columns.names if re.match(_NUMBER, name.strip())]
+    names = form.names(path)
+    numbers = [name for name in names if re.match(NUMBER, name.strip())]
     counted = {tuple(str(start + place) for place in range(len(numbers))) for start in (0, 1)}
-    if numbers and tuple(numbers) not in counted:
-        some = ", ".join(map(repr, numbers[:3]))
+    if (numbers and tuple(numbers) not in counted) or len(set(names)) < len(names):
+        some = ", ".join(repr(name) for name in names[:4])
         raise DataError(
-            f"{columns.path}: its first line looks like data ({some}), not like names of columns: if the file has no "
-            "header, give header=false (its columns are then column1, column2, ...); if these are names, header=true"
+            f"{path}: its first line ({some}, ...) looks like data or names two columns alike: if the file has no header, "
+            "give header=false (its columns are then column1, column2, ...); if these are names, header=true"
         )
 
 
-def _look(columns: Columns, name: str, missing_values: Sequence[str]) -> _Look:
-    vector = columns.vector(name, "file")
-    if pa.types.is_large_string(vector.type):
-        vector = vector.cast(pa.string())
-    flags = pa.types.is_boolean(vector.type)
-    if flags or pa.types.is_decimal(vector.type):
-        vector = vector.cast(pa.int8() if flags else pa.float64())
-    if pa.types.is_nested(vector.type):
-        return _Look(name, vector, vector[:0], np.empty(0), np.empty(0, dtype=np.int64), vector.null_count)
-    counted = pc.value_counts(vector)
-    words, counts = counted.field("values"), counted.field("counts").to_numpy()
-    look = _Look(name, vector, words, np.full(len(words), np.nan), counts, 0, flags=flags)
-    if pa.types.is_integer(words.type) or pa.types.is_floating(words.type):
-        numbers = words.to_numpy(zero_copy_only=False).astype(np.float64)
-        return replace(look, numbers=numbers).kept(~np.isnan(numbers))
-    look = look.kept(~words.is_null().to_numpy(zero_copy_only=False))
-    return _marked(replace(look, numbers=_numbers(look.words)), missing_values) if look.text else look
-
-
-def _numbers(words: pa.Array) -> np.ndarray:
-    """[n] float64 of text, as ``Columns.numbers`` reads it; NaN where that is no number."""
-    trimmed = pc.utf8_trim_whitespace(words)
-    plain = _matches(trimmed, _NUMBER) & ~_matches(trimmed, r"^\+")  # arrow takes no plus sign
-    numbers = np.full(len(words), np.nan)
-    numbers[plain] = trimmed.filter(pa.array(plain)).cast(pa.float64()).to_numpy(zero_copy_only=False)
-    return numbers
-
-
-def _marked(look: _Look, missing_values: Sequence[str]) -> _Look:
-    """Text without the words that stand for no value: '?' anywhere, others where everything else is a number."""
-    words = np.isnan(look.numbers)
-    few = look.words.filter(pa.array(words)).to_pylist() if words.sum() <= MOST_VALUES else []
-    others = {word for word in few if word.strip().casefold() in _MARKERS or not word.strip()}
-    markers = {word for word in few if word.strip() in _ALWAYS_MARKERS or not word.strip() or word in missing_values}
-    if len(others | markers) == len(few) < len(look.words):
-        markers |= others
-    if not markers:
-        return look
-    kept = ~pc.is_in(look.words, pa.array(sorted(markers), pa.string())).to_numpy(zero_copy_only=False)
-    return replace(look.kept(kept), markers=tuple(sorted(markers)))
-
-
-def _column(columns: Columns, look: _Look, rows: int, most_values: int) -> Column:
+def _column(columns: Columns, look: Distinct, rows: int, most_values: int) -> Column:
     """What a column holds, and what is proposed for it; the first of these that fits."""
     seen = Column(
         look.name, "unreadable", look.missing, len(look.words), values=look.common(most_values), markers=look.markers
     )
     if pa.types.is_nested(look.vector.type) or not (look.text or look.numeric or not len(look.words) or _is_date(look)):
-        return replace(seen, remark=f"holds {look.vector.type}: write one number or word in each row to use it")
+        holds = "an infinite value: repair or drop it" if np.isinf(look.numbers).any() else look.vector.type
+        return replace(seen, remark=f"holds {holds}; one finite number or word in each row can be used")
     if not len(look.words):
         return replace(seen, kind="empty", remark="no row has a value")
     if look.numeric:
@@ -321,16 +215,16 @@ def _column(columns: Columns, look: _Look, rows: int, most_values: int) -> Colum
     identity = _identity(look, rows, most_values)
     if identity is not None:
         return replace(seen, kind="id", remark=identity)
-    if look.numeric and not (look.text and _matches(pc.utf8_trim_whitespace(look.words), r"^-?0\d").any()):
+    if look.numeric and not (look.text and matches(pc.utf8_trim_whitespace(look.words), r"^-?0\d").any()):
         return _number(seen, look)
     return _words(columns, seen, look, rows, most_values)
 
 
-def _is_date(look: _Look) -> bool:
+def _is_date(look: Distinct) -> bool:
     return bool(pa.types.is_temporal(look.words.type) or (look.text and len(look.words) and look.fits(_DATE).all()))
 
 
-def _identity(look: _Look, rows: int, most_values: int) -> str | None:
+def _identity(look: Distinct, rows: int, most_values: int) -> str | None:
     """Why a column seems to name records or people, rather than describe them; empty: it does, for good; None: it does not.
 
     A name that counts the rows is none: where a record goes, all later ones are renamed (declarations.ordinal).
@@ -344,7 +238,7 @@ def _identity(look: _Look, rows: int, most_values: int) -> str | None:
             f"counts the rows: hashes of content name records instead; if it names each for good, say id={look.name} and "
             "declare dataset.id_permanent=true"
         )
-    codes = look.text and not look.numeric and not look.fits(r"\s|.{41}").any()
+    codes = look.text and np.isnan(look.numbers).mean() > 0.1 and not look.fits(r"\s|.{41}").any()
     if unique and (named or codes):
         return ""
     if named and len(look.words) > max(most_values, rows // 50):
@@ -352,14 +246,14 @@ def _identity(look: _Look, rows: int, most_values: int) -> str | None:
     return None
 
 
-def _counts_rows(look: _Look) -> bool:
+def _counts_rows(look: Distinct) -> bool:
     def names(of: pa.Array) -> np.ndarray:
         return np.array(of.cast(pa.string()).to_pylist(), dtype=str)
 
     return ordinal(names(look.vector[:1000])) and ordinal(names(look.vector))
 
 
-def _number(seen: Column, look: _Look) -> Column:
+def _number(seen: Column, look: Distinct) -> Column:
     """A range, or edges where equal bins of it would leave almost every row in one."""
     seen = replace(seen, kind="number")
     if look.flags:
@@ -368,16 +262,15 @@ def _number(seen: Column, look: _Look) -> Column:
     if not np.isfinite(2 * (limits[1] - limits[0])):
         return replace(seen, kind="unreadable", remark="its numbers are too far apart to compute with")
     if heavy_tailed(look.numbers, look.counts, limits):
-        return replace(seen, numeric=edges_of(look.numbers, look.counts, limits))
+        return replace(seen, numeric=edges_of(look.numbers, look.counts))
     codes = look.whole and 2 < len(look.words) <= FEW
-    hint = "taken as ordered; if its numbers are codes without an order, list them under categorical" if codes else ""
-    return replace(seen, numeric=limits, remark=hint)
+    return replace(seen, numeric=limits, remark=CODES if codes else "")
 
 
-def _words(columns: Columns, seen: Column, look: _Look, rows: int, most_values: int) -> Column:
+def _words(columns: Columns, seen: Column, look: Distinct, rows: int, most_values: int) -> Column:
     """A list of values, or why there is none."""
     plain = np.isfinite(look.numbers)
-    if not look.numeric and (plain | look.fits(_COMMA_NUMBER)).all():
+    if not look.numeric and (plain | look.fits(_WITH_COMMA)).all():
         row, word = _example(look, ~plain)
         hint = number_hint(word) or ": write numbers alone, with a point and nothing between thousands, as in 1234.5"
         return replace(
@@ -388,8 +281,9 @@ def _words(columns: Columns, seen: Column, look: _Look, rows: int, most_values: 
         row, word = _example(look, ~plain)
         remedy = f"repair it, or say missing_values=[{word!r}] if it stands for none"
         return replace(seen, kind="unreadable", remark=f"numbers, but {word!r} in {columns.row(row)}: {remedy}")
-    if len(look.words) > most_values:
-        kind = "free text" if len(look.words) > 0.9 * (rows - look.missing) else "too many values for a list"
+    free = len(look.words) > max(FEW, 0.9 * (rows - look.missing))
+    if free or len(look.words) > most_values:
+        kind = "free text" if free else "too many values for a list"
         return replace(seen, kind="text", remark=f"{kind}; to use it, list some values under categorical (the rest: other)")
     least = max(1, min(5, rows // 50))
     kept = sorted(word for word, count in seen.values if count >= least and word != _UNWRITABLE)
@@ -398,7 +292,7 @@ def _words(columns: Columns, seen: Column, look: _Look, rows: int, most_values: 
     return replace(seen, kind="category", categorical=tuple(kept))
 
 
-def _example(look: _Look, bad: np.ndarray) -> tuple[int, str]:
+def _example(look: Distinct, bad: np.ndarray) -> tuple[int, str]:
     """The first row with one of these values, and the value."""
     rows = pc.index_in(look.vector, look.words.filter(pa.array(bad))).is_valid().to_numpy(zero_copy_only=False)
     row = int(np.flatnonzero(rows)[0])
@@ -427,7 +321,7 @@ def _evident(labels: Sequence[tuple[str, float]]) -> str | None:
     return labels[0][0]
 
 
-def _classes(look: _Look, path: Path) -> tuple[str, ...]:
+def _classes(look: Distinct, path: Path) -> tuple[str, ...]:
     if len(look.words) > MAX_FOUND:
         some = ", ".join(repr(as_word(word)) for word in look.words[:3].to_pylist())
         raise DataError(
@@ -443,7 +337,3 @@ def _classes(look: _Look, path: Path) -> tuple[str, ...]:
 def _tokens(name: str) -> list[str]:
     """The words in a column's name: 'default.payment.next.month', 'PassengerId' and 'loan_status' have several."""
     return [word.casefold() for word in re.findall(r"[A-Z]+(?![a-z])|[^\W\d_][^\W\d_A-Z]*", name)]
-
-
-def _matches(words: pa.Array, pattern: str) -> np.ndarray:
-    return np.asarray(pc.match_substring_regex(words, pattern).to_numpy(zero_copy_only=False), dtype=bool)

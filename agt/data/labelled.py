@@ -93,7 +93,7 @@ class Settled:
     classes: tuple[str, ...]
     shape: tuple[int, ...] | None = None
     center: Any = None
-    ranges: Mapping[str, tuple[float, float]] = Field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, ...]] = Field(default_factory=dict)
 
 
 @schema

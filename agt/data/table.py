@@ -2,35 +2,41 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from agt.data.assemble import same_length
-from agt.data.checks import Word, check_range, check_values, clipped, outside_list, outside_range
+from agt.data.checks import Word, check_edges, check_values, clipped, outside_list, outside_range
 from agt.data.dataset import DataError, Outside, Records
 from agt.data.declarations import features_fact, split_fact
-from agt.data.delimited import CsvFormat
+from agt.data.delimited import NULLS, CsvFormat
+from agt.data.encoding import Encoding, absent
 from agt.data.files import Columns, open_columns
 from agt.data.labelled import Content, Features, LabelledFile, Rows
 from agt.errors import nearest
 from agt.facts import Fact, Grounds, declared, grounds, void
 from agt.settings import schema
 
-Range = tuple[float, float]
+Limits = tuple[float, ...]
+MOST_FEATURES = 2**16
 CLASSES = "classes"
 """What ``from_data`` calls the list of classes."""
 
 
 @schema
 class Table(LabelledFile):
-    """Numeric columns become [-1, 1], clipped to a public range; categorical ones are one-hot with a slot for others.
+    """Numeric columns are scaled or coded by bins, clipped to a public range; categorical ones are one-hot with a slot for
+    others; pairs of columns may be crossed (``encoding.py``).
 
     Attributes (the others: ``LabelledFile``):
         path: csv, parquet or npz.
-        numeric: column -> public [low, high]; null: the range is taken from the training records, which is not public.
+        numeric: column -> public [low, high], or more numbers: public edges of bins, increasing, the first and the last
+            being the range; null: the range is taken from the training records, which is not public.
         categorical: column -> public list of values.
+        bins: how many equal bins a range is cut into for the thermometer code; 0: it is scaled to [-1, 1] instead.
+        crosses: buckets that pairs of columns' values are hashed into; 0: no crosses.
         split: column with train or test for each record; None: a hash split, unless ``test`` is given.
         test: a second file with the test records.
         missing: refuse a missing value, or turn it into 0 and add a 0/1 feature to each column.
@@ -42,11 +48,13 @@ class Table(LabelledFile):
 
     SPLIT: ClassVar[str] = "split"
 
-    numeric: Mapping[str, Range | None] = Field(default_factory=dict)
+    numeric: Mapping[str, Annotated[Limits, Field(min_length=2)] | None] = Field(default_factory=dict)
     categorical: Mapping[str, Annotated[tuple[Word, ...], Field(min_length=1)]] = Field(default_factory=dict)
     split: str | None = None
     test: Path | None = None
     missing: Literal["error", "indicator"] = "error"
+    bins: Annotated[int, Field(ge=0, le=1024)] = 0
+    crosses: Annotated[int, Field(ge=0, le=MOST_FEATURES)] = 0
     missing_values: tuple[Word, ...] = ()
     csv: CsvFormat = Field(default_factory=CsvFormat)
     from_data: tuple[str, ...] = ()
@@ -56,20 +64,21 @@ class Table(LabelledFile):
             raise ValueError("name at least one column under numeric or categorical")
         for column, limits in self.numeric.items():
             if limits is not None:
-                check_range(f"numeric.{column}", *limits)
+                check_edges(f"numeric.{column}", limits)
         for column, values in self.categorical.items():
             if len({str(value) for value in values}) < len(values):
                 raise ValueError(f"categorical.{column} repeats a value")
             both = {str(value) for value in values} & {*self._missing_words}
             if both:
-                raise ValueError(
-                    f"categorical.{column} lists {min(both)!r}, which missing_values takes for a missing value"
-                )
+                raise ValueError(f"categorical.{column} lists {min(both)!r}, which missing_values takes for no value")
         twice = set(self.numeric) & set(self.categorical)
         if twice:
             raise ValueError(f"column {min(twice)} is both numeric and categorical")
+        self._refuse_too_many()
         if self.split is not None and self.test is not None:
             raise ValueError("give either split (a column) or test (a file), not both")
+        if self.test == self.path:
+            raise ValueError("test is the file of the training records itself: give another, or leave it out")
         super().__post_init__()
         inputs, taken = {*self.numeric, *self.categorical}, {self.label, self.id, self.unit, self.public, self.split}
         if inputs & taken:
@@ -87,6 +96,13 @@ class Table(LabelledFile):
         content, ranges = self._content(columns), self._ranges(files)
         outside = self._outside(content, ranges)
         return self._queries(columns, content, self._scaled(content, ranges), self._classes(files), outside)
+
+    def formula(self) -> dict[str, Any]:
+        """How features are made of a row of a csv, for readers without agt; empty: this is beyond them."""
+        if self.crosses or not self.csv.header:
+            return {}
+        form = {"separator": self.csv.separator, "encoding": self.csv.codec}
+        return {"columns": self._encoding(self._ranges([])).rows, "missing": [*NULLS, *self._missing_words], **form}
 
     def _files(self) -> list[Rows]:
         if self.test is None:
@@ -107,9 +123,9 @@ class Table(LabelledFile):
         Raises:
             DataError: a value is infinite, or missing where that is refused.
         """
-        absent = self._missing_words
-        parts = [columns.numbers(name, f"dataset.numeric.{name}", absent) for name in self.numeric]
-        parts += [columns.words(name, f"dataset.categorical.{name}", absent) for name in self.categorical]
+        markers = self._missing_words
+        parts = [columns.numbers(name, f"dataset.numeric.{name}", markers) for name in self.numeric]
+        parts += [columns.words(name, f"dataset.categorical.{name}", markers) for name in self.categorical]
         for name, values in self.categorical.items():
             columns.refuse_missing_words(f"dataset.categorical.{name}", values)
         n = len(parts[0])
@@ -122,7 +138,7 @@ class Table(LabelledFile):
         if self.missing == "error":
             remedy = "no value: repair or drop it, or set dataset.missing=indicator"
             _refuse(np.isnan(numbers), self.numeric, columns, remedy)
-            _refuse(_absent(words), self.categorical, columns, remedy)
+            _refuse(absent(words), self.categorical, columns, remedy)
         return numbers, words
 
     def _features(self, files: Sequence[Rows]) -> Features:
@@ -135,43 +151,53 @@ class Table(LabelledFile):
                 "numeric": {column: list(limits) for column, limits in ranges.items()},
                 "categorical": {column: [*map(str, values), "other"] for column, values in self.categorical.items()},
                 "missing": self.missing,
+                **({"thresholds": thresholds} if (thresholds := self._encoding(ranges).thresholds) else {}),
+                **({"crosses": self.crosses} if self.crosses else {}),
                 "classes": "given" if self.classes is not None else "found in the data",
             },
             settled={"ranges": {name: limits for name, limits in ranges.items() if self.numeric[name] is None}},
             notes=self._notes((numbers, words), ranges, path),
         )
 
-    def _ranges(self, files: Sequence[Rows]) -> dict[str, Range]:
-        """Each numeric column's range: the public one, else the smallest and largest training value."""
+    def _ranges(self, files: Sequence[Rows]) -> dict[str, Limits]:
+        """Each numeric column's range or edges: the public ones, else the smallest and largest training value."""
         train = files[0].content[0][~files[0].test] if files else np.empty((0, len(self.numeric)))
         settled = {} if files or self.settled is None else self.settled.ranges
         columns = zip(self.numeric.items(), train.T, strict=True)
         return {name: given or settled.get(name) or _range_of(column, name) for (name, given), column in columns}
 
-    def _scaled(self, content: Content, ranges: Mapping[str, Range]) -> np.ndarray:
-        """[n, d] float32; a function of each row and of the ranges and lists alone."""
-        numbers, words = content
-        blocks = [_clip(column, *limits) for limits, column in zip(ranges.values(), numbers.T, strict=True)]
-        for values, column in zip(self.categorical.values(), words.T, strict=True):
-            slots = [column == str(value) for value in values]
-            blocks += [*slots, ~np.any([*slots, _absent(column)], axis=0)]
-        if self.missing == "indicator":
-            blocks += [*np.isnan(numbers).T, *_absent(words).T]
-        return np.stack(blocks, axis=1).astype(np.float32)
+    def _encoding(self, ranges: Mapping[str, Limits]) -> Encoding:
+        listed = {column: tuple(map(str, values)) for column, values in self.categorical.items()}
+        return Encoding(ranges, listed, self.bins, self.crosses, self.missing == "indicator")
 
-    def _outside(self, content: Content, ranges: Mapping[str, Range]) -> tuple[Outside, ...]:
+    def _scaled(self, content: Content, ranges: Mapping[str, Limits]) -> np.ndarray:
+        """[n, d] float32; a function of each row and of the ranges and lists alone."""
+        return self._encoding(ranges)(*content)
+
+    def _refuse_too_many(self) -> None:
+        """Raise ValueError where the columns would make more features than anybody means."""
+        pretended = {column: limits or (0.0, 1.0) for column, limits in self.numeric.items()}
+        width = self._encoding(pretended).width
+        if width > MOST_FEATURES:
+            raise ValueError(
+                f"these columns make {width} features, and {MOST_FEATURES} are allowed: shorten the lists under "
+                "categorical, or lower bins or crosses"
+            )
+
+    def _outside(self, content: Content, ranges: Mapping[str, Limits]) -> tuple[Outside, ...]:
         """Which columns of queries do not fit the declarations, and how often."""
         numbers, words = content
-        parts = [outside_range(name, column, *ranges[name]) for name, column in zip(ranges, numbers.T, strict=True)]
-        parts += [
-            outside_list(name, c, values) for (name, values), c in zip(self.categorical.items(), words.T, strict=True)
-        ]
+        limits = zip(ranges.items(), numbers.T, strict=True)
+        parts = [outside_range(name, column, edges[0], edges[-1]) for (name, edges), column in limits]
+        for (name, values), column in zip(self.categorical.items(), words.T, strict=True):
+            parts.append(outside_list(name, column, values))
         return tuple(part for part in parts if part is not None)
 
-    def _notes(self, content: Content, ranges: Mapping[str, Range], path: Path) -> tuple[str, ...]:
+    def _notes(self, content: Content, ranges: Mapping[str, Limits], path: Path) -> tuple[str, ...]:
         """How columns and declarations fit."""
         numbers, words = content
-        notes = [clipped(column, *ranges[name], name) for name, column in zip(ranges, numbers.T, strict=True)]
+        limits = zip(ranges.items(), numbers.T, strict=True)
+        notes = [clipped(column, edges[0], edges[-1], name) for (name, edges), column in limits]
         for (name, values), column in zip(self.categorical.items(), words.T, strict=True):
             notes.append(check_values(column, values, f"dataset.categorical.{name}", name, path))
         return tuple(note for column_notes in notes for note in column_notes)
@@ -214,7 +240,7 @@ class Table(LabelledFile):
         )
 
 
-def _range_of(column: np.ndarray, name: str) -> Range:
+def _range_of(column: np.ndarray, name: str) -> Limits:
     if np.isnan(column).all():
         raise DataError(f"column '{name}' has no training value to take a range from: give dataset.numeric.{name}")
     low, high = float(np.nanmin(column)), float(np.nanmax(column))
@@ -225,19 +251,7 @@ def _range_of(column: np.ndarray, name: str) -> Range:
     return low, high
 
 
-def _absent(words: np.ndarray) -> np.ndarray:
-    return np.array([word is None for word in words.ravel()], dtype=bool).reshape(words.shape)
-
-
 def _refuse(bad: np.ndarray, names: Iterable[str], columns: Columns, fault: str) -> None:
     if bad.any():
         row, column = map(int, np.argwhere(bad)[0])
         raise DataError(f"{columns.path}: column '{list(names)[column]}', {columns.row(row)}: {fault}")
-
-
-def _clip(column: np.ndarray, low: float, high: float) -> np.ndarray:
-    """[-1, 1], clipped; a missing value, and a range of one point, become 0."""
-    if low == high:
-        return np.zeros(len(column))
-    scaled = 2 * (np.clip(column, low, high) - low) / (high - low) - 1
-    return np.where(np.isnan(column), 0.0, scaled)

@@ -27,11 +27,16 @@ def pick_device(compute: ComputeConfig) -> torch.device:
     """The device asked for.
 
     Raises:
-        ConfigError: compute.device=cuda and there is no usable GPU.
+        ConfigError: compute.device=cuda and there is no usable GPU, or the kernel does not run on the device.
     """
     if compute.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
             "compute.device=cuda: this PyTorch sees no GPU (torch.cuda.is_available() is False); use compute.device=cpu"
+        )
+    kernels = FASTEST[compute.device]
+    if compute.kernel not in ("auto", *kernels):
+        raise ConfigError(
+            f"compute.kernel={compute.kernel} does not run on compute.device={compute.device}: use {' or '.join(kernels)}"
         )
     return torch.device(compute.device)
 
@@ -40,15 +45,10 @@ def pick_kernel(compute: ComputeConfig) -> ReferenceKernel:
     """The kernel asked for, or the fastest for the device; the next one, with a warning, where it does not work.
 
     Raises:
-        ConfigError: the kernel does not run on this device.
         UnsoundError: it runs, and its numbers are wrong.
     """
     keep_freed_memory()
     kernels = FASTEST[compute.device]
-    if compute.kernel not in ("auto", *kernels):
-        raise ConfigError(
-            f"compute.kernel={compute.kernel} does not run on compute.device={compute.device}: use {' or '.join(kernels)}"
-        )
     return _first_working(kernels if compute.kernel == "auto" else kernels[kernels.index(compute.kernel) :], compute.device)
 
 

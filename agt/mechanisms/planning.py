@@ -23,6 +23,7 @@ from agt.models.ensemble import VoteCertificates
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import bisect, whole_midpoint
+from agt.quality import rate_words
 from agt.training.loop import Progress
 
 WITHIN = 0.01  # advice calls "as good" what is within a point of the best
@@ -62,6 +63,11 @@ class Evidence:
     def accuracy(self) -> float:
         """Of the nominal labels, without noise."""
         return float((self.prediction == self.labels).mean())
+
+    @property
+    def majority(self) -> float:
+        """What always answering the most frequent of the true labels would reach."""
+        return float(np.bincount(self.labels).max() / len(self.labels))
 
     def expected(self, mechanism: Mechanism) -> float:
         """The exact expected accuracy of the labels that ``mechanism`` releases.
@@ -199,21 +205,22 @@ class Advice:
             return self._singly
         if not self.weights:
             return f"Released weights need delta > 0. {self._singly}"
-        gained = ", ".join(f"{accuracy:.3f} at total eps = {eps:g}" for eps, accuracy in self.weights)
+        gained = ", ".join(f"{rate_words(accuracy)} at total eps = {eps:g}" for eps, accuracy in self.weights)
         return (
             f"Release the weights once: any number of queries at an expected accuracy of {gained} "
-            f"(delta = {self.delta:g}; {self.nominal:.3f} without noise). {self._singly}"
+            f"(delta = {self.delta:g}; {rate_words(self.nominal)} without noise). {self._singly}"
         )
 
     @property
     def _singly(self) -> str:
         if not self.singly:
             return (
-                f"No mechanism answers even one query within a point of the noise-free {self.nominal:.3f} here: "
+                f"No mechanism answers even one query within a point of the noise-free {rate_words(self.nominal)} here: "
                 "longer stable distances are needed (more records, a smaller clip level, fewer steps)."
             )
         listed = "; ".join(f"total eps = {eps:g}: {count:,} with {name}" for eps, (count, name) in self.singly.items())
-        return f"Queries that can be answered one by one within a point of the noise-free {self.nominal:.3f}: {listed}."
+        nominal = rate_words(self.nominal)
+        return f"Queries that can be answered one by one within a point of the noise-free {nominal}: {listed}."
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class LinearModel:
         else:
             sensitivity = sgd_sensitivity(setting, config.average)
         zeros = torch.zeros((setting.loss.outputs, setting.width), dtype=torch.float64)
-        return cls(problem, features, LinearTrained(zeros, setting.loss, setting.plan, sensitivity))
+        return cls(problem, features, LinearTrained(zeros, setting.loss, setting.plan, sensitivity, setting.training))
 
     def retrained(self, records: Records, on_progress: Callable[[Progress], None] = lambda progress: None) -> "LinearModel":
         """The same head trained on these records, whose features are as the dataset scales them."""
@@ -110,7 +110,15 @@ class LinearModel:
         loss, sensitivity = self.trained.loss, self.trained.sensitivity
         facts = {"certificate": self.settings.certificate.name, "relation": self.settings.relation.name}
         derived = {"rho_fp": sensitivity.rho_fp, "per_k": sensitivity.per_k, "sensitivity": self.moves}
-        return {**facts, **asdict(loss), **asdict(sensitivity), **derived}
+        return {**facts, **asdict(loss), **asdict(sensitivity), **derived, **self._settled}
+
+    @property
+    def _settled(self) -> dict[str, float | int]:
+        """What the recipe decided, under ``recipe.NAME``; nothing where every setting was a number."""
+        training = self.trained.training
+        numbers = {"lr": training.lr, "epochs": training.epochs, "weight_decay": training.weight_decay}
+        numbers["batch.count"] = training.batch.count
+        return {f"recipe.{name}": numbers[name] for name in self.settings.training.by_recipe}
 
     @property
     def moves(self) -> float:
@@ -136,6 +144,7 @@ class LinearModel:
             "rho_fp": sensitivity.rho_fp,
             "moved_by_one_k": sensitivity.per_k,
             "k_max": self.settings.kgrid.ks[-1],
+            **self._settled,
         }
 
     def phi(self, features: np.ndarray) -> np.ndarray:
@@ -171,7 +180,7 @@ def _config(settings: Settings) -> StabilityConfig | ErmConfig:
 
 def _words(settings: Settings, trained: LinearTrained) -> tuple[str, str]:
     """(the constants of condition c, why one record moves the head by so little)."""
-    config, training, rho = _config(settings), settings.training, trained.sensitivity.rho
+    config, training, rho = _config(settings), trained.training, trained.sensitivity.rho
     weights = "parameters of each class" if trained.loss.kind == "one_vs_all" else "parameters"
     moved = f"so one record moves the {weights} by at most {rho:.4g}"
     if isinstance(config, ErmConfig):

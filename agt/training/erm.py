@@ -66,7 +66,7 @@ def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
 def check_erm(training: TrainingConfig) -> None:
     """Raise ConfigError if the settings do not describe one strongly convex problem."""
     check_optimizer(training)
-    if not training.weight_decay:
+    if not training.weight_decay and "weight_decay" not in training.by_recipe:
         raise ConfigError(
             "training.weight_decay=0: certificate=erm divides by it; give a positive public constant, like 1e-4"
         )
@@ -110,7 +110,7 @@ def train_erm(
     for step in range(ITERATIONS * most):
         gradient = gradient_sum(loss, y, records, rows) / plan.normalizer + y * strength
         if _size(loss, gradient) <= goal and _size(loss, y) <= sensitivity.radius:
-            return LinearTrained(y, loss, plan, sensitivity)
+            return LinearTrained(y, loss, plan, sensitivity, recipe.training)
         x, before = y - gradient / smoothness, x
         y = x + (x - before) * ((1 - root) / (1 + root))
         if step % _REPORT == 0:

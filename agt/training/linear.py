@@ -18,6 +18,7 @@ from torch import Tensor
 
 from agt.data.dataset import Records
 from agt.errors import UnsoundError
+from agt.settings import TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.loop import Progress
 from agt.training.recipe import Recipe
@@ -36,6 +37,7 @@ class LinearTrained:
         loss: which loss, with its constants.
         plan: the batch plan used.
         sensitivity: how far one record moves ``weight``.
+        training: the schedule it was trained by, nothing left to the recipe.
 
     Raises:
         UnsoundError: a parameter is NaN or infinite.
@@ -45,6 +47,7 @@ class LinearTrained:
     loss: LinearLoss
     plan: BatchPlan
     sensitivity: Sensitivity
+    training: TrainingConfig
 
     def __post_init__(self) -> None:
         if not bool(torch.isfinite(self.weight).all()):
@@ -85,7 +88,7 @@ def train_linear(
             total += theta
         if step % _REPORT == 0 or step == plan.steps - 1:
             on_progress(Progress(step + 1, plan.steps, step + 1, plan.steps))
-    return LinearTrained(total / average, loss, plan, sensitivity)
+    return LinearTrained(total / average, loss, plan, sensitivity, recipe.training)
 
 
 def _batches(plan: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from agt.errors import UnsoundError
 from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
 from agt.training.batches import BatchPlan
 
@@ -18,6 +19,9 @@ class Recipe:
         compute: device, kernel, memory: speed alone.
         declared_size: public constant, about how many records there are: the normaliser comes from it. None: it is taken
             from the records, and then condition c does not hold.
+
+    Raises:
+        UnsoundError: settings are still left to the recipe: whoever builds this settles them first (strength.py).
     """
 
     classes: int
@@ -26,6 +30,10 @@ class Recipe:
     kgrid: KGridConfig
     compute: ComputeConfig = field(default_factory=ComputeConfig)
     declared_size: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.training.by_recipe:
+            raise UnsoundError(f"training.{self.training.by_recipe[0]}: trained before the recipe settled it")
 
     def plan(self, records: int) -> BatchPlan:
         """The plan of batches.

@@ -13,7 +13,7 @@ from agt.settings import build, validate
 from agt_cli.papers.prepare.contract import Preparation
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.inspection import InspectSettings, as_json, dataset_yaml, from_data, proposal, seen
+from agt_cli.runs.inspection import CODES, CODES_LONG, InspectSettings, as_json, dataset_yaml, from_data, proposal, seen
 from agt_cli.runs.prepare import only_keys
 
 COMMON = ("action", "prepare", "output_dir")
@@ -47,6 +47,8 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     record.environment(file=str(inspection.path.resolve()), file_sha256=digest)
     rows = [(c.name, c.kind, seen(c), proposal(c, inspection)) for c in inspection.columns]
     console.table(f"{inspection.path}: {inspection.rows} rows", ("column", "kind", "seen", "proposal"), rows)
+    if any(column.remark == CODES for column in inspection.features):
+        console.say(f"{CODES} {CODES_LONG}")
     if inspection.label is None:
         likely = ", ".join(inspection.labels[:5]) or "no column has 2 to 100 values"
         raise ConfigError(f"which column is the label? Say label=NAME (likely: {likely}); nothing was written")

@@ -9,17 +9,21 @@ from pydantic import Field, InstanceOf
 from agt.errors import ConfigError
 from agt.mechanisms.randomness import Randomness, SeededRandomness, SystemRandomness
 from agt.mechanisms.rigour import Accounting, Counting, Output
+from agt.mechanisms.weights import ReleaseWeights
 from agt.settings import schema, validate
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import predict_report
+from agt_cli.runs.forecast import forecast
 from agt_cli.runs.mechanisms import MechanismConfig, TotalConfig
 from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.publish import prepare_publication
 from agt_cli.runs.queries import TrainedRun
+from agt_cli.runs.released import Answering
 from agt_cli.runs.spending import Spending, of_run, spending, unfinished
 
-KEYS = ("run", "inputs", "digest", "mechanism", "total", "accounting", "counting", "seed", "compute", "output_dir")
+OF_RUNS = ("run", "release", "inputs", "digest", "compute", "output_dir")
+KEYS = (*OF_RUNS, "mechanism", "total", "accounting", "counting", "seed")
 
 
 @schema
@@ -39,17 +43,30 @@ class PredictConfig:
     counting: Counting = "distance"
     seed: Annotated[int, Field(ge=0)] | None = None
 
+    def __post_init__(self) -> None:
+        for key, usual in (("accounting", "rigorous"), ("counting", "distance")):
+            if self.mechanism.kind is ReleaseWeights and getattr(self, key) != usual:
+                raise ConfigError(
+                    f"{key}={getattr(self, key)}: mechanism=release_weights reads no stable distance: leave it out"
+                )
 
-def configure(config: Mapping[str, Any]) -> PredictConfig:
-    """Validate the settings, the budget and the run, before any data is read."""
+
+def configure(config: Mapping[str, Any]) -> PredictConfig | Answering:
+    """Validate the settings, the budget and the run, or the release, before any data is read."""
     only_keys(config, KEYS)
+    if config.get("release") is not None:
+        return Answering.of(config)
+    if config.get("run") is None:
+        raise ConfigError("run: a value is required; give run=VALUE, or release=FOLDER of weights released earlier")
     mechanism = MechanismConfig.of(config.get("mechanism"), validate(TotalConfig, config.get("total"), "total"))
     chosen = {key: config.get(key) for key in ("accounting", "counting", "seed")}
     return validate(PredictConfig, {"trained": TrainedRun.of(config), "mechanism": mechanism, **chosen}, "")
 
 
-def run(config: PredictConfig, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Prepare the release, say on disk what it spends, draw it and write it."""
+def run(config: PredictConfig | Answering, record: RunRecord, console: Console) -> dict[str, Any]:
+    """Prepare the release, say on disk what it spends, draw it and write it; or answer from one that was made."""
+    if isinstance(config, Answering):
+        return config.run(record, console)
     randomness: Randomness = SystemRandomness() if config.seed is None else SeededRandomness(config.seed)
     simulated, trained = randomness.simulated, config.trained
     opened = trained.open(record, console)
@@ -66,6 +83,8 @@ def run(config: PredictConfig, record: RunRecord, console: Console) -> dict[str,
     proved = claim.proved and not simulated
     record.conditions(opened.conditions)
     record.add_metrics(**publication.metrics, proved=int(proved), simulated=int(simulated), **claim.guarantee.parameters)
+    for line in [] if console.quiet else forecast(opened, publication, config.mechanism.total, config.counting):
+        console.note(line)
     about = Spending(claim.output, name, str(claim.guarantee), release.spent, count, dataset, simulated)
     # Whatever can fail has had its chance; from here on what was spent is on disk.
     with nullcontext() if publication.earlier else spending(record, of_run(trained.finished), about):

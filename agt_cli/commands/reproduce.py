@@ -1,12 +1,12 @@
 """agt reproduce NAME: the papers' figures and tables on one data set, ours beside the published numbers."""
 
-import json
 import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
 from agt.data.files import resolve
@@ -27,8 +27,9 @@ from agt_cli.papers.reproduction.kinds import Entry, Kind
 from agt_cli.papers.reproduction.render import check_published, render
 from agt_cli.papers.reproduction.runs import Runs
 from agt_cli.report.console import Console, show
+from agt_cli.report.html import report_page
 from agt_cli.report.record import RunRecord
-from agt_cli.report.reproduction_md import Section, overview, reproduction_report, summary
+from agt_cli.report.reproduction_md import Section, gallery, overview, reproduction_report, summaries, summary
 from agt_cli.runs.compose import composed
 from agt_cli.runs.prepare import only_keys
 
@@ -52,9 +53,9 @@ class ReproduceConfig:
     name: str
     profile: Literal["both", "paper", "ours", "smoke"] = "both"
     data: Literal["either", "original", "stand_in"] = "either"
-    only: tuple[str, ...] | None = None
+    only: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     overrides: tuple[str, ...] = ()
-    runs_dir: str = "outputs/reproduce/runs"
+    runs_dir: Annotated[str, Field(min_length=1)] = "outputs/reproduce/runs"
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,13 @@ def configure(config: Mapping[str, Any]) -> Reproduction:
     """Validate the request and the whole definition, before any data is read."""
     only_keys(config, (*KEYS, "compute", "output_dir", "data_dir"))
     request = validate(ReproduceConfig, {key: config.get(key) for key in KEYS}, "reproduce")
+    if request.profile == "smoke" and request.data != "either":
+        raise ConfigError(
+            f"data={request.data}: profile=smoke has data of its own: leave data out, or choose another profile"
+        )
     for word in request.overrides:
+        if "=" not in word:
+            raise ConfigError(f"overrides: '{word}' is no setting of agt train: settings are KEY=VALUE")
         if word.lstrip("+~").split("=")[0].split(".")[0] in ("relation", "noise"):
             raise ConfigError(f"overrides: {word}: what k counts and what is claimed are the profile's, whose words stay")
     compute = config.get("compute") or {}
@@ -159,13 +166,13 @@ def _words(profile: Profile) -> str:
 
 
 def _refresh_overview(folder: Path, console: Console) -> None:
-    """Write overview.md beside the records: the newest finished one of each experiment."""
-    newest: dict[str, tuple[str, dict[str, Any]]] = {}
-    for path in sorted(folder.glob("*/summary.json")):
-        one = json.loads(path.read_text())
-        newest[one["title"]] = (path.parent.name, one)
-    write_atomic(folder / "overview.md", overview(newest).encode())
-    console.note(f"overview: {folder / 'overview.md'}")
+    """Write an overview and a page of every figure beside the records: of the newest finished one of each experiment."""
+    found = summaries(folder)
+    words = overview(found)
+    pages = {"overview.md": words, "overview.html": report_page(words, lambda name: None), "index.html": gallery(found)}
+    for name, text in pages.items():
+        write_atomic(folder / name, text.encode())
+    console.note(f"overview: {folder / 'overview.md'}; every figure: {folder / 'index.html'}")
 
 
 def _show(section: Section, console: Console) -> None:

@@ -9,9 +9,8 @@ import pandas as pd
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
 from agt.data.dataset import Dataset, Records
-from agt.quality import Judged
+from agt.quality import Judged, rate_words
 from agt.settings import RelationConfig
-from agt_cli.report.console import show
 from agt_cli.report.finished import FinishedRun
 from agt_cli.report.markdown import markdown_table, plain
 from agt_cli.report.record import RunRecord
@@ -135,7 +134,7 @@ def certify_report(
         verdict: a line on a model that is of no use; empty: none.
         sections: on its quality and on the queries.
     """
-    rows = [(str(int(row["k"])), *(show(row[name]) for name in table.columns[1:])) for _, row in table.iterrows()]
+    rows = [(str(int(row["k"])), *(rate_words(row[name]) for name in table.columns[1:])) for _, row in table.iterrows()]
     few = rows if len(rows) <= 24 else [row for row in rows if int(row[0]) in _round_ks(table)]
     parts = [
         f"# Certified predictions: {plain(subject.dataset)}",
@@ -154,7 +153,7 @@ def certify_report(
         *figures_section(subject.dataset, captions),
         *conditions_section(subject.conditions),
         "## Least stable records",
-        f"{OWNER_ONLY} Every query: `certificates.parquet`.",
+        "For the data owner only, as everything here. Every query: `certificates.parquet`.",
         markdown_table(tuple(least.columns), [tuple(map(str, row)) for row in least.itertuples(index=False)]),
         "## Setting of the training run",
         setting_section(trained.config),

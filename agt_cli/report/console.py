@@ -12,11 +12,16 @@ from rich import box
 from rich.console import Console as Rich
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from agt_cli.report.markdown import is_number, told_once
+from agt_cli.streams import put
 
 Report = Callable[[int, int, int, int], None]
 """Called with step, steps, done, total; done and total in whatever unit of work the caller counts."""
+
+
+_WHOLE = 24  # characters of a cell that is never broken
 
 
 @dataclass(frozen=True)
@@ -36,36 +41,40 @@ class Console:
     def note(self, text: str) -> None:
         """A line for a person, on stderr."""
         if not self.quiet:
-            print(text, file=sys.stderr, flush=True)
+            put(text, "stderr")
 
     def say(self, text: str) -> None:
         """A line of the result, on stdout."""
         if not self.json:
-            print(text, flush=True)
+            put(text, "stdout")
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table of the result, on stdout; numbers right-aligned."""
         if self.json:
             return
         columns, rows, notes = told_once(columns, rows)
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
+        table = Table(box=box.SIMPLE_HEAD)
         for position, column in enumerate(columns):
             numeric = all(is_number(row[position]) for row in rows)
-            whole = any("[" in row[position] for row in rows)  # an interval is read in one line
+            cells = [row[position] for row in rows]
+            whole = any("[" in cell for cell in cells) and max(map(len, cells)) <= _WHOLE  # an interval is read in one line
             table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
         for row in rows:
             table.add_row(*row)
         # Not cut to 80 columns where nobody's terminal sets the width.
-        Rich(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False).print(table, *notes, sep="\n")
+        rich = Rich(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False)
+        with rich.capture() as text:  # rich would end the process where nobody reads
+            rich.print(Text(title, style="bold"), table, *notes, sep="\n")  # its own title breaks at its width
+        put(text.get().removesuffix("\n"), "stdout")
 
     def emit(self, value: dict[str, Any]) -> None:
         """The one object of --json."""
         if self.json:
-            print(json.dumps(value, default=str), flush=True)
+            put(json.dumps(value, default=str), "stdout")
 
     def error(self, text: str) -> None:
         """An error, on stderr."""
-        print(f"agt: error: {text}", file=sys.stderr, flush=True)
+        put(f"agt: error: {text}", "stderr")
 
     @contextmanager
     def progress(self, label: str, unit: str = "step") -> Iterator[Report]:
@@ -115,7 +124,7 @@ class _Lines:
         self.tenth, self.last = tenth, now
         left = (now - self.start) * (total - done) / max(done, 1)
         where = _of(self.unit, step, steps)
-        print(f"{self.label}: {10 * tenth} %, {where}, about {left:.0f} s left", file=sys.stderr, flush=True)
+        put(f"{self.label}: {10 * tenth} %, {where}, about {left:.0f} s left", "stderr")
 
 
 def _of(unit: str, part: int, whole: int) -> str:

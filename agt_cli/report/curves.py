@@ -60,6 +60,7 @@ class Curves:
         level, level_name: a horizontal line to compare with, and what it is.
         panels: the column that names the panel of each row; numbered panels stand in the order of their numbers.
         finding: what the figure shows, in a sentence.
+        floor, floor_name: another, which takes no skill to reach.
     """
 
     name: str
@@ -74,6 +75,14 @@ class Curves:
     level_name: str = "noise-free"
     panels: str | None = None
     finding: str = ""
+    floor: float | None = None
+    floor_name: str = "majority"
+
+    @property
+    def levels(self) -> list[str]:
+        """The names of the horizontal lines that are drawn."""
+        known = ((self.level, self.level_name), (self.floor, self.floor_name))
+        return [name for at, name in known if at is not None]
 
 
 def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
@@ -82,7 +91,7 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
     style = _styles([str(name) for name in dict.fromkeys(data["series"])])
     across = min(ACROSS, len(parts))
     down, width = math.ceil(len(parts) / across), WIDTH if across == 1 else 6.8
-    names = [*style, *([chart.level_name] if chart.level is not None else [])]
+    names = [*style, *chart.levels]
     legend = 0.2 * math.ceil(len(names) / columns_of(names, width))
     with drawing(record, chart.name, data, (width, 1.1 + 2.7 * down + legend)) as figure:
         places = figure.subplots(down, across, squeeze=False, sharey=True, sharex=True).ravel().tolist()
@@ -155,6 +164,8 @@ def _panel(axes: Axes, chart: Curves, part: pd.DataFrame, style: dict[str, dict[
             )
     if chart.level is not None:
         axes.axhline(chart.level, color="black", linewidth=0.8, linestyle=(0, (1, 2)), label=chart.level_name)
+    if chart.floor is not None:
+        axes.axhline(chart.floor, color="0.5", linewidth=0.8, linestyle=(0, (6, 2)), label=chart.floor_name)
     if chart.log:
         axes.set_xscale("log")
     if chart.ylog:

@@ -38,6 +38,7 @@ STYLE: dict[str, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 9,
     "pdf.fonttype": 42,
+    "text.parse_math": False,  # a name with two dollars is no formula
     "savefig.bbox": "tight",
     "hatch.linewidth": 0.4,
 }
@@ -244,7 +245,7 @@ def _names(edges: list[int]) -> list[str]:
 def headline(figure: Figure, finding: str, about: str) -> None:
     """Above the axes: what the figure shows, and what it is of; as text, whatever signs are in it."""
     letters = int(13.5 * figure.get_figwidth())
-    lines = [fill(line.replace("$", r"\$"), letters) for line in (finding, about) if line]
+    lines = [fill(line, letters) for line in (finding, about) if line]
     figure.suptitle("\n".join(lines), fontsize=10, x=0.01, ha="left")
 
 
@@ -257,7 +258,7 @@ def keys(figure: Figure, drawn: Sequence[Axes], **style: Any) -> None:
     """What each line or mark is, below the axes and in the order in which they end at the right, the highest first."""
     labels = {name: handle for axes in drawn for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
     shown = sorted(labels.items(), key=lambda item: -_last(item[1]))
-    names = [clip(name).replace("$", r"\$") for name, _ in shown]
+    names = [clip(name) for name, _ in shown]
     columns = columns_of(names, figure.get_figwidth())
     figure.legend([handle for _, handle in shown], names, loc="outside lower left", ncols=columns, **style)
 
@@ -283,7 +284,10 @@ def ends(drawn: Sequence[Axes], which: str = "xy") -> None:
     for name in which:
         spans = np.array([axes.dataLim.intervalx if name == "x" else axes.dataLim.intervaly for axes in drawn])
         low, high = float(spans[:, 0].min()), float(spans[:, 1].max())
-        if not np.isfinite(spans).all() or low >= high:
+        if not np.isfinite(spans).all():
+            continue
+        if low == high:
+            (drawn[0].set_xticks if name == "x" else drawn[0].set_yticks)([low])
             continue
         for axes in drawn:
             axis, spine = (axes.xaxis, axes.spines["bottom"]) if name == "x" else (axes.yaxis, axes.spines["left"])

@@ -15,6 +15,7 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 
 from agt.errors import ConfigError
 from agt.folder import BoundFolder, plain, refusing
+from agt_cli.latest import newest
 
 
 @dataclass(frozen=True)
@@ -99,9 +100,9 @@ def _config(content: bytes, path: Path, key: str) -> dict[str, Any]:
 
 
 def _latest(folder: Path, command: str) -> str:
-    """A suffix naming the newest run beside the folder that was asked for, if there is one."""
-    runs = sorted(path.parent for path in folder.parent.glob("*/status.json"))
-    return f"; the newest {command} run there is {runs[-1]}" if runs else ""
+    """A suffix naming the newest finished run beside the folder that was asked for, if there is one."""
+    run = newest(folder.parent, command)
+    return f"; the newest finished {command} run there is {run.folder}" if run else ""
 
 
 def _object(content: bytes, path: Path, key: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
 from agt.facts import Standing
+from agt_cli.report.markdown import CLAUSE
 
 PARTS = Path(__file__).parent / "page"
 DPI = 200  # of a record's figures
@@ -68,6 +69,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"{BOX}<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{lines}</tbody>\n</table></div>\n"
 
 
+def standing(word: str, look: str) -> str:
+    """A word in the colour, and with the mark, of proved, declared or void."""
+    return f'<span class="standing {look}">{escape(word)}</span>'
+
+
 BOX = '<div class="scroll" tabindex="0">'
 
 
@@ -95,13 +101,15 @@ def _image(
 
 
 def _mark(tokens: Sequence[Token]) -> None:
-    """How conditions stand, in colour beside the word; a list of them becomes a compact block."""
+    """How conditions stand, in colour beside the word; a list of them becomes a compact block, and sentences have room."""
     lists: list[Token] = []
-    for token in tokens:
+    for before, token in pairwise(tokens):
         if token.type == "bullet_list_open":
             lists.append(token)
         elif token.type == "bullet_list_close":
             lists.pop()
+        elif before.type == "td_open" and len(token.content) >= CLAUSE:
+            before.attrSet("class", "words")
         for strong, word in pairwise(token.children or ()):
             if strong.type == "strong_open" and word.content in MARKS:
                 strong.attrSet("class", f"standing {MARKS[word.content]}")

@@ -3,7 +3,12 @@
 import re
 from collections.abc import Sequence
 
-SPECIAL = re.compile(r"[\\`*\[\]<>&#~!$]|(?<![^\W_])_|_(?![^\W_])")  # an underscore inside a word means nothing
+SPECIAL = re.compile(r"""
+    [\\`*\[\]~]                              # code, emphasis, links, strokes
+    | <(?=[A-Za-z/!?]) | &(?=\#?\w+;)        # HTML
+    | (?<![^\W_])_ | _(?![^\W_])             # an underscore inside a word means nothing
+    | ^(?:[>\#] | [-+=](?=\s))               # what begins a quotation, a heading or a list
+    """, re.VERBOSE)  # fmt: skip
 CLAUSE, SENTENCE = 24, 40  # letters from which a table says a text once: one that is in every row, and in more than one
 
 

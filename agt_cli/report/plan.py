@@ -1,6 +1,6 @@
 """A plan's tables, figures and report."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,14 +10,17 @@ from agt.certificates.conditions import Condition
 from agt.mechanisms.catalogue import MECHANISMS
 from agt.mechanisms.exposure import gap_loss
 from agt.mechanisms.guarantee import PureDP
-from agt.mechanisms.planning import Offer, Plan
+from agt.mechanisms.planning import WITHIN, Offer, Plan
+from agt.quality import Quality, rate_words
 from agt_cli.report.curves import Curves, curves
 from agt_cli.report.markdown import markdown_table, plain
+from agt_cli.report.quality import quality_section
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import conditions_section, figures_section, setting_section
 
 EPS = np.geomspace(0.01, 10, 31)  # of one query, in the first figure (001 Fig 2's range)
 DISTANCES = np.arange(0, 101, 5)
+_LINES = "dotted: without noise; dashed grey: always answering the most frequent class"
 GAPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200)
 
 
@@ -38,7 +41,24 @@ def offer_table(offers: Sequence[Offer]) -> pd.DataFrame:
     )
 
 
-def wide(offers: Sequence[Offer]) -> pd.DataFrame:
+def cells(planned: Plan, majority: str | None) -> tuple[list[str], list[list[str]]]:
+    """(names of the columns, rows) of a table: accuracy by number of queries, best mechanisms first, the majority last.
+
+    Args:
+        majority: the name of the most frequent class.
+    """
+    table = _wide(planned.offers)
+    columns = [column.replace("_", " ") for column in table.columns]
+    rows = [[f"{row[0]:g}", str(row[1]), *map(_rate, row[2:])] for row in table.itertuples(index=False)]
+    constant = rate_words(planned.evidence.majority)
+    return columns, [*rows, ["-", f"always '{majority}'", *[constant] * (len(columns) - 2)]]
+
+
+def _rate(value: float) -> str:
+    return "-" if value != value else rate_words(value)
+
+
+def _wide(offers: Sequence[Offer]) -> pd.DataFrame:
     """Accuracy with one column for each number of queries, best mechanisms first."""
     grid = offer_table(offers).pivot_table(index=["total_eps", "mechanism"], columns="queries", values="expected_accuracy")
     order = grid.mean(axis=1)
@@ -51,7 +71,7 @@ def draw(record: RunRecord, dataset: str, planned: Plan) -> dict[str, str]:
     """Draw the figures; returns their captions by name."""
     evidence = planned.evidence
     pure = [name for name in planned.names if MECHANISMS[name].spends is PureDP]  # may be none
-    common: dict[str, Any] = {"title": dataset, "level": evidence.accuracy}
+    lines: dict[str, Any] = {"level": evidence.accuracy, "floor": evidence.majority}
     captions = {}
     rows = [
         {"eps": eps, "series": name, "accuracy": evidence.expected(MECHANISMS[name].of(PureDP(eps), evidence.classes))}
@@ -60,13 +80,17 @@ def draw(record: RunRecord, dataset: str, planned: Plan) -> dict[str, str]:
     ]
     if rows:
         axes = ("eps", "accuracy", "eps of one query (pure)", "expected accuracy")
-        curves(record, Curves("accuracy_by_eps", *axes, **common), pd.DataFrame(rows))
-        captions["accuracy_by_eps"] = "Expected accuracy against the budget of one query; dotted: without noise."
+        found = _first_above(rows, evidence.majority)
+        curves(record, Curves("accuracy_by_eps", *axes, dataset, finding=found, **lines), pd.DataFrame(rows))
+        captions["accuracy_by_eps"] = f"Expected accuracy against the budget of one query; {_LINES}."
     table = offer_table(planned.offers).rename(columns={"mechanism": "series", "expected_accuracy": "accuracy"})
     table["panel"] = [f"total eps = {eps:g}, delta = {planned.delta:g}" for eps in table["total_eps"]]
     axes = ("queries", "accuracy", "queries", "expected accuracy")
-    curves(record, Curves("accuracy_by_queries", *axes, **common, panels="panel"), table)
-    captions["accuracy_by_queries"] = "Expected accuracy against the number of queries that share a total budget."
+    finding = _most_answered(planned)
+    curves(record, Curves("accuracy_by_queries", *axes, dataset, panels="panel", finding=finding, **lines), table)
+    captions["accuracy_by_queries"] = (
+        f"Expected accuracy against the number of queries that share a total budget; {_LINES}."
+    )
     flips = _flips(pure)
     if evidence.classes == 2 and len(flips):
         axes = ("distance", "flip", "stable distance", "probability of the other label")
@@ -79,6 +103,27 @@ def draw(record: RunRecord, dataset: str, planned: Plan) -> dict[str, str]:
         "grid, or counting steps of it, is needed."
     )
     return captions
+
+
+def _first_above(rows: Sequence[Mapping[str, Any]], majority: float) -> str:
+    """Which mechanism beats a constant answer at the least budget."""
+    above = min((row for row in rows if row["accuracy"] > majority), key=lambda row: float(row["eps"]), default=None)
+    if above is None:
+        return f"no mechanism beats the majority ({rate_words(majority)}) up to eps = {EPS[-1]:g}"
+    return f"{above['series']} beats the majority ({rate_words(majority)}) from eps = {above['eps']:.2g}"
+
+
+def _most_answered(planned: Plan) -> str:
+    """What the totals buy, in brief."""
+    advice = planned.advice
+    if advice.weights:
+        enough = [(eps, reached) for eps, reached in sorted(advice.weights) if reached >= advice.nominal - WITHIN]
+        eps, accuracy = next(iter(enough or sorted(advice.weights)[-1:]))
+        return f"released weights answer any number of queries at {rate_words(accuracy)}, for total eps = {eps:g}"
+    if not advice.singly:
+        return f"nothing answers even one query within a point of {rate_words(advice.nominal)}"
+    eps, (count, name) = min(advice.singly.items())
+    return f"{count:,} queries within a point of {rate_words(advice.nominal)} at total eps = {eps:g}, by {name}"
 
 
 def _flips(pure: Sequence[str]) -> pd.DataFrame:
@@ -110,23 +155,24 @@ def plan_report(
     conditions: tuple[Condition, ...],
     captions: dict[str, str],
     record: RunRecord,
+    quality: Quality,
 ) -> str:
     """report.md of a plan.
 
     Args:
         captions: figure name -> what it shows.
     """
-    table = wide(planned.offers)
-    rows = [tuple(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row) for row in table.values]
     parts = [
         f"# What private answers would cost: {plain(dataset)}",
+        *([f"**{plain(quality.verdict)}**"] if quality.verdict else []),
         recommendation,
         f"Every number is an exact expectation over a mechanism's own coin flips, on {plain(queries)}, which are taken to "
         "be public. Nothing was released and nothing was drawn. The plan itself looks at private distances: it is for the "
         "data owner, and a mechanism or budget chosen by it is a choice that looked at private data, unless what was "
         "trained to make the plan is public too.",
         "## Accuracy by total budget and number of queries",
-        markdown_table(tuple(name.replace("_", " ") for name in table.columns), rows),
+        markdown_table(*cells(planned, quality.majority)),
+        *quality_section(quality),
         *figures_section(dataset, captions),
         *conditions_section(conditions),
         "## Setting",

@@ -12,7 +12,7 @@ from agt.quality import LEAST, Estimate, Group, Judged, Quality, rate_words
 from agt.settings import BoxConfig
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import markdown_table
+from agt_cli.report.report_md import Markdown, markdown_table, plain
 
 KS = (1, 5, 20, 100)  # certified shares are told at these
 SHOWN = 20  # rows on the console
@@ -90,7 +90,7 @@ def quality_metrics(quality: Quality, prefix: str = "") -> dict[str, float | int
             metrics |= {name: estimate.value, **ends}
     if whole.majority is not None and quality.balanced is not None:
         metrics |= {"majority_rate": whole.majority.value, "balanced_accuracy": quality.balanced}
-    metrics |= {"constant": int(quality.constant)}
+    metrics |= {"constant": int(quality.constant)} | ({"verdict": quality.verdict} if quality.verdict else {})
     metrics |= {f"certified_fraction_k{k}": estimate.value for k, estimate in whole.certified.items()}
     return {prefix + name: value for name, value in metrics.items()}
 
@@ -110,13 +110,13 @@ def say_quality(console: Console, quality: Quality) -> None:
 def quality_section(quality: Quality) -> list[str]:
     """The part of report.md."""
     columns, rows = _cells(quality, quality.groups)
-    constant = f", in which always answering '{quality.majority}' is right" if quality.majority else ""
+    of_all = f" (of all '{plain(quality.majority)}')" if quality.majority else ""
     return [
         "## How good it is, and for whom",
         "For the data owner only. Intervals cover the true value in 95 of 100 samples, if records are drawn one by one: "
-        "shares by Clopper and Pearson, areas under the ROC curve by DeLong. *Majority*: the share of the most frequent "
-        f"class{constant}. The accuracy on the records of a class is its recall. Certified predictions may be wrong ones. "
-        "With the shares that are certified and right: `tables/quality.csv`.",
+        "shares by Clopper and Pearson, areas under the ROC curve by DeLong. *Majority*: what always answering a group's "
+        f"most frequent class{of_all} would reach. The accuracy on the records of a class is its recall. A certified "
+        "prediction may be a wrong one; with the shares that are certified and right: `tables/quality.csv`.",
         markdown_table(columns, rows),
     ]
 
@@ -136,11 +136,13 @@ def _cells(
     majority = ["-" if group.majority is None else rate_words(group.majority.value) for group in groups]
     rows = []
     for at, group in enumerate(groups):
-        cells = [str(estimates[at]) if estimates[at] else "-" for _, estimates in known]
+        cells = [Markdown(estimates[at]) if estimates[at] else "-" for _, estimates in known]  # brackets are no link
         distance = [] if group.distance is None else [f"{group.distance:g}"]
-        rows.append((group.name, f"{group.records:,}", majority[at], *cells, *distance))
+        constant = [majority[at]] if quality.majority else []
+        rows.append((group.name, f"{group.records:,}", *constant, *cells, *distance))
     distances = ("median distance",) if quality.whole.distance is not None else ()
-    return ("", "records", "majority", *(name for name, _ in known), *distances), rows
+    always = ("majority",) if quality.majority else ()
+    return ("", "records", *always, *(name for name, _ in known), *distances), rows
 
 
 def outside_lines(outside: Sequence[Outside]) -> list[str]:
@@ -177,7 +179,7 @@ def _rest(outside: Sequence[Outside]) -> list[str]:
     if far:
         which = f"column '{far[0]}'" if len(far) == 1 else f"{len(far)} columns"
         lines.append(
-            f"More than {OTHERS:.0%} of the values of {which} lie outside: these queries seem to be of another population "
-            "than the public ranges and lists were made for, and answers to them mean little."
+            f"More than {100 * OTHERS:.0f} % of the values of {which} lie outside: these queries seem to be of another "
+            "population than the public ranges and lists were made for, and answers to them mean little."
         )
     return lines

@@ -85,10 +85,14 @@ class RunRecord:
             ConfigError: the folder already holds a run.
         """
         self._started = time.monotonic()
-        self._status = {"command": self.command, "started": datetime.now(UTC).isoformat(timespec="seconds")}
+        self._status = {"command": self.command, "started": datetime.now(UTC).isoformat(timespec="microseconds")}
         self._claim()
-        self.write("config.yaml", to_yaml(self.config).encode())
-        self.environment(**describe_environment(self.config))
+        try:
+            self.write("config.yaml", to_yaml(self.config).encode())
+            self.environment(**describe_environment(self.config))
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -144,7 +148,7 @@ class RunRecord:
 
     def _status_now(self, state: str, **more: object) -> dict[str, object]:
         seconds = round(time.monotonic() - self._started, 3)
-        ended = datetime.now(UTC).isoformat(timespec="seconds")
+        ended = datetime.now(UTC).isoformat(timespec="microseconds")
         return {"state": state, **self._status, "ended": ended, "seconds": seconds, **more}
 
     def write(self, name: str, content: bytes) -> Path:

@@ -9,7 +9,6 @@ from agt.data.dataset import Dataset
 from agt.facts import Standing
 from agt.relations import RELATIONS
 from agt.settings import BoxConfig, CertificateConfig, RelationConfig
-from agt_cli.report.console import show
 from agt_cli.report.markdown import Markdown, markdown_table, plain
 from agt_cli.report.record import RunRecord, to_yaml
 
@@ -57,7 +56,9 @@ def train_report(
         quality: the section on how good it is.
         noise: what may be said of weights that were trained with noise, a line each.
     """
-    metrics = [(name, show(value) if isinstance(value, float) else str(value)) for name, value in record.metrics.items()]
+    metrics = [
+        (name, f"{value:,.6g}" if isinstance(value, float) else str(value)) for name, value in record.metrics.items()
+    ]
     parts = [
         *_trained(record, dataset, certificate, verdict),
         *counts_section(relation),

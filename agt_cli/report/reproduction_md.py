@@ -2,11 +2,17 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from html import escape
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pandas as pd
 
+from agt.folder import plain as file_bytes
+from agt_cli.report.html import page
 from agt_cli.report.markdown import markdown_table, plain
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import figures_section, setting_section
@@ -62,6 +68,7 @@ def summary(title: str, data: str, profiles: Mapping[str, str], sections: Sequen
             "source": section.source,
             "title": section.title,
             "seconds": max(section.seconds, section.needed),
+            "figures": section.captions,
             "compared": json.loads(section.compared.to_json(orient="records")) if not section.compared.empty else [],
         }
         for section in sections
@@ -78,18 +85,54 @@ def overview(found: Mapping[str, tuple[str, Mapping[str, Any]]]) -> str:
     """
     parts = ["# The papers, reproduced: overview"]
     for title, (folder, one) in found.items():
-        parts += [f"## {title}", f"Data: {one['data']}. Report: [{folder}]({folder}/report.md)."]
+        parts += [f"## {title}", f"Data: {one['data']}. Report: [{folder}]({folder}/report.html)."]
         parts += ["\n".join(f"- **{name}**: {words}" for name, words in one["profiles"].items())]
         names = list(one["profiles"])
         rows = []
         for artifact in one["artifacts"]:
-            for place, line in enumerate(artifact["compared"] or [{}]):
-                first = (artifact["source"], f"{artifact['seconds']:.0f}") if not place else ("", "")
+            about = (artifact["source"], f"{artifact['seconds']:.0f}")
+            for line in artifact["compared"] or [{}]:
                 values = (_cell(line.get(key, "-")) for key in ("what", "published", *names, "measured on", "difference"))
-                rows.append((*first, *values))
+                rows.append((*about, *values))
         columns = ("source", "seconds", "what", "published", *names, "measured on", "difference")
         parts += [markdown_table(columns, rows), f"Peak memory: {one['peak_gib']:.2f} GiB."]
     return "\n\n".join(parts) + "\n"
+
+
+def gallery(found: Mapping[str, tuple[str, Mapping[str, Any]]]) -> str:
+    """index.html of all reproductions: every figure, with its caption, and a way to its report.
+
+    Args:
+        found: as of ``overview``.
+    """
+    body = (
+        '<h1>The papers, reproduced</h1>\n<p>Ours beside the published numbers: <a href="overview.html">overview</a>.</p>\n'
+    )
+    for title, (folder, one) in found.items():
+        place = quote(folder)
+        link = f'<a href="{place}/report.html">report: every figure and table</a>'
+        body += f'<h2>{escape(title)}</h2>\n<p>{escape(str(one["data"]))} · {link}</p>\n<div class="cards">\n'
+        for artifact in one["artifacts"]:
+            for name, caption in artifact.get("figures", {}).items():
+                picture = f"{place}/figures/{quote(name)}.png"
+                words = f"<strong>{escape(artifact['source'])}</strong> {escape(caption)}"
+                image = f'<img src="{picture}" alt="{escape(caption)}" loading="lazy">'
+                body += f'<figure><a href="{picture}">{image}</a><figcaption>{words}</figcaption></figure>\n'
+        body += "</div>\n"
+    return page("The papers, reproduced", body, "'self' file:")
+
+
+def summaries(folder: Path) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Of each experiment's newest finished record below a folder: title -> (its folder's name, its summary).
+
+    A record whose summary cannot be read is left out.
+    """
+    newest: dict[str, tuple[str, dict[str, Any]]] = {}
+    for path in sorted(folder.glob("*/summary.json")):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            one = json.loads(file_bytes(path))
+            newest[str(one["title"])] = (path.parent.name, one)
+    return newest
 
 
 def _section(section: Section, data: str) -> list[str]:

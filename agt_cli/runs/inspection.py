@@ -12,7 +12,7 @@ from pydantic import Field
 from agt.data.checks import Word
 from agt.data.delimited import CsvFormat, is_delimited, sniffed
 from agt.data.files import locate
-from agt.data.inspect import MOST_VALUES, Column, Inspection, inspect_table
+from agt.data.inspect import CODES, MOST_VALUES, Column, Inspection, inspect_table
 from agt.data.table import CLASSES
 from agt.errors import ConfigError
 from agt.settings import schema
@@ -28,6 +28,7 @@ HEAD = """\
 #   2. Or write from_data: []. That is your statement that everything here is public and would be the same with any
 #      record more or less: ranges, edges, lists, which columns are used and how, what counts as a missing value.
 """
+CODES_LONG = "few whole numbers are taken as ordered; where they are codes without an order, list them under categorical"
 SIZE = "about how many training records there are: a public round number that you know without counting (condition c)"
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _RESERVED = {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}
@@ -114,7 +115,7 @@ def proposal(column: Column, inspection: Inspection) -> str:
         return f"edges {' '.join(map(number, column.numeric))}"
     if column.numeric:
         low, high = map(number, column.numeric)
-        return f"range [{low}, {high}]" + (f"; {column.remark}" if column.remark else "")
+        return f"range [{low}, {high}]" + (f" ({column.remark})" if column.remark else "")
     return f"left out: {column.remark}"
 
 
@@ -147,6 +148,7 @@ def dataset_yaml(inspection: Inspection, name: str) -> str:
         f"declared_size: null    # {SIZE}",
         f"missing: {'indicator' if inspection.gaps else 'error'}",
         f"missing_values: {_list(inspection.missing_values)}",
+        f"# {CODES} {CODES_LONG}",
         *_mapping("numeric", numeric),
         *_mapping("categorical", lists),
         f"from_data: {_list(from_data(inspection))}",
@@ -194,11 +196,11 @@ def _id(inspection: Inspection) -> list[str]:
 def _mapping(key: str, entries: Mapping[str, tuple[str, str]]) -> Iterable[str]:
     if not entries:
         return [f"{key}: {{}}"]
-    return [f"{key}:", *(f"  {_scalar(name)}: {value}    # {comment}" for name, (value, comment) in entries.items())]
+    return [f"{key}:", *(f"  {_quoted(name)}: {value}    # {comment}" for name, (value, comment) in entries.items())]
 
 
 def _comment(column: Column) -> str:
-    return _one_line(f"seen: {seen(column)}" + (f"; {column.remark}" if column.remark else ""))
+    return _one_line(f"seen: {seen(column)}" + (f", {column.remark}" if column.remark else ""))
 
 
 def _list(words: Iterable[str]) -> str:
@@ -206,10 +208,15 @@ def _list(words: Iterable[str]) -> str:
 
 
 def _scalar(text: str) -> str:
-    """Text for one line of yaml that is read back as the same text, never as a number, a truth or an interpolation."""
+    """A value that is read back as the same text, never as an interpolation."""
+    return _quoted(literal(text))
+
+
+def _quoted(text: str) -> str:
+    """Text in one line of yaml that is read back as text, never as a number or a truth."""
     if _PLAIN.fullmatch(text) and text.casefold() not in _RESERVED:
         return text
-    quoted: str = yaml.safe_dump(literal(text), default_style='"', allow_unicode=True, width=10**9)
+    quoted: str = yaml.safe_dump(text, default_style='"', allow_unicode=True, width=10**9)
     return quoted.strip()
 
 

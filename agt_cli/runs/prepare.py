@@ -10,7 +10,7 @@ import torch
 
 from agt.data.checks import with_notes
 from agt.data.dataset import Dataset, DataSource
-from agt.data.files import locate
+from agt.data.files import home, locate
 from agt.errors import ConfigError, nearest
 from agt.facts import Fact
 from agt.models.heads import Head, head_of
@@ -74,7 +74,7 @@ def settings_of(config: Mapping[str, Any], head: Head | None = None) -> RunSetti
 def data_files(source: DataSource) -> dict[str, dict[str, str]]:
     """Setting of the dataset -> where its file or folder lies, and a file's SHA-256: for opening the run elsewhere."""
     given = {key: getattr(source, key, None) for key in FILES}
-    data_dir = Path(getattr(source, "data_dir", "")).expanduser()
+    data_dir = home(Path(getattr(source, "data_dir", "")))
     there = {key: locate(path, data_dir, f"dataset.{key}").resolve() for key, path in given.items() if path is not None}
     lies = {key: {"path": str(path)} | ({"sha256": _sha256(path)} if path.is_file() else {}) for key, path in there.items()}
     return lies | ({"data_dir": {"path": str(data_dir.resolve())}} if hasattr(source, "data_dir") else {})

@@ -1,7 +1,7 @@
 """What a release leaves in its run's folder once it is drawn, and in which order: what it spends first."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 
 from agt.mechanisms.aggregate import CertifiedQuantile
+from agt.mechanisms.portable import Portable
 from agt.mechanisms.release import Release, labels_from, prepare_labels, prepare_quantile, prepare_weights
 from agt.mechanisms.rigour import Accounting, Counting
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
+from agt.models.linear import LinearModel
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord, csv_bytes
 from agt_cli.runs.mechanisms import MechanismConfig, earlier_weights
@@ -90,10 +92,26 @@ def _new_weights(mechanism: ReleaseWeights, delta: float, opened: OpenedRun, rec
     def write(released: ReleasedWeights) -> tuple[list[str], dict[str, Any]]:
         noise = {"sigma": released.sigma, "step": released.step, "simulated": released.simulated}
         record.released_weights(released.weight, {**released.guarantee.parameters, **noise})
-        return write_labels(answers(released.weight))
+        lines, result = _portable(opened, released, release.words(), record)
+        labelled, labels = write_labels(answers(released.weight))
+        return [*lines, *labelled], {**result, **labels}
 
-    files, metrics = "`labels.csv` and `released_weights.safetensors`", {"n_queries": len(opened.queries)}
-    return Publication(release, mechanism.name, files, metrics, write)
+    files = "`labels.csv`, `released_weights.safetensors` and the folder `release`"
+    return Publication(release, mechanism.name, files, {"n_queries": len(opened.queries)}, write)
+
+
+def _portable(
+    opened: OpenedRun, released: ReleasedWeights, words: Sequence[str], record: RunRecord
+) -> tuple[list[str], dict[str, Any]]:
+    """Write the folder that answers without this run (agt/mechanisms/portable.py), where there can be one."""
+    if released.simulated:
+        return ["no folder release: a simulation is none"], {}
+    if opened.kept.encoder is not None or not isinstance(opened.model, LinearModel):
+        return ["no folder release: queries pass an encoder, which is in the training run alone"], {}
+    digest = Portable.of(opened.model, released, opened.kept.settled, words).save(record.part("release"))
+    folder = record.folder / "release"
+    said = f"release: {folder} (digest {digest}): it may be published, and answers without this run"
+    return [said], {"release": str(folder), "release_digest": digest}
 
 
 def _kept_weights(folder: Path, config: MechanismConfig, opened: OpenedRun, record: RunRecord) -> Publication:

@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 
 from agt.certificates.conditions import Condition, weaker
-from agt.data.dataset import UNLABELLED, DataError, Dataset, DataSource, Records
+from agt.data.dataset import UNLABELLED, DataError, Dataset, Records
 from agt.errors import ConfigError
 from agt.manifest import read_digest
 from agt.models.model import Model, load
-from agt_cli.papers.encoder import Encoder
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.quality import outside_lines
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings, located, prepare, settings_of, use_threads
-from agt_cli.runs.source import kept, kept_head
+from agt_cli.runs.source import Kept, kept, kept_head, settled
 
 DIGESTS = {"data_digest": "data", "features_digest": "encoder's features"}
 NOT_READ = "not read: the run's own record says what queries need"
@@ -69,20 +68,20 @@ class TrainedRun:
         """
         use_threads(self.settings.compute)
         finished, run = self.finished, None if self.inputs is None else kept(self.finished, self.settings)
+        looked = "read" if run is None else NOT_READ
         if run is None:
             prepared = prepare(self.settings, console)
             _check_unchanged(finished, prepared)
-            problem, source, encoder = prepared.problem(self.settings), self.settings.source, prepared.encoder
-        else:
-            problem, source, encoder = run.problem, run.source, run.encoder
-        model, dataset = load(problem, finished), problem.dataset
-        queries = dataset.test if self.inputs is None else _queries(self.inputs, source, encoder)
+            source = settled(finished.config, prepared.loaded)
+            run = Kept(prepared.problem(self.settings), source, prepared.encoder)
+        model, dataset = load(run.problem, finished), run.problem.dataset
+        queries = dataset.test if self.inputs is None else _queries(self.inputs, run)
         for line in outside_lines(queries.outside):
             console.note(line)
         record.environment(**{key: finished.environment.get(key) for key in DIGESTS}, dataset=dataset.name)
         record.environment(trained_run=str(finished.folder.resolve()), trained_digest=finished.digest)
-        record.environment(inputs=self.inputs and str(self.inputs), training_data="read" if run is None else NOT_READ)
-        return OpenedRun(self, dataset, model, queries, weaker(_recorded(finished), model.conditions))
+        record.environment(inputs=self.inputs and str(self.inputs), training_data=looked)
+        return OpenedRun(self, run, model, queries, weaker(_recorded(finished), model.conditions))
 
 
 @dataclass(frozen=True)
@@ -90,15 +89,20 @@ class OpenedRun:
     """A training run with its model, and the queries as the model takes them.
 
     Attributes:
-        dataset: what it was trained on; without its records where a file of queries is asked about.
+        kept: its dataset, without the records where a file of queries is asked about.
         conditions: a to g, each as the weaker of its standing when the run was made and of what is known today.
     """
 
     trained: TrainedRun
-    dataset: Dataset
+    kept: Kept
     model: Model
     queries: Records
     conditions: tuple[Condition, ...]
+
+    @property
+    def dataset(self) -> Dataset:
+        """What it was trained on; without its records where a file of queries is asked about."""
+        return self.kept.problem.dataset
 
     @property
     def labels(self) -> np.ndarray | None:
@@ -144,8 +148,8 @@ def _check_unchanged(finished: FinishedRun, prepared: Prepared) -> None:
             )
 
 
-def _queries(path: Path, source: DataSource, encoder: Encoder | None) -> Records:
-    queries = source.load_queries(path)
+def _queries(path: Path, run: Kept) -> Records:
+    queries, encoder = run.source.load_queries(path), run.encoder
     if not len(queries):
         raise DataError(f"inputs={path}: holds no queries")
     return queries if encoder is None else replace(queries, features=encoder.apply(queries.features))

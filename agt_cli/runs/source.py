@@ -6,8 +6,10 @@ certificates, plans and releases about a file of queries need the run's folder a
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from agt.data.dataset import Dataset, DataSource
 from agt.errors import ConfigError
@@ -30,25 +32,33 @@ class Kept:
 
     Attributes:
         problem: what was trained, without its records.
-        source: reads queries, and nothing else.
-        encoder: that they pass through, where there is one.
+        settled: the dataset's configuration, with all constants.
+        encoder: that queries pass through, where there is one.
     """
 
     problem: Problem
-    source: DataSource
+    settled: Mapping[str, Any]
     encoder: Encoder | None
 
     @property
-    def dataset(self) -> Dataset:
-        """The dataset without its records."""
-        return self.problem.dataset
+    def source(self) -> DataSource:
+        """Reads queries, and nothing else. Raises ConfigError where the dataset's code is not there."""
+        source: DataSource = build(self.settled, "dataset")
+        return source
+
+
+def settled(config: Mapping[str, Any], loaded: Dataset) -> dict[str, Any]:
+    """The configuration of a dataset, with what only its data could tell.
+
+    Args:
+        config: a training run's.
+    """
+    return {**config["dataset"], **({"settled": loaded.settled} if loaded.settled else {})}
 
 
 def keep(record: RunRecord, prepared: Prepared, settings: Settings) -> None:
     """Write what ``kept`` reads."""
-    settled = prepared.loaded.settled
-    source = {**record.config["dataset"], **({"settled": settled} if settled else {})}
-    described = describe_dataset(prepared.problem(settings))
+    source, described = settled(record.config, prepared.loaded), describe_dataset(prepared.problem(settings))
     record.write(NAME, as_json({"format": FORMAT, "name": prepared.dataset.name, "source": source, **described}))
     if prepared.encoder is not None:
         prepared.encoder.save(record)
@@ -67,12 +77,11 @@ def kept(finished: FinishedRun, settings: Settings) -> Kept | None:
         if node["format"] != FORMAT:
             raise ConfigError(f"run={finished.folder}: {NAME} is of format {node['format']}, and this agt reads {FORMAT}")
         dataset, records = dataset_of(node, node["name"])
-        source: DataSource = build(node["source"], "dataset")
+        run = Kept(Problem(dataset, settings, records=records), dict(node["source"]), None)
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"run={finished.folder}: {NAME} cannot be read ({error}): train again") from None
     config = encoder_of(settings)
-    encoder = None if config is None else Encoder.read(config, finished)
-    return Kept(Problem(dataset, settings, records=records), source, encoder)
+    return run if config is None else replace(run, encoder=Encoder.read(config, finished))
 
 
 def kept_head(finished: FinishedRun) -> Head | None:

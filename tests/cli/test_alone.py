@@ -37,7 +37,7 @@ SOURCES = {
     "boxes": (*OF_TABLE, *DERIVED, *BOX, "model=mlp", "model.hidden=[3]"),
     "an ensemble": (*OF_TABLE, *GIVEN, *LINEAR, "ensemble.members=2"),
     "an ensemble of no declared size": (*OF_TABLE, *GIVEN, *LINEAR, "ensemble.members=2", "dataset.declared_size=null"),
-    "a network of one's own": (*OF_TABLE, *GIVEN, *BOX, "model=custom", "model._target_=mine.network"),
+    "a network of one's own": (*OF_TABLE, "dataset.bins=0", *GIVEN, *BOX, "model=custom", "model._target_=mine.network"),
     "vectors with a center of their file": (*OF_VECTORS, *LINEAR),
     "digits": ("dataset=digits", "dataset.declared_size=300", *LINEAR),
     "points": ("dataset=blobs", "dataset.n_train=80", *LINEAR),

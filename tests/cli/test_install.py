@@ -39,5 +39,5 @@ def test_wheel_contains_package_and_configuration(tmp_path: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
     for path in (ROOT / "conf").rglob("*.yaml"):
         assert f"agt_cli/_conf/{path.relative_to(ROOT / 'conf')}" in inside
-    for path in (ROOT / "agt_cli").rglob("*.py"):
+    for path in (*(ROOT / "agt_cli").rglob("*.py"), *(ROOT / "agt_cli" / "report" / "page").iterdir()):
         assert str(path.relative_to(ROOT)) in inside

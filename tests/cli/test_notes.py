@@ -66,12 +66,12 @@ def test_queries_that_were_clipped_or_unknown_are_counted(trained: Said, agt: Ag
     assert "another population" not in said.err, "two queries show nothing"
     assert "to 99" not in said.out
     report = (Path(said.json["run"]) / "report.md").read_text()
-    assert ("| a | 1 of 2 | .500 | [0, 5] | 3 to 99 |" in report) == (command == "certify")
+    assert ("| a | 1 of 2 | .500 | \\[0, 5\\] | 3 to 99 |" in report) == (command == "certify")
 
 
 def test_queries_of_another_population(trained: Said, agt: Agt) -> None:
     Path("q.csv").write_text("a,b\n" + "3,x\n" * 30 + "9,z\n" * 10)
     said = agt("certify", f"run={trained.json['run']}", "inputs=q.csv", "--json")
-    line = "More than 20% of the values of 2 columns lie outside: these queries seem to be of another population"
+    line = "More than 20 % of the values of 2 columns lie outside: these queries seem to be of another population"
     assert line in said.err
     assert line in (Path(said.json["run"]) / "report.md").read_text()

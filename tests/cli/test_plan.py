@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from agt.mechanisms.catalogue import MECHANISMS
+from agt.quality import rate_words
 from agt_cli.cli import main
 from agt_cli.commands import plan as task
 
@@ -120,7 +121,7 @@ def test_a_linear_head_is_advised_to_release_its_weights(plans: Callable[[str], 
     table = pd.read_csv(plans("head") / "tables" / "plan.csv").query("mechanism == 'release_weights'")
     assert advice.startswith("Release the weights once")
     for eps, accuracy in zip(table["total_eps"], table["expected_accuracy"], strict=True):
-        assert f"{accuracy:.3f} at total eps = {eps:g}" in advice
+        assert f"{rate_words(accuracy)} at total eps = {eps:g}" in advice
     assert table.groupby("total_eps")["expected_accuracy"].nunique().max() == 1, "whatever the number of queries"
 
 
@@ -155,7 +156,7 @@ def test_it_says_which_condition_would_stop_a_release(plan: Callable[..., Said])
 
 def test_json_is_one_object(plan: Callable[..., Said]) -> None:
     value = plan("box", *ONE, "--json", "-q").json
-    assert set(value) == {"command", "run", "metrics", "recommendation", "table", "exit_code"}
+    assert set(value) == {"command", "run", "metrics", "verdict", "recommendation", "table", "exit_code"}
     assert {row["mechanism"] for row in value["table"]} == {"smooth_cauchy"}
     assert json.loads((Path(value["run"]) / "metrics.json").read_text())["mechanisms"] == "smooth_cauchy"
 
@@ -175,7 +176,7 @@ REFUSED = [
     (("eps=[nan]",), "eps.0: Input should be a finite number"),
     (("eps=[]",), "eps: Tuple should have at least 1 item"),
     (("queries=[0]",), "queries.0: Input should be greater than or equal to 1"),
-    (("queries=[1.5]",), "queries.0: Input should be a valid integer"),
+    (("queries=[1.5]",), "queries.0: expected a whole number"),
     (("delta=1",), "delta: Input should be less than 1"),
     (("mechanisms=[smooth_couchy]",), "mechanisms: unknown mechanism 'smooth_couchy'; did you mean 'smooth_cauchy'?"),
     (("mechanisms=[noisy_argmax]",), "train with ensemble.members=T"),

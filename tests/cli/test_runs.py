@@ -17,7 +17,7 @@ from .conftest import TINY, Agt
 def test_train_then_certify(agt: Agt) -> None:
     train = agt("train", *TINY)
     assert train.code == 0
-    assert "test accuracy" in train.out
+    assert "test records: accuracy" in train.out
     folder = Path(re.search(r"^run folder: (.+)$", train.out, re.M)[1])  # type: ignore[index]
     assert re.fullmatch(r"outputs/train/\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d-\d{6}", str(folder))
     digest = re.search(r"^digest: (sha256:[0-9a-f]{64})$", train.out, re.M)[1]  # type: ignore[index]

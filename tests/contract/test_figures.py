@@ -1,10 +1,19 @@
-"""What a reader of a figure relies on: round intervals, honest names, colours that keep their order in grey."""
+"""What a reader of a figure relies on: round intervals, honest names and findings, axes that end with the data, colours
+that keep their order in grey."""
+
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
-from agt_cli.report.figures import BINS, COLOURS, DARKEST, LEVELS, Grid, _edges, _names, map_levels
+from agt_cli.report import figures
+from agt_cli.report.curves import LINES, STYLES, Curves, curves, ordered
+from agt_cli.report.figures import BINS, COLOURS, DARKEST, LEVELS, LOOKS, Grid, _edges, _lines, _names, map_levels, percent
+from agt_cli.report.record import RunRecord
 
 
 def test_colours_darken_monotonically_in_grey() -> None:
@@ -49,3 +58,82 @@ def test_grid_covers_the_points_in_a_square() -> None:
     assert np.all(low < points.min(axis=0))
     assert np.all(high > points.max(axis=0))
     assert high[0] - low[0] == pytest.approx(high[1] - low[1])
+
+
+def greys(colours: list[str]) -> set[float]:
+    return {rgb[0] for rgb in map(to_rgb, colours) if len(set(rgb)) == 1 and 0 < rgb[0] < 1}
+
+
+def test_no_figure_has_more_than_three_greys() -> None:
+    assert len(greys([look["color"] for look in LOOKS.values()] + ["0.9"])) <= 3
+    assert len(greys([style["color"] for style in STYLES.values()])) <= 3
+    assert len(greys([style["color"] for style in LINES])) <= 3
+    assert len(greys([colour for _, face, edge in figures.MARKERS for colour in (face, edge)])) <= 3
+
+
+def test_lines_that_run_on_one_another_are_one_with_both_names() -> None:
+    table = pd.DataFrame({"k": [0, 1], "certified_fraction": [1, 0.5], "nominal_accuracy": 1.0, "worst_accuracy": [1, 0.5]})
+    assert _lines(table.assign(best_accuracy=1.0)) == {
+        "certified_fraction": "certified fraction = worst-case accuracy",
+        "nominal_accuracy": "nominal accuracy = best-case accuracy",
+    }
+    assert len(_lines(table.assign(worst_accuracy=[1, 0.4], best_accuracy=[1, 0.9]))) == 4
+
+
+def test_a_thin_line_is_drawn_over_a_thick_one() -> None:
+    """Lines that run on one another over a part of their way are both seen there."""
+    widths = [look["linewidth"] for look in LOOKS.values()]
+    assert widths[0] > 2 * max(widths[1:])
+
+
+@pytest.mark.parametrize(("fraction", "words"), [(1.0, "100 %"), (0.99999, "99.9 %"), (0.87, "87 %"), (0.0, "0 %")])
+def test_a_percentage_never_promises_more(fraction: float, words: str) -> None:
+    assert percent(fraction) == words
+
+
+def test_numbered_panels_stand_in_the_order_of_their_numbers() -> None:
+    empty = pd.DataFrame()
+    for given, expected in (
+        (["eps = 1", "eps = 0.5", "eps = 10"], ["eps = 0.5", "eps = 1", "eps = 10"]),
+        (["unlearning (paper)", "privacy (ours)"], ["unlearning (paper)", "privacy (ours)"]),
+    ):
+        assert [name for name, _ in ordered([(name, empty) for name in given])] == expected
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that were drawn."""
+    kept: list[Figure] = []
+    whole = Figure.savefig
+
+    def keep(self: Figure, *arguments: object, **more: object) -> None:
+        kept.append(self)
+        whole(self, *arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    return kept
+
+
+def test_axes_end_with_the_data_and_no_label_meets_another(tmp_path: Path, drawn: list[Figure]) -> None:
+    x = np.geomspace(0.02, 700, 9)
+    rows = [{"x": v, "y": 0.5 + 0.4 * i / 9 * v / 700, "series": f"mechanism {i}", "panel": f"eps = {e}"}
+            for i in range(9) for e in (10, 1, 0.1) for v in x]  # fmt: skip
+    chart = Curves("c", "x", "y", "queries that share a budget", "expected accuracy", "data", panels="panel",
+                   level=0.95, level_name="noise-free $1$", finding="takes more than one line " * 4)  # fmt: skip
+    with RunRecord(tmp_path / "run", "plan", {}) as record:
+        curves(record, chart, pd.DataFrame(rows))
+    figure = drawn[-1]
+    axes = [one for one in figure.axes if one.axison]
+    assert [one.get_title(loc="left") for one in axes] == ["eps = 0.1", "eps = 1", "eps = 10"]
+    for one in axes:
+        assert one.spines["bottom"].get_bounds() == pytest.approx((0.02, 700))
+        assert one.spines["left"].get_bounds() == pytest.approx((0.5, 0.95))
+        assert all(0.02 <= tick <= 700.1 for tick in one.get_xticks())
+    assert "more than one line" in figure.get_suptitle().replace("\n", " ")
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["noise-free $1$", *(f"mechanism {i}" for i in range(8, -1, -1))], "the highest line first"
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for one in axes for text in (*one.get_xticklabels(), one.title) if text.get_text()]
+    boxes += [text.get_window_extent() for text in (*figure.legends[0].get_texts(), figure._suptitle)]  # type: ignore[attr-defined]
+    for place, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[place + 1 :])

@@ -23,7 +23,8 @@ RUNS = {
 }
 FILES = {"config.yaml", "env.json", "status.json", "metrics.json", "conditions.json", "report.md", "labels.csv"}
 FILES |= {"manifest.json", "spent.json", "report.html"}
-WEIGHT_FILES = {"released_weights.safetensors", "released_weights.json"}
+RELEASE_FILES = {f"release/{name}" for name in ("release.json", "weights.npz", "README.md", "manifest.json")}
+WEIGHT_FILES = {"released_weights.safetensors", "released_weights.json"} | RELEASE_FILES
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,7 @@ def test_the_report_says_what_is_guaranteed_and_what_may_be_published(releases: 
     publishable = report.split("## What may be published\n\n")[1].split("\n")[0]
     expected = {
         "simulation": "Nothing: no guarantee holds.",
-        "weights": "`labels.csv` and `released_weights.safetensors`, once.",
+        "weights": "`labels.csv`, `released_weights.safetensors` and the folder `release`, once.",
     }
     assert publishable.startswith(expected.get(name, "`labels.csv`, once."))
 

@@ -36,7 +36,10 @@ ROOMS = (
     ("agt.problem", "agt.models"),
     ("agt.mechanisms",),
     ("agt.api", "agt.estimator", "agt.tuning"),
-    ("agt_cli.usage", "agt_cli.mistakes", "agt_cli.search_path"),
+    (
+        *("agt_cli.usage", "agt_cli.mistakes", "agt_cli.search_path"),
+        *("agt_cli.completion", "agt_cli.latest", "agt_cli.streams"),
+    ),
     ("agt_cli.report",),
     ("agt_cli.papers", "agt_cli.runs"),
     ("agt_cli.commands",),

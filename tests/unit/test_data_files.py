@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from agt.data.dataset import DataError
-from agt.data.files import open_columns
+from agt.data.files import locate, open_columns
 from agt.errors import DataMissing
 
 
@@ -26,6 +26,18 @@ def test_missing_file_names_path_and_key(tmp_path: Path) -> None:
     with pytest.raises(DataMissing, match=r"nowhere\.npz is not there.*change dataset\.path") as caught:
         open_columns(tmp_path / "nowhere.npz", "dataset.path")
     assert caught.value.exit_code == 4
+
+
+def test_a_relative_path_is_looked_for_here_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    there = write_csv(tmp_path / "data" / "a.csv", "x\n1\n")
+    assert locate(Path("a.csv"), Path("data"), "inputs") == Path("data/a.csv")
+    here = write_csv(tmp_path / "a.csv", "x\n2\n")
+    assert locate(Path("a.csv"), Path("data"), "inputs").resolve() == here
+    assert locate(there, Path("data"), "inputs") == there
+    with pytest.raises(DataMissing, match=r"b\.csv is not there, nor is data/b\.csv: .*or change inputs"):
+        open_columns(Path("b.csv"), "inputs", Path("data"))
 
 
 def test_folder_without_npy_files(tmp_path: Path) -> None:

@@ -145,6 +145,6 @@ def test_settings_that_pages_give_can_be_chosen(group: str) -> None:
     options = {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        own = set(re.findall(rf"my_conf/{group}/(\w+)\.yaml", text))
+        own = set(re.findall(rf"conf/{group}/(\w+)\.yaml", text))
         used = set(re.findall(rf"(?<![\w.]){group}=(\w+)", text)) - {"NAME"}
         assert used <= options | own, page.name

@@ -179,7 +179,9 @@ def test_the_minimiser_s_constants() -> None:
 def known(weight: list[list[float]], queries: list[list[float]], rho: float = 0.25, loss: str = "binary_cross_entropy"):  # type: ignore[no-untyped-def]
     kind = LinearLoss.of(training(loss=loss), 2 if len(weight) == 1 else len(weight))
     sensitivity = Sensitivity(rho, 0.0, 10.0, None, 1)
-    trained = LinearTrained(torch.tensor(weight, dtype=torch.float64), kind, setting_of(training()).plan, sensitivity)
+    trained = LinearTrained(
+        torch.tensor(weight, dtype=torch.float64), kind, setting_of(training()).plan, sensitivity, training()
+    )
     return certify_linear(trained, np.array(queries), "add_remove", (0, 1, 2, 3))
 
 

@@ -120,7 +120,7 @@ def accuracy_by_members(
         "Expected accuracy against the number of members.",
         lambda rows: rows[["members", "series", "panel", "accuracy"]],
         Curves("", "members", "accuracy", "members", "expected accuracy", "", log=False, panels="panel"),
-        lambda rows: best(rows[rows["eps"] == rows["eps"].min()], "members", "members at eps = " + f"{min(eps):g}"),
+        lambda rows: best(rows[rows["eps"] == rows["eps"].min()], "at eps = {eps:g} (members: {members})"),
     )
     index = ("profile", "members", "mechanism", "eps")
     return Kind(keys, through(keys, measure), index, (figure,), lambda rows: rows[about].drop_duplicates())
@@ -180,7 +180,7 @@ def accuracy_by_queries(
         caption + (" DP-SGD: mean and range of seeds." if dpsgd else ""),
         lambda rows: rows.filter(["queries", "series", "accuracy", "low", "high"]),
         Curves("", "queries", "accuracy", shared, "expected accuracy", ""),
-        lambda rows: best(rows[rows["queries"] == rows["queries"].max()], "queries", "queries"),
+        lambda rows: best(rows[rows["queries"] == rows["queries"].max()], "for {queries:,} queries"),
     )
     return Kind(
         keys,
@@ -241,10 +241,14 @@ def of_labels(names: Iterable[str]) -> list[str]:
     return [name for name in dict.fromkeys(names) if MECHANISMS[name].needs != "votes"]
 
 
-def best(rows: pd.DataFrame, column: str, words: str) -> str:
-    """Which series is the most accurate of these rows, in a sentence."""
+def best(rows: pd.DataFrame, about: str) -> str:
+    """Which series is the most accurate of these rows, in a sentence.
+
+    Args:
+        about: the setting, with the row's columns in braces.
+    """
     top = rows.iloc[int(rows["accuracy"].argmax())]
-    return f"{top['series']} is the most accurate with {top[column]:,} {words}: {top['accuracy']:.3f}"
+    return f"{top['series']} is the most accurate, {top['accuracy']:.3f}, {about.format_map(top)}"
 
 
 def accounting(profile: Profile, finished: Finished) -> str:

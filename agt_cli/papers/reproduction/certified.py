@@ -24,7 +24,7 @@ from agt_cli.papers.reproduction.definition import ProfileName
 from agt_cli.papers.reproduction.kinds import Entry, Figure, Key, Kind, Overrides, Profiles, Purpose, kind, through, wide
 from agt_cli.report.console import Console
 from agt_cli.report.curves import Curves
-from agt_cli.report.figures import percent
+from agt_cli.report.figures import between, percent
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 Count = Annotated[int, Field(ge=1)]
@@ -155,8 +155,8 @@ def training_curve(
         return rows[(rows["epoch"] == rows["epochs"]) & (rows["k"] == max(ks))]
 
     def certified(rows: pd.DataFrame) -> str:
-        shares = last(rows)["certified_fraction"]
-        return f"After the last epoch {percent(shares.min())} to {percent(shares.max())} are certified at k = {max(ks)}"
+        shares = between(last(rows)["certified_fraction"], percent)
+        return f"After the last epoch {shares} of the test records are certified at k = {max(ks)}"
 
     def reach(rows: pd.DataFrame) -> str:
         top = last(rows).sort_values("worst_accuracy").iloc[-1]

@@ -79,21 +79,15 @@ def plane_maps(
         return ends, {(low + high) / 2: name for (low, high), name in zip(pairwise(ends), names, strict=True)}
 
     def finding(rows: pd.DataFrame) -> str:
-        shares = (
-            rows[rows["point"] == "map"]
-            .groupby(["profile", "panel"])["stable_distance"]
-            .agg(lambda d: (d >= middle).mean())
-        )
-        return (
-            f"{percent(shares.min())} to {percent(shares.max())} of each part of the plane keep their label at k = {middle}"
-        )
+        mapped = rows[rows["point"] == "map"]
+        kept = (mapped["stable_distance"] >= middle).groupby([mapped["profile"], mapped["panel"]]).mean()
+        return f"{between(kept, percent)} of the plane keeps its label at k = {middle}"
 
     middle = levels[len(levels) // 2]
     drawn = Planes("stable distance, in k", lambda distance: distance, scale, (0, DARKEST))
     caption = "Regions of the plane by how many records would have to change before the label could; black: decision line."
-    return _maps(
-        profiles, panels, resolution, ["accuracy"], facts, Figure(caption, lambda rows: rows, drawn, finding, draw=_draw)
-    )
+    figure = Figure(caption, lambda rows: rows, drawn, finding, draw=_draw)
+    return _maps(profiles, panels, resolution, ["accuracy"], facts, figure)
 
 
 @kind
@@ -172,7 +166,7 @@ def _draw(record: RunRecord, planes: Planes, rows: pd.DataFrame) -> None:
         rows["panel"].nunique(),
         rows["profile"].nunique(),
     )
-    with drawing(record, planes.name, data, (1.6 + 2.3 * across, 1.1 + 2.4 * down)) as figure:
+    with drawing(record, planes.name, data, (1.5 + 2.3 * across, 0.7 + 2.3 * down)) as figure:
         axes = figure.subplots(down, across, squeeze=False, sharex="col", sharey="col")
         for place, ((profile, panel), part) in zip(
             axes.ravel(), rows.groupby(["profile", "panel"], sort=False), strict=True

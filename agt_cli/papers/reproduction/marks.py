@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from agt_cli.report.curves import LINES
 from agt_cli.report.figures import drawing, ends, headline, keys
@@ -44,6 +45,7 @@ def marks(record: RunRecord, what: Marks, data: pd.DataFrame) -> None:
             _panel(axes, what, part, categories)
             axes.set(title=what.panel.format(panel), xlabel=what.xlabel)
         places[0].invert_yaxis()  # once: they share it
+        places[0].xaxis.set_major_locator(MaxNLocator(3))
         ends(places, "x")
         keys(figure, places)
         headline(figure, what.finding, what.title)

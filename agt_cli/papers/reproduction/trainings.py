@@ -122,7 +122,7 @@ def private_trainings(
         f"Test accuracy of privately trained linear heads against total eps, delta = {delta:g}.",
         lambda rows: rows.drop(columns=["profile", "plain SGD"]),
         Curves("", "eps", "accuracy", "total eps, any number of queries", "accuracy", "", level_name="plain SGD"),
-        lambda rows: best(rows[rows["eps"] == rows["eps"].min()], "eps", "as its total eps"),
+        lambda rows: best(rows[rows["eps"] == rows["eps"].min()], "at a total eps of {eps:g}"),
         level="plain SGD",
     )
     return Kind(

@@ -1,0 +1,220 @@
+"""Released weights as a folder of their own: all that answers from them, and nothing that must stay at home.
+
+    release.json     classes, the dataset's public constants, the public features, the claim in words, what was declared
+    weights.npz      the released weights; matrices of the public features, where there are any
+    README.md        the claim, and ten lines of plain NumPy that answer as agt does
+    manifest.json    every file's hash; its own is the folder's digest
+
+Formal guarantees
+    Post-processing. The weights are drawn by a mechanism whose claim is proved (weights.py); nobody makes a folder of a
+    simulation. Everything else in it is a function of the configuration and of constants that the claim's conditions take
+    to be public: classes and ranges (condition e; one that was found in the records voids it, and nothing is released), a
+    size (condition c), matrices from public rows or a public seed. So no number of records, no digest of the private run,
+    no accuracy, no time and no place on the owner's machine is in it: a digest of the run would let whoever guesses all of
+    the data but one record test the last one.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+import torch
+
+from agt.data.dataset import DataSource
+from agt.errors import ConfigError
+from agt.folder import BoundFolder
+from agt.manifest import NAME as MANIFEST
+from agt.manifest import Manifest
+from agt.mechanisms.weights import ReleasedWeights
+from agt.models.features import FeatureMap
+from agt.models.linear import LinearModel
+from agt.models.store import Store, as_json
+from agt.numeric import labels_of
+from agt.settings import FeaturesConfig, build, validate
+
+FORMAT = 1
+COMMAND = "agt.release"  # what such a folder's manifest says wrote it
+RELEASE, WEIGHTS, README = "release.json", "weights.npz", "README.md"
+AT_HOME = ("data_dir", "test", "obtain", "download", "public_digest")  # settings of a dataset that queries do not need
+
+
+@dataclass(frozen=True)
+class Portable:
+    """Released weights with what queries need.
+
+    Attributes:
+        name: what tables call the dataset.
+        classes: the labels' names, in their order.
+        source: the dataset's configuration, with the constants that make a query's features.
+        features: the public feature map.
+        dtype: of its results.
+        weight: [1 or classes, outputs] float64.
+        noise: the guarantee's parameters, sigma and the lattice's step.
+        words: all that may be said of the release, a line each, the claim first.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    source: Mapping[str, Any]
+    features: FeatureMap
+    dtype: str
+    weight: np.ndarray
+    noise: Mapping[str, float]
+    words: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, model: LinearModel, released: ReleasedWeights, source: Mapping[str, Any], words: Sequence[str]
+    ) -> "Portable":
+        """What may be published of a release from this model.
+
+        Args:
+            source: the settled configuration of the dataset that it was trained on.
+
+        Raises:
+            ValueError: the weights are a simulation's.
+        """
+        if released.simulated:
+            raise ValueError("a simulation is no release")
+        kept = {key: value for key, value in source.items() if key not in AT_HOME}
+        if "path" in kept:
+            kept["path"] = PurePath(str(kept["path"])).name
+        dataset, noise = model.problem.dataset, {"sigma": released.sigma, "step": released.step}
+        name, dtype = str(source.get("name") or dataset.name), model.settings.training.dtype
+        noise |= released.guarantee.parameters
+        return cls(name, dataset.classes, kept, model.features, dtype, released.weight, noise, tuple(words))
+
+    def save(self, store: Store) -> str:
+        """Write the folder; returns its digest."""
+        arrays = BytesIO()
+        matrices: dict[str, Any] = {name: matrix.numpy() for name, matrix in self.features.matrices.items()}
+        np.savez(arrays, weight=self.weight, **matrices)
+        files = {RELEASE: as_json(self._described()), WEIGHTS: arrays.getvalue(), README: self.readme().encode()}
+        for name, content in files.items():
+            store.write(name, content)
+        manifest = Manifest(COMMAND, {name: sha256(content).hexdigest() for name, content in files.items()})
+        store.write(MANIFEST, manifest.content)
+        return manifest.digest
+
+    @classmethod
+    def open(cls, folder: Path, digest: str | None = None) -> "Portable":
+        """Read what ``save`` wrote.
+
+        Args:
+            folder: it, or the record of the call that released it.
+            digest: the folder must be the one of this digest; None: any.
+
+        Raises:
+            ConfigError: no such folder, or a file that is not what was written.
+        """
+        inside = folder / "release"
+        shelf = BoundFolder.open(inside if (inside / MANIFEST).is_file() else folder, COMMAND, digest, "release")
+        try:
+            node = json.loads(shelf.read(RELEASE))
+            if node["format"] != FORMAT:
+                raise ConfigError(f"release={folder}: {RELEASE} is of format {node['format']}; this agt reads {FORMAT}")
+            with np.load(BytesIO(shelf.read(WEIGHTS)), allow_pickle=False) as arrays:
+                matrices = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+            weight = matrices.pop("weight").numpy()
+            blank = FeatureMap.blank(validate(FeaturesConfig, node["features"], "features"), node["width"])
+            features = blank.with_matrices(matrices)
+            if weight.shape[1] != features.outputs or not np.isfinite(weight).all():
+                raise ValueError(f"weights of shape {weight.shape}")
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise ConfigError(f"release={folder}: cannot be read ({error}): made by another version?") from None
+        classes, words = tuple(node["classes"]), tuple(node["words"])
+        return cls(node["name"], classes, node["source"], features, node["dtype"], weight, node["noise"], words)
+
+    def queries(self) -> DataSource:
+        """What reads files of queries.
+
+        Raises:
+            ConfigError: the dataset's code is not there.
+        """
+        source: DataSource = build(self.source, "dataset")
+        return source
+
+    def labels(self, features: np.ndarray) -> np.ndarray:
+        """[n] int64 labels of queries as ``queries`` reads them; nothing is spent."""
+        return labels_of(self.features(features, self.dtype).astype(np.float64) @ self.weight.T)
+
+    def _described(self) -> dict[str, Any]:
+        """release.json, the constants that the lines in README.md need among it."""
+        config = self.features.config
+        return {
+            "format": FORMAT,
+            "name": self.name,
+            "words": self.words,
+            "noise": self.noise,
+            "classes": self.classes,
+            "source": self.source,
+            "features": asdict(config),
+            "width": self.features.width,
+            "dtype": self.dtype,
+            "radius": config.radius or 0.0,
+            "bias": config.bias,
+            **self._formula,
+        }
+
+    @property
+    def _formula(self) -> dict[str, Any]:
+        """What makes a query's vector, for the lines in README.md; empty: they do not know how."""
+        formula = getattr(self.queries(), "formula", None)
+        return {} if formula is None or self.features.matrices else formula()
+
+    def readme(self) -> str:
+        """The claim, and how to answer from the weights."""
+        formula = self._formula
+        lines = VECTOR_LINES if "vectors" in formula else TABLE_LINES
+        alone = f"With NumPy and nothing else, from this folder:\n\n```python\n{lines}```\n"
+        if not formula:
+            alone = "The features of this release are made by agt alone: plain NumPy does not do here.\n"
+        said = "\n".join(f"- {line}" for line in self.words)
+        return README_TEXT.format(name=self.name, words=said, alone=alone)
+
+
+README_TEXT = """# Released weights: {name}
+
+{words}
+
+Answers from these weights spend nothing more, however many. To label the rows of a file of queries:
+
+    agt predict release=THIS_FOLDER inputs=queries.csv
+
+{alone}
+Every file's hash is in `manifest.json`; the hash of that file is the digest of this release.
+"""
+_LABEL = """\
+    f = w @ np.append(x / max(np.linalg.norm(x), r["radius"], 1e-300), r["bias"])
+    print(r["classes"][int(f[0] > 0) if len(f) == 1 else f.argmax()])
+"""
+TABLE_LINES = (
+    """\
+import csv, json, numpy as np
+r, w = json.load(open("release.json", encoding="utf-8")), np.load("weights.npz")["weight"]
+m = r["missing"]
+make = {"range": lambda v, low, high: 0 if v in m else 2 * (np.clip(float(v), low, high) - low) / (high - low) - 1,
+        "from": lambda v, edge, unit: 0 if v in m else unit if float(v) >= edge else -unit,
+        "is": lambda v, w: v == w, "other": lambda v, *w: v not in [*w, *m], "missing": lambda v: v in m}
+for row in csv.DictReader(open("queries.csv", encoding=r["encoding"], newline=""), delimiter=r["separator"]):
+    x = np.array([make[kind](row[column], *values) for column, kind, *values in r["columns"]], np.float32).astype(float)
+"""
+    + _LABEL
+)
+VECTOR_LINES = (
+    """\
+import json, numpy as np
+r, w = json.load(open("release.json", encoding="utf-8")), np.load("weights.npz")["weight"]
+v = r["vectors"]
+for x in np.load("queries.npz")[v["key"]]:
+    x = x.astype(float).ravel() - np.ravel(v["center"])
+    x = x / (np.sqrt(np.sum(x * x)) or 1.0) if v["unit_norm"] else x
+    x = (x * v["scale"]).astype(np.float32).astype(float)
+"""
+    + _LABEL
+)

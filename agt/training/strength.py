@@ -1,0 +1,88 @@
+"""The recipe's place between accuracy and stable distance, from public constants alone: how strongly a head is held back.
+
+Let B be the number of records declared. A head that minimises sum_i l_i + (Lambda / 2) |theta|^2 moves by at most
+C / Lambda when one record comes or goes, so Lambda is a number of records: margins of size 1 are worth Lambda / C of them.
+Plain SGD from 0 whose rates add up to B / Lambda moves by the same C / Lambda (training/sensitivity.py), is held back in
+the same directions, and by less: at the same accuracy its distances are longer. So both certificates take one Lambda.
+
+Lambda = ``FACTOR`` * B^``POWER``, at least ``FLOOR``. It grows, so that more records mean longer distances; and more slowly
+than B, so that they also mean a better fit. The constants were chosen once by ``scripts/choose_recipe.py``, on public data.
+
+Nothing here reads a record: what is settled depends on the certificate, B, the classes and the public cap on a unit's rows.
+Where no size is declared B is the actual number of records, and condition c does not hold, as without the recipe.
+"""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from agt.errors import ConfigError
+from agt.settings import TrainingConfig, default_n_max
+from agt.training.sensitivity import LinearLoss
+
+FACTOR, POWER, FLOOR = 0.12, 0.5, 1.0
+BATCH = 4096
+"""Records of a batch, for each row that a unit may have: so many stay below n_max however the hash deals them."""
+SHARE = 0.999  # of the largest learning rate that the proof allows
+RELAXED = ("stability", "erm")  # certificates that the recipe is for
+
+
+def strength(size: float, caution: float = 1.0) -> float:
+    """Lambda, in records.
+
+    Args:
+        size: B.
+        caution: public factor of Lambda: the one knob.
+    """
+    return caution * max(FLOOR, FACTOR * size**POWER)
+
+
+def check_open(training: TrainingConfig, certificate: str) -> None:
+    """Raise ConfigError where settings are left to the recipe and the certificate is not one that it knows."""
+    if training.by_recipe and certificate not in RELAXED:
+        key = f"training.{training.by_recipe[0]}"
+        raise ConfigError(
+            f"{key}=recipe: the recipe is for linear heads in closed form, and this is certificate={certificate}: use "
+            "certificate=stability model=linear, or settings with numbers, such as training=generic"
+        )
+
+
+def settled(training: TrainingConfig, certificate: str, classes: int, size: float, unit_rows: int = 1) -> TrainingConfig:
+    """The settings with numbers for what they leave to the recipe; the same settings where they leave nothing.
+
+    Args:
+        training: as configured.
+        certificate: stability or erm.
+        classes: how many there are.
+        size: B: the records declared, or one member's share of them.
+        unit_rows: public cap on the rows of one unit.
+    """
+    if not training.by_recipe:
+        return training
+    if training.batch.normalizer is not None:
+        size = training.batch.normalizer * training.batch.count
+    force = strength(size, training.caution)
+    numbers = _erm(force, size) if certificate == "erm" else _sgd(training, classes, force, size, unit_rows)
+    count = int(numbers.pop("batch.count"))
+    chosen = {name: value for name, value in numbers.items() if name in training.by_recipe}
+    batch = replace(training.batch, count=count) if "batch.count" in training.by_recipe else training.batch
+    return replace(training, by_recipe=(), batch=batch, **chosen)
+
+
+def _erm(force: float, size: float) -> dict[str, Any]:
+    return {"weight_decay": force / size, "lr": 1.0, "epochs": 1, "batch.count": 1}
+
+
+def _sgd(training: TrainingConfig, classes: int, force: float, size: float, unit_rows: int) -> dict[str, Any]:
+    """Rates that add up to ``size / force``, each as large as the proof allows; few epochs, since batches are many."""
+    count = training.batch.count
+    if "batch.count" in training.by_recipe and training.batch.normalizer is None:
+        count = max(1, int(size / (BATCH * unit_rows)))
+    of_batch = training.batch.normalizer or size / count
+    crowd = (training.batch.n_max or default_n_max(of_batch)) / of_batch
+    largest = SHARE * 2 / (2 * training.weight_decay + LinearLoss.of(training, classes).smoothness * crowd)
+    if "epochs" not in training.by_recipe:
+        return {"weight_decay": 0.0, "lr": largest, "epochs": training.epochs, "batch.count": count}
+    way = size / force
+    epochs = max(1, math.ceil(way / ((largest if "lr" in training.by_recipe else training.lr) * count)))
+    return {"weight_decay": 0.0, "lr": min(largest, way / (epochs * count)), "epochs": epochs, "batch.count": count}

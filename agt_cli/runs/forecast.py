@@ -1,0 +1,122 @@
+"""What the data owner is told before a release is drawn: how accurate to expect it, and what would be better.
+
+These lines depend on private data in ways that no guarantee covers. They go to the owner's terminal (stderr) and into no
+file: from a release's folder things are published.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from agt.data.dataset import Records
+from agt.errors import ConfigError
+from agt.mechanisms.catalogue import MECHANISMS
+from agt.mechanisms.guarantee import GaussianDP, Guarantee
+from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.planning import Budget, Evidence, Offer, applicable, offers, weights_accuracy
+from agt.mechanisms.release import SHOWN_DELTA
+from agt.mechanisms.rigour import Counting, Output, Voting, claim
+from agt.mechanisms.weights import ReleaseWeights
+from agt.models.linear import LinearModel
+from agt.quality import Judged, Quality, rate_words
+from agt_cli.runs.mechanisms import TotalConfig
+from agt_cli.runs.publish import Publication
+from agt_cli.runs.queries import OpenedRun
+
+MOST, FEW = 10_000, 1_000  # records that a forecast looks at: of a linear head, and where certificates take time
+WORTH = 0.005  # another mechanism is named if it is right so much more often
+
+
+def forecast(opened: OpenedRun, publication: Publication, total: TotalConfig, counting: Counting) -> list[str]:
+    """Lines for the owner alone; none where nothing is drawn, no labels are, or nothing is proved.
+
+    Args:
+        publication: ready to be drawn.
+        total, counting: the release's settings.
+    """
+    release, model = publication.release, opened.model
+    if publication.earlier or release.claim.output is Output.NUMBER or not release.claim.proved:
+        return []
+    records, labels, words = _looked_at(opened)
+    features = records.features
+    certificates = model.certify(features)
+    known = certificates.prediction if labels is None else labels
+    evidence = Evidence.of(certificates, known, model.problem.classes, counting)
+    weights = weights_accuracy(model, features, known)
+    mechanism, _ = _mechanism(publication.mechanism, release.claim.guarantee, model.problem.classes)
+    if isinstance(mechanism, Mechanism):
+        expected = evidence.expected(mechanism)
+    else:
+        expected = weights(mechanism.mu) if weights else 0.0
+    budget = _budget(publication, total, len(opened.queries))
+    made = [o for o in offers(evidence, applicable(evidence), weights, [budget]) if _allowed(opened, o, counting)]
+    if labels is None:
+        lines = _as_without_noise(expected, words, opened.trained.finished.metrics)
+    else:
+        lines = _expectation(expected, opened.dataset.classes, evidence, words)
+    best = max(made, key=lambda offer: offer.accuracy, default=None)
+    if best is not None and best.accuracy > expected + WORTH:
+        lines.append(
+            f"better: mechanism={best.mechanism} total.eps={budget.eps:g} total.delta={budget.delta:g}, expected to reach "
+            f"{rate_words(best.accuracy)}; agt plan compares all"
+        )
+    return [*lines, "(for you alone: these numbers depend on private data, and so does a choice made by them)"]
+
+
+def _looked_at(opened: OpenedRun) -> tuple[Records, np.ndarray | None, str]:
+    """(some of the queries, their labels if they are known, what they are in words)."""
+    records, labels, words = opened.queries, opened.labels, opened.trained.words
+    most = MOST if isinstance(opened.model, LinearModel) else FEW
+    if len(records) <= most:
+        return records, labels, words
+    some = np.linspace(0, len(records) - 1, most).astype(np.int64)
+    return records.take(some), None if labels is None else labels[some], f"{words}, {most:,} of them,"
+
+
+def _budget(publication: Publication, total: TotalConfig, queries: int) -> Budget:
+    """What the whole release spends, with a delta, without which weights and Gaussian noise cannot be compared."""
+    if total.eps is not None:
+        return Budget(total.eps, total.delta or SHOWN_DELTA, total.queries or queries)
+    spent = publication.release.totals[-1]
+    return Budget(spent.eps, spent.delta, queries)
+
+
+def _allowed(opened: OpenedRun, offer: Offer, counting: Counting) -> bool:
+    """Whether this run may be released through what the offer names."""
+    settings = opened.model.problem.settings
+    try:
+        mechanism, output = _mechanism(offer.mechanism, offer.each, opened.model.problem.classes)
+        voting: Voting = "certified" if settings.ensemble.members > 1 else "none"
+        claim(opened.conditions, settings.relation, mechanism, "rigorous", counting, voting, output)
+    except ConfigError:
+        return False
+    return True
+
+
+def _mechanism(name: str, guarantee: Guarantee, classes: int) -> tuple[Mechanism | ReleaseWeights, Output]:
+    if isinstance(guarantee, GaussianDP) and name == ReleaseWeights.name:
+        return ReleaseWeights(guarantee.mu), Output.WEIGHTS
+    return MECHANISMS[name].of(guarantee, classes), Output.LABELS
+
+
+def _as_without_noise(expected: float, words: str, recorded: Mapping[str, Any]) -> list[str]:
+    """Of queries without labels: how many answers the noise leaves as they are, and what training recorded of those.
+
+    Args:
+        recorded: the training run's metrics.
+    """
+    verdict, right = recorded.get("test_verdict"), float(recorded["test_accuracy"])
+    line = (
+        f"expected before the draw, on the {words}: {rate_words(expected)} of the labels as without noise, which was right "
+    )
+    return [*([str(verdict)] if verdict else []), f"{line}for {rate_words(right)} of the test records"]
+
+
+def _expectation(expected: float, classes: Sequence[str], evidence: Evidence, words: str) -> list[str]:
+    """Of labelled queries: the verdict, if there is one, and what to expect."""
+    quality = Quality.of(Judged(classes, words, evidence.labels, evidence.prediction))
+    beside = f"{rate_words(evidence.accuracy)} without noise; always '{quality.majority}': {rate_words(evidence.majority)}"
+    line = f"expected before the draw, on the {words}: accuracy {rate_words(expected)} ({beside})"
+    below = ["a constant answer would do better than these labels"] if expected < evidence.majority else []
+    return [*([quality.verdict] if quality.verdict else []), line, *below]

@@ -1,0 +1,43 @@
+"""Settings of a command line that have no effect on its run: whoever gives one expects that it has."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+_MINIMISER = ("epochs", "lr", "lr_min", "decay")
+_CLOSED = ("training.seed", "training.product", "compute.kernel", "compute.fragment", "compute.memory_mb")
+
+
+def unread(config: Mapping[str, Any], overrides: Sequence[str]) -> list[str]:
+    """A line for each of the line's own settings that training does not read, though a configuration has it.
+
+    Args:
+        config: a resolved training configuration, as plain containers.
+        overrides: the command line's own.
+    """
+    given = [word.partition("=")[0].lstrip("+") for word in overrides]
+    reasons = dict(_reasons(config))
+    return [f"note: {key} {reasons[key]}" for key in given if key in reasons]
+
+
+def _reasons(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Setting -> why it has no effect here."""
+    certificate, model = config.get("certificate") or {}, config.get("model") or {}
+    name, features = certificate.get("name", "box"), certificate.get("features") or {}
+    if name == "erm":
+        yield from (
+            (f"training.{key}", "has no effect: certificate=erm goes to the minimum, wherever") for key in _MINIMISER
+        )
+    if name != "box":
+        yield from ((key, f"has no effect on certificate={name}, a closed form") for key in _CLOSED)
+        for key in ("kgrid", "kgrid.max", "kgrid.values"):
+            yield key, f"only says which k tables show: certificate={name} holds for every k"
+    if not model.get("hidden"):
+        yield "model.activation", "has no effect: there is no hidden layer (model.hidden)"
+    if features.get("map") == "none":
+        yield "certificate.features.seed", "has no effect: no random features are made (certificate.features.map)"
+    if features.get("map") != "fourier":
+        yield "certificate.features.bandwidth", "has no effect: it is for certificate.features.map=fourier"
+    if not features.get("whiten"):
+        yield "certificate.features.ridge", "has no effect: nothing is whitened (certificate.features.whiten)"
+    if (config.get("ensemble") or {}).get("members", 1) == 1:
+        yield "ensemble.key", "has no effect: there is one member (ensemble.members)"

@@ -1,0 +1,601 @@
+"""A catalogue of bad input: what every command answers to it, and that nothing is lost.
+
+A case is a command line, its exit code, and what the message must name. ``@name`` is a file or run that ``home`` makes.
+Whatever the case, there is one message without a traceback, what was there stays as it was, and no run is left that says
+neither done nor failed.
+"""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from agt.disk import Pending
+from agt_cli.cli import main
+from agt_cli.commands import train
+from agt_cli.runs.queries import TrainedRun
+
+from .conftest import TINY, Agt
+
+Case = tuple[str, int, tuple[str, ...]]
+
+TABLE = "train dataset=table dataset.label=y +dataset.numeric='{a: [-3, 3]}' dataset.path="
+VECTORS = "train dataset=embeddings dataset.path="
+BLOBS = "train dataset.n_train=80 training.epochs=1 model=linear kgrid.max=2 "
+HEAD = "train dataset=digits model=linear training=generic certificate=stability training.loss=binary_cross_entropy "
+WEIGHTS = "predict run=@head mechanism=release_weights "
+
+COMMAND_LINES = """
+trian                                        | 2 | unknown command 'trian' | did you mean 'train'
+certfy run=x                                 | 2 | did you mean 'certify'
+dataset=digits train                         | 2 | the command comes first: agt train dataset=digits
+-m train training.seed=1,2                   | 2 | the command comes first: agt train -m training.seed=1,2
+train blobs                                  | 2 | 'blobs' is no setting | did you mean 'dataset=blobs'
+train dataset digits                         | 2 | 'dataset' is no setting | 'dataset=NAME' | digits
+train training.lr                            | 2 | did you mean 'training.lr=VALUE'
+train @ok.csv                                | 2 | agt data inspect
+certify @box                                 | 2 | did you mean 'run=
+certify run=@box @q.csv                      | 2 | did you mean 'inputs=
+train =3                                     | 2 | '=3' is no setting
+train --jsn                                  | 2 | did you mean '--json'
+train --cfg                                  | 2 | --cfg
+train --config-dir nowhere                   | 2 | nowhere
+train datset=x                               | 2 | unknown key 'datset' | did you mean 'dataset'
+train trainin.lr=1                           | 2 | did you mean 'training.lr'
+train +dataset.foo=1                         | 2 | dataset.foo: unknown key
+train ++training.batch.cuont=1               | 2 | training.batch.cuont: unknown key | did you mean 'count'
+train +foo=1                                 | 2 | unknown key 'foo'
+train '~training.lr'                         | 2 | training.lr: a value is required
+train dataset=null                           | 2 | dataset=null: choose one by its name | blobs
+train model=3                                | 2 | model=3: choose one by its name | mlp
+train dataset=                               | 2 | unknown dataset ''
+train dataset=blobs,digits                   | 2 | dataset=blobs,digits: a comma | -m
+train training.lr=1,000                      | 2 | training.lr=1,000: a comma | numbers take no comma
+train "training.lr='1,000'"                  | 2 | training.lr: expected a number, without separators
+train 'training.lr=${nothing}'               | 2 | training.lr: Interpolation key 'nothing'
+train 'training.lr=${oc.env:NOPE}'           | 2 | training.lr: | NOPE
+train 'training.lr=${training.lr}'           | 2 | training.lr: Recursive
+train 'training.lr=${'                       | 2 | 'training.lr=${' cannot be read | stays open
+train "training.lr='1"                       | 2 | training.lr='1' cannot be read
+train 'model.hidden=[4'                      | 2 | stays open
+train dataset=table dataset.numeric='{a: [0, 1]}' | 2 | with a plus sign: '+dataset.numeric
+reproduce blobs overrides=[relation=remove]  | 2 | put each entry in quotes
+train output_dir=                            | 2 | output_dir=: no folder is named
+train output_dir=null                        | 2 | output_dir=null: no folder is named
+train hydra.run.dir=                         | 2 | hydra.run.dir=: no folder
+train output_dir=@ok.csv                     | 1 | ok.csv is a file, where a folder is needed | output_dir=FOLDER
+train -m training.seed=1,2 output_dir=@ok.csv | 1 | ok.csv is a file | output_dir=FOLDER
+train data_dir=                              | 2 | data_dir= is empty
+certify run=                                 | 2 | run: expected the folder of a finished agt train, or latest
+certify run=null                             | 2 | run: expected
+certify run=[@box]                           | 2 | run: expected
+certify run=@box inputs=                     | 2 | inputs= is empty
+completion bsh                               | 2 | did you mean 'bash'
+help trian                                   | 2 | did you mean 'train'
+"""
+
+SETTINGS = """
+train training.lr=0                          | 2 | training.lr: | greater than 0
+train training.lr=-1                         | 2 | training.lr: | greater than 0
+train training.lr=nan                        | 2 | training.lr: | finite
+train training.lr=inf                        | 2 | training.lr: | finite
+train training.lr=1e308                      | 2 | training.lr: | 1000000
+train training.lr=null                       | 2 | training.lr: expected a number
+train training.lr=[1]                        | 2 | training.lr: expected a number, got [1]
+train training.lr=true                       | 2 | training.lr: expected a number, got true
+train training.lr=                           | 2 | training.lr: expected a number
+train training.epochs=0                      | 2 | training.epochs: | 1
+train training.epochs=-1                     | 2 | training.epochs:
+train training.epochs=1e9                    | 2 | training.epochs: | 100000
+train training.epochs=1.5                    | 2 | training.epochs: expected a whole number, got 1.5
+train training.clip=0                        | 2 | training.clip:
+train training.dtype=float16                 | 2 | training.dtype: | did you mean 'float64'
+train training.loss=hinge                    | 2 | training.loss: | cross_entropy
+train training.seed=-1                       | 2 | training.seed:
+train training.momentum=1                    | 2 | training.momentum:
+train training.nesterov=true                 | 2 | nesterov needs momentum
+train training.dampening=0.5                 | 2 | dampening needs momentum
+train training.decay_mode=coupled training.momentum=.9 | 2 | decay_mode=coupled | decoupled
+train training.weight_decay=2                | 2 | lr * weight_decay = 4 exceeds 1
+train training.batch=3                       | 2 | training.batch: expected a mapping of settings, got 3
+train training.batch.count=0                 | 2 | training.batch.count:
+train training.batch.normalizer=0            | 2 | training.batch.normalizer:
+train training.batch.n_max=10                | 2 | n_max=10
+train training.chosen_on=yes                 | 2 | training.chosen_on: | public
+train model.hidden=3                         | 2 | model.hidden: expected a list such as [1, 2], got 3
+train model.hidden=[0]                       | 2 | model.hidden.0:
+train model.hidden=[1000000000]              | 2 | model.hidden.0: | 16777216
+train model.activation=gleu                  | 2 | did you mean 'gelu'
+train model=custom model._target_=no.such    | 2 | model._target_: cannot import 'no.such'
+train kgrid.max=-1                           | 2 | kgrid.max:
+train kgrid.max=1000000                      | 2 | kgrid: max=1000000 | 65537
+train kgrid.max=1.5                          | 2 | kgrid.max: expected a whole number
+train kgrid.max=many                         | 2 | kgrid.max: expected a whole number, without separators, got 'many'
+train kgrid.max=null                         | 2 | kgrid: give either max
+train kgrid.values=[1,2]                     | 2 | kgrid: give either max
+train kgrid=sparse kgrid.values=[]           | 2 | kgrid: values is empty
+train kgrid=sparse kgrid.values=[2,1,2]      | 2 | kgrid: values repeats 2
+train kgrid=sparse kgrid.values=[1.5]        | 2 | kgrid.values.0: expected a whole number
+train kgrid=sparse kgrid.values=[a]          | 2 | kgrid.values.0: expected a whole number
+train kgrid=sparse kgrid.values=[-1]         | 2 | kgrid.values.0:
+train kgrid=sparse kgrid.values=5            | 2 | kgrid.values: expected a list
+train relation=foo                           | 2 | unknown relation 'foo' | add_remove
+train relation.unit_rows=0                   | 2 | relation.unit_rows:
+train compute.device=tpu                     | 2 | compute.device: | cpu
+train compute.kernel=gpu                     | 2 | compute.kernel=gpu does not run on compute.device=cpu
+train compute.threads=0                      | 2 | compute.threads:
+train compute.memory_mb=1                    | 2 | compute.memory_mb:
+train ensemble.members=0                     | 2 | ensemble.members:
+train ensemble=3                             | 2 | ensemble: expected a mapping of settings
+train noise.epsilon=0                        | 2 | noise.epsilon:
+train noise.epsilon=1 noise.delta=1          | 2 | noise.delta:
+train noise.seed=3                           | 2 | noise: epsilon is null
+train noise.epsilon=1 relation=remove        | 2 | noise.epsilon: relation=remove
+train certificate=boxx                       | 2 | unknown certificate 'boxx' | did you mean 'box'
+train certificate=stability                  | 2 | model.hidden=[128] | model=linear
+train certificate=erm model=linear           | 2 | training.
+train dataset.n_train=1                      | 2 | dataset.n_train:
+train dataset.std=0                          | 2 | dataset.std:
+train dataset.test_fraction=0                | 2 | dataset.test_fraction:
+train dataset=digits dataset.classes=[3]     | 2 | dataset.classes:
+train dataset=digits dataset.classes=[3,3]   | 2 | classes repeats
+train dataset=digits dataset.classes=[3,11]  | 2 | dataset.classes.1:
+train dataset=digits dataset.declared_size=0 | 2 | dataset.declared_size:
+"""
+
+CLOSED_FORMS = f"""
+{HEAD} training.momentum=.9                  | 2 | training.momentum=0.9
+{HEAD} training.lr=1e5                       | 2 | training.lr:
+{HEAD} compute.kernel=gpu                    | 2 | compute.kernel=gpu
+{HEAD} certificate.average=1000              | 2 | certificate.average=1000
+{HEAD} certificate.features.map=relu         | 2 | certificate.features: count
+{HEAD} certificate.features.count=7          | 2 | certificate.features: count
+{HEAD} certificate.features.whiten=1         | 2 | certificate.features: whitening
+{HEAD} relation=paper_privacy                | 2 | relation
+{HEAD} noise.epsilon=1                       | 2 | noise.epsilon: certificate=stability
+{HEAD} certificate=erm training.batch.count=2 training.weight_decay=.1 | 2 | training.batch.count=2
+"""
+
+DATA = f"""
+{TABLE}@no.csv                               | 4 | no.csv
+{TABLE}                                      | 2 | dataset.path= is empty
+{TABLE}null                                  | 2 | dataset.path: expected a path
+{TABLE}[@ok.csv]                             | 2 | dataset.path: expected a path
+{TABLE}@folder                               | 4 | folder
+{TABLE}@empty.csv                            | 2 | empty.csv
+{TABLE}@header.csv                           | 2 | header.csv | no rows
+{TABLE}@loop.csv                             | 4 | loop.csv
+{TABLE}@words.txt                            | 2 | words.txt
+{TABLE}@latin.csv                            | 2 | latin.csv | UTF-8
+{TABLE}@broken.parquet                       | 2 | broken.parquet
+{TABLE}@nested.parquet                       | 2 | nested.parquet: column 'a' holds struct | dataset.numeric.a
+{TABLE}@one_class.csv                        | 2 | 'yes' | at least two
+{TABLE}@missing.csv                          | 2 | missing.csv: column 'a', row 5 of the data (line 6 of the file)
+{TABLE}@inf.csv                              | 2 | inf.csv: column 'a', row 5 of the data | infinite
+{TABLE}@huge.csv                             | 2 | huge.csv: column 'a', row 5 of the data | infinite
+{TABLE}@thousands.csv                        | 2 | thousands.csv: column 'a' has '1,234.5' in row 5 of the data
+{TABLE}@text.csv                             | 2 | text.csv: column 'a' has 'abc' in row 5 of the data
+{TABLE}@no_label.csv                         | 2 | no_label.csv: row 3 of the data (line 4 of the file) has no label
+{TABLE}@two_rows.csv                         | 2 | split is empty | dataset.test_fraction
+{TABLE}@twice.csv dataset.id=id              | 2 | twice.csv: dataset.id: column 'id' has 'p4' 2 times
+{TABLE}@spaces.csv dataset.id=id             | 2 | spaces.csv: dataset.id | differ by spaces alone
+{TABLE}@ok.csv dataset.label=z               | 2 | no column or key 'z' | dataset.label | known: a, b, id, y
+{TABLE}@ok.csv dataset.label=                | 2 | dataset.label
+{TABLE}@ok.csv dataset.id=z                  | 2 | 'z' | dataset.id
+{TABLE}@ok.csv dataset.id=y                  | 2 | label and id are both column y
+{TABLE}@ok.csv dataset.label=a               | 2 | column a
+{TABLE}@ok.csv +dataset.categorical='{{y: [yes]}}' | 2 | column y
+{TABLE}@ok.csv dataset.classes=[yes]         | 2 | dataset.classes:
+{TABLE}@ok.csv dataset.classes=[yes,no,no]   | 2 | classes repeats 'no'
+{TABLE}@ok.csv dataset.classes=[yes,maybe]   | 2 | ok.csv: row 1 of the data (line 2 of the file) has the label 'no'
+{TABLE}@ok.csv dataset.split=b               | 2 | dataset.split: column 'b'
+{TABLE}@ok.csv dataset.test=@no.csv          | 4 | no.csv
+{TABLE}@ok.csv dataset.test=@ok.csv          | 2 | dataset: test is the file of the training records itself
+{TABLE}@ok.csv dataset.test_fraction=1       | 2 | dataset.test_fraction:
+{TABLE}@ok.csv dataset.test_fraction=.00001  | 2 | the test split is empty | dataset.test_fraction
+{TABLE}@ok.csv dataset.declared_size=-3      | 2 | dataset.declared_size:
+{TABLE}@ok.csv dataset.numeric.a=[3,-3]      | 2 | numeric.a
+{TABLE}@ok.csv dataset.numeric.a=[nan,1]     | 2 | numeric.a
+{TABLE}@ok.csv dataset.numeric.a=[-1e308,1e308] | 2 | numeric.a | too wide
+{TABLE}@ok.csv +dataset.numeric.c=[0,1]      | 2 | no column or key 'c' | dataset.numeric.c
+{TABLE}@ok.csv +dataset.categorical='{{b: [u, v]}}' | 2 | column 'b': none of its | dataset.categorical.b
+{TABLE}@no_such_ünïcode' file'.csv           | 4 | ünïcode file.csv
+train dataset=table                          | 2 | a value is required
+{VECTORS}@objects.npz                        | 2 | objects.npz: cannot read 'x' | pickled
+{VECTORS}@broken.npz                         | 2 | broken.npz
+{VECTORS}@short.npz                          | 2 | short.npz: 40 records and 39 values of 'label'
+{VECTORS}@vectors.npz dataset.x=z            | 2 | no column or key 'z' | dataset.x
+{VECTORS}@vectors.npz dataset.center=[1,2]   | 2 | dataset.center has shape (2,)
+{VECTORS}@vectors.npz dataset.scale=0        | 2 | dataset.scale:
+{VECTORS}@nan.npz                            | 2 | nan.npz: 'x' has NaN or inf in row 4 of the data
+train --config-dir @conf training=blobs dataset=broken | 2 | broken.yaml, line 2
+train --config-dir @conf training=blobs dataset=loop   | 2 | dataset.center: Recursive
+train --config-dir @conf training=blobs dataset=gone   | 2 | dataset._target_: cannot import 'agt.data.blobs.Blob'
+train --config-dir @conf dataset=gone        | 2 | no training settings named 'gone': give training=NAME
+"""
+
+READERS = """
+certify                                      | 2 | run: a value is required
+certify run=@nowhere                         | 2 | nowhere: no such folder
+certify run=@ok.csv                          | 2 | ok.csv: no such folder
+certify run=@folder                          | 2 | not a run folder (status.json is missing)
+certify run=latest                           | 2 | run=latest: no finished training run in outputs/train
+certify run=@failed                          | 2 | failed: status.json says 'failed' (ConfigError
+certify run=@killed                          | 2 | killed: status.json says 'running'
+certify run=@certified                       | 2 | a run of 'certify', not 'train'
+predict run=@certified mechanism.eps=1       | 2 | a run of 'certify', not 'train'
+plan run=@edited_manifest                    | 2 | manifest.json
+certify run=@edited_metrics                  | 2 | metrics.json
+predict run=@edited_config mechanism.eps=1   | 2 | config.yaml
+certify run=@no_bounds                       | 2 | k=00002.safetensors
+certify run=@no_manifest                     | 2 | manifest.json
+certify run=@box digest=abc                  | 2 | digest=abc: expected sha256:
+certify run=@box digest=sha256:0000000000000000000000000000000000000000000000000000000000000000 | 2 | another run
+certify run=@box map_resolution=-1           | 2 | map_resolution:
+certify run=@box map_resolution=1e9          | 2 | map_resolution: | 1000
+certify run=@box compute.kernel=gpu          | 2 | compute.kernel=gpu
+certify run=@box +mechanism.eps=1            | 2 | unknown key 'mechanism'
+certify run=@box inputs=@no.csv              | 4 | no.csv | inputs
+certify run=@box inputs=@folder              | 4 | folder
+certify run=@box inputs=@words.txt           | 2 | words.txt
+certify run=@box inputs=@empty.csv           | 2 | empty.csv
+certify run=@box inputs=@q_none.csv          | 2 | q_none.csv: no rows
+certify run=@box inputs=@q_narrow.csv        | 2 | q_narrow.csv: each record has 1 features, the model was trained on 2
+certify run=@box inputs=@q_wide.csv          | 2 | q_wide.csv: each record has 3 features
+certify run=@box inputs=@q_column.csv        | 2 | q_column.csv: no column or key 'x'
+certify run=@box inputs=@q_nan.csv           | 2 | q_nan.csv: 'x' has NaN or inf in row 2 of the data (line 3 of the file)
+certify run=@box inputs=@q_huge.csv          | 2 | NaN or infinite feature
+certify run=@box inputs=@q_label.csv         | 2 | q_label.csv: row 2 of the data (line 3 of the file) has the label 'up'
+predict run=@box inputs=@q_twice.csv mechanism.eps=1 | 2 | q_twice.csv | 'p' 2 times
+plan run=@box inputs=@q.csv                  | 2 | q.csv | labels
+plan run=@box eps=[]                         | 2 | eps:
+plan run=@box eps=1                          | 2 | eps: expected a list such as [1, 2], got 1
+plan run=@box eps=[0]                        | 2 | eps.0:
+plan run=@box eps=[-1]                       | 2 | eps.0:
+plan run=@box eps=[nan]                      | 2 | eps.0: | finite
+plan run=@box eps=[abc]                      | 2 | eps.0: expected a number, without separators, got 'abc'
+plan run=@box eps=[1,1]                      | 2 | eps: 1.0 is given twice
+plan run=@box delta=1                        | 2 | delta: | less than 1
+plan run=@box delta=-1                       | 2 | delta:
+plan run=@box delta=null                     | 2 | delta: expected a number
+plan run=@box queries=[0]                    | 2 | queries.0:
+plan run=@box queries=[1.5]                  | 2 | queries.0: expected a whole number
+plan run=@box mechanisms=[]                  | 2 | mechanisms:
+plan run=@box mechanisms=[randomised_response] | 2 | did you mean 'randomized_response'
+plan run=@box mechanisms=randomized_response | 2 | mechanisms: expected a list
+plan run=@box mechanisms=[noisy_argmax]      | 2 | noisy_argmax | ensemble
+plan run=@box counting=people                | 2 | counting: | distance
+"""
+
+RELEASES = f"""
+predict run=@box                             | 2 | no budget: give total.eps
+predict run=@box mechanism.eps=0             | 2 | mechanism.eps:
+predict run=@box mechanism.eps=-1            | 2 | mechanism.eps:
+predict run=@box mechanism.eps=nan           | 2 | mechanism.eps: | finite
+predict run=@box mechanism.eps=inf           | 2 | mechanism.eps: | finite
+predict run=@box mechanism.eps=1e308         | 2 | mechanism.eps: | 100
+predict run=@box mechanism.eps=abc           | 2 | mechanism.eps: expected a number
+predict run=@box mechanism.delta=1e-5        | 2 | mechanism.eps: a value is required
+predict run=@box mechanism.eps=1 total.eps=1 | 2 | total.eps and mechanism.eps both state a budget
+predict run=@box total.delta=1e-5            | 2 | no budget
+predict run=@box total.eps=1 total.delta=1   | 2 | total.delta: | less than 1
+predict run=@box total=5                     | 2 | total: expected a mapping of settings
+predict run=@box total.eps=[1]               | 2 | total.eps: expected a number
+predict run=@box mechanism.eps=1 total.queries=0 | 2 | total.queries:
+predict run=@box mechanism.eps=1 total.queries=1 | 2 | 20 queries and total.queries is 1
+predict run=@box mechanism=gausian_margin    | 2 | did you mean 'gaussian_margin'
+predict run=@box mechanism=null              | 2 | mechanism=null: choose one by its name
+predict run=@box mechanism.mu=1              | 2 | unknown key 'mechanism.mu'
+predict run=@box mechanism=gaussian_margin total.eps=1 | 2 | total.delta
+predict run=@box mechanism=smooth_laplace mechanism.eps=1 mechanism.delta=.7 | 2 | mechanism.delta:
+predict run=@box mechanism=noisy_argmax mechanism.eps=1 | 2 | ensemble
+predict run=@box mechanism.eps=1 mechanism.classes=3 | 2 | mechanism.classes=3 and the model has 2
+predict run=@box mechanism.eps=1 seed=-1     | 2 | seed:
+predict run=@box mechanism.eps=1 seed=1.5    | 2 | seed: expected a whole number
+predict run=@box mechanism.eps=1 accounting=lenient | 2 | accounting: | rigorous
+predict run=@sparse mechanism.eps=1          | 2 | accounting=rigorous: condition a
+predict run=@undeclared mechanism.eps=1      | 2 | condition e | training.chosen_on
+predict run=@box mechanism=release_weights total.eps=1 total.delta=1e-5 | 2 | linear head
+predict run=@head mechanism=certified_quantile mechanism.eps=1 mechanism.fraction=2 | 2 | mechanism.fraction:
+{WEIGHTS} total.eps=1                        | 2 | total.delta
+{WEIGHTS} mechanism.mu=0                     | 2 | mechanism.mu:
+{WEIGHTS} total.eps=1 total.delta=1e-5 counting=index | 2 | counting=index: mechanism=release_weights
+{WEIGHTS} total.eps=1 total.delta=1e-5 accounting=paper | 2 | accounting=paper: mechanism=release_weights
+{WEIGHTS} mechanism.weights=@nowhere         | 2 | mechanism.weights= | nowhere
+{WEIGHTS} mechanism.weights=@head            | 2 | a run of 'train', not 'predict'
+{WEIGHTS} mechanism.weights=@released total.eps=1 | 2 | mechanism.weights | leave out total.eps
+{WEIGHTS} mechanism.weights_digest=abc       | 2 | mechanism.weights_digest
+"""
+
+OTHERS = """
+data                                         | 2 | one more word is needed | prepare
+data prepar imdb                             | 2 | unknown word 'prepar' | did you mean 'prepare'
+data prepare                                 | 2 | one more word is needed | imdb
+data prepare idmb                            | 2 | did you mean 'imdb'
+data prepare imdb prepare.poling=max         | 2 | did you mean 'pooling'
+data prepare imdb prepare.pooling=sum        | 2 | prepare.pooling: | mean
+data prepare imdb prepare.limit=0            | 2 | prepare.limit:
+data prepare imdb prepare.reviews=           | 2 | prepare.reviews= is empty
+data prepare imdb prepare.out=               | 2 | prepare.out= is empty
+data prepare imdb prepare.reviews=@no.csv    | 4 | no.csv | prepare.reviews
+data prepare imdb prepare.reviews=@ok.csv    | 2 | ok.csv: no column or key 'text'
+data prepare amex                            | 4 | train_data.csv is not there | kaggle
+data prepare amex prepare.test_fraction=2    | 2 | prepare.test_fraction:
+data inspect                                 | 2 | one more word is needed | FILE
+data inspect @no.csv                         | 4 | no.csv
+data inspect @empty.csv                      | 2 | empty.csv
+reproduce                                    | 2 | one more word is needed | blobs
+reproduce blobz                              | 2 | did you mean 'blobs'
+reproduce blobs profile=fast                 | 2 | profile: | smoke
+reproduce blobs only=[]                      | 2 | only:
+reproduce blobs only=[nothing]               | 2 | only: no artifact 'nothing' | 001_fig2
+reproduce blobs only=001_fig2                | 2 | only: expected a list
+reproduce blobs overrides=[foo]              | 2 | overrides: 'foo' is no setting
+reproduce blobs "overrides=['relation=remove']" | 2 | overrides: relation=remove
+reproduce blobs runs_dir=                    | 2 | runs_dir= is empty
+reproduce blobs data=mine                    | 2 | data: | stand_in
+reproduce imdb profile=smoke data=original   | 2 | data=original: profile=smoke
+tune dataset=blobs tune.folds=0              | 2 | tune
+tune dataset=blobs tune.objective=best       | 2 | tune
+"""
+
+
+def _cases() -> Iterator[Case]:
+    for table in (COMMAND_LINES, SETTINGS, CLOSED_FORMS, DATA, READERS, RELEASES, OTHERS):
+        for row in filter(None, table.splitlines()):
+            line, code, *names = (part.strip() for part in row.split(" | "))
+            yield line, int(code), tuple(names)
+
+
+CASES = list(_cases())
+
+
+def _table(name: str, **changes: object) -> None:
+    """A csv of 40 good records; ``column=value`` puts a value into its fifth row."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(40, 2)).round(3), columns=["a", "b"]).astype(object)
+    frame["y"] = np.where(rng.random(40) < 0.5, "yes", "no")
+    frame["id"] = [f"p{row * row}" for row in range(40)]
+    for column, value in changes.items():
+        frame.loc[4, column] = value
+    frame.to_csv(name, index=False)
+
+
+def _files() -> None:
+    for name in ("ok", "no_label", "one_class", "header", "two_rows"):
+        _table(f"{name}.csv")
+    for name, value in {"missing": np.nan, "inf": "inf", "huge": "1e400", "thousands": "1,234.5", "text": "abc"}.items():
+        _table(f"{name}.csv", a=value)
+    _table("twice.csv", id="p4")
+    _table("spaces.csv", id="p4 ")
+    good = pd.read_csv("ok.csv")
+    good.assign(y="yes").to_csv("one_class.csv", index=False)
+    good.head(0).to_csv("header.csv", index=False)
+    good.head(2).to_csv("two_rows.csv", index=False)
+    good.assign(y=good["y"].where(good.index != 2)).to_csv("no_label.csv", index=False)
+    good.assign(a=[{"u": 1.0}] * 40).to_parquet("nested.parquet")
+    for name, content in {
+        "empty.csv": b"",
+        "words.txt": b"hello",
+        "latin.csv": "a,y\n1,caf\xe9\n2,th\xe9\n".encode("latin-1"),
+        "broken.parquet": b"PAR1 nonsense PAR1",
+        "broken.npz": b"PK\x03\x04 nonsense",
+    }.items():
+        Path(name).write_bytes(content)
+    x, label = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+    np.savez("vectors.npz", x=x, label=label)
+    np.savez("short.npz", x=x, label=label[:39])
+    np.savez("objects.npz", x=np.array([{}] * 40, dtype=object), label=label)
+    np.savez("nan.npz", x=np.where(np.arange(40)[:, None] == 3, np.nan, x), label=label)
+    os.symlink("loop.csv", "loop.csv")
+    Path("folder").mkdir()
+    Path("conf/dataset").mkdir(parents=True)
+    Path("conf/dataset/broken.yaml").write_text("a: [1\nb: 2")
+    Path("conf/dataset/gone.yaml").write_text("_target_: agt.data.blobs.Blob\n")
+    loop = "_target_: agt.data.blobs.Blobs\ncenter: ${dataset.std}\nstd: ${dataset.center}\n"
+    Path("conf/dataset/loop.yaml").write_text(loop)
+    points = pd.DataFrame({"x1": [1.0, -1.0], "x2": [1.0, -1.0]})
+    for name, queries in {
+        "": points,
+        "_none": points.head(0),
+        "_narrow": points[["x1"]],
+        "_wide": points.assign(x3=0.0),
+        "_column": points.rename(columns={"x1": "u", "x2": "v"}),
+        "_nan": points.assign(x2=[1.0, np.nan]),
+        "_huge": points * 1e300,
+        "_label": points.assign(label=["left", "up"]),
+        "_twice": points.assign(id="p"),
+    }.items():
+        queries.to_csv(f"q{name}.csv", index=False)
+
+
+def _runs() -> None:
+    def run(line: str, code: int = 0) -> None:
+        assert main([*shlex.split(line), "-q", "--json"]) == code, line
+
+    tiny = f"{shlex.join(['train', *TINY])} training.epochs=3"
+    head = HEAD + "training.clip=0.5 training.epochs=5 training.chosen_on=public"
+    run(f"{tiny} training.chosen_on=public hydra.run.dir=box")
+    run(f"{tiny} hydra.run.dir=undeclared")
+    run(f"{tiny} training.chosen_on=public kgrid=sparse kgrid.max=null kgrid.values=[0,2] hydra.run.dir=sparse")
+    run(f"{tiny} training.batch.n_max=3 hydra.run.dir=failed", 2)
+    run(f"{head} hydra.run.dir=head")
+    run("certify run=box map_resolution=0 hydra.run.dir=certified")
+    run("predict run=head mechanism=release_weights total.eps=1 total.delta=1e-5 hydra.run.dir=released")
+    for name in ("edited_manifest", "edited_metrics", "edited_config", "no_bounds", "no_manifest", "killed"):
+        shutil.copytree("box", name)
+    for name, old, new in (
+        ("edited_manifest/manifest.json", "bounds", "bounts"),
+        ("edited_metrics/metrics.json", '"k_max": 3', '"k_max": 9'),
+        ("edited_config/config.yaml", "name: add_remove", "name: remove"),
+        ("killed/status.json", '"done"', '"running"'),
+    ):
+        text = Path(name).read_text()
+        assert old in text, name
+        Path(name).write_text(text.replace(old, new, 1))
+    Path("no_bounds/bounds/k=00002.safetensors").unlink()
+    Path("no_manifest/manifest.json").unlink()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Bad files, and runs good and bad, that no case may change."""
+    home, before = tmp_path_factory.mktemp("catalogue"), Path.cwd()
+    os.chdir(home)
+    try:
+        _files()
+        _runs()
+    finally:
+        os.chdir(before)
+    return home
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """File -> its hash."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.fixture(scope="module")
+def before(home: Path) -> dict[str, str]:
+    return contents(home)
+
+
+def check_whole(folder: Path) -> None:
+    """Every run that was begun says how it ended, and nothing lies about half written."""
+    assert not [path for path in folder.rglob("*") if ".part" in path.name]
+    for run in {path for pattern in ("outputs/*/2*", "outputs/*/2*/[0-9]*") for path in folder.glob(pattern)}:
+        if run.name.endswith("_sweep"):
+            continue
+        status = json.loads((run / "status.json").read_text())
+        assert status["state"] in ("done", "failed"), run
+        assert (status["state"] == "failed") == ("error" in status)
+
+
+@pytest.mark.parametrize(("line", "code", "names"), CASES, ids=[line.replace("@", "") for line, _, _ in CASES])
+def test_case(
+    agt: Agt, tmp_path: Path, home: Path, before: dict[str, str], line: str, code: int, names: tuple[str, ...]
+) -> None:
+    said = agt(*shlex.split(line.replace("@", f"{home}/")), "--json")
+    assert said.code == code, said.err
+    assert "Traceback" not in said.err
+    assert "Warning" not in said.err
+    assert "bug in agt" not in said.err
+    errors = [text for text in said.err.splitlines() if text.startswith("agt: error: ")]
+    assert errors == said.err.splitlines()[-1:], "one message, the last line"
+    for name in names:
+        assert name in errors[0]
+    assert contents(home) == before
+    assert not list(tmp_path.rglob("labels.csv"))
+    assert not list(tmp_path.rglob("spent.json"))
+    check_whole(tmp_path)
+
+
+def test_the_catalogue_has_its_hundred_cases_and_every_command() -> None:
+    from agt_cli import usage
+
+    assert len({line for line, _, _ in CASES}) == len(CASES) > 200
+    assert {line.split()[0] for line, _, _ in CASES} >= set(usage.COMMANDS)
+
+
+# -- what takes more than a line -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "conditions.json", "k=00002.safetensors", "manifest.json"])
+def test_a_full_disk_says_where_and_leaves_a_failed_run(
+    agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    real = Pending.write
+
+    def write(self: Pending, content: bytes) -> None:
+        if self.path.name == name:
+            raise OSError(28, "No space left on device", str(self.path))
+        real(self, content)
+
+    monkeypatch.setattr(Pending, "write", write)
+    said = agt("train", *TINY, "--json")
+    assert said.code == 1
+    assert f"{name}: No space left on device: make room there, or choose another place with output_dir=FOLDER" in said.err
+    check_whole(tmp_path)
+    monkeypatch.setattr(Pending, "write", real)
+    assert agt("train", *TINY, "-q").code == 0
+
+
+def test_one_job_of_a_sweep_that_fails_leaves_the_others(agt: Agt, tmp_path: Path) -> None:
+    said = agt("train", *TINY, "-m", "training.batch.n_max=3,400", "--json")
+    assert said.code == 2
+    assert "1 of 2 jobs failed" in said.err.splitlines()[-1]
+    assert ["error" in job for job in said.json["jobs"]] == [True, False]
+    check_whole(tmp_path)
+    assert agt("certify", "run=latest", "map_resolution=0", "-q").code == 0
+
+
+def test_ctrl_c_in_mid_run_and_again(agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "fit", interrupted)
+        assert agt("train", *TINY).code == 130
+    check_whole(tmp_path)
+    assert "failed (interrupted)" in agt("certify", "run=latest").err
+    assert agt("train", *TINY, "-q").code == 0
+    assert agt("certify", "run=latest", "map_resolution=0", "-q").code == 0
+
+
+def test_a_run_that_was_killed_is_passed_over_and_left_as_it_is(agt: Agt, home: Path, tmp_path: Path) -> None:
+    killed = tmp_path / "outputs/train/killed"
+    shutil.copytree(home / "killed", killed)
+    shutil.copytree(home / "box", killed.with_name("2000-01-01_00-00-00-000000"))
+    was = contents(killed)
+    said = agt("certify", "run=latest", "map_resolution=0", "--json")
+    assert said.code == 0, said.err
+    assert said.json["trained_run"].endswith("2000-01-01_00-00-00-000000")
+    assert contents(killed) == was
+
+
+def test_a_file_that_changes_between_check_and_use(
+    agt: Agt, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(home / "box", tmp_path / "box")
+    real = TrainedRun.open
+
+    def later(self: TrainedRun, *arguments: object) -> object:
+        path = tmp_path / "box/bounds/k=00001.safetensors"
+        path.write_bytes(path.read_bytes()[:-1] + b"\x00")
+        return real(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(TrainedRun, "open", later)
+    said = agt("predict", "run=box", "mechanism.eps=1", "--json")
+    assert (said.code, "k=00001.safetensors" in said.err) == (2, True), said.err
+    assert not list(tmp_path.rglob("spent.json"))
+    check_whole(tmp_path)
+
+
+def test_two_processes_in_one_folder(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "agt_cli", "train", *TINY, "hydra.run.dir=one", "-q"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    both = [subprocess.Popen(command, cwd=tmp_path, **pipes) for _ in range(2)]  # type: ignore[call-overload]
+    said = [process.communicate(timeout=120) for process in both]
+    assert sorted(process.returncode for process in both) == [0, 2], said
+    assert sum("one already holds a run" in err for _, err in said) == 1
+    assert json.loads((tmp_path / "one/status.json").read_text())["state"] == "done"
+
+
+def test_settings_that_nothing_reads_are_said(agt: Agt) -> None:
+    erm = "training=recipe certificate=erm training.lr=3 training.seed=2 kgrid.max=5 certificate.features.seed=1"
+    said = agt(*shlex.split(f"train dataset=digits model=linear {erm} model.activation=tanh ensemble.key=x"))
+    assert said.code == 0, said.err
+    keys = ("training.lr", "training.seed", "kgrid.max", "certificate.features.seed", "model.activation", "ensemble.key")
+    for key in keys:
+        assert sum(line.startswith(f"note: {key} ") for line in said.err.splitlines()) == 1, key
+    assert "note: training" not in agt("train", *TINY).err

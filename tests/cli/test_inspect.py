@@ -1,0 +1,155 @@
+"""agt data inspect FILE: what is written trains as it stands, and is not public until its owner says so."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .conftest import Agt, Said
+
+TRAIN = ("kgrid.max=3", "compute.kernel=reference", "-q", "--json")
+ADULT = Path(__file__).parents[3] / "shared" / "data" / "adult.csv"
+
+
+def people(path: Path, rows: int = 400) -> Path:
+    """A table as an office exports it: semicolons, a byte order mark, odd names, two words for a missing value."""
+    rng = np.random.default_rng(0)
+    age, wage = rng.integers(18, 80, rows), np.round(rng.lognormal(7.5, 1.2, rows), 2)
+    town = rng.choice(["Köln", "Bonn, Süd", "?"], rows)
+    lines = ["Nr.;Größe (cm);net.income;Wohn ort;1;yes;default"]
+    for row in range(rows):
+        size = "?" if row % 50 == 0 else str(rng.integers(150, 200))
+        label = "yes" if age[row] + rng.normal(0, 15) > 50 else "no"
+        lines.append(f'{row + 1};{size};{wage[row]};"{town[row]}";{age[row]};{row % 2};{label}')
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8-sig")
+    return path
+
+
+def of(said: Said, condition: str) -> str:
+    """How a condition stands in a run's record."""
+    conditions = json.loads((Path(said.json["run"]) / "conditions.json").read_text())
+    return str(next(entry["standing"] for entry in conditions if entry["letter"] == condition))
+
+
+def test_from_a_table_to_a_run(agt: Agt, tmp_path: Path) -> None:
+    people(tmp_path / "Kunden 2024.csv")
+    said = agt("data", "inspect", "Kunden 2024.csv")
+    assert said.code == 0, said.err
+    assert "left out: counts the rows" in " ".join(said.out.split())
+    assert "not public until you replace or declare it" in said.out
+    assert "next: agt train dataset=Kunden_2024" in said.err
+    written = (tmp_path / "conf" / "dataset" / "Kunden_2024.yaml").read_text(encoding="utf-8")
+    assert '"Größe (cm)": [150, 200]' in written
+    assert '"Wohn ort": ["Bonn, Süd", "Köln"]' in written
+    assert 'csv: {separator: ";", encoding: utf-8, header: true}' in written
+    assert "Kunden_2024" in agt("train", "--help").out
+    assert "did you mean 'Kunden_2024'" in agt("train", "dataset=Kunden_2025").err
+
+
+def test_the_ranges_are_not_public_until_the_owner_says_so(agt: Agt, tmp_path: Path) -> None:
+    inspected = agt("data", "inspect", str(people(tmp_path / "t.csv")), "--json").json
+    assert inspected["next"] == "agt train dataset=t"
+    assert (inspected["label"], inspected["id"]) == ("default", None)
+    assert inspected["from_data"] == ["Größe (cm)", "net.income", "Wohn ort", "1", "yes", "classes"]
+    path = tmp_path / "conf" / "dataset" / "t.yaml"
+    path.write_text(path.read_text(encoding="utf-8").replace("declared_size: null", "declared_size: 300"), encoding="utf-8")
+    first = agt("train", "dataset=t", *TRAIN)
+    assert first.code == 0, first.err
+    assert of(first, "e") == "not held"
+    assert "was read off the records" in (Path(first.json["run"]) / "report.md").read_text()
+    declared = agt("train", "dataset=t", "dataset.from_data=[]", "training.chosen_on=public", *TRAIN)
+    assert of(declared, "e") == "declared"
+
+
+def test_what_is_there_is_not_written_over(agt: Agt, tmp_path: Path) -> None:
+    people(tmp_path / "t.csv")
+    assert agt("data", "inspect", "t.csv", "-q").code == 0
+    again = agt("data", "inspect", "t.csv", "-q")
+    assert (again.code, "conf/dataset/t.yaml is there already" in again.err, "force=true" in again.err) == (2, True, True)
+    assert agt("data", "inspect", "t.csv", "-q", "force=true").code == 0
+    assert agt("data", "inspect", "t.csv", "-q", "name=other", "id='Nr.'", "label=yes").code == 0
+    other = (tmp_path / "conf" / "dataset" / "other.yaml").read_text(encoding="utf-8")
+    assert 'id: "Nr."' in other
+    assert 'label: "yes"' in other
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "fragments"),
+    [
+        ((), 2, ("agt data inspect: one more word is needed", "FILE")),
+        (("none.csv",), 4, ("none.csv is not there, nor is data/none.csv",)),
+        (("digits.csv",), 2, ("one of agt's own", "name=my_digits")),
+        (("t.csv", "label=defalt"), 2, ("no column 'defalt', which label names; did you mean 'default'",)),
+        (("t.csv", "lable=x"), 2, ("unknown key 'lable'", "did you mean 'label'")),
+        (("t.csv", "most_values=0"), 2, ("most_values: ",)),
+        (("even.csv",), 2, ("which column is the label? Say label=NAME (likely: a, b)", "nothing was written")),
+        (("plain.xlsx",), 2, ("unknown format '.xlsx'",)),
+    ],
+)
+def test_mistakes(agt: Agt, tmp_path: Path, arguments: tuple[str, ...], code: int, fragments: tuple[str, ...]) -> None:
+    people(tmp_path / "t.csv", 20)
+    (tmp_path / "digits.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "plain.xlsx").write_text("")
+    (tmp_path / "even.csv").write_text("a,b,c\n" + "".join(f"{n % 2},{n % 2},{n * 7}\n" for n in range(30)))
+    said = agt("data", "inspect", *arguments)
+    assert said.code == code
+    for fragment in fragments:
+        assert fragment in said.err
+    assert not list(tmp_path.glob("conf/dataset/*"))
+
+
+def test_a_run_is_found_from_another_folder(agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    people(tmp_path / "data" / "t.csv")  # not in the working directory: under data_dir
+    agt("data", "inspect", "t.csv", "-q")
+    said = agt("train", "dataset=t", "dataset.declared_size=300", *TRAIN)
+    run = tmp_path / said.json["run"]
+    files = json.loads((run / "env.json").read_text())["data_files"]
+    assert files["path"]["path"] == str((tmp_path / "data" / "t.csv").resolve())
+    assert len(files["path"]["sha256"]) == 64
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert agt("certify", f"run={run}", "-q").code == 0
+    people(tmp_path / "data" / "t.csv", 401)
+    changed = agt("certify", f"run={run}", "-q")
+    assert (changed.code, "the data changed since it was trained on" in changed.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('label: "y\npath: t.csv\n', "conf/dataset/mine.yaml, line 3"),
+        ("label: y\nlabel: z\n", "conf/dataset/mine.yaml, line 2: found duplicate key label"),
+        ("\tlabel: y\n", "conf/dataset/mine.yaml, line 1"),
+        ("label: y\n", "let .*mine.yaml begin with defaults: \\[table, _self_\\]"),
+        ("label: \x01\n", "mine.yaml: no text in UTF-8 without control characters"),
+    ],
+)
+def test_a_broken_file_is_named_with_its_line(agt: Agt, tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "conf" / "dataset").mkdir(parents=True)
+    (tmp_path / "conf" / "dataset" / "mine.yaml").write_text(text)
+    said = agt("train", "dataset=mine")
+    assert said.code == 2
+    assert re.search(says, said.err)
+    assert agt("train", "--help").code == 0
+
+
+def test_odd_names_on_the_command_line(agt: Agt, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a.b,c d,y\n" + "".join(f"{n},{n},{n % 2}\n" for n in range(60)))
+    table = ("train", "dataset=table", "dataset.path=t.csv", "dataset.label=y", "dataset.declared_size=45", *TRAIN)
+    assert agt(*table, "+dataset.numeric={a.b: [0, 60], c d: [0, 60]}").code == 0
+    said = agt(*table, '+dataset.numeric={"a.b": [0, 60]}')
+    assert (said.code, "names in a mapping take no quotes: {a.b: [0, 1]" in said.err) == (2, True)
+
+
+@pytest.mark.skipif(not ADULT.exists(), reason="the shared adult.csv is not there")
+def test_the_census(agt: Agt) -> None:
+    inspected = agt("data", "inspect", str(ADULT), "--json").json
+    assert (inspected["label"], inspected["classes"]) == ("income", ["<=50K", ">50K"])
+    proposals = {column["name"]: column["proposal"] for column in inspected["columns"]}
+    assert proposals["person"].startswith("left out: counts the rows")
+    assert proposals["age"] == "range [15, 90]"
+    assert proposals["capital-gain"].startswith("edges 0 100 ")
+    assert len(inspected["from_data"]) == 15

@@ -1,0 +1,78 @@
+"""run=latest: the newest finished training run by recorded time."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from agt_cli import latest
+
+from .conftest import TINY, Agt
+
+
+def kept(folder: str, state: str = "done", started: str = "2026-01-02T00:00:00+00:00", command: str = "train") -> Path:
+    """A run folder of which there is nothing but its status."""
+    path = Path(folder)
+    path.mkdir(parents=True)
+    (path / "status.json").write_text(json.dumps({"command": command, "state": state, "started": started, "error": "why"}))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return Path("outputs/train")
+
+
+def test_time_as_recorded_decides_and_neither_names_nor_files_times(home: Path) -> None:
+    old = kept("outputs/train/z_last_by_name", started="2026-01-01T12:00:00.000001+00:00")
+    new = kept("outputs/train/a_first_by_name", started="2026-01-01T12:00:00.000002+00:00")
+    os.utime(old / "status.json", (2e9, 2e9))
+    assert latest.newest(home, "train").folder == new  # type: ignore[union-attr]
+    elsewhere = kept("outputs/train/zone", started="2026-01-01T14:00:00.5+01:00")  # an hour later in UTC
+    assert latest.newest(home, "train").folder == elsewhere  # type: ignore[union-attr]
+
+
+def test_names_settle_what_the_record_leaves_open_jobs_of_sweeps_by_number(home: Path) -> None:
+    kept("outputs/train/2026-01-01_09-00-00-000009")
+    sweep = [kept(f"outputs/train/2026-01-01_10-00-00-000000_sweep/{job}") for job in (2, 10, 9)]
+    assert latest.newest(home, "train").folder == sweep[1]  # type: ignore[union-attr]
+    assert [run.folder.name for run in latest.recorded(home, "train")][:3] == ["10", "9", "2"]
+
+
+def test_other_commands_and_broken_records_do_not_count(home: Path) -> None:
+    assert latest.newest(home, "train") is None
+    kept("outputs/train/other", command="certify")
+    for name, content in {"empty": b"", "list": b"[]", "binary": b"\xff\x00", "dateless": b'{"command": "train"}'}.items():
+        (home / name).mkdir()
+        (home / name / "status.json").write_bytes(content)
+    assert latest.recorded(home, "train") == []
+
+
+def test_none_is_an_error_that_says_what_there_is(agt: Agt, home: Path) -> None:
+    for command in ("certify", "plan", "predict"):
+        more = ("mechanism.eps=1",) if command == "predict" else ()
+        said = agt(command, "run=latest", *more)
+        assert (said.code, len(said.err.splitlines())) == (2, 1)
+        assert "run=latest: no finished training run in outputs/train: start agt train, or give run=FOLDER" in said.err
+    kept("outputs/train/broken", state="failed")
+    assert "(not finished: outputs/train/broken, failed (why))" in agt("certify", "run=latest").err
+    assert "no finished training run in other/train" in agt("certify", "run=latest", "output_dir=other").err
+
+
+def test_latest_is_recorded_as_the_folder_it_was(agt: Agt, trained: Path) -> None:
+    copy = trained.with_name("2025-01-01_00-00-00-000000")
+    shutil.copytree(trained, copy)  # the same record: the time in its name is older
+    failed = agt("train", *TINY, "training.batch.n_max=3")
+    assert failed.code == 2
+    said = agt("certify", "run=latest", "map_resolution=0", "--json")
+    assert said.code == 0, said.err
+    assert said.err.splitlines()[0] == f"run=latest is {trained}"
+    assert "newer, but not finished, and so not taken: outputs/train/" in said.err.splitlines()[1]
+    assert said.json["trained_run"] == str(trained)
+    config = (Path(said.json["run"]) / "config.yaml").read_text()
+    assert f"run: {trained}\n" in config
+    environment = json.loads((Path(said.json["run"]) / "env.json").read_text())
+    assert environment["trained_run"] == str(trained.resolve())

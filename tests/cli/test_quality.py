@@ -1,0 +1,197 @@
+"""What the commands say of how good a model is: the first line on a useless one, groups, a forecast kept by no file."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from agt.quality import rate_words, share
+from agt_cli.cli import main
+from agt_cli.commands import certify, plan
+
+from .conftest import Agt, Said
+
+DATASET = (
+    "dataset=table",
+    "dataset.label=y",
+    "+dataset.numeric.a=[-3,3]",
+    "dataset.classes=[no,yes]",
+    "dataset.subgroups=[g,h]",
+    "dataset.declared_size=600",
+    "training.chosen_on=public",
+)
+
+
+def people(path: Path, kind: str) -> None:
+    """800 rows: of "noise" the label is yes for one in twenty, whatever the rest; of "signal" it follows the sign of a."""
+    rng = np.random.default_rng(4)
+    a = rng.normal(size=800)
+    yes = rng.random(800) < 0.05 if kind == "noise" else a + 0.3 * rng.normal(size=800) > 0
+    g, h = rng.choice(["x", "y", ""], 800), rng.choice(["left", "right"], 800)
+    pd.DataFrame({"a": a, "g": g, "h": h, "y": np.where(yes, "yes", "no")}).to_csv(path, index=False)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a linear head trained on people of that kind, when first asked for."""
+    home = tmp_path_factory.mktemp("quality")
+
+    def folder(kind: str) -> Path:
+        if not (home / kind / "run").exists():
+            (home / kind).mkdir()
+            people(home / kind / "people.csv", kind)
+            where = (f"dataset.path={home / kind / 'people.csv'}", f"hydra.run.dir={home / kind / 'run'}")
+            assert main(["train", *DATASET, *where, "-q", "--json"]) == 0
+        return home / kind / "run"
+
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certify, "_draw", lambda *_: {})
+    monkeypatch.setattr(plan, "draw", lambda *_: {})
+
+
+MORE = {
+    "certify": (),
+    "plan": ("eps=[1]", "queries=[1]", "mechanisms=[randomized_response]"),
+    "predict": ("mechanism.eps=1",),
+}
+
+
+@pytest.mark.parametrize("command", [*MORE])
+def test_a_constant_is_named_before_anything_else(agt: Agt, run: Callable[[str], Path], command: str) -> None:
+    said = agt(command, f"run={run('noise')}", *MORE[command])
+    assert said.code == 0, said.err
+    named = (
+        r"This model answers 'no' for every one of the 191 test records: it is constant, and a constant answer is certif"
+    )
+    assert re.match(named, said.err if command == "predict" else said.out)
+    if command == "predict":
+        assert "is constant" not in said.out
+        return
+    folder = Path(re.search(r"^run folder: (.+)$", said.out, re.M)[1])  # type: ignore[index]
+    assert re.match(rf"\*\*{named}", (folder / "report.md").read_text().split("\n\n")[1])
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["constant"] == 1
+    assert metrics["accuracy"] == metrics["majority_rate"]
+    assert metrics["certified_fraction_k1"] == 1, "which is no achievement"
+
+
+def test_training_says_so_too(agt: Agt, run: Callable[[str], Path]) -> None:
+    people(Path("people.csv"), "noise")
+    said = agt("train", *DATASET, "dataset.path=people.csv")
+    assert said.out.startswith("This model answers 'no' for every one of the ")
+    assert "This model answers 'no'" in (run("noise") / "report.md").read_text().split("\n\n")[1]
+    metrics = json.loads((run("signal") / "metrics.json").read_text())
+    assert metrics["test_constant"] == 0
+    assert metrics["test_accuracy_low"] < metrics["test_accuracy"] < metrics["test_accuracy_high"]
+    assert metrics["test_auc"] > 0.9 > metrics["test_majority_rate"]
+    assert metrics["test_certified_fraction_k1"] > 0.5
+
+
+def test_groups_are_recomputed_from_the_record(agt: Agt, run: Callable[[str], Path]) -> None:
+    said = agt("certify", f"run={run('signal')}", "--json", "-q")
+    assert said.json["verdict"] == ""
+    folder = Path(said.json["run"])
+    each = pd.read_parquet(folder / "certificates.parquet")
+    table = pd.read_csv(folder / "tables" / "quality.csv").set_index(["column", "value", "class"]).sort_index()
+    rows = {
+        (np.nan, np.nan, np.nan): each,
+        (np.nan, np.nan, "yes"): each[each["label"] == "yes"],
+    }
+    for at, part in rows.items():
+        row = table.loc[[at]].iloc[0]
+        assert row["records"] == len(part)
+        right = int((part["label"] == part["prediction"]).sum())
+        expected = share(right, len(part))
+        assert expected is not None
+        assert row["accuracy_or_recall"] == pytest.approx(expected.value)
+        assert row["accuracy_or_recall_low"] == pytest.approx(expected.low)
+        assert row["certified_k5"] == pytest.approx((part["stable_distance"] >= 5).mean())
+        assert row["stable_distance_median"] == part["stable_distance"].median()
+    groups = table.reset_index().dropna(subset=["column"])
+    whole = groups[groups["class"].isna()]
+    assert set(zip(whole["column"], whole["value"], strict=True)) == {
+        ("g", "x"), ("g", "y"), ("g", "(missing)"), ("h", "left"), ("h", "right"),
+    }  # fmt: skip
+    assert whole.groupby("column")["records"].sum().tolist() == [len(each)] * 2
+    assert said.json["metrics"]["auc"] == pytest.approx(table["auc"].dropna().iloc[0], abs=0.2)
+    report = (folder / "report.md").read_text()
+    assert "## How good it is, and for whom" in report
+    assert "| g = (missing), class no |" in report
+    assert "nan" not in report.split("## How good")[1].split("## Figures")[0]
+
+
+def test_scores_are_signed_margins(agt: Agt, run: Callable[[str], Path]) -> None:
+    folder = Path(agt("certify", f"run={run('signal')}", "--json", "-q").json["run"])
+    each = pd.read_parquet(folder / "certificates.parquet")
+    assert ((each["score"] > 0) == (each["prediction"] == "yes")).all()
+    order = each.sort_values("stable_distance")["score"].abs()
+    assert order.iloc[-1] > order.iloc[0]
+
+
+def test_queries_without_labels_or_subgroups(agt: Agt, run: Callable[[str], Path]) -> None:
+    pd.DataFrame({"a": np.linspace(-2, 9, 40)}).to_csv("q.csv", index=False)
+    said = agt("certify", f"run={run('signal')}", "inputs=q.csv")
+    assert said.code == 0, said.err
+    assert "queries of q.csv, unlabelled" in said.out
+    assert "outside the public ranges" in said.err
+    metrics = json.loads((Path(re.search(r"^run folder: (.+)$", said.out, re.M)[1]) / "metrics.json").read_text())  # type: ignore[index]
+    assert "majority_rate" not in metrics
+
+
+# -- the forecast of a release ---------------------------------------------------------------------------------------------
+
+
+def files(folder: Path) -> str:
+    return "".join(path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
+
+
+def test_what_to_expect_of_a_release_is_for_the_owner_alone(agt: Agt, run: Callable[[str], Path]) -> None:
+    said = agt("predict", f"run={run('signal')}", "total.eps=0.1")
+    assert said.code == 0, said.err
+    found = re.search(r"^expected before the draw, on the test records: accuracy (\.\d+) \((\.\d+) without noise", said.err)
+    assert found
+    assert 0.4 < float(found[1]) < float(found[2])
+    assert re.search(
+        r"^better: mechanism=release_weights total\.eps=0\.1 total\.delta=1e-05, expected to reach", said.err, re.M
+    )
+    folder = Path(re.search(r"^labels: (.+)/labels\.csv$", said.out, re.M)[1])  # type: ignore[index]
+    for word in ("expected", "better:", "without noise", "accuracy", "AUC"):
+        assert word not in said.out + files(folder)
+
+
+def test_the_forecast_is_what_plan_expects(agt: Agt, run: Callable[[str], Path]) -> None:
+    count = json.loads((run("signal") / "metrics.json").read_text())["n_test"]
+    table = agt("plan", f"run={run('signal')}", "eps=[0.5]", f"queries=[{count}]", "--json", "-q").json["table"]
+    expected = {row["mechanism"]: row["expected_accuracy"] for row in table}
+    for name in ("gaussian_margin", "release_weights"):
+        said = agt("predict", f"run={run('signal')}", f"mechanism={name}", "total.eps=0.5", "total.delta=1e-5")
+        assert f"accuracy {expected[name]:.3f}".replace(" 0.", " .") in said.err
+    assert ("better: " in said.err) == (max(expected.values()) > expected["release_weights"] + 0.005)
+
+
+def test_unlabelled_queries_are_forecast_by_what_training_recorded(agt: Agt, run: Callable[[str], Path]) -> None:
+    Path("q.csv").write_text("a\n0.1\n2\n")
+    said = agt("predict", f"run={run('signal')}", "mechanism.eps=1", "inputs=q.csv")
+    assert said.code == 0, said.err
+    accuracy = json.loads((run("signal") / "metrics.json").read_text())["test_accuracy"]
+    assert "expected before the draw, on the queries of q.csv: ." in said.err
+    assert f"as without noise, which was right for {rate_words(accuracy)} of the test records" in said.err
+    said = agt("predict", f"run={run('noise')}", "mechanism.eps=1", "inputs=q.csv")
+    assert said.err.startswith("This model answers 'no' for every one of the 191 test records: it is constant")
+
+
+@pytest.mark.parametrize("more", [("-q",), ("mechanism=certified_quantile",)])
+def test_nothing_is_said_where_nobody_listens_or_no_label_is_drawn(
+    agt: Agt, run: Callable[[str], Path], more: tuple[str, ...]
+) -> None:
+    said: Said = agt("predict", f"run={run('signal')}", "mechanism.eps=1", *more)
+    assert said.code == 0, said.err
+    assert "expected" not in said.err

@@ -1,0 +1,236 @@
+"""Released weights as a folder: what is in it, who can answer from it, and that nothing private is there."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from records import reseal
+
+from agt.mechanisms.portable import COMMAND
+from agt_cli.cli import main
+
+RNG = np.random.default_rng(0)
+N = 120
+ODD = "Straße, no. 1"
+LABELS = np.arange(N) % 2
+AGE = np.where(LABELS, 60.0, 30.0) + RNG.uniform(-9, 9, N).round(1)
+TABLE = {"age": AGE, "net.income €": RNG.normal(40, 9, N).round(2), ODD: RNG.choice(["a b", "ü", "7"], N), "y": LABELS}
+VECTORS = {"x": RNG.normal(size=(N, 2, 2)).astype(np.float32) + LABELS[:, None, None], "label": LABELS}
+HEAD = ("training=generic", "training.lr=0.3", "training.chosen_on=public", "certificate=stability", "training.clip=0.5")
+LINEAR = (*HEAD, "training.loss=binary_cross_entropy", "model=linear", "compute.threads=1")
+COLUMNS = {
+    "defaults": ["table", "_self_"],
+    "path": "t.csv",
+    "label": "y",
+    "numeric": {"age": [18, 100], "net.income €": [0, 80]},
+    "categorical": {ODD: ["a b", "ü", 7]},
+    "classes": [0, 1],
+    "missing": "indicator",
+}
+OF_TABLE = ("dataset=mine", "dataset.declared_size=90", *LINEAR)
+OF_VECTORS = ("dataset=embeddings", "dataset.path=e.npz", "dataset.classes=[0, 1]", "dataset.declared_size=90", *LINEAR)
+CENTER = ("+dataset.center=middle", "dataset.public_scaling=true", "dataset.unit_norm=true", "dataset.scale=3")
+RUNS: dict[str, tuple[str, ...]] = {
+    "table": OF_TABLE,
+    "table of shorter vectors": (*OF_TABLE, "certificate.features.radius=4", "certificate.features.bias=0.5"),
+    "table by softmax": (*OF_TABLE, "training.loss=cross_entropy", "training.clip=1"),
+    "table of the recipe": ("dataset=mine", "dataset.declared_size=90", "training.chosen_on=public", "compute.threads=1"),
+    "table of bins": (*OF_TABLE, "dataset.bins=5", "dataset.numeric.age=[18,30,40.5,60,100]"),
+    "vectors": OF_VECTORS,
+    "vectors with a center": (*OF_VECTORS, *CENTER),
+    "random features": (*OF_TABLE, "certificate.features.map=relu", "certificate.features.count=20"),
+    "crosses": (*OF_TABLE, "dataset.crosses=32"),
+    "points": ("dataset=blobs", "dataset.n_train=80", *LINEAR),
+}
+ALONE = [name for name in RUNS if name.startswith(("table", "vectors"))]
+RELEASE = ("mechanism=release_weights", "total.eps=10", "total.delta=1e-5")
+FILES = {"release.json", "weights.npz", "README.md", "manifest.json"}
+
+Home = Callable[[str], Path]
+
+
+def published(home: Path, name: str, table: pd.DataFrame) -> Path:
+    """Trains the run of that name in a folder, releases its weights and labels ``queries``; returns the folder."""
+    home.mkdir()
+    table.to_csv(home / "t.csv", index=False)
+    np.savez(home / "e.npz", **VECTORS, middle=np.full((2, 2), 0.5))
+    (home / "conf" / "dataset").mkdir(parents=True)
+    (home / "conf" / "dataset" / "mine.yaml").write_text(json.dumps(COLUMNS))
+    into = (f"data_dir={home}", f"hydra.run.dir={home / 'train'}", f"output_dir={home}", "-q", "--json")
+    assert main(["train", "--config-dir", str(home / "conf"), *RUNS[name], *into]) == 0
+    asked = (f"run={home / 'train'}", f"inputs={write_queries(home, name)}", f"hydra.run.dir={home / 'predict'}")
+    assert main(["predict", *asked, f"output_dir={home}", *RELEASE, "-q", "--json"]) == 0
+    return home
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """``published`` once for each name; no test changes it."""
+    root = tmp_path_factory.mktemp("portable")
+
+    def make(name: str) -> Path:
+        folder = root / name.replace(" ", "_")
+        return folder if folder.exists() else published(folder, name, pd.DataFrame(TABLE))
+
+    return make
+
+
+def write_queries(folder: Path, name: str) -> Path:
+    """500 queries, some of which are missing, unknown, out of range, or oddly written."""
+    rng = np.random.default_rng(1)
+    if name.startswith("vectors"):
+        np.savez(folder / "queries.npz", x=rng.normal(size=(500, 2, 2)).astype(np.float32))
+        return folder / "queries.npz"
+    if name == "points":
+        columns: dict[str, Any] = {"x1": rng.normal(size=500), "x2": rng.normal(size=500)}
+    else:
+        odd = rng.choice(["a b", "ü", "7", "nowhere", "", "NA", " ü", "7.0", "x,y", 'say "no"'], 500)
+        age = rng.choice(["20", "55.5", " 70", "-3", "1e3", "", "NaN", "0.1e2"], 500)
+        columns = {ODD: odd, "net.income €": rng.normal(40, 60, 500), "unused": 1, "age": age}
+    pd.DataFrame(columns).to_csv(folder / "queries.csv", index=False)
+    return folder / "queries.csv"
+
+
+def queries_of(home: Path) -> Path:
+    return next(home.glob("queries.*"))
+
+
+def labels_in(folder: Path) -> list[str]:
+    return [str(label) for label in pd.read_csv(folder / "labels.csv", dtype=str)["label"]]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_release_answers_without_the_run(home: Home, tmp_path: Path, name: str) -> None:
+    there = home(name)
+    shutil.copytree(there / "predict" / "release", tmp_path / "published")
+    asked = (f"release={tmp_path / 'published'}", f"inputs={queries_of(there)}", f"output_dir={tmp_path}")
+    assert main(["predict", *asked, f"hydra.run.dir={tmp_path / 'out'}", "-q", "--json"]) == 0
+    assert labels_in(tmp_path / "out") == labels_in(there / "predict")
+    assert len(set(labels_in(tmp_path / "out"))) == 2
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "spend nothing more" in report
+    assert "the released weights are" in report
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_ten_lines_of_plain_numpy_answer_as_agt_does(home: Home, tmp_path: Path, name: str) -> None:
+    """The lines of the README themselves, in a folder with the release and the queries, with NumPy and nothing else."""
+    there = home(name)
+    shutil.copytree(there / "predict" / "release", tmp_path / "published")
+    shutil.copy(queries_of(there), tmp_path / "published")
+    lines = re.search(r"```python\n(.*?)```", (tmp_path / "published" / "README.md").read_text(), re.S)
+    assert lines is not None
+    assert lines[1].count("\n") <= 10
+    packages, installed = tmp_path / "packages", Path(np.__file__).parent
+    packages.mkdir()
+    for found in (installed, installed.parent / "numpy.libs"):
+        if found.exists():
+            (packages / found.name).symlink_to(found)
+    code = f"import sys; sys.path.append({str(packages)!r})\n{lines[1]}"
+    command = [sys.executable, "-I", "-S", "-c", code]
+    done = subprocess.run(command, cwd=tmp_path / "published", capture_output=True, text=True, timeout=120)
+    assert not done.stderr
+    assert done.stdout.split() == labels_in(there / "predict")
+
+
+def test_features_that_numpy_cannot_make_are_agts(home: Home) -> None:
+    for name in set(RUNS) - set(ALONE):
+        readme = (home(name) / "predict" / "release" / "README.md").read_text()
+        assert "```" not in readme
+        assert "made by agt alone" in readme
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_it_holds_what_may_be_published_and_nothing_else(home: Home, name: str) -> None:
+    folder = home(name) / "predict" / "release"
+    assert {path.name for path in folder.iterdir()} == FILES
+    node = json.loads((folder / "release.json").read_text())
+    assert set(node) - {"columns", "missing", "separator", "encoding", "vectors"} == {
+        "format", "name", "words", "noise", "classes", "source", "features", "width", "dtype", "radius", "bias",
+    }  # fmt: skip
+    assert node["words"][0].startswith("the released weights are")
+    assert any(line.startswith("declared, not proved") for line in node["words"])
+    run = json.loads((home(name) / "train" / "env.json").read_text())
+    release = json.loads((home(name) / "predict" / "env.json").read_text())
+    private = [
+        str(home(name)),
+        run["data_digest"],
+        run["features_digest"],
+        release["trained_digest"],
+        "accuracy",
+    ]
+    for path in folder.iterdir():
+        text = path.read_bytes().decode(errors="replace")
+        assert not [word for word in private if word in text], path.name
+
+
+def test_another_owners_folder_differs_in_its_weights_alone(home: Home, tmp_path: Path) -> None:
+    """Two data sets that agree in nothing but what was declared."""
+    table = pd.DataFrame(TABLE).iloc[::-1][: N - 7]
+    table["age"] += 1
+    found = [folder / "predict" / "release" for folder in (home("table"), published(tmp_path / "other", "table", table))]
+    for name in ("release.json", "README.md"):
+        assert (found[0] / name).read_bytes() == (found[1] / name).read_bytes()
+    weights = [(folder / "weights.npz").read_bytes() for folder in found]
+    assert weights[0] != weights[1]
+    assert len(weights[0]) == len(weights[1])
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------------
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    capsys.readouterr()
+    assert main(["predict", *arguments, "-q"]) == 2
+    return capsys.readouterr().err
+
+
+def test_what_is_not_a_release_is_refused_by_name(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    there = home("table")
+    release, queries = there / "predict" / "release", f"inputs={queries_of(there)}"
+    assert "nowhere" in refused(capsys, "release=nowhere", queries)
+    assert "manifest.json is of a run of 'train'" in refused(capsys, f"release={there / 'train'}", queries)
+    assert "inputs=FILE" in refused(capsys, f"release={release}")
+    for setting in ("run=x", "seed=1", "total.eps=1", "mechanism.eps=1", "total.queries=5"):
+        assert f"leave out {setting.split('=')[0]}" in refused(capsys, f"release={release}", queries, setting)
+    assert "digest asks for" in refused(capsys, f"release={release}", queries, f"digest={'0' * 64}")
+    listed = json.loads((there / "predict" / "manifest.json").read_text())["files"]
+    digest = f"digest={listed['release/manifest.json']}"
+    assert main(["predict", f"release={there / 'predict'}", queries, digest, "-q"]) == 0, "the record itself, too"
+    shutil.copytree(release, tmp_path / "spoilt")
+    for name, edit in {"weights.npz": b"x", "release.json": b"{}"}.items():
+        (tmp_path / "spoilt" / name).write_bytes(edit)
+        assert f"{name} is not what manifest.json says" in refused(capsys, "release=spoilt", queries)
+        reseal(tmp_path / "spoilt")
+        assert "cannot be read" in refused(capsys, "release=spoilt", queries)
+        shutil.copy(release / name, tmp_path / "spoilt" / name)
+        reseal(tmp_path / "spoilt")
+    assert main(["predict", "release=spoilt", queries, "-q"]) == 0
+
+
+def test_a_simulation_makes_no_folder(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    there = home("table")
+    asked = (f"run={there / 'train'}", f"inputs={queries_of(there)}", "hydra.run.dir=simulated", *RELEASE, "seed=1", "-q")
+    assert main(["predict", *asked]) == 0
+    assert "no folder release: a simulation is none" in capsys.readouterr().out
+    assert not (tmp_path / "simulated" / "release").exists()
+
+
+def test_the_manifest_says_what_wrote_it(home: Home) -> None:
+    manifest = json.loads((home("table") / "predict" / "release" / "manifest.json").read_text())
+    assert manifest["command"] == COMMAND
+    assert set(manifest["files"]) == FILES - {"manifest.json"}

@@ -1,0 +1,334 @@
+"""A table looked at: what each column holds, what is proposed, and that every name and word comes back as it stands."""
+
+import csv
+import gzip
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from agt.data.dataset import DataError
+from agt.data.delimited import CsvFormat, sniffed
+from agt.data.edges import MOST_EDGES, edges_of, heavy_tailed, round_range
+from agt.data.inspect import CODES, Inspection, inspect_table
+from agt.data.table import Table
+from agt.errors import ConfigError
+from agt.facts import Standing
+from agt.settings import build
+from agt_cli.report.finished import _config
+from agt_cli.report.record import to_yaml
+from agt_cli.runs.compose import composed
+from agt_cli.runs.inspection import dataset_yaml, from_data
+
+ROWS = 60
+
+
+def write(path: Path, columns: dict[str, list[Any]], separator: str = ",", encoding: str = "utf-8") -> Path:
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=separator, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    path.write_bytes(text.getvalue().encode(encoding))
+    return path
+
+
+def table(**columns: list[Any]) -> dict[str, list[Any]]:
+    return {**columns, "y": ["no", "yes"] * (ROWS // 2)}
+
+
+def look(tmp_path: Path, columns: dict[str, list[Any]], **settings: Any) -> Inspection:
+    return inspect_table(write(tmp_path / "t.csv", columns), **settings)
+
+
+def column(inspection: Inspection, name: str) -> Any:
+    return next(column for column in inspection.columns if column.name == name)
+
+
+def test_kinds_and_proposals(tmp_path: Path) -> None:
+    numbers = [17 + row * 73 // (ROWS - 1) for row in range(ROWS)]
+    inspection = look(
+        tmp_path,
+        table(
+            row=list(range(1, ROWS + 1)),
+            age=numbers,
+            job=["clerk", "?", "cook"] * (ROWS // 3),
+            grade=[1, 2, 3] * (ROWS // 3),
+            note=[f"said at {row * row} o'clock" for row in range(ROWS)],
+            code=[f"x{row * 7919 % 1000:04d}" for row in range(ROWS)],
+            same=["a"] * ROWS,
+            none=[""] * ROWS,
+            when=[f"2024-03-{1 + row % 28:02d}" for row in range(ROWS)],
+            cost=["1.234,50", "99,00"] * (ROWS // 2),
+            paid=["1", "?"] * (ROWS // 2),
+            total=["12.5", " "] * (ROWS // 2),
+            zip=["01234", "99999"] * (ROWS // 2),
+        ),
+    )
+    kinds = {column.name: column.kind for column in inspection.columns}
+    assert [kinds.pop(name) for name in ("row", "code")] == ["id", "id"]
+    assert [kinds.pop(name) for name in ("age", "grade", "paid", "total")] == ["number"] * 4
+    assert [kinds.pop(name) for name in ("job", "zip", "y")] == ["category"] * 3
+    assert kinds == {"note": "text", "same": "constant", "none": "empty", "when": "date", "cost": "unreadable"}
+    assert (inspection.label, inspection.classes, inspection.id) == ("y", ("no", "yes"), "code")
+    assert column(inspection, "age").numeric == (15, 90)
+    assert column(inspection, "grade").numeric == (1, 3)
+    assert column(inspection, "job").categorical == ("clerk", "cook")
+    assert dict(column(inspection, "job").values) == {"clerk": 20, "cook": 20}
+    assert set(inspection.missing_values) == {"?", " "}
+    assert inspection.gaps
+    assert [c.name for c in inspection.left_out] == ["row", "note", "same", "none", "when", "cost"]
+    assert all(c.remark for c in inspection.left_out)
+    assert "counts the rows" in column(inspection, "row").remark
+    assert (
+        "'1.234,50' in row 1 of the data (line 2 of the file): write numbers with a point"
+        in column(inspection, "cost").remark
+    )
+    assert column(inspection, "grade").remark == CODES
+
+
+def test_a_word_among_numbers_is_named_with_its_row(tmp_path: Path) -> None:
+    columns = table(pay=[*(f"{row * 1.5}" for row in range(ROWS - 1)), "abc"])
+    seen = column(look(tmp_path, columns, most_values=20), "pay")
+    assert "'abc' in row 60 of the data (line 61 of the file)" in seen.remark
+    assert "missing_values=['abc']" in seen.remark
+    seen = column(look(tmp_path, columns, most_values=20, missing_values=("abc",)), "pay")
+    assert (seen.kind, seen.markers, seen.missing) == ("number", ("abc",), 1)
+
+
+def test_a_number_may_stand_for_a_missing_value_if_its_owner_says_so(tmp_path: Path) -> None:
+    columns = table(pay=[*(f"+{row * 1.5}" for row in range(ROWS - 1)), "-999"])
+    assert column(look(tmp_path, columns), "pay").low == -999
+    seen = column(look(tmp_path, columns, missing_values=("-999",)), "pay")
+    assert (seen.low, seen.high, seen.missing, seen.markers) == (0, 87, 1, ("-999",))
+
+
+def test_rare_values_are_left_to_other(tmp_path: Path) -> None:
+    rows = 500
+    columns = {"town": ["Ulm", "Bonn"] * (rows // 2 - 2) + ["Wyk"] * 4, "y": [0, 1] * (rows // 2)}
+    assert column(look(tmp_path, columns), "town").categorical == ("Bonn", "Ulm")
+    many = {"town": [f"t{row % 150}" for row in range(rows)], "y": [0, 1] * (rows // 2)}
+    assert column(look(tmp_path, many), "town").kind == "text"
+    assert column(look(tmp_path, many, most_values=150), "town").kind == "text"  # none occurs often enough
+    assert "too many values for a list" in column(look(tmp_path, many), "town").remark
+
+
+@pytest.mark.parametrize(
+    ("columns", "label"),
+    [
+        (table(x=[1, 2] * 30), "y"),
+        ({"default.payment.next.month": [0, 1] * 30, "sex": [1, 2] * 30}, "default.payment.next.month"),
+        ({"PassengerId": list(range(60)), "Survived": [0, 1] * 30, "Embarked": ["S", "C", "Q"] * 20}, "Survived"),
+        ({"age": list(range(20, 80)), "sex": [0, 1] * 30, "num": [0, 1, 2, 3, 4, 0] * 10}, "num"),
+        ({"a": [1, 2] * 30, "b": [1, 2] * 30, "c": list(range(60))}, None),
+        ({"target": [0, 1] * 30, "label": [0, 1] * 30}, "label"),
+        ({"target": [0, 1] * 30, "label": [0, 1] * 30, "c": list(range(60))}, None),
+    ],
+)
+def test_the_label_where_it_is_evident(tmp_path: Path, columns: dict[str, list[Any]], label: str | None) -> None:
+    assert look(tmp_path, columns).label == label
+
+
+def test_a_label_that_is_no_class(tmp_path: Path) -> None:
+    numbers = {"x": [1, 2] * 75, "price": [row * 1.5 for row in range(150)]}
+    with pytest.raises(DataError, match=r"the label 'price' has 150 distinct values.*cut a number into ranges"):
+        look(tmp_path, numbers, label="price")
+    with pytest.raises(DataError, match=r"no column 'prise', which label names; did you mean 'price'"):
+        look(tmp_path, numbers, label="prise")
+
+
+def test_repeated_names_of_people_are_no_feature(tmp_path: Path) -> None:
+    columns = {"patient_id": [row // 2 * 37 % 10007 for row in range(400)], "y": [0, 1] * 200}
+    seen = column(look(tmp_path, columns), "patient_id")
+    assert seen.kind == "id"
+    assert "dataset.unit" in seen.remark
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|", " "])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
+def test_formats(tmp_path: Path, separator: str, encoding: str) -> None:
+    columns = table(größe=[1.5, 2.5, 3.5] * 20, stadt=["Köln, am Rhein", "Bonn; Süd", 'a "b"'] * 20)
+    path = write(tmp_path / "t.csv", columns, separator, encoding)
+    inspection = inspect_table(path)
+    assert inspection.form is not None
+    assert inspection.form.separator == separator
+    assert [c.name for c in inspection.columns] == ["größe", "stadt", "y"]
+    assert column(inspection, "stadt").categorical == ("Bonn; Süd", "Köln, am Rhein", 'a "b"')
+    source = Table(
+        path=path, label="y", csv=inspection.form, numeric={"größe": (0, 5)}, categorical={"stadt": ("Bonn; Süd",)}
+    )
+    assert source.load().train.features.shape[1] >= 3
+
+
+def test_compressed_and_typed_files(tmp_path: Path) -> None:
+    plain = write(tmp_path / "t.csv", table(x=[0.5, 1.5, 2.5] * 20))
+    packed = tmp_path / "t.csv.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert inspect_table(packed).columns == inspect_table(plain).columns
+    typed = {"flag": [True, False] * 30, "x": pa.array([1.5, None, 2.5] * 20), "y": ["no", "yes"] * 30}
+    typed |= {"city": pa.array(["a", "b", None] * 20).dictionary_encode(), "lists": [[1]] * 60}
+    pq.write_table(pa.table(typed), tmp_path / "t.parquet")
+    inspection = inspect_table(tmp_path / "t.parquet")
+    assert inspection.form is None
+    assert column(inspection, "flag").numeric == (0, 1)
+    assert from_data(inspection) == ("x", "city", "classes")  # true and false are the type's own
+    assert (column(inspection, "x").missing, column(inspection, "city").missing) == (20, 20)
+    assert column(inspection, "lists").kind == "unreadable"
+
+
+def test_a_file_without_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "t.data"
+    path.write_text("".join(f"{row % 7 + 20}.0, w{row % 3}, {row % 2}\n" for row in range(ROWS)))
+    with pytest.raises(DataError, match=r"first line \('20.0', ' w0', ' 0', ...\) looks like data.*header=false"):
+        inspect_table(path)
+    inspection = inspect_table(path, header=False)
+    assert [c.name for c in inspection.columns] == ["column1", "column2", "column3"]
+    assert (inspection.rows, inspection.label) == (ROWS, "column3")
+    source = Table(path=path, label="column3", csv=CsvFormat(header=False), numeric={"column1": (20, 30)})
+    dataset = source.load()
+    assert len(dataset.train) + len(dataset.test) == ROWS
+    with pytest.raises(DataError, match=r"'w0' in row 1 of the data \(line 1 of the file\)"):
+        Table(path=path, label="column3", csv=CsvFormat(header=False), numeric={"column2": (0, 1)}).load()
+
+
+def test_arrays_are_no_table(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((3, 2)))
+    with pytest.raises(DataError, match="dataset=embeddings"):
+        inspect_table(tmp_path / "a.npz")
+    with pytest.raises(DataError, match="no rows"):
+        inspect_table(write(tmp_path / "t.csv", {"a": [], "b": []}))
+
+
+def test_separators_inside_quotes_separate_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", {"a,b,c;d": ["x,y,z", "1;2"], "e": ["p", "q"]}, ";")
+    assert sniffed(path).separator == ";"
+
+
+# -- edges -------------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(
+        st.floats(-1e12, 1e12, allow_subnormal=False).map(lambda x: float(f"{x:.6g}")), min_size=2, max_size=80, unique=True
+    ),
+    st.integers(1, 1000),
+)
+@settings(max_examples=200, deadline=None)
+def test_edges_increase_and_hold_every_number(values: list[float], weight: int) -> None:
+    numbers, counts = np.array(values), np.ones(len(values), dtype=int)
+    counts[0] = weight
+    low, high = round_range(numbers)
+    assert low <= numbers.min() < numbers.max() <= high
+    edges = edges_of(numbers, counts)
+    assert edges[0] <= numbers.min() < numbers.max() <= edges[-1]
+    assert np.all(np.diff(edges) > 0)
+    assert 2 <= len(edges) <= MOST_EDGES
+
+
+def test_heavy_tails_get_edges_of_round_numbers() -> None:
+    rng = np.random.default_rng(0)
+    numbers, counts = np.unique(np.append(np.round(rng.lognormal(8, 2, 5000)), np.zeros(5000)), return_counts=True)
+    limits = round_range(numbers)
+    assert heavy_tailed(numbers, counts, limits)
+    edges = edges_of(numbers, counts)
+    assert edges[:2] == (0, 1)  # the many who have nothing stand alone
+    assert set(edges[1:-1]) <= {m * 10**p for m in (1, 2, 5) for p in range(8)}
+    shares = np.histogram(numbers, edges, weights=counts)[0] / counts.sum()
+    assert np.exp(-(shares[shares > 0] * np.log(shares[shares > 0])).sum()) > 4
+    even = np.arange(1000.0)
+    assert not heavy_tailed(even, np.ones(1000), round_range(even))
+
+
+# -- what is written comes back ----------------------------------------------------------------------------------------
+
+ODD = (
+    *("y", "n", "yes", "No", "on", "null", "~", "1", "1e3", "0x1F", "1:30", "2024-01-01", "<<", "=", "a: b", "- a", "#x"),
+    *("${a}", "\\${a}", "\\\\${", "${", "a\\", "\\", "{a}", "[a]", "%TAG", "@x", "_target_", "_self_", "a.b", " a b "),
+)
+LETTERS = st.characters(codec="utf-8", exclude_characters="\r\n\0", exclude_categories=("Cs", "Cc"))
+WORDS = st.one_of(st.text(LETTERS, min_size=1, max_size=8), st.sampled_from(ODD))
+
+
+@given(st.lists(WORDS, min_size=4, max_size=4, unique=True), st.lists(WORDS, min_size=2, max_size=5, unique=True))
+@example(["${x}", "yes", "1", "a.b"], ["???", "${oc.env:HOME}", "null", "1e3"])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+def test_any_name_and_word_is_composed_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    number, word, label, lost = names
+    values = {number: [0.5, 1.5, 2.5] * 20, word: (words * ROWS)[:ROWS], label: ["a", "${b}"] * 30, lost: ["z"] * ROWS}
+    pq.write_table(pa.table(values), tmp_path / "t.parquet")
+    inspection = inspect_table(Path("t.parquet"), label=label)
+    (tmp_path / "conf" / "dataset").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "conf" / "dataset" / "mine.yaml").write_text(dataset_yaml(inspection, "mine"), encoding="utf-8")
+    config = composed("train", ["dataset=mine"])
+    node = config["dataset"]
+    assert node["label"] == label
+    assert node["classes"] == ["${b}", "a"]
+    assert node["numeric"] == {c.name: list(c.numeric) for c in inspection.features if c.numeric}
+    assert node["categorical"] == {c.name: list(c.categorical) for c in inspection.features if c.categorical}
+    assert node["missing_values"] == list(inspection.missing_values)
+    assert tuple(node["from_data"]) == from_data(inspection)
+    assert isinstance(build(node, "dataset"), Table)
+    assert _config(to_yaml(config).encode(), Path("run/config.yaml"), "run") == config  # and in a run's record
+
+
+# -- what was read off the data is not public --------------------------------------------------------------------------
+
+
+def mine(tmp_path: Path, **given: Any) -> Table:
+    path = write(tmp_path / "t.csv", table(age=[20, 30, 40] * 20, job=["a", "b"] * 30))
+    given = {"numeric": {"age": (0, 100)}, "categorical": {"job": ("a", "b")}, "classes": ("no", "yes"), **given}
+    return Table(path=path, label="y", **given)
+
+
+@pytest.mark.parametrize(
+    ("marked", "says"),
+    [
+        (("age",), "the range of column 'age' was read off the records"),
+        (
+            ("job", "age"),
+            r"list of values of column 'job' \(and of 1 more.*dataset.categorical.job.*dataset.from_data=\[\]",
+        ),
+        (("classes",), "the list of classes was read off the records.*take 'classes' off dataset.from_data"),
+    ],
+)
+def test_what_is_marked_voids_condition_e(tmp_path: Path, marked: tuple[str, ...], says: str) -> None:
+    grounds = mine(tmp_path, from_data=marked).load().preprocessing
+    assert grounds.standing is Standing.VOID
+    assert re.search(says, " ".join(fact.why for fact in grounds.facts))
+    assert mine(tmp_path).load().preprocessing.standing is Standing.DECLARED
+
+
+def test_marks_name_columns(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"from_data names 'jb', no column.*did you mean 'job'"):
+        mine(tmp_path, from_data=("jb",))
+    with pytest.raises(ConfigError, match=r"categorical.job lists 'a', which missing_values takes for no value"):
+        mine(tmp_path, missing_values=("a",))
+
+
+def test_missing_markers(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", table(age=["20", "?", "40"] * 20, job=["a", "?"] * 30))
+    settings: dict[str, Any] = {"path": path, "label": "y", "numeric": {"age": (0, 100)}, "categorical": {"job": ("a",)}}
+    with pytest.raises(DataError, match=r"column 'age' has '\?' in row 2 of the data \(line 3 of the file\), expected"):
+        Table(**settings).load()
+    with pytest.raises(DataError, match=r"column 'age', row 2 of the data \(line 3 of the file\): no value"):
+        Table(**settings, missing_values=("?",)).load()
+    dataset = Table(**settings, missing_values=("?",), missing="indicator", test_fraction=0.5).load()
+    assert dataset.train.features.shape[1] == 5  # age, a, other, and two indicators
+    both = np.concatenate([dataset.train.features, dataset.test.features])
+    assert both[:, 3].sum() == 20
+    assert both[:, 4].sum() == 30
+
+
+def test_numbers_with_a_comma_say_how_to_write_them(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", table(pay=["1,5", "2"] * 30))
+    with pytest.raises(DataError, match=r"column 'pay' has '1,5' in row 1 .*write numbers with a point"):
+        Table(path=path, label="y", numeric={"pay": (0, 100)}).load()
