@@ -15,6 +15,7 @@ from agt.mechanisms.release import Release, labels_from, prepare_labels, prepare
 from agt.mechanisms.rigour import Accounting, Counting
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.linear import LinearModel
+from agt.models.model import Model
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord, csv_bytes
 from agt_cli.runs.mechanisms import MechanismConfig, earlier_weights
@@ -90,9 +91,8 @@ def _new_weights(mechanism: ReleaseWeights, delta: float, opened: OpenedRun, rec
     write_labels = _label_writer(opened, record)
 
     def write(released: ReleasedWeights) -> tuple[list[str], dict[str, Any]]:
-        noise = {"sigma": released.sigma, "step": released.step, "simulated": released.simulated}
-        record.released_weights(released.weight, {**released.guarantee.parameters, **noise})
-        lines, result = _portable(opened, released, release.words(), record)
+        source = None if opened.kept.encoder is not None else opened.kept.settled
+        lines, result = write_weights(opened.model, released, source, release.words(), record)
         labelled, labels = write_labels(answers(released.weight))
         return [*lines, *labelled], {**result, **labels}
 
@@ -100,15 +100,22 @@ def _new_weights(mechanism: ReleaseWeights, delta: float, opened: OpenedRun, rec
     return Publication(release, mechanism.name, files, {"n_queries": len(opened.queries)}, write)
 
 
-def _portable(
-    opened: OpenedRun, released: ReleasedWeights, words: Sequence[str], record: RunRecord
+def write_weights(
+    model: Model, released: ReleasedWeights, source: Mapping[str, Any] | None, words: Sequence[str], record: RunRecord
 ) -> tuple[list[str], dict[str, Any]]:
-    """Write the folder that answers without this run (agt/mechanisms/portable.py), where there can be one."""
+    """Write released weights, and the folder that answers without this run (portable.py), where there can be one.
+
+    Args:
+        source: the settled configuration of the dataset (``source.settled``); None: queries pass an encoder.
+        words: of the release, the claim first.
+    """
+    noise = {"sigma": released.sigma, "step": released.step, "simulated": released.simulated}
+    record.released_weights(released.weight, {**released.guarantee.parameters, **noise})
     if released.simulated:
         return ["no folder release: a simulation is none"], {}
-    if opened.kept.encoder is not None or not isinstance(opened.model, LinearModel):
+    if source is None or not isinstance(model, LinearModel):
         return ["no folder release: queries pass an encoder, which is in the training run alone"], {}
-    digest = Portable.of(opened.model, released, opened.kept.settled, words).save(record.part("release"))
+    digest = Portable.of(model, released, source, words).save(record.part("release"))
     folder = record.folder / "release"
     said = f"release: {folder} (digest {digest}): it may be published, and answers without this run"
     return [said], {"release": str(folder), "release_digest": digest}
