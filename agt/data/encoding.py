@@ -3,8 +3,10 @@
 A number x with public edges e_0 < ... < e_m is clipped to [e_0, e_m] and becomes m - 1 features, of which the j-th is
 +1 / sqrt(m - 1) where x >= e_j and -1 / sqrt(m - 1) elsewhere, j = 1 .. m - 1. So every number has length 1, as a
 category's one-hot has, whatever its bins; rows of a table without gaps have one length; and the product of two rows falls
-linearly with the bins between them. A missing number has no feature but, where asked, its indicator. Without bins a number
-is scaled to [-1, 1], and a missing one is 0.
+linearly with the bins between them. Edges are given, or made from a range [low, high] alone: ``bins`` equal parts, and
+``HALVINGS`` halvings of each side toward its number nearest to 0, so that a balance between 0 and a million is told apart
+where balances are. A missing number has no feature but, where asked, its indicator. Without bins a number is scaled to
+[-1, 1], and a missing one is 0.
 
 A category has one feature for each listed value and one for any other; a missing one has none but its indicator.
 
@@ -28,6 +30,7 @@ import numpy as np
 
 from agt.data.ids import keyed_hash
 
+HALVINGS = 10
 CROSS_KEY = "table/crosses"
 GONE = -1  # the slot of a missing value
 
@@ -39,7 +42,7 @@ class Encoding:
     Attributes:
         limits: numeric column -> its range, or the edges of its bins.
         listed: categorical column -> its values.
-        bins: how many equal bins a range is cut into; below 2: none, and it is scaled.
+        bins: how many equal parts a range is cut into; below 2: none, and it is scaled.
         crosses: buckets for pairs of columns; 0: none.
         indicator: add a 0/1 feature for each column, 1 where it is missing.
     """
@@ -60,9 +63,12 @@ class Encoding:
         low, high = limits[0], limits[-1]
         if len(limits) > 2:
             return list(limits[1:-1])
-        if low == high:  # found in the data: a column that never changes
+        if self.bins < 2 or low == high:  # a range of one point was found in the data: the column never changes
             return []
-        return [low + (high - low) * (j / self.bins) for j in range(1, self.bins)]
+        near = min(max(0.0, low), high)
+        equal = [low + (high - low) * (j / self.bins) for j in range(1, self.bins)]
+        halved = [near + (end - near) * 2.0**-j for end in (low, high) for j in range(HALVINGS + 1)]
+        return sorted(edge for edge in {near, *equal, *halved} if low < edge < high)
 
     @property
     def widths(self) -> dict[str, int]:

@@ -35,7 +35,7 @@ class Table(LabelledFile):
         numeric: column -> public [low, high], or more numbers: public edges of bins, increasing, the first and the last
             being the range; null: the range is taken from the training records, which is not public.
         categorical: column -> public list of values.
-        bins: how many equal bins a range is cut into for the thermometer code; 0: it is scaled to [-1, 1] instead.
+        bins: how many equal parts a range is cut into for its thermometer code; 0: it is scaled to [-1, 1] instead.
         crosses: buckets that pairs of columns' values are hashed into; 0: no crosses.
         split: column with train or test for each record; None: a hash split, unless ``test`` is given.
         test: a second file with the test records.
