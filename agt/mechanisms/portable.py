@@ -203,7 +203,7 @@ def _check_described(node: Mapping[str, Any], rows: int) -> None:
 
 
 def _check_code(source: Mapping[str, Any], folder: Path, digest: str | None) -> None:
-    """A release comes from anybody, and its dataset names code: importing what is not agt's takes the publisher's digest."""
+    """A release comes from anybody, and its dataset names code: what is not agt's takes the publisher's digest."""
     target = str(source.get("_target_")) if isinstance(source, Mapping) else ""
     if not target.startswith("agt.") and digest is None:
         raise ConfigError(

@@ -252,7 +252,7 @@ def prepare_tuned(
         if each.model.settings.relation != relation:
             raise ConfigError("relation: candidates of private tuning differ in it, and one claim is about one relation")
         if not each.model.problem.dataset.same_records(first.dataset):
-            raise ConfigError("dataset: candidates of private tuning train on different records, and the claim is about one set")
+            raise ConfigError("dataset: candidates of private tuning train on different records, and a claim is about some")
     granted = claim(conditions, relation, mechanism, output=Output.WEIGHTS)
 
     def draw(source: Randomness) -> Tuned | None:

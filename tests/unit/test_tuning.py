@@ -151,7 +151,7 @@ def test_a_grid_names_keys_and_merges_mappings() -> None:
 
 
 def test_a_private_choice_is_among_candidates_for_the_same_records_and_relation() -> None:
-    """Whoever is public to score one candidate on must not be trained on by another, nor one claim be about two relations."""
+    """Whoever is public for one candidate must not be trained on by another, nor one claim be about two relations."""
     train, test, fair = rows(400, 1, "t"), rows(120, 2), replace(settings(), choices=declared("chosen", "not so"))
     mechanism = TunedWeights.of(Trials(), 5.0, 1e-5, private_score=False)
 
