@@ -194,6 +194,11 @@ class Dataset:
         """The records that somebody declared public: "test", all of those, or "train", training records marked public."""
         return self.test if which == "test" else self.train.take(self.train.public)
 
+    def same_records(self, other: "Dataset") -> bool:
+        """Whether another has the same records in the same parts: by id, whose they are, and which are public."""
+        parts = ((self.train, other.train), (self.test, other.test))
+        return all(np.array_equal(getattr(a, key), getattr(b, key)) for a, b in parts for key in ("ids", "units", "public"))
+
     @property
     def bare(self) -> "Dataset":
         """The same without its training records: what every member of an ensemble shares."""

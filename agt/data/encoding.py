@@ -88,7 +88,7 @@ class Encoding:
 
         from edge unit: unit where the number is at least edge, else -unit, 0 where it is missing. range low high: the
         number clipped to it and scaled to [-1, 1], 0 where it is missing. is word: 1 where the text is that word. other
-        words: 1 where there is text, and none of them. missing: 1 where there is no value.
+        words: 1 where there is text, and none of them. unknown, missing: 1 where there is no number, no text.
         """
         rows: list[list[Any]] = []
         for column, limits in self.limits.items():
@@ -96,7 +96,9 @@ class Encoding:
             rows += [[column, "range", *limits]] if edges is None else [[column, "from", e, _unit(edges)] for e in edges]
         for column, values in self.listed.items():
             rows += [*([column, "is", value] for value in values), [column, "other", *values]]
-        return rows + [[column, "missing"] for column in (*self.limits, *self.listed) if self.indicator]
+        if self.indicator:
+            rows += [[column, "unknown"] for column in self.limits] + [[column, "missing"] for column in self.listed]
+        return rows
 
     def __call__(self, numbers: np.ndarray, words: np.ndarray) -> np.ndarray:
         """Features of rows.
