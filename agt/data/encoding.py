@@ -11,7 +11,7 @@ where balances are. A missing number has no feature but, where asked, its indica
 A category has one feature for each listed value and one for any other; a missing one has none but its indicator.
 
 Crosses: two columns' slots (bin, value, other) make one name, hashed with a public key to a bucket and a sign. Each pair
-adds +-1 / sqrt(number of pairs) there, so that all of them together weigh as much as one column, collisions aside.
+adds +-sqrt(columns / pairs) there, so that all pairs together weigh as much as all columns, collisions aside.
 
 Formal guarantees
     Each alone. A feature is made from its own row and public constants by comparisons, table look-ups and, for scaled
@@ -134,13 +134,13 @@ class Encoding:
 
     def _cross(self, block: np.ndarray, slots: list[np.ndarray]) -> None:
         pairs = list(combinations(zip(self.widths, slots, strict=True), 2))
-        rows = np.arange(len(block))
+        rows, share = np.arange(len(block)), math.sqrt(len(slots) / max(1, len(pairs)))
         for (first, left), (second, right) in pairs:
             many = int(right.max(initial=0)) + 2
             met, home = np.unique((left + 1) * many + right + 1, return_inverse=True)
             names = np.stack([met // many - 1, met % many - 1])
             hashes = keyed_hash([f"{first}\0{a}\0{second}\0{b}" for a, b in names.T], CROSS_KEY)
-            weight = np.where(hashes >> np.uint64(63), 1.0, -1.0) / math.sqrt(len(pairs))
+            weight = np.where(hashes >> np.uint64(63), share, -share)
             weight[(names == GONE).any(axis=0)] = 0.0
             bucket = (hashes % np.uint64(self.crosses)).astype(np.int64)
             block[rows, bucket[home]] += weight.astype(np.float32)[home]

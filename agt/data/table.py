@@ -74,6 +74,8 @@ class Table(LabelledFile):
         twice = set(self.numeric) & set(self.categorical)
         if twice:
             raise ValueError(f"column {min(twice)} is both numeric and categorical")
+        if self.crosses and len(self.numeric) + len(self.categorical) < 2:
+            raise ValueError("crosses are made of pairs of columns, and there is one column")
         self._refuse_too_many()
         if self.split is not None and self.test is not None:
             raise ValueError("give either split (a column) or test (a file), not both")
