@@ -196,7 +196,8 @@ def test_a_large_file_is_answered_as_a_small_one(
         simulated = ("accounting=paper", "mechanism.eps=1", "seed=1", "--json", "-q")
         predicted = agt("predict", f"run={run}", "inputs=q.csv", *simulated)
         assert predicted.code == 0, predicted.err
-        each = pd.read_parquet(Path(certified.json["run"]) / "certificates.parquet").drop(columns="record_id").round({"score": 12})
+        each = pd.read_parquet(Path(certified.json["run"]) / "certificates.parquet")
+        each = each.drop(columns="record_id").round({"score": 12})
         metrics = {key: value for key, value in certified.json["metrics"].items() if "seconds" not in key}
         labels = (Path(predicted.json["run"]) / "labels.csv").read_text()
         found.append((each.to_numpy().tolist(), metrics, labels))
