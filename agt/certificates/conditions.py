@@ -68,12 +68,20 @@ class Condition:
 def weaker(recorded: Sequence[Condition], now: Sequence[Condition]) -> tuple[Condition, ...]:
     """Each condition as the weaker of two assessments has it: a run's own, and the one that its data allows today.
 
-    What was not held when a run was made does not come to hold because a file beside its data is gone.
+    What was not held when a run was made does not come to hold because a file beside its data is gone. Of two that stand
+    alike, every declaration of either stays: a claim that lost one would hide what it rests on.
     """
     earlier = {condition.letter: condition for condition in recorded}
     unknown = grounds(void("the run's record does not say how it stands"))
     pairs = [(earlier.get(c.letter, Condition(c.letter, c.name, unknown)), c) for c in now]
-    return tuple(then if then.standing.weaker(c.standing) else c for then, c in pairs)
+    return tuple(_weaker(then, c) for then, c in pairs)
+
+
+def _weaker(then: Condition, now: Condition) -> Condition:
+    if then.standing is not now.standing:
+        return then if then.standing.weaker(now.standing) else now
+    known = then.grounds.facts
+    return then.and_(*(f for f in now.grounds.facts if f.standing is not Standing.PROVED and f not in known))
 
 
 def declarations(conditions: Sequence[Condition]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ where balances are. A missing number has no feature but, where asked, its indica
 A category has one feature for each listed value and one for any other; a missing one has none but its indicator.
 
 Crosses: two columns' slots (bin, value, other) make one name, hashed with a public key to a bucket and a sign. Each pair
-adds +-1 / sqrt(number of pairs) there, so that all of them together weigh as much as one column, collisions aside.
+adds +-sqrt(columns / pairs) there, so that all pairs together weigh as much as all columns, collisions aside.
 
 Formal guarantees
     Each alone. A feature is made from its own row and public constants by comparisons, table look-ups and, for scaled
@@ -88,7 +88,7 @@ class Encoding:
 
         from edge unit: unit where the number is at least edge, else -unit, 0 where it is missing. range low high: the
         number clipped to it and scaled to [-1, 1], 0 where it is missing. is word: 1 where the text is that word. other
-        words: 1 where there is text, and none of them. missing: 1 where there is no value.
+        words: 1 where there is text, and none of them. unknown, missing: 1 where there is no number, no text.
         """
         rows: list[list[Any]] = []
         for column, limits in self.limits.items():
@@ -96,7 +96,9 @@ class Encoding:
             rows += [[column, "range", *limits]] if edges is None else [[column, "from", e, _unit(edges)] for e in edges]
         for column, values in self.listed.items():
             rows += [*([column, "is", value] for value in values), [column, "other", *values]]
-        return rows + [[column, "missing"] for column in (*self.limits, *self.listed) if self.indicator]
+        if self.indicator:
+            rows += [[column, "unknown"] for column in self.limits] + [[column, "missing"] for column in self.listed]
+        return rows
 
     def __call__(self, numbers: np.ndarray, words: np.ndarray) -> np.ndarray:
         """Features of rows.
@@ -132,13 +134,13 @@ class Encoding:
 
     def _cross(self, block: np.ndarray, slots: list[np.ndarray]) -> None:
         pairs = list(combinations(zip(self.widths, slots, strict=True), 2))
-        rows = np.arange(len(block))
+        rows, share = np.arange(len(block)), math.sqrt(len(slots) / max(1, len(pairs)))
         for (first, left), (second, right) in pairs:
             many = int(right.max(initial=0)) + 2
             met, home = np.unique((left + 1) * many + right + 1, return_inverse=True)
             names = np.stack([met // many - 1, met % many - 1])
             hashes = keyed_hash([f"{first}\0{a}\0{second}\0{b}" for a, b in names.T], CROSS_KEY)
-            weight = np.where(hashes >> np.uint64(63), 1.0, -1.0) / math.sqrt(len(pairs))
+            weight = np.where(hashes >> np.uint64(63), share, -share)
             weight[(names == GONE).any(axis=0)] = 0.0
             bucket = (hashes % np.uint64(self.crosses)).astype(np.int64)
             block[rows, bucket[home]] += weight.astype(np.float32)[home]

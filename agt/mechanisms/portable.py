@@ -19,12 +19,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from io import BytesIO
+from math import isfinite
 from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 import torch
 
+from agt.certificates.stability import logits_of
+from agt.data.blocks import pieces
 from agt.data.dataset import DataSource
 from agt.errors import ConfigError
 from agt.folder import BoundFolder
@@ -40,6 +43,7 @@ from agt.settings import FeaturesConfig, build, validate
 FORMAT = 1
 COMMAND = "agt.release"  # what such a folder's manifest says wrote it
 RELEASE, WEIGHTS, README = "release.json", "weights.npz", "README.md"
+_NOISE = {"sigma", "step", "mu"}
 AT_HOME = ("data_dir", "test", "obtain", "download", "public_digest")  # settings of a dataset that queries do not need
 
 
@@ -110,7 +114,8 @@ class Portable:
             digest: the folder must be the one of this digest; None: any.
 
         Raises:
-            ConfigError: no such folder, or a file that is not what was written.
+            ConfigError: no such folder, or a file that is not what was written; or code beyond agt's would be imported, and
+                no digest vouches for it.
         """
         inside = folder / "release"
         shelf = BoundFolder.open(inside if (inside / MANIFEST).is_file() else folder, COMMAND, digest, "release")
@@ -125,8 +130,10 @@ class Portable:
             features = blank.with_matrices(matrices)
             if weight.shape[1] != features.outputs or not np.isfinite(weight).all():
                 raise ValueError(f"weights of shape {weight.shape}")
+            _check_described(node, len(weight))
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise ConfigError(f"release={folder}: cannot be read ({error}): made by another version?") from None
+        _check_code(node["source"], folder, digest)
         classes, words = tuple(node["classes"]), tuple(node["words"])
         return cls(node["name"], classes, node["source"], features, node["dtype"], weight, node["noise"], words)
 
@@ -141,7 +148,8 @@ class Portable:
 
     def labels(self, features: np.ndarray) -> np.ndarray:
         """[n] int64 labels of queries as ``queries`` reads them; nothing is spent."""
-        return labels_of(self.features(features, self.dtype).astype(np.float64) @ self.weight.T)
+        logits = [logits_of(torch.from_numpy(self.weight), self.features(piece, self.dtype)) for piece in pieces(features)]
+        return labels_of(np.concatenate(logits))
 
     def _described(self) -> dict[str, Any]:
         """release.json, the constants that the lines in README.md need among it."""
@@ -178,6 +186,35 @@ class Portable:
         return README_TEXT.format(name=self.name, words=said, alone=alone)
 
 
+def _check_described(node: Mapping[str, Any], rows: int) -> None:
+    """Raise ValueError where release.json, which anybody may have written, is not of the form that ``save`` gives it.
+
+    Args:
+        rows: of the weights.
+    """
+    texts, noise = [node["name"], *node["classes"], *node["words"]], node["noise"]
+    if not node["words"] or not all(isinstance(text, str) for text in texts):
+        raise ValueError("name, classes and words are no text")
+    if not all(text.isprintable() for text in (node["name"], *node["words"])):
+        raise ValueError("words that no terminal should be sent")
+    if rows != len(node["classes"]) and (rows, len(node["classes"])) != (1, 2):
+        raise ValueError(f"{len(node['classes'])} classes, and weights of {rows}")
+    if not set(noise) <= _NOISE or not all(type(number) in (int, float) and isfinite(number) for number in noise.values()):
+        raise ValueError("noise is described by other numbers")
+    if node["dtype"] not in ("float32", "float64"):
+        raise ValueError(f"dtype is {node['dtype']}")
+
+
+def _check_code(source: Mapping[str, Any], folder: Path, digest: str | None) -> None:
+    """A release comes from anybody, and its dataset names code: what is not agt's takes the publisher's digest."""
+    target = str(source.get("_target_")) if isinstance(source, Mapping) else ""
+    if not target.startswith("agt.") and digest is None:
+        raise ConfigError(
+            f"release={folder}: its queries would be read by '{target}', which is no part of agt: if you trust that code, "
+            "give digest=sha256:... as whoever published the release told you"
+        )
+
+
 README_TEXT = """# Released weights: {name}
 
 {words}
@@ -197,9 +234,9 @@ TABLE_LINES = (
     """\
 import csv, json, numpy as np
 r, w = json.load(open("release.json", encoding="utf-8")), np.load("weights.npz")["weight"]
-m = r["missing"]
-make = {"range": lambda v, low, high: 0 if v in m else 2 * (np.clip(float(v), low, high) - low) / (high - low) - 1,
-        "from": lambda v, edge, unit: 0 if v in m else unit if float(v) >= edge else -unit,
+m, gone = r["missing"], lambda v: v in r["missing"] or np.isnan(float(v))
+make = {"range": lambda v, low, high: 0 if gone(v) else 2 * (np.clip(float(v), low, high) - low) / (high - low) - 1,
+        "from": lambda v, edge, unit: 0 if gone(v) else unit if float(v) >= edge else -unit, "unknown": gone,
         "is": lambda v, w: v == w, "other": lambda v, *w: v not in [*w, *m], "missing": lambda v: v in m}
 for row in csv.DictReader(open("queries.csv", encoding=r["encoding"], newline=""), delimiter=r["separator"]):
     x = np.array([make[kind](row[column], *values) for column, kind, *values in r["columns"]], np.float32).astype(float)

@@ -240,13 +240,20 @@ def prepare_tuned(
     """The best candidate's weights. What is drawn is None where the law of K allows no trial and none was run.
 
     Args:
-        contestants: a public list; all of one relation.
+        contestants: a public list; all of one relation, about the same records.
         conditions: a to g, of all of them.
 
     Raises:
-        ConfigError: a condition does not hold: all of them count.
+        ConfigError: a condition does not hold: all of them count; or the claim would be about other neighbours for one
+            candidate than for another.
     """
-    relation = contestants[0].model.settings.relation
+    first = contestants[0].model.problem
+    relation = first.settings.relation
+    for each in contestants:
+        if each.model.settings.relation != relation:
+            raise ConfigError("relation: candidates of private tuning differ in it, and one claim is about one relation")
+        if not each.model.problem.dataset.same_records(first.dataset):
+            raise ConfigError("dataset: candidates of private tuning train on different records, and a claim is about some")
     granted = claim(conditions, relation, mechanism, output=Output.WEIGHTS)
 
     def draw(source: Randomness) -> Tuned | None:

@@ -127,16 +127,26 @@ def still_chosen(fact: Fact, about: ChosenFrom | None, dataset: Dataset, source:
     """
     if about is None or fact.standing is not Standing.DECLARED:
         return fact
-    rows = f"on {words_of(about.rows)}, digest {about.digest} (training.chosen_from)"
     if about.rows in get_args(PublicRows) or Path(about.rows).is_file():
         now = chosen_from(about.rows, dataset, source).digest
         if now != about.digest:
             return void(
-                f"the settings were chosen {rows}, and the digest is {now} now: these are other rows; choose again with "
-                f"agt tune, or, if these settings, too, were chosen on public data alone, declare that on this run's own "
-                f"command line, {KEY}=public"
+                f"the settings were chosen {_on(about)}, and the digest is {now} now: these are other rows; choose again "
+                "with agt tune, or, if these settings, too, were chosen on public data alone, declare that on this run's "
+                f"own command line, {KEY}=public"
             )
-    return declared(f"{fact.why}: {rows}", f"{fact.broken_by}; or one of those rows is private")
+    return naming(fact, about)
+
+
+def naming(fact: Fact, about: ChosenFrom | None) -> Fact:
+    """The same fact, a declaration with the public rows that it names: every claim says which they are."""
+    if about is None or fact.standing is not Standing.DECLARED:
+        return fact
+    return declared(f"{fact.why}: {_on(about)}", f"{fact.broken_by}; or one of those rows is private")
+
+
+def _on(about: ChosenFrom) -> str:
+    return f"on {words_of(about.rows)}, digest {about.digest} (training.chosen_from)"
 
 
 def _recipe_fact(config: Mapping[str, Any]) -> Fact:

@@ -17,6 +17,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.quality import outside_lines
 from agt_cli.report.record import RunRecord
+from agt_cli.runs.choices import naming
 from agt_cli.runs.prepare import Prepared, RunSettings, located, prepare, settings_of, use_threads
 from agt_cli.runs.source import Kept, kept, kept_head, settled
 
@@ -67,7 +68,8 @@ class TrainedRun:
             DataError: no queries, or ones that do not fit.
         """
         use_threads(self.settings.compute)
-        finished, run = self.finished, None if self.inputs is None else kept(self.finished, self.settings)
+        finished, choices = self.finished, naming(self.settings.choices, self.settings.training.chosen_from)
+        run = None if self.inputs is None else kept(finished, replace(self.settings, choices=choices))
         looked = "read" if run is None else NOT_READ
         if run is None:
             prepared = prepare(self.settings, console)

@@ -161,8 +161,15 @@ class TuningData:
         for known, prepared in self._loaded:
             if known == node:
                 return prepared
-        self._loaded.append((node, prepare(choice.settings, self._console)))
-        return self._loaded[-1][1]
+        prepared = prepare(choice.settings, self._console)
+        if self._loaded and not prepared.loaded.same_records(self._loaded[0][1].loaded):
+            raise ConfigError(
+                f"tune.grid: {choice.words}: other records are for testing, or they have other ids or units, than in other "
+                "candidates: what is public for one would be private for another; change neither split, ids nor units (a "
+                "column named by dataset.id keeps ids where columns of features change)"
+            )
+        self._loaded.append((node, prepared))
+        return prepared
 
     def rows(self, choice: Choice) -> Records:
         """Its public rows.

@@ -21,6 +21,7 @@ TINY_BOX = (word for word in TINY if not word.startswith(("dataset", "kgrid")))
 BOXES = (*TINY_BOX, "training=generic", "certificate=box")
 SGD = ("training.loss=binary_cross_entropy", "training.clip=0.5", "training.lr=1.0", "training.batch.n_max=90")
 HEADS = ("model=linear", "training=generic", "certificate=stability", *SGD)
+RECIPE = ("training.caution=40", "dataset.crosses=16")
 VOTES = (*HEADS, "ensemble.members=3", "compute.threads=1")
 
 
@@ -55,8 +56,8 @@ def train(agt: Agt, data: pd.DataFrame, *settings: str) -> tuple[Path, pd.DataFr
 
 @pytest.mark.parametrize(
     ("settings", "relation"),
-    [(BOXES, "add_remove"), (HEADS, "add_remove"), (VOTES, "substitute")],
-    ids=["boxes", "head", "votes of heads where records are replaced"],
+    [(BOXES, "add_remove"), (HEADS, "add_remove"), (RECIPE, "add_remove"), (VOTES, "substitute")],
+    ids=["boxes", "head", "recipe", "votes of heads where records are replaced"],
 )
 def test_neighbouring_files(agt: Agt, settings: tuple[str, ...], relation: str) -> None:
     points(40, 1).to_csv("test.csv", index=False)

@@ -14,7 +14,8 @@ import pandas as pd
 import pytest
 from records import reseal
 
-from agt.mechanisms.portable import COMMAND
+from agt.errors import ConfigError
+from agt.mechanisms.portable import COMMAND, Portable
 from agt_cli.cli import main
 
 RNG = np.random.default_rng(0)
@@ -93,7 +94,7 @@ def write_queries(folder: Path, name: str) -> Path:
         columns: dict[str, Any] = {"x1": rng.normal(size=500), "x2": rng.normal(size=500)}
     else:
         odd = rng.choice(["a b", "ü", "7", "nowhere", "", "NA", " ü", "7.0", "x,y", 'say "no"'], 500)
-        age = rng.choice(["20", "55.5", " 70", "-3", "1e3", "", "NaN", "0.1e2"], 500)
+        age = rng.choice(["20", "55.5", " 70", "-3", "1e3", "", "NaN", "NAN", " -nan", "0.1e2"], 500)
         columns = {ODD: odd, "net.income €": rng.normal(40, 60, 500), "unused": 1, "age": age}
     pd.DataFrame(columns).to_csv(folder / "queries.csv", index=False)
     return folder / "queries.csv"
@@ -217,6 +218,32 @@ def test_what_is_not_a_release_is_refused_by_name(
         shutil.copy(release / name, tmp_path / "spoilt" / name)
         reseal(tmp_path / "spoilt")
     assert main(["predict", "release=spoilt", queries, "-q"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"words": []}, "no text"),
+        ({"words": ["\x1b[2Jproved"]}, "no terminal should be sent"),
+        ({"classes": ["0", "1", "2"]}, "3 classes, and weights of 1"),
+        ({"noise": {"proved": 1}}, "other numbers"),
+        ({"noise": {"mu": float("nan")}}, "other numbers"),
+        ({"dtype": "int8"}, "dtype is int8"),
+        ({"source": {"_target_": "foreign.Table"}}, "'foreign.Table', which is no part of agt"),
+    ],
+)
+def test_what_a_stranger_wrote_into_a_release_is_checked(
+    home: Home, tmp_path: Path, change: dict[str, Any], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest fits, as anybody can make one: no code beyond agt's is imported, and no other form is believed."""
+    (tmp_path / "foreign.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    shutil.copytree(home("table") / "predict" / "release", tmp_path / "theirs")
+    path = tmp_path / "theirs" / "release.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    reseal(tmp_path / "theirs")
+    with pytest.raises(ConfigError, match=text):
+        Portable.open(tmp_path / "theirs")
 
 
 def test_a_simulation_makes_no_folder(

@@ -95,12 +95,12 @@ def test_a_row_has_the_same_bits_whatever_stands_beside_it(bins: int, crosses: i
     assert (code(figures[::-1], texts[::-1]) == together[::-1]).all()
 
 
-def test_crosses_tell_pairs_apart_and_weigh_as_much_as_one_column() -> None:
+def test_crosses_tell_pairs_apart_and_weigh_as_much_as_the_columns() -> None:
     code = Encoding({}, {"a": ("x", "y"), "b": ("x", "y"), "c": ("z",)}, crosses=2**12)
     pairs = np.array([[a, b, "z"] for a in "xy" for b in "xy"], dtype=object)
     crossed = code(np.empty((4, 0)), pairs)[:, -code.crosses :]
     assert len({row.tobytes() for row in crossed}) == 4
-    assert np.linalg.norm(crossed, axis=1) == pytest.approx(1.0)
+    assert np.linalg.norm(crossed, axis=1) == pytest.approx(np.sqrt(3))
     assert not code(np.empty((1, 0)), np.array([["x", None, None]], dtype=object))[0, -code.crosses :].any()
 
 
@@ -116,6 +116,7 @@ def test_crosses_tell_pairs_apart_and_weigh_as_much_as_one_column() -> None:
         ({"numeric": {"a": (0, 1)}, "bins": 10_000}, "bins"),
         ({"numeric": {f"a{i}": (0, 1) for i in range(100)}, "bins": 1000}, "lower bins or crosses"),
         ({"numeric": {"a": (0, 1)}, "crosses": -1}, "crosses"),
+        ({"numeric": {"a": (0, 1)}, "crosses": 8}, "pairs of columns"),
     ],
 )
 def test_what_makes_no_features_is_refused(settings: dict[str, object], message: str) -> None:

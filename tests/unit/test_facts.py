@@ -124,3 +124,11 @@ def test_what_was_not_held_when_a_run_was_made_does_not_come_to_hold_later() -> 
         (found,) = weaker([one(then)], [one(now)])
         assert found.standing is expected
     assert weaker([], [one(proved("x"))])[0].standing is Standing.VOID, "a record that is silent proves nothing"
+
+
+def test_no_declaration_of_either_assessment_is_lost() -> None:
+    """A claim lists what the run declared and what is declared today, each once."""
+    more, other = declared("the test records are public", "one is private"), declared("the size is public", "it is not")
+    then, now = Condition("e", "choices", grounds(SAID, more)), Condition("e", "choices", grounds(SAID, other))
+    (found,) = weaker([then], [now])
+    assert found.grounds.facts == (SAID, more, other)

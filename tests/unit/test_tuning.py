@@ -1,6 +1,7 @@
 """Settings compared on public rows: folds that stand for the real run, the rule of choice, and private records unread."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from agt.data.dataset import Dataset, Records
 from agt.errors import ConfigError
 from agt.facts import Standing, declared, grounds, proved, void
 from agt.mechanisms.guarantee import GaussianDP
+from agt.mechanisms.tuning import Contestant, Trials, TunedWeights, prepare_tuned
 from agt.models.heads import HeadConfig
 from agt.problem import Settings
 from agt.settings import (
@@ -25,9 +27,10 @@ from agt.settings import (
 )
 from agt.training.ensemble import EnsembleConfig
 from agt.tuning import Candidate, best, linear_head
+from agt_cli.report.console import Console
 from agt_cli.runs.choices import chosen_from, still_chosen
 from agt_cli.runs.compose import composed
-from agt_cli.runs.tuning import choices
+from agt_cli.runs.tuning import TuningData, choices
 
 BUDGET = GaussianDP(0.3)
 
@@ -145,6 +148,51 @@ def test_a_grid_names_keys_and_merges_mappings() -> None:
             choices(config, {key: (1,)})
     with pytest.raises(ConfigError, match=r"training\.weight_decay"):
         choices(config, {"training.weight_decay": (-1.0,)})
+
+
+def test_a_private_choice_is_among_candidates_for_the_same_records_and_relation() -> None:
+    """Whoever is public for one candidate must not be trained on by another, nor one claim be about two relations."""
+    train, test, fair = rows(400, 1, "t"), rows(120, 2), replace(settings(), choices=declared("chosen", "not so"))
+    mechanism = TunedWeights.of(Trials(), 5.0, 1e-5, private_score=False)
+
+    def contestant(train: Records = train, test: Records = test, **change: Any) -> Contestant:
+        return Contestant(linear_head(dataset(train, test), replace(fair, **change)), test)
+
+    conditions = contestant().model.conditions
+    assert prepare_tuned([contestant(), contestant()], mechanism, conditions).claim.proved
+    with pytest.raises(ConfigError, match="train on different records"):
+        prepare_tuned([contestant(), contestant(test, train)], mechanism, conditions)
+    for relation in (RelationConfig(name="substitute"), RelationConfig(name="add_remove", unit_rows=3)):
+        with pytest.raises(ConfigError, match="one claim is about one relation"):
+            prepare_tuned([contestant(relation=relation), contestant()], mechanism, conditions)
+
+
+@pytest.mark.parametrize(
+    ("grid", "allowed"),
+    [
+        ({"dataset.split_key": ("a", "b")}, False),
+        ({"dataset.test_fraction": (0.25, 0.3)}, False),
+        ({"dataset.numeric": ({"x": [0, 1]}, {"x": [0, 1], "z": [0, 1]})}, False),
+        ({"dataset.bins": (0, 5), "dataset.crosses": (0, 8)}, True),
+    ],
+)
+def test_no_candidate_is_scored_on_what_another_trains_on(
+    grid: dict[str, tuple[Any, ...]], allowed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids made of content change with the columns, and with them the split."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    lines = "".join(f"{x:.4f},{z:.4f},{int(x > 0.5)}\n" for x, z in rng.random((80, 2)))
+    Path("t.csv").write_text(f"x,z,y\n{lines}")
+    columns = ["dataset.path=t.csv", "dataset.label=y", "+dataset.numeric={x: [0, 1]}"]
+    config = composed("train", ["dataset=table", *columns])
+    data = TuningData("test", Console(quiet=True))
+    found = choices(config, grid)
+    if allowed:
+        assert len({id(data.prepared(choice)) for choice in found}) == len(found)
+    else:
+        with pytest.raises(ConfigError, match="what is public for one would be private for another"):
+            [data.prepared(choice) for choice in found]
 
 
 def test_a_declaration_falls_with_the_public_rows_that_it_names() -> None:
