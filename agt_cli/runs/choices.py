@@ -115,8 +115,8 @@ def still_chosen(fact: Fact, about: ChosenFrom | None, dataset: Dataset, source:
         if now != about.digest:
             return void(
                 f"the settings were chosen {_on(about)}, and the digest is {now} now: these are other rows; choose again "
-                f"with agt tune, or, if these settings, too, were chosen on public data alone, declare that on this run's own "
-                f"command line, {KEY}=public"
+                f"with agt tune, or, if these settings, too, were chosen on public data alone, declare that on this run's "
+                f"own command line, {KEY}=public"
             )
     return naming(fact, about)
 
