@@ -36,6 +36,7 @@ from agt.models.model import load as load_model
 from agt.models.store import as_json
 from agt.problem import Problem, Settings
 from agt.settings import (
+    RECIPE,
     CertificateConfig,
     ComputeConfig,
     KGridConfig,
@@ -47,17 +48,17 @@ from agt.settings import (
 )
 from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import Progress
-from agt.training.recipe import Recipe
-from agt.training.sensitivity import LinearSetting
 
 DESCRIPTION = "model.json"
 COMMAND = "agt.save"  # what a saved model's manifest says wrote it
+CLOSED_FORM = {"loss": "binary_cross_entropy", "clip": 0.5, "batch": {"count": RECIPE}} | dict.fromkeys(
+    ("lr", "epochs", "weight_decay"), RECIPE
+)
 DEFAULTS: dict[str, dict[str, Any]] = {
     "box": {"loss": "cross_entropy", "epochs": 4, "lr": 2.0, "decay": 0.1, "clip": 0.06},
-    "stability": {"loss": "binary_cross_entropy", "epochs": 20, "clip": 0.5},
-    "erm": {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "clip": 0.5, "weight_decay": 0.01},
+    "stability": CLOSED_FORM,
+    "erm": CLOSED_FORM,
 }
-SHARE = 0.999  # of the largest learning rate that a linear head's proof allows
 
 OnProgress = Callable[[Progress], None]
 
@@ -243,7 +244,8 @@ def fit(
         ids, units, public: [n] names, people and public flags of the records (data/arrays.py).
         compute: settings of ``ComputeConfig`` by name, such as ``{"device": "cuda"}``.
         on_progress: called as training goes on.
-        training: settings of ``TrainingConfig`` by name, such as ``lr``, ``epochs``, ``clip``, ``batch={"count": 4}``.
+        training: settings of ``TrainingConfig`` by name, such as ``lr``, ``epochs``, ``clip``, ``batch={"count": 4}``; a
+            linear head's are the recipe's unless given, and ``caution`` moves them along its curve (training/strength.py).
 
     Raises:
         ConfigError: a setting that is wrong, or that no proof covers.
@@ -262,15 +264,9 @@ def fit(
     neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation")
     kgrid = validate(KGridConfig, {"values": tuple(ks)} if isinstance(ks, Iterable) else {"max": ks}, "ks")
     how = validate(ComputeConfig, compute or {}, "compute")
-    size = None if declarations.size is None else declarations.size / ensemble.members
-
-    def largest(training: TrainingConfig) -> float:
-        recipe = Recipe(len(classes), training, neighbours, kgrid, how, size)
-        return LinearSetting.of(recipe, len(dataset.train), width=1).rate_limit  # of any width
-
     settings = Settings(
         model=head,
-        training=_training(kind, training, largest),
+        training=_training(kind, training),
         relation=neighbours,
         kgrid=kgrid,
         compute=how,
@@ -332,22 +328,13 @@ def _head(network: Sequence[int] | nn.Sequential, activation: str) -> Head:
     return head
 
 
-def _training(
-    certificate: CertificateConfig, given: dict[str, Any], largest: Callable[[TrainingConfig], float]
-) -> TrainingConfig:
-    """The settings given, on defaults that suit the certificate.
-
-    Args:
-        largest: settings -> the largest learning rate that a linear head's proof allows: close to it is the default.
-    """
+def _training(certificate: CertificateConfig, given: dict[str, Any]) -> TrainingConfig:
+    """The settings given, on defaults that suit the certificate: for a linear head the recipe's (training/strength.py)."""
     for key in ("chosen_on", "chosen_for"):
         if key in given:
             raise ConfigError(f"{key}: say what settings were chosen on with declared=agt.Declared(settings=True)")
-    wanted = DEFAULTS[certificate.name] | given
-    if "lr" in wanted:
-        return validate(TrainingConfig, wanted, "training")
-    training = validate(TrainingConfig, wanted | {"lr": 1e-3}, "training")
-    return validate(TrainingConfig, wanted | {"lr": SHARE * largest(training)}, "training")
+    training: TrainingConfig = validate(TrainingConfig, DEFAULTS[certificate.name] | given, "training")
+    return training
 
 
 def _choices(declarations: bool) -> Fact:

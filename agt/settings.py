@@ -27,6 +27,7 @@ NonNegative = Annotated[float, Field(ge=0)]
 
 # Public caps. Numbers beyond them are mistakes, or would leave the range in which sums are proved exact.
 MOST_ROWS = 2**30  # rows of a batch, and rows at stake at one k: see kernels/contract.py
+MOST_BATCHES = 10**6  # of an epoch
 MOST_KS = 2**16 + 1  # values in a grid: no mechanism tells longer distances apart
 DeclaredSize = Annotated[int, Field(ge=1, le=MOST_ROWS)]
 RECIPE = "recipe"
@@ -118,7 +119,7 @@ class BatchConfig:
         key: the public key of the hash.
     """
 
-    count: Annotated[int, Field(ge=1, le=10**6)] = 1
+    count: Annotated[int, Field(ge=1, le=MOST_BATCHES)] = 1
     normalizer: Annotated[float, Field(ge=1e-6, le=MOST_ROWS)] | None = None
     n_max: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
     key: str = "agt"
@@ -153,7 +154,8 @@ class TrainingConfig:
         product: interval products: exact four-corner, or Rump's midpoint-radius.
         decay_mode: where weight decay acts; ``coupled`` (inside the gradient) is refused with momentum.
         chosen_on: what these settings were chosen on, declared by whoever chose them: "public" data or constants, or the
-            training or test "data" itself; None: nobody said, and then condition e does not hold.
+            training or test "data" itself; "recipe": they are the recipe's, unchanged, which is checked; None: nobody said,
+            and then condition e does not hold.
         chosen_for: which settings ``chosen_on`` is about (runs/choices.py); about any others it says nothing.
         chosen_from: which public rows it is about: where those are others now, it says nothing either; None: it names none.
     """
@@ -173,7 +175,7 @@ class TrainingConfig:
     product: Literal["exact", "rump"] = "exact"
     dtype: Literal["float64", "float32"] = "float64"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    chosen_on: Literal["public", "data"] | None = None
+    chosen_on: Literal["public", "data", "recipe"] | None = None
     chosen_for: Mapping[str, str] | None = None
     chosen_from: ChosenFrom | None = None
     by_recipe: tuple[OpenName, ...] = ()

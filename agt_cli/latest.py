@@ -76,8 +76,8 @@ def resolved(config: dict[str, Any], note: Callable[[str], None]) -> dict[str, A
     """
     if "run" not in config or (isinstance(config["run"], str) and config["run"] not in ("", LATEST)):
         return config
-    if config["run"] is None and config.get("release") is not None:
-        return config  # agt predict release=FOLDER: there is no run
+    if config["run"] is None and config.get("release") is not None:  # agt predict needs no run for these
+        return config
     if config["run"] != LATEST:
         raise ConfigError(f"run: expected the folder of a finished agt train, or latest, got {config['run']!r}")
     home = Path(str(config.get("output_dir"))) / "train"

@@ -66,10 +66,10 @@ addEventListener("load", () => {
 }
 </script>
 """
-FRAME = '<iframe name="{name}" style="width: {width}px; height: {height}px; border: 0" srcdoc="{page}"></iframe>'
-OWN = """<script>addEventListener("load", () => {
-  document.documentElement.dataset.own = JSON.stringify(!!frames.own.document.querySelector("th button"));
-});</script>"""
+FRAME = (
+    '<iframe name="{name}" width="{width}" height="{height}" frameborder="0" onload="{onload}" srcdoc="{page}"></iframe>'
+)
+OWN = "document.documentElement.dataset.own = JSON.stringify(!!this.contentDocument.querySelector('th button'))"
 
 
 def browser() -> str | None:
@@ -80,7 +80,7 @@ def browser() -> str | None:
 def chromium(page: Path, width: int, height: int, *arguments: str) -> str:
     """What a headless browser prints for a page in a window of that size."""
     with tempfile.TemporaryDirectory() as profile:
-        command = [str(browser()), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+        command = [str(browser()), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--timeout=60000",
                    f"--user-data-dir={profile}", f"--window-size={width},{height}",
                    *arguments, page.resolve().as_uri()]  # fmt: skip
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
@@ -93,11 +93,11 @@ def measure(page: Path) -> dict[str, Any]:
     """
     text = page.read_text(encoding="utf-8").replace("<head>", f'<head><base href="{page.resolve().parent.as_uri()}/">')
     tried = POLICY.sub("", text).replace('loading="lazy"', "").replace("</body>", f"{TEST}</body>")
-    frames = [FRAME.format(name=name, width=w, height=h, page=escape(tried)) for name, (w, h) in WIDTHS.items()]
-    frames.append(FRAME.format(name="own", width=1280, height=900, page=escape(text)))
+    frames = [FRAME.format(name=name, width=w, height=h, onload="", page=escape(tried)) for name, (w, h) in WIDTHS.items()]
+    frames.append(FRAME.format(name="own", width=1280, height=900, onload=OWN, page=escape(text)))
     with tempfile.TemporaryDirectory() as folder:
         whole = Path(folder) / "frames.html"
-        whole.write_text(f"<!doctype html>{''.join(frames)}{OWN}", encoding="utf-8")
+        whole.write_text(f"<!doctype html>{''.join(frames)}", encoding="utf-8")
         shown = chromium(whole, 1400, 1000, "--dump-dom")
     found = {name: re.search(rf'<html[^>]* data-{name}="([^"]*)"', shown) for name in (*WIDTHS, "own")}
     if not all(found.values()):
@@ -106,8 +106,12 @@ def measure(page: Path) -> dict[str, Any]:
 
 
 def faults(page: Path) -> list[str]:
-    """What is wrong with a page, a line each; empty: nothing."""
-    lines, found = [], measure(page)
+    """What is wrong with a page, a line each; empty: nothing. A fault is there twice: a busy browser may drop a picture."""
+    return _faults(measure(page)) and _faults(measure(page))
+
+
+def _faults(found: dict[str, Any]) -> list[str]:
+    lines = []
     for name, (width, _) in WIDTHS.items():
         seen = found[name]
         if max(seen["page"], seen["window"]) > width:
@@ -126,10 +130,7 @@ def main() -> int:
     if browser() is None:
         print(f"needs one of {', '.join(BROWSERS)} on PATH", file=sys.stderr)
         return 1
-    pages, failed = (
-        sorted(page for page in arguments.folder.rglob("*.html") if page.name in ("index.html", "report.html")),
-        0,
-    )
+    pages, failed = [page for name in PAGES for page in arguments.folder.rglob(name)], 0
     for page in sorted(pages):
         lines = faults(page)
         failed += bool(lines)

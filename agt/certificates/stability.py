@@ -21,7 +21,9 @@ Formal guarantees
     A tie has M = 0 and L = 0. phi, n and e of a query come from the query and public constants, whatever the records are.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -39,6 +41,35 @@ FARTHEST = 2**31
 far from the end of int64 (certificates/votes.py), and no mechanism tells distances of 2^16 and more apart."""
 
 
+class Levels:
+    """What ``Certificates.certified`` is of a closed form: [K, n] bool, whose rows are made when somebody asks for one.
+
+    Certified at k >= 1 means share > k, and so ceil(share) - 1 >= k: the distance says it, and K flags a query need not be
+    kept. An array where one is needed.
+
+    Args:
+        ks: the grid.
+        same: [n] bool, certified at k = 0.
+        distance: [n] int64.
+    """
+
+    def __init__(self, ks: tuple[int, ...], same: np.ndarray, distance: np.ndarray) -> None:
+        self.ks, self.same, self.distance = ks, same, distance
+        self.shape = (len(ks), len(distance))
+
+    def __len__(self) -> int:
+        return len(self.ks)
+
+    def __getitem__(self, place: Any) -> np.ndarray:
+        if isinstance(place, int):
+            return self.distance >= self.ks[place] if self.ks[place] else self.same
+        found: np.ndarray = np.asarray(self)[place]
+        return found
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.stack([self[place] for place in range(len(self))]).astype(dtype or bool, copy=False)
+
+
 @dataclass(frozen=True)
 class ClosedForm(Certificates):
     """Certificates known for every k, the grid being only what tables and curves show.
@@ -48,6 +79,23 @@ class ClosedForm(Certificates):
     """
 
     distance: np.ndarray
+
+    @classmethod
+    def joined(cls, parts: Sequence["ClosedForm"]) -> "ClosedForm":
+        """Of pieces of one head's queries, in their order; at least one."""
+        kept = [(part.prediction, cast(Levels, part.certified).same, part.distance) for part in parts]
+        return cls.of(parts[0].ks, parts[0].relation, *(np.concatenate(found) for found in zip(*kept, strict=True)))
+
+    @classmethod
+    def of(
+        cls, ks: tuple[int, ...], relation: RelationName, prediction: np.ndarray, same: np.ndarray, distance: np.ndarray
+    ) -> "ClosedForm":
+        """Of one head's queries.
+
+        Args:
+            same: [n] bool, certified at k = 0.
+        """
+        return cls(ks, relation, prediction, cast(np.ndarray, Levels(ks, same, distance)), distance)
 
     @property
     def stable_distance(self) -> np.ndarray:
@@ -79,8 +127,7 @@ def certify_linear(trained: LinearTrained, phi: np.ndarray, relation: RelationNa
     )
     share = margin / step
     distance = np.minimum(np.maximum(np.ceil(share) - 1, 0), FARTHEST).astype(np.int64)
-    certified = np.stack([share > k if k else margin > idle for k in ks])
-    return ClosedForm(ks, relation, prediction, certified, distance)
+    return ClosedForm.of(ks, relation, prediction, margin > idle, distance)
 
 
 def logits_of(weight: Tensor, phi: np.ndarray) -> np.ndarray:

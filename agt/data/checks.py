@@ -166,6 +166,29 @@ def outside_range(column: str, numbers: np.ndarray, low: float, high: float) -> 
     return Outside(column, count, len(known), f"[{low:g}, {high:g}]", seen)
 
 
+def together(parts: Iterable[Outside], totals: Mapping[str, int]) -> tuple[Outside, ...]:
+    """What was found in the blocks of one file, added up: what is seen is told of the block that has most of it.
+
+    Args:
+        totals: column -> values in all blocks.
+    """
+    columns: dict[str, list[Outside]] = {}
+    for part in parts:
+        if part.total or not totals[part.column]:
+            columns.setdefault(part.column, []).append(part)
+    most = {column: max(found, key=lambda part: part.count) for column, found in columns.items()}
+    return tuple(
+        replace(
+            most[column],
+            count=sum(part.count for part in found),
+            total=totals[column],
+            seen=most[column].seen + (", among others" if len(found) > 1 and totals[column] else ""),
+        )
+        for column in totals
+        if (found := columns.get(column))
+    )
+
+
 def clipped(numbers: np.ndarray, low: float, high: float, column: str) -> tuple[str, ...]:
     """A note on how many numbers lie outside a range, and how far; none if none does.
 

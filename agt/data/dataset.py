@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from agt.data.blocks import Blocks
 from agt.errors import AgtError
 from agt.facts import Fact, Grounds
 
@@ -70,7 +73,7 @@ class Records:
     """Rows of data, in a fixed order.
 
     Attributes:
-        features: [n, ...] float32 or float64, finite; may be memory-mapped.
+        features: [n, ...] float32 or float64, finite; may be memory-mapped, or read block by block (``Blocks``).
         labels: [n] int64 class indices; ``UNLABELLED`` marks a query without a label.
         ids: [n] str, unique: the name of each record.
         units: [n] str: the person (or other unit of protection) each record belongs to; may repeat.
@@ -98,12 +101,12 @@ class Records:
                 raise DataError(f"records: {name} has shape {array.shape}, expected ({n},)")
         if self.features.dtype not in (np.float32, np.float64):
             raise DataError(f"records: features are {self.features.dtype}, expected float32 or float64")
-        row = not_finite(self.features)
+        row = None if isinstance(self.features, Blocks) else not_finite(self.features)
         if row is not None:
             which = f"record {str(self.ids[row])!r} (number {row + 1} of {n})"
             raise DataError(f"{which} has a NaN or infinite feature: repair or drop it")
-        unique, counts = np.unique(self.ids, return_counts=True)
-        if len(unique) != n:
+        if len(pc.unique(pa.array(self.ids, pa.string()))) != n:
+            unique, counts = np.unique(self.ids, return_counts=True)
             raise DataError(f"record id {str(unique[counts > 1][0])!r} occurs {counts.max()} times: ids must be unique")
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import pyarrow as pa
 import pyarrow.csv
@@ -22,6 +22,7 @@ SUFFIXES = (".csv", ".tsv", ".txt", ".data")
 NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL"]
 SEPARATORS = (",", ";", "\t", "|", " ")
 _SNIFFED_LINES = 50
+_BLOCK = 2**22  # bytes that arrow parses at once
 
 
 @schema
@@ -63,10 +64,20 @@ class CsvFormat:
 
     def read(self, path: Path, names: Sequence[str]) -> pa.Table:
         """Every cell as text, null where a word of ``NULLS`` stands. Raises pyarrow's errors."""
-        return pa.csv.read_csv(
-            path,
+        return pa.csv.read_csv(path, *self._options(names))
+
+    def stream(self, path: Path, names: Sequence[str]) -> pa.RecordBatchReader:
+        """The same, a few megabytes at once."""
+        return pa.csv.open_csv(path, *self._options(names))
+
+    def _options(self, names: Sequence[str]) -> tuple[Any, ...]:
+        return (
             # utf8 is what arrow reads by itself; it passes over a byte order mark
-            pa.csv.ReadOptions(column_names=None if self.header else list(names), encoding=_plain(self.encoding, "utf8")),
+            pa.csv.ReadOptions(
+                column_names=None if self.header else list(names),
+                encoding=_plain(self.encoding, "utf8"),
+                block_size=_BLOCK,
+            ),
             pa.csv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
             pa.csv.ConvertOptions(
                 column_types={name: pa.string() for name in names}, strings_can_be_null=True, null_values=NULLS

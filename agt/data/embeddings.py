@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -12,7 +11,7 @@ from agt.data.assemble import class_names, read_labels
 from agt.data.checks import check_label
 from agt.data.dataset import DataError, Dataset, Records
 from agt.data.declarations import features_fact
-from agt.data.files import Columns, open_columns, places, same_shape
+from agt.data.files import Columns, places, same_shape
 from agt.data.labelled import Content, Features, LabelledFile, Rows, Settled
 from agt.data.prepared import alone_fact, require_finished
 from agt.facts import Fact, Grounds, declared, grounds, proved, void
@@ -76,18 +75,11 @@ class Embeddings(LabelledFile):
                 )
         return dataset
 
-    def load_queries(self, path: Path) -> Records:
-        """Vectors under the same names, scaled by the same constants; label and id are optional.
-
-        Raises:
-            DataError: a column is missing or of another shape, or the file brings another center than the dataset's.
-        """
-        columns, settled = open_columns(path, "inputs", self.data_dir), self.settled or self._settle()
-        content = self._content(columns)
-        same_shape(content[0], settled.shape or (), path)
+    def _asked(self, columns: Columns, content: Content, settled: Settled) -> np.ndarray:
+        same_shape(content[0], settled.shape or (), columns.path)
         center = None if settled.center is None else np.array(settled.center, dtype=np.float64)
         self._check_center(columns, center)
-        return self._queries(columns, content, self._scaled(content[0], columns, center), settled.classes)
+        return self._scaled(content[0], columns, center)
 
     def formula(self) -> dict[str, Any]:
         """How features are made of the vectors of an npz, for readers without agt."""
@@ -116,7 +108,6 @@ class Embeddings(LabelledFile):
         )
 
     def _settle(self) -> Settled:
-        """What ``Dataset.settled`` has, from the file itself."""
         source = self._open()
         classes = self._listed or class_names(read_labels(source, self.label, None), source.path)
         center = self._center(source)

@@ -3,13 +3,15 @@
 A number x with public edges e_0 < ... < e_m is clipped to [e_0, e_m] and becomes m - 1 features, of which the j-th is
 +1 / sqrt(m - 1) where x >= e_j and -1 / sqrt(m - 1) elsewhere, j = 1 .. m - 1. So every number has length 1, as a
 category's one-hot has, whatever its bins; rows of a table without gaps have one length; and the product of two rows falls
-linearly with the bins between them. A missing number has no feature but, where asked, its indicator. Without bins a number
-is scaled to [-1, 1], and a missing one is 0.
+linearly with the bins between them. Edges are given, or made from a range [low, high] alone: ``bins`` equal parts, and
+``HALVINGS`` halvings of each side toward its number nearest to 0, so that a balance between 0 and a million is told apart
+where balances are. A missing number has no feature but, where asked, its indicator. Without bins a number is scaled to
+[-1, 1], and a missing one is 0.
 
 A category has one feature for each listed value and one for any other; a missing one has none but its indicator.
 
 Crosses: two columns' slots (bin, value, other) make one name, hashed with a public key to a bucket and a sign. Each pair
-adds +-1 / sqrt(number of pairs) there, so that all of them together weigh as much as one column, collisions aside.
+adds +-sqrt(columns / pairs) there, so that all pairs together weigh as much as all columns, collisions aside.
 
 Formal guarantees
     Each alone. A feature is made from its own row and public constants by comparisons, table look-ups and, for scaled
@@ -28,6 +30,7 @@ import numpy as np
 
 from agt.data.ids import keyed_hash
 
+HALVINGS = 10
 CROSS_KEY = "table/crosses"
 GONE = -1  # the slot of a missing value
 
@@ -39,7 +42,7 @@ class Encoding:
     Attributes:
         limits: numeric column -> its range, or the edges of its bins.
         listed: categorical column -> its values.
-        bins: how many equal bins a range is cut into; below 2: none, and it is scaled.
+        bins: how many equal parts a range is cut into; below 2: none, and it is scaled.
         crosses: buckets for pairs of columns; 0: none.
         indicator: add a 0/1 feature for each column, 1 where it is missing.
     """
@@ -60,9 +63,12 @@ class Encoding:
         low, high = limits[0], limits[-1]
         if len(limits) > 2:
             return list(limits[1:-1])
-        if low == high:  # found in the data: a column that never changes
+        if self.bins < 2 or low == high:  # a range of one point was found in the data: the column never changes
             return []
-        return [low + (high - low) * (j / self.bins) for j in range(1, self.bins)]
+        near = min(max(0.0, low), high)
+        equal = [low + (high - low) * (j / self.bins) for j in range(1, self.bins)]
+        halved = [near + (end - near) * 2.0**-j for end in (low, high) for j in range(HALVINGS + 1)]
+        return sorted(edge for edge in {near, *equal, *halved} if low < edge < high)
 
     @property
     def widths(self) -> dict[str, int]:
@@ -128,13 +134,13 @@ class Encoding:
 
     def _cross(self, block: np.ndarray, slots: list[np.ndarray]) -> None:
         pairs = list(combinations(zip(self.widths, slots, strict=True), 2))
-        rows = np.arange(len(block))
+        rows, share = np.arange(len(block)), math.sqrt(len(slots) / max(1, len(pairs)))
         for (first, left), (second, right) in pairs:
             many = int(right.max(initial=0)) + 2
             met, home = np.unique((left + 1) * many + right + 1, return_inverse=True)
             names = np.stack([met // many - 1, met % many - 1])
             hashes = keyed_hash([f"{first}\0{a}\0{second}\0{b}" for a, b in names.T], CROSS_KEY)
-            weight = np.where(hashes >> np.uint64(63), 1.0, -1.0) / math.sqrt(len(pairs))
+            weight = np.where(hashes >> np.uint64(63), share, -share)
             weight[(names == GONE).any(axis=0)] = 0.0
             bucket = (hashes % np.uint64(self.crosses)).astype(np.int64)
             block[rows, bucket[home]] += weight.astype(np.float32)[home]

@@ -11,9 +11,10 @@ import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +22,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from agt.data.blocks import ROWS
 from agt.data.dataset import DataError, not_finite, row_words
 from agt.data.delimited import NULLS, SEPARATORS, SUFFIXES, CsvFormat, is_delimited, lines
 from agt.errors import DataMissing, first_line, nearest
 
 FORMATS = (".npz", ".csv", ".parquet", *SUFFIXES[1:], ".csv.gz")
 _DAMAGED = (ValueError, OSError, EOFError, KeyError, struct.error, zlib.error, zipfile.BadZipFile, pa.ArrowException)
+_AT_ONCE = 2**23  # bytes of text that are read as a whole; sixteen times as many of arrays
 _FLAGS = {"1": True, "true": True, "test": True, "0": False, "false": False, "train": False}
 _WITH_COMMA = re.compile(r"[+-]?\d[\d.' ]*,[\d.,' ]*\d")
 _KINDS = (
@@ -45,6 +48,7 @@ class Columns:
         read: the raw column: a numpy array (npz) or an arrow column (csv, parquet).
         untyped: True for a csv, whose cells are text.
         header: a csv's first line names the columns.
+        first: these are some of a large file's rows, beginning with the one of this index; None: all of them.
     """
 
     path: Path
@@ -52,6 +56,7 @@ class Columns:
     read: Callable[[str], np.ndarray | pa.Array]
     untyped: bool = False
     header: bool = True
+    first: int | None = None
 
     def raw(self, name: str, setting: str) -> np.ndarray | pa.Array:
         """The column called ``name``; ``setting`` is the configuration key that chose it. Raises DataError."""
@@ -74,6 +79,8 @@ class Columns:
         Each row of a csv takes a line at least, and blank lines are no rows: so if the file has as many lines as rows and
         a header, each of them is one line, and otherwise nothing is said.
         """
+        if self.first is not None:
+            return row_words(self.first + row)
         above = int(self.header)
         if not self.untyped or not self.names or lines(self.path) != len(self.raw(self.names[0], "")) + above:
             return row_words(row)
@@ -115,8 +122,10 @@ class Columns:
 
     def words(self, name: str, setting: str, missing: Sequence[str] = ()) -> np.ndarray:
         """[n] object: each value as text, a whole number without a decimal point; None where it is missing."""
-        column = _without(self.vector(name, setting), missing)
-        return np.array([as_word(value) for value in column.to_pylist()], dtype=object)
+        coded = _without(self.vector(name, setting), missing).dictionary_encode()
+        known = np.array([*map(as_word, coded.dictionary.to_pylist()), None], dtype=object)
+        words: np.ndarray = known[pc.fill_null(coded.indices, len(known) - 1).to_numpy(zero_copy_only=False)]
+        return words
 
     def ids(self, name: str, setting: str, as_text: bool = False) -> np.ndarray:
         """[n] str: names of records or units, none missing and all of one kind; they may repeat.
@@ -299,6 +308,91 @@ def open_columns(path: Path, setting: str, data_dir: Path | None = None, form: C
         return {".npz": _open_npz, ".parquet": _open_parquet}[suffix](path)
     except _DAMAGED as error:
         raise DataError(f"{path}: truncated or not a {path.suffix[1:]} file: {_unreadable(error)}") from None
+
+
+def is_large(path: Path) -> bool:
+    """Whether a file has more rows, or bytes, than are read at once; what is no file of a known format is not."""
+    with suppress(*_DAMAGED):
+        if path.is_dir():
+            return sum(file.stat().st_size for file in path.glob("*.npy")) > 16 * _AT_ONCE
+        if path.suffix.lower() == ".parquet":
+            return int(pa.parquet.read_metadata(path).num_rows) > 2 * ROWS
+        return path.stat().st_size > _AT_ONCE * (16 if path.suffix.lower() == ".npz" else 1)
+    return False
+
+
+def changed_of(path: Path) -> tuple[int, int]:
+    """(size, time of the last change) of a file or folder."""
+    state = path.stat()
+    return state.st_size, state.st_mtime_ns
+
+
+def open_blocks(path: Path, form: CsvFormat | None = None) -> Iterator[Columns]:
+    """The rows of a large file, ``ROWS`` or about as many at once.
+
+    An array of an npz that is compressed is held as a whole, and so is one whose length is not the number of rows.
+
+    Args:
+        path: it is there, and of a known format.
+        form: of a csv; None: commas, UTF-8, with a header.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    first = 0
+    try:
+        for names, read, rows in _blocks(path, form or CsvFormat()):
+            _refuse_repeated(names, path)
+            yield Columns(path, names, read, untyped=is_delimited(path), first=first)
+            first += rows
+    except _DAMAGED as error:
+        raise DataError(f"{path}: damaged behind {row_words(first)}: {_unreadable(error)}") from None
+
+
+_Block = tuple[tuple[str, ...], Callable[[str], np.ndarray | pa.Array], int]
+
+
+def _blocks(path: Path, form: CsvFormat) -> Iterator[_Block]:
+    if path.is_dir() or path.suffix.lower() == ".npz":
+        yield from _of_arrays(path)
+        return
+    if is_delimited(path):
+        names = form.names(path)
+        batches: Iterable[pa.RecordBatch] = form.stream(path, names)
+    else:
+        file = pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=2**20)
+        names, batches = tuple(file.schema_arrow.names), file.iter_batches(ROWS)
+    for batch in batches:
+        yield names, batch.column, batch.num_rows
+
+
+def _of_arrays(path: Path) -> Iterator[_Block]:
+    whole = _open_folder(path, "inputs") if path.is_dir() else _open_npz(path)
+    held = {name: whole.read(name) if path.is_dir() else _mapped(path, name) for name in whole.names}
+    rows = max((len(array) for array in held.values() if array.ndim), default=0)
+
+    def read(start: int, name: str) -> np.ndarray:
+        array = held[name]
+        return np.array(array[start : start + ROWS]) if array.ndim and len(array) == rows else array
+
+    for start in range(0, rows, ROWS):
+        yield whole.names, partial(read, start), min(ROWS, rows - start)
+
+
+def _mapped(path: Path, name: str) -> np.ndarray:
+    """An array of an npz, memory-mapped if it is stored as it is: behind a local header of 30 bytes and two names."""
+    with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+        info = archive.getinfo(f"{name}.npy")
+        file.seek(info.header_offset + 26)
+        file.seek(sum(struct.unpack("<HH", file.read(4))), 1)
+        if info.compress_type == zipfile.ZIP_STORED:
+            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+            shape, fortran, dtype = read[np.lib.format.read_magic(file)](file)
+            if not dtype.hasobject and shape and 0 not in shape:
+                return np.memmap(path, dtype, "r", file.tell(), shape, "F" if fortran else "C")
+    with np.load(path, allow_pickle=False) as arrays:
+        found: np.ndarray = arrays[name]
+        return found
 
 
 def require(path: Path, setting: str) -> None:

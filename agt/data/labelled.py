@@ -5,8 +5,9 @@ and list what all of that rests on.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -25,10 +26,12 @@ from agt.data.assemble import (
     same_length,
     subgroups,
 )
-from agt.data.checks import Word, check_classes, check_label
+from agt.data.blocks import Blocks, as_array
+from agt.data.checks import Word, check_classes, check_label, together
 from agt.data.dataset import DataError, Dataset, Outside, Records
 from agt.data.declarations import classes_fact, id_facts, split_fact
-from agt.data.files import Columns, open_columns
+from agt.data.delimited import CsvFormat
+from agt.data.files import Columns, changed_of, is_large, locate, open_blocks, open_columns
 from agt.facts import Fact, Grounds, grounds
 from agt.settings import DeclaredSize, schema
 
@@ -153,6 +156,27 @@ class LabelledFile(ABC):
         """The features of every file; each record's from its own content and public constants."""
 
     @abstractmethod
+    def _settle(self) -> Settled:
+        """What ``Dataset.settled`` has, from the file itself."""
+
+    @abstractmethod
+    def _asked(self, columns: Columns, content: Content, settled: Settled) -> np.ndarray:
+        """The features of queries."""
+
+    def _misfit(self, content: Content, settled: Settled) -> tuple[Outside, ...]:
+        """Which columns of queries do not fit the declarations, and how often."""
+        return ()
+
+    def _counted(self, content: Content) -> Mapping[str, int]:
+        """How many values there are, of the columns that may not fit."""
+        return {}
+
+    @property
+    def _form(self) -> CsvFormat | None:
+        """How a csv is cut into cells; None: as usual."""
+        return None
+
+    @abstractmethod
     def _selection(self, split: Fact, rows: Rows) -> Grounds:
         """Condition b: the split, what names the rows, and whether each one's content was made from that record alone."""
 
@@ -233,17 +257,53 @@ class LabelledFile(ABC):
                 remedy = f"{drawn}change dataset.test_fraction or dataset.split_key"
                 raise DataError(f"{path}: the {split} split is empty{'' if getattr(self, self.SPLIT) else remedy}")
 
-    def _queries(
-        self,
-        columns: Columns,
-        content: Content,
-        features: np.ndarray,
-        classes: tuple[str, ...],
-        outside: tuple[Outside, ...] = (),
-    ) -> Records:
-        labels = query_labels(columns, self.label, classes, len(features))
+    def load_queries(self, path: Path) -> Records:
+        """The same columns, scaled by the same constants; label and id are optional.
+
+        A large file's features stay in the file (``Blocks``), and its rows are named by their numbers if no column does.
+
+        Raises:
+            DataError: a column is missing or of another shape, or a value is none; or the file brings other constants.
+        """
+        settled, path = self.settled or self._settle(), locate(path, self.data_dir, "inputs")
+        if is_large(path):
+            return self._streamed(path, settled)
+        columns = open_columns(path, "inputs", form=self._form)
+        content = self._content(columns)
+        features = self._asked(columns, content, settled)
+        labels, groups = self._told(columns, len(features), settled.classes)
+        outside, id = self._misfit(content, settled), self.id or "id"
+        return queries(columns, features, content, labels, id, self.id_as_text, outside, groups)
+
+    def _told(self, columns: Columns, n: int, classes: Sequence[str]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """(labels, subgroups) of queries."""
         groups = {name: subgroups(columns, name) for name in self.subgroups if name in columns.names}
-        return queries(columns, features, content, labels, self.id or "id", self.id_as_text, outside, groups)
+        return query_labels(columns, self.label, classes, n), groups
+
+    def _streamed(self, path: Path, settled: Settled) -> Records:
+        """Queries of a large file: one pass for what is known of them by name, and one for each who asks for features."""
+        id, found, outside, totals = self.id or "id", list[tuple[Any, ...]](), list[Outside](), Counter[str]()
+        state = changed_of(path)
+        for columns in open_blocks(path, self._form):
+            content = self._content(columns)
+            ids = columns.ids(id, "dataset.id", self.id_as_text) if id in columns.names else np.empty(len(content[0]), "U1")
+            labels, groups = self._told(columns, len(ids), settled.classes)
+            same_length(path, len(content[0]), {"label": labels, id: ids})
+            found.append((ids, labels, *(groups[name] for name in self.subgroups if name in groups)))
+            outside += self._misfit(content, settled)
+            totals.update(self._counted(content))
+
+        def read() -> Iterator[np.ndarray]:
+            if changed_of(path) != state:
+                raise DataError(f"{path}: changed while it was read: ask again")
+            for part in open_blocks(path, self._form):
+                yield self._asked(part, self._content(part), settled)
+
+        ids, labels, *rest = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        ids = ids if id in columns.names else np.arange(len(ids)).astype(str)
+        groups = dict(zip((name for name in self.subgroups if name in columns.names), rest, strict=True))
+        features = as_array(Blocks(read, len(ids)))
+        return replace(records(features, labels, ids, groups=groups), outside=together(outside, totals))
 
     @property
     def _listed(self) -> tuple[str, ...] | None:
@@ -251,8 +311,6 @@ class LabelledFile(ABC):
         return None if self.classes is None else tuple(str(name) for name in self.classes)
 
     def _classes(self, files: Sequence[Rows]) -> tuple[str, ...]:
-        if not files and self.settled is not None:
-            return self.settled.classes
         return self._listed or class_names(np.concatenate([rows.labels for rows in files]), files[0].columns.path)
 
     def _classes_fact(self) -> Fact:

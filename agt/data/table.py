@@ -9,12 +9,12 @@ from pydantic import Field
 
 from agt.data.assemble import same_length
 from agt.data.checks import Word, check_edges, check_values, clipped, outside_list, outside_range
-from agt.data.dataset import DataError, Outside, Records
+from agt.data.dataset import DataError, Outside
 from agt.data.declarations import features_fact, split_fact
 from agt.data.delimited import NULLS, CsvFormat
 from agt.data.encoding import Encoding, absent
 from agt.data.files import Columns, open_columns
-from agt.data.labelled import Content, Features, LabelledFile, Rows
+from agt.data.labelled import Content, Features, LabelledFile, Rows, Settled
 from agt.errors import nearest
 from agt.facts import Fact, Grounds, declared, grounds, void
 from agt.settings import schema
@@ -35,7 +35,7 @@ class Table(LabelledFile):
         numeric: column -> public [low, high], or more numbers: public edges of bins, increasing, the first and the last
             being the range; null: the range is taken from the training records, which is not public.
         categorical: column -> public list of values.
-        bins: how many equal bins a range is cut into for the thermometer code; 0: it is scaled to [-1, 1] instead.
+        bins: how many equal parts a range is cut into for its thermometer code; 0: it is scaled to [-1, 1] instead.
         crosses: buckets that pairs of columns' values are hashed into; 0: no crosses.
         split: column with train or test for each record; None: a hash split, unless ``test`` is given.
         test: a second file with the test records.
@@ -74,6 +74,8 @@ class Table(LabelledFile):
         twice = set(self.numeric) & set(self.categorical)
         if twice:
             raise ValueError(f"column {min(twice)} is both numeric and categorical")
+        if self.crosses and len(self.numeric) + len(self.categorical) < 2:
+            raise ValueError("crosses are made of pairs of columns, and there is one column")
         self._refuse_too_many()
         if self.split is not None and self.test is not None:
             raise ValueError("give either split (a column) or test (a file), not both")
@@ -88,21 +90,40 @@ class Table(LabelledFile):
                 hint = nearest(name, [*inputs, CLASSES])
                 raise ValueError(f"from_data names '{name}', no column of numeric or categorical, nor '{CLASSES}'{hint}")
 
-    def load_queries(self, path: Path) -> Records:
-        """The same columns, scaled by the same constants; label and id are optional."""
-        columns = open_columns(path, "inputs", self.data_dir, self.csv)
-        known = self.settled is not None or (self.classes is not None and None not in self.numeric.values())
+    def _settle(self) -> Settled:
+        known = self.classes is not None and None not in self.numeric.values()
         files = [] if known else self._files()
-        content, ranges = self._content(columns), self._ranges(files)
-        outside = self._outside(content, ranges)
-        return self._queries(columns, content, self._scaled(content, ranges), self._classes(files), outside)
+        found = {name: limits for name, limits in self._ranges(files).items() if self.numeric[name] is None}
+        return Settled(self._classes(files), ranges=found)
+
+    def _asked(self, columns: Columns, content: Content, settled: Settled) -> np.ndarray:
+        return self._scaled(content, self._limits(settled))
+
+    def _misfit(self, content: Content, settled: Settled) -> tuple[Outside, ...]:
+        return self._outside(content, self._limits(settled))
+
+    def _counted(self, content: Content) -> dict[str, int]:
+        numbers, words = content
+        there = (*(~np.isnan(numbers)).sum(axis=0), *(~absent(words)).sum(axis=0))
+        return dict(zip((*self.numeric, *self.categorical), map(int, there), strict=True))
+
+    def _limits(self, settled: Settled) -> dict[str, Limits]:
+        return {name: given or settled.ranges[name] for name, given in self.numeric.items()}
+
+    @property
+    def _form(self) -> CsvFormat:
+        return self.csv
 
     def formula(self) -> dict[str, Any]:
         """How features are made of a row of a csv, for readers without agt; empty: this is beyond them."""
         if self.crosses or not self.csv.header:
             return {}
         form = {"separator": self.csv.separator, "encoding": self.csv.codec}
-        return {"columns": self._encoding(self._ranges([])).rows, "missing": [*NULLS, *self._missing_words], **form}
+        return {
+            "columns": self._encoding(self._limits(self.settled or self._settle())).rows,
+            "missing": [*NULLS, *self._missing_words],
+            **form,
+        }
 
     def _files(self) -> list[Rows]:
         if self.test is None:
@@ -162,9 +183,8 @@ class Table(LabelledFile):
     def _ranges(self, files: Sequence[Rows]) -> dict[str, Limits]:
         """Each numeric column's range or edges: the public ones, else the smallest and largest training value."""
         train = files[0].content[0][~files[0].test] if files else np.empty((0, len(self.numeric)))
-        settled = {} if files or self.settled is None else self.settled.ranges
         columns = zip(self.numeric.items(), train.T, strict=True)
-        return {name: given or settled.get(name) or _range_of(column, name) for (name, given), column in columns}
+        return {name: given or _range_of(column, name) for (name, given), column in columns}
 
     def _encoding(self, ranges: Mapping[str, Limits]) -> Encoding:
         listed = {column: tuple(map(str, values)) for column, values in self.categorical.items()}

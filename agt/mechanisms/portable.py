@@ -26,6 +26,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from agt.certificates.stability import logits_of
+from agt.data.blocks import pieces
 from agt.data.dataset import DataSource
 from agt.errors import ConfigError
 from agt.folder import BoundFolder
@@ -146,7 +148,8 @@ class Portable:
 
     def labels(self, features: np.ndarray) -> np.ndarray:
         """[n] int64 labels of queries as ``queries`` reads them; nothing is spent."""
-        return labels_of(self.features(features, self.dtype).astype(np.float64) @ self.weight.T)
+        logits = [logits_of(torch.from_numpy(self.weight), self.features(piece, self.dtype)) for piece in pieces(features)]
+        return labels_of(np.concatenate(logits))
 
     def _described(self) -> dict[str, Any]:
         """release.json, the constants that the lines in README.md need among it."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
+import torch
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
@@ -30,7 +31,6 @@ from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, release_weig
 from agt.models.ensemble import VoteCertificates
 from agt.models.linear import LinearModel
 from agt.models.model import Model
-from agt.numeric import labels_of
 from agt.training.loop import Progress
 
 SHOWN_DELTA = 1e-5  # where a total is shown for budgets given per query
@@ -203,8 +203,9 @@ def labels_from(model: Model, features: np.ndarray) -> Callable[[np.ndarray], np
         model: the head that the weights are released from, for its public features, which are worked out at once.
         features: [n, ...] the queries, as the head takes them.
     """
-    phi = _linear(model).phi(features).astype(np.float64)
-    return lambda weight: labels_of(phi @ weight.T)
+    head = _linear(model)
+    head.predict(features)  # what can fail has its chance before anything is drawn
+    return lambda weight: head.with_weight(torch.from_numpy(weight)).predict(features)
 
 
 def totals_of(guarantee: Guarantee, queries: int, delta: float) -> tuple[Total, ...]:

@@ -38,6 +38,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -77,7 +78,7 @@ class Trials:
     mean: Annotated[float, Field(gt=1, le=1e3)] = 10.0
     eta: Annotated[float, Field(ge=0, le=1)] | None = 1.0
 
-    @property
+    @cached_property
     def gamma(self) -> float:
         """The truncated negative binomial's: the float whose mean is nearest to ``mean`` from above."""
         return bisect(lambda gamma: self._mean(gamma) >= self.mean, 1e-12, 1 - 2**-20, lambda a, b: math.sqrt(a * b))[0]

@@ -8,7 +8,8 @@ import torch
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, assess_linear
-from agt.certificates.stability import certify_linear, logits_of
+from agt.certificates.stability import ClosedForm, certify_linear, logits_of
+from agt.data.blocks import pieces
 from agt.data.dataset import Records
 from agt.errors import UnsoundError
 from agt.models.features import FeatureMap
@@ -151,13 +152,17 @@ class LinearModel:
         """[n, w] public features of norm at most 1."""
         return self.features(features, self.settings.training.dtype)
 
+    def _logits(self, features: np.ndarray) -> np.ndarray:
+        """[n, J] float64."""
+        return np.concatenate([logits_of(self.trained.weight, self.phi(piece)) for piece in pieces(features)])
+
     def predict(self, features: np.ndarray) -> np.ndarray:
         """[n] int64 labels."""
-        return labels_of(logits_of(self.trained.weight, self.phi(features)))
+        return labels_of(self._logits(features))
 
     def margins(self, features: np.ndarray) -> np.ndarray:
         """[1, n] the logit, or logit difference, of two classes; else [classes, n] each logit less the best other."""
-        return signed_margins(logits_of(self.trained.weight, self.phi(features)))
+        return signed_margins(self._logits(features))
 
     def certify(
         self,
@@ -166,10 +171,13 @@ class LinearModel:
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> Certificates:
         """Stable distances; at some k, tabulated there alone and no farther than the last."""
-        del on_progress  # it takes no time
-        relation, grid = self.settings.relation.name, ks or self.settings.kgrid.ks
-        known = certify_linear(self.trained, self.phi(features), relation, grid)
-        return known if ks is None else Certificates(grid, relation, known.prediction, known.certified)
+        relation, grid, parts = self.settings.relation.name, ks or self.settings.kgrid.ks, list[ClosedForm]()
+        for done, piece in enumerate(pieces(features), start=1):
+            parts.append(certify_linear(self.trained, self.phi(piece), relation, grid))
+            rows = min(done * len(piece), len(features))
+            on_progress(Progress(rows, len(features), rows, len(features)))
+        known = ClosedForm.joined(parts)
+        return known if ks is None else Certificates(grid, relation, known.prediction, np.asarray(known.certified))
 
 
 def _config(settings: Settings) -> StabilityConfig | ErmConfig:

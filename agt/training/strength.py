@@ -5,8 +5,11 @@ C / Lambda when one record comes or goes, so Lambda is a number of records: marg
 Plain SGD from 0 whose rates add up to B / Lambda moves by the same C / Lambda (training/sensitivity.py), is held back in
 the same directions, and by less: at the same accuracy its distances are longer. So both certificates take one Lambda.
 
-Lambda = ``FACTOR`` * B^``POWER``, at least ``FLOOR``. It grows, so that more records mean longer distances; and more slowly
-than B, so that they also mean a better fit. The constants were chosen once by ``scripts/choose_recipe.py``, on public data.
+    Lambda = min(B / ``ONSET``, ``FACTOR`` sqrt B) / (classes - 1)
+
+grows with B, so that more records mean longer distances; for large B more slowly than B, so that they also mean a better
+fit; and one-against-the-rest heads of several classes, each with few records of its own, are held back less. The form and
+the constants were chosen once by ``scripts/choose_recipe.py``, on public data.
 
 Nothing here reads a record: what is settled depends on the certificate, B, the classes and the public cap on a unit's rows.
 Where no size is declared B is the actual number of records, and condition c does not hold, as without the recipe.
@@ -17,29 +20,31 @@ from dataclasses import replace
 from typing import Any
 
 from agt.errors import ConfigError
-from agt.settings import TrainingConfig, default_n_max
+from agt.settings import MOST_BATCHES, TrainingConfig, default_n_max
 from agt.training.sensitivity import LinearLoss
 
-FACTOR, POWER, FLOOR = 0.12, 0.5, 1.0
-BATCH = 4096
-"""Records of a batch, for each row that a unit may have: so many stay below n_max however the hash deals them."""
+ONSET, FACTOR = 1000.0, 0.13
+BATCH = 512
+"""Records of a batch; for units of u rows u^2 times as many. Even if every unit has u rows, a batch then stays 7 standard
+deviations below n_max: 0.1 b + 6 sqrt b against sqrt(b u), b = 512 u^2."""
 SHARE = 0.999  # of the largest learning rate that the proof allows
-RELAXED = ("stability", "erm")  # certificates that the recipe is for
+CLOSED_FORMS = ("stability", "erm")  # certificates that the recipe is for
 
 
-def strength(size: float, caution: float = 1.0) -> float:
+def strength(size: float, classes: int, caution: float = 1.0) -> float:
     """Lambda, in records.
 
     Args:
-        size: B.
+        size: B, at least 1.
+        classes: how many there are.
         caution: public factor of Lambda: the one knob.
     """
-    return caution * max(FLOOR, FACTOR * size**POWER)
+    return caution * min(size / ONSET, FACTOR * math.sqrt(size)) / max(1, classes - 1)
 
 
 def check_open(training: TrainingConfig, certificate: str) -> None:
     """Raise ConfigError where settings are left to the recipe and the certificate is not one that it knows."""
-    if training.by_recipe and certificate not in RELAXED:
+    if training.by_recipe and certificate not in CLOSED_FORMS:
         key = f"training.{training.by_recipe[0]}"
         raise ConfigError(
             f"{key}=recipe: the recipe is for linear heads in closed form, and this is certificate={certificate}: use "
@@ -61,7 +66,8 @@ def settled(training: TrainingConfig, certificate: str, classes: int, size: floa
         return training
     if training.batch.normalizer is not None:
         size = training.batch.normalizer * training.batch.count
-    force = strength(size, training.caution)
+    size = max(size, 1.0)
+    force = strength(size, classes, training.caution)
     numbers = _erm(force, size) if certificate == "erm" else _sgd(training, classes, force, size, unit_rows)
     count = int(numbers.pop("batch.count"))
     chosen = {name: value for name, value in numbers.items() if name in training.by_recipe}
@@ -77,7 +83,7 @@ def _sgd(training: TrainingConfig, classes: int, force: float, size: float, unit
     """Rates that add up to ``size / force``, each as large as the proof allows; few epochs, since batches are many."""
     count = training.batch.count
     if "batch.count" in training.by_recipe and training.batch.normalizer is None:
-        count = max(1, int(size / (BATCH * unit_rows)))
+        count = min(max(1, int(size / (BATCH * unit_rows**2))), MOST_BATCHES)
     of_batch = training.batch.normalizer or size / count
     crowd = (training.batch.n_max or default_n_max(of_batch)) / of_batch
     largest = SHARE * 2 / (2 * training.weight_decay + LinearLoss.of(training, classes).smoothness * crowd)

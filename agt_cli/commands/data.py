@@ -12,6 +12,7 @@ from agt.errors import ConfigError
 from agt.settings import build, validate
 from agt_cli.papers.prepare.contract import Preparation
 from agt_cli.report.console import Console
+from agt_cli.report.markdown import markdown_table, plain
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.inspection import CODES, CODES_LONG, InspectSettings, as_json, dataset_yaml, from_data, proposal, seen
 from agt_cli.runs.prepare import only_keys
@@ -56,7 +57,7 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     write_atomic(settings.target, text.encode())
     record.write("dataset.yaml", text.encode())
     record.add_metrics(rows=inspection.rows, columns=len(rows), seconds=round(time.perf_counter() - started, 3))
-    record.write("report.md", _report(settings, inspection.path.name, rows).encode())
+    record.report(_report(settings, inspection.path.name, rows))
     unsaid, command = from_data(inspection), f"agt train dataset={settings.dataset}"
     console.say(f"written: {settings.target}")
     console.say(
@@ -78,9 +79,8 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
 
 def _report(settings: InspectSettings, name: str, rows: Sequence[tuple[str, ...]]) -> str:
     """For the owner: it tells extremes."""
-    cells = [" | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) for row in rows]
-    table = ["| column | kind | seen | proposal |", "|---|---|---|---|", *(f"| {row} |" for row in cells)]
-    return "\n".join([f"# {name}, for its owner alone", "", f"Written: `{settings.target}`", "", *table, ""])
+    table = markdown_table(("column", "kind", "seen", "proposal"), rows)
+    return f"# {plain(name)}, for its owner alone\n\nWritten: `{settings.target}`\n\n{table}\n"
 
 
 def _prepare(preparation: Preparation, record: RunRecord, console: Console) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pandas as pd
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
+from agt.data.blocks import ROWS
 from agt.data.dataset import Dataset, Records
 from agt.quality import Judged, rate_words
 from agt.settings import RelationConfig
@@ -76,18 +77,22 @@ def write_tables(
 ) -> pd.DataFrame:
     """Write every table; returns the least stable records."""
     names = np.array([*dataset.classes, ""], dtype=object)  # UNLABELLED (-1) is the last: no label
-    each = pd.DataFrame(
-        {
-            "record_id": queries.ids.astype(str),
-            "label": names[queries.labels],
-            "prediction": names[certificates.prediction],
-            "stable_distance": certificates.stable_distance,
-            "score": judged.score,
-        }
-    )
-    record.parquet("certificates", each)
+    stable, score = certificates.stable_distance, judged.score
+
+    def rows(places: slice | np.ndarray) -> pd.DataFrame:
+        return pd.DataFrame(
+            {
+                "record_id": queries.ids[places].astype(str).astype(object),
+                "label": names[queries.labels[places]],
+                "prediction": names[certificates.prediction[places]],
+                "stable_distance": stable[places],
+                "score": None if score is None else score[places],
+            }
+        )
+
+    record.parquet("certificates", (rows(slice(start, start + ROWS)) for start in range(0, len(queries), ROWS)))
     record.table("certified", table)
-    least = each.sort_values("stable_distance", kind="stable").head(LEAST_STABLE)
+    least = rows(np.argsort(stable, kind="stable")[:LEAST_STABLE])
     record.table("least_stable", least)
     return least
 

@@ -9,7 +9,8 @@ SPECIAL = re.compile(r"""
     | (?<![^\W_])_ | _(?![^\W_])             # an underscore inside a word means nothing
     | ^(?:[>\#] | [-+=](?=\s))               # what begins a quotation, a heading or a list
     """, re.VERBOSE)  # fmt: skip
-CLAUSE, SENTENCE = 24, 40  # letters from which a table says a text once: one that is in every row, and in more than one
+MISSING = ("", "-")
+CLAUSE, SENTENCE = 24, 32  # letters from which a table says a text once: one that is in every row, and in more than one
 
 
 class Markdown(str):
@@ -41,8 +42,9 @@ def told_once(
     """
     kept, notes, told = [], [], dict[str, str]()
     for name, cells in zip(columns, zip(*rows, strict=True), strict=False):
-        if len(cells) > 1 and len(set(cells)) == 1 and len(cells[0]) >= CLAUSE:
-            notes.append(f"{name}: {cells[0]}" if name else cells[0])
+        there = [cell for cell in cells if cell not in MISSING]
+        if len(there) > 1 and len(set(there)) == 1 and len(there[0]) >= CLAUSE:
+            notes.append(f"{name}: {there[0]}" if name else there[0])
             continue
         for cell in cells:
             if len(cell) >= SENTENCE and cells.count(cell) > 1 and " " in cell:
@@ -59,7 +61,7 @@ def is_number(text: str) -> bool:
     try:
         float(text.replace(",", "").rstrip("%"))
     except ValueError:
-        return text in ("", "-")
+        return text in MISSING
     return True
 
 

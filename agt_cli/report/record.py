@@ -24,7 +24,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
@@ -37,6 +37,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from omegaconf import OmegaConf
 from safetensors.torch import save
@@ -221,10 +223,15 @@ class RunRecord:
         """Write tables/NAME.csv."""
         self.write(f"tables/{name}.csv", csv_bytes(table))
 
-    def parquet(self, name: str, table: pd.DataFrame) -> None:
-        """Write NAME.parquet."""
-        buffer = BytesIO()
-        table.to_parquet(buffer, index=False)
+    def parquet(self, name: str, parts: Iterable[pd.DataFrame]) -> None:
+        """Write NAME.parquet, part after part; at least one."""
+        buffer, writer = BytesIO(), None
+        for part in parts:
+            rows = pa.Table.from_pandas(part, preserve_index=False)
+            writer = writer or pq.ParquetWriter(buffer, rows.schema)
+            writer.write_table(rows)
+        if writer is not None:
+            writer.close()
         self.write(f"{name}.parquet", buffer.getvalue())
 
     def part(self, name: str) -> "RunRecord":

@@ -8,6 +8,10 @@ about the run that this very line starts, whatever else the line changes, and th
 What ``agt tune`` chose is tied to the public rows, too: ``chosen_from`` says which, by digest; other rows in their place
 void the declaration once they are read. Public rows alone: they are the same for every neighbour of the data.
 
+``training.chosen_on: recipe`` says that the settings are the recipe's as it comes. That is checked, not believed: the
+hashes that ``RECIPE`` has are part of this code, so no file can claim to be the recipe. What the recipe cannot know are the
+columns that enter and how they are declared: these stay the owner's, and the fact says so.
+
 The data enters by its configuration (which file, columns, constants), never by its content: a hash of private records would
 make the claim itself depend on them, and a neighbour's data would lose it.
 """
@@ -26,6 +30,17 @@ from agt.facts import Fact, Standing, declared, void
 from agt.settings import ChosenFrom
 
 PARTS = ("dataset", "model", "training", "relation", "kgrid", "certificate", "ensemble", "noise")
+RECIPE = {
+    "model": "h1c17e495c19",
+    "training": "h38031a2e0a3",
+    "relation": "h54fcc73cef0",
+    "certificate": "hdba1ef0be08",
+    "ensemble": "h4ef5b9b82ca",
+    "noise": "hc9d1cf4f970",
+}
+"""The recipe as conf/dataset/table.yaml and embeddings.yaml choose it; a version that changes it must change this."""
+CODES = {"bins": 20, "crosses": 0}
+"""How the recipe codes the columns of a table (conf/dataset/table.yaml)."""
 KEY = "training.chosen_on"
 _SAYS = ("chosen_on", "chosen_for", "chosen_from")
 _BROKEN_BY = "one of them was picked by results on the private records, or on other data that is not public"
@@ -73,6 +88,8 @@ def choices_fact(config: Mapping[str, Any]) -> Fact:
     chosen_on, chosen_for = training.get("chosen_on"), training.get("chosen_for")
     if chosen_on is None:
         return void(f"nobody declared what the training settings were chosen on: {KEY}=public if on public data")
+    if chosen_on == "recipe":
+        return _recipe_fact(config)
     if chosen_on != "public":
         return void("the training settings were chosen by looking at results on this data")
     now = hashes(config)
@@ -116,7 +133,7 @@ def still_chosen(fact: Fact, about: ChosenFrom | None, dataset: Dataset, source:
         if now != about.digest:
             return void(
                 f"the settings were chosen {_on(about)}, and the digest is {now} now: these are other rows; choose again "
-                f"with agt tune, or, if these settings, too, were chosen on public data alone, declare that on this run's "
+                "with agt tune, or, if these settings, too, were chosen on public data alone, declare that on this run's "
                 f"own command line, {KEY}=public"
             )
     return naming(fact, about)
@@ -131,6 +148,26 @@ def naming(fact: Fact, about: ChosenFrom | None) -> Fact:
 
 def _on(about: ChosenFrom) -> str:
     return f"on {words_of(about.rows)}, digest {about.digest} (training.chosen_from)"
+
+
+def _recipe_fact(config: Mapping[str, Any]) -> Fact:
+    """Whether the settings are the recipe's. Its grid is free, as a closed form has every k, and so is a unit's cap."""
+    relation, dataset = dict(config.get("relation") or {}), dict(config.get("dataset") or {})
+    relation.pop("unit_rows", None)  # a declaration about the data, like its size
+    now = hashes({**config, "relation": relation})
+    changed = [part for part, known in RECIPE.items() if now[part] != known]
+    changed += [f"dataset.{key}" for key, known in CODES.items() if dataset.get(key, known) != known]
+    if changed:
+        return void(
+            f"{KEY}=recipe is about the recipe as it comes, and this run differs from it ({', '.join(changed)}): if what "
+            f"differs was chosen on public data or constants alone, declare that on the command line, {KEY}=public"
+        )
+    return declared(
+        "the settings are the recipe's, unchanged, which depend on public constants alone and were chosen on other, public "
+        "data; which columns enter, and how they are declared, was not chosen by results on these records",
+        "a column, range, list or split was picked by results on them, or they are among the sets that the recipe was "
+        "chosen on (docs/recipe.md)",
+    )
 
 
 def _said_about(part: str, node: Any) -> Any:

@@ -16,6 +16,8 @@ from agt_cli.report.release_md import predict_report
 from agt_cli.runs.choices import still_chosen
 from agt_cli.runs.experiment import write_experiment
 from agt_cli.runs.mechanisms import TotalConfig
+from agt_cli.runs.publish import write_weights
+from agt_cli.runs.source import settled
 from agt_cli.runs.spending import Spending, of_data, spending, unfinished
 from agt_cli.runs.tuning import Choice, TuneConfig, TuningData
 
@@ -55,8 +57,8 @@ class PrivateTuning:
         record.conditions(conditions)
         about = Spending("weights", "private tuning", str(mechanism.guarantee), release.spent, 0, loaded.name, simulated)
         with spending(record, subject, about):
-            lines, result = self._publish(release.draw(randomness), record)
-            publishable = None if simulated else "`released_weights.safetensors`"
+            lines, result = self._publish(release.draw(randomness), contestants, data, release.words(), record)
+            publishable = None if simulated else "The folder `release`, and `released_weights.safetensors`"
             listed = [*lines, *words, *(f"candidate: {choice.words}" for choice in self.choices)]
             queries, name = "Any number of queries", "weights from private tuning"
             record.report(predict_report(loaded.name, queries, name, listed, publishable, record))
@@ -90,22 +92,29 @@ class PrivateTuning:
                 "one of them is private, or is among them because of private ones",
             )
 
-    def _publish(self, drawn: Tuned | None, record: RunRecord) -> tuple[list[str], dict[str, Any]]:
+    def _publish(
+        self,
+        drawn: Tuned | None,
+        contestants: Sequence[Contestant],
+        data: TuningData,
+        words: Sequence[str],
+        record: RunRecord,
+    ) -> tuple[list[str], dict[str, Any]]:
         """Write what was drawn; nothing of the trials that lost."""
         if drawn is None:
             return [NOTHING], {}
-        choice, released = self.choices[drawn.candidate], drawn.released
-        noise = {"sigma": released.sigma, "step": released.step, "simulated": released.simulated}
-        record.released_weights(released.weight, {**released.guarantee.parameters, **noise})
+        choice, model, released = self.choices[drawn.candidate], contestants[drawn.candidate].model, drawn.released
         record.add_metrics(chosen=drawn.candidate, score=drawn.score, simulated=int(released.simulated))
         config = {**choice.config, "training": {**choice.config["training"], "chosen_on": "data"}}
         write_experiment(self.path, config, f"chosen by private tuning on the training records: {choice.words}")
+        lines, result = write_weights(model, released, settled(config, data.prepared(choice).loaded), words, record)
         lines = [
             f"chosen: {choice.words}; score {drawn.score:g}",
+            *lines,
             f"experiment: {self.path}: certificates of a run with these settings carry no privacy claim (condition e): its "
             "data chose them",
         ]
-        return lines, {"chosen": dict(choice.changes), "score": drawn.score, "experiment": str(self.path)}
+        return lines, {"chosen": dict(choice.changes), "score": drawn.score, "experiment": str(self.path), **result}
 
 
 def _together(conditions: Sequence[Condition]) -> Condition:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from agt.mechanisms.aggregate import CertifiedQuantile
 from agt.mechanisms.portable import Portable
@@ -15,12 +14,15 @@ from agt.mechanisms.release import Release, labels_from, prepare_labels, prepare
 from agt.mechanisms.rigour import Accounting, Counting
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.linear import LinearModel
+from agt.models.model import Model
 from agt_cli.report.console import Console
-from agt_cli.report.record import RunRecord, csv_bytes
+from agt_cli.report.record import RunRecord
 from agt_cli.runs.mechanisms import MechanismConfig, earlier_weights
 from agt_cli.runs.model import certifying
 from agt_cli.runs.queries import OpenedRun
 
+TOLD = 10_000  # labels that --json has in its object; more are in their file alone
+_ODD = re.compile('[",\r\n]')
 CONTENT = re.compile("[0-9a-f]{32}")  # what data/ids.py makes
 
 
@@ -90,9 +92,8 @@ def _new_weights(mechanism: ReleaseWeights, delta: float, opened: OpenedRun, rec
     write_labels = _label_writer(opened, record)
 
     def write(released: ReleasedWeights) -> tuple[list[str], dict[str, Any]]:
-        noise = {"sigma": released.sigma, "step": released.step, "simulated": released.simulated}
-        record.released_weights(released.weight, {**released.guarantee.parameters, **noise})
-        lines, result = _portable(opened, released, release.words(), record)
+        source = None if opened.kept.encoder is not None else opened.kept.settled
+        lines, result = write_weights(opened.model, released, source, release.words(), record)
         labelled, labels = write_labels(answers(released.weight))
         return [*lines, *labelled], {**result, **labels}
 
@@ -100,15 +101,22 @@ def _new_weights(mechanism: ReleaseWeights, delta: float, opened: OpenedRun, rec
     return Publication(release, mechanism.name, files, {"n_queries": len(opened.queries)}, write)
 
 
-def _portable(
-    opened: OpenedRun, released: ReleasedWeights, words: Sequence[str], record: RunRecord
+def write_weights(
+    model: Model, released: ReleasedWeights, source: Mapping[str, Any] | None, words: Sequence[str], record: RunRecord
 ) -> tuple[list[str], dict[str, Any]]:
-    """Write the folder that answers without this run (agt/mechanisms/portable.py), where there can be one."""
+    """Write released weights, and the folder that answers without this run (portable.py), where there can be one.
+
+    Args:
+        source: the settled configuration of the dataset (``source.settled``); None: queries pass an encoder.
+        words: of the release, the claim first.
+    """
+    noise = {"sigma": released.sigma, "step": released.step, "simulated": released.simulated}
+    record.released_weights(released.weight, {**released.guarantee.parameters, **noise})
     if released.simulated:
         return ["no folder release: a simulation is none"], {}
-    if opened.kept.encoder is not None or not isinstance(opened.model, LinearModel):
+    if source is None or not isinstance(model, LinearModel):
         return ["no folder release: queries pass an encoder, which is in the training run alone"], {}
-    digest = Portable.of(opened.model, released, opened.kept.settled, words).save(record.part("release"))
+    digest = Portable.of(model, released, source, words).save(record.part("release"))
     folder = record.folder / "release"
     said = f"release: {folder} (digest {digest}): it may be published, and answers without this run"
     return [said], {"release": str(folder), "release_digest": digest}
@@ -131,8 +139,8 @@ def _label_writer(opened: OpenedRun, record: RunRecord) -> Callable[[np.ndarray]
     write_file = record.reserve("labels.csv", table.size)
 
     def write(labels: np.ndarray) -> tuple[list[str], dict[str, Any]]:
-        write_file(table.csv(labels))
-        return [], {"labels": table.names_of(labels)}
+        path = write_file(table.csv(labels))
+        return [], {"labels": table.names_of(labels) if len(labels) <= TOLD else str(path)}
 
     return write
 
@@ -152,8 +160,8 @@ class LabelTable:
     @property
     def size(self) -> int:
         """As many bytes as it can come to: every label the longest."""
-        lengths = [len(_csv({"record_id": ["0"], "label": [name]})) for name in self.classes]
-        return len(self.csv(np.full(len(self.names), int(np.argmax(lengths)))))
+        longest = max(len(_cell(name).encode()) for name in self.classes)
+        return len(self.csv(np.zeros(len(self.names), dtype=np.int64))) + len(self.names) * longest
 
     def names_of(self, labels: np.ndarray) -> list[str]:
         """[n] class indices as names."""
@@ -161,11 +169,15 @@ class LabelTable:
 
     def csv(self, labels: np.ndarray) -> bytes:
         """The file's content."""
-        return _csv({"record_id": self.names, "label": np.array(self.names_of(labels), dtype=object)})
+        words = [_cell(name) for name in self.classes]
+        names = self.names if not _ODD.search("".join(self.names)) else map(_cell, self.names)
+        lines = (f"{name},{words[label]}\n" for name, label in zip(names, labels.tolist(), strict=True))
+        return "".join(("record_id,label\n", *lines)).encode()
 
 
-def _csv(columns: Mapping[str, Any]) -> bytes:
-    return csv_bytes(pd.DataFrame(columns))
+def _cell(word: str) -> str:
+    """As a csv has it, in quotation marks where it must be."""
+    return '"' + word.replace('"', '""') + '"' if _ODD.search(word) else word
 
 
 def public_names(ids: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.quality import outside_lines
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import predict_report
-from agt_cli.runs.publish import LabelTable, public_names
+from agt_cli.runs.publish import TOLD, LabelTable, public_names
 from agt_cli.runs.queries import digest_of
 
 KEPT = "the weights were released earlier: these labels spend nothing more"
@@ -58,7 +58,8 @@ class Answering:
         for line in outside_lines(queries.outside):
             console.note(line)
         table, labels = LabelTable(public_names(queries.ids), release.classes), release.labels(queries.features)
-        record.write("labels.csv", table.csv(labels))
+        path = record.write("labels.csv", table.csv(labels))
+        told = table.names_of(labels) if len(labels) <= TOLD else str(path)
         record.add_metrics(n_queries=len(queries), proved=1, simulated=0, **release.noise)
         words = [*release.words, KEPT]
         about = f"queries of {self.inputs.name}"
@@ -67,4 +68,4 @@ class Answering:
         for line in words:
             console.say(line)
         console.say(f"labels: {record.folder / 'labels.csv'}")
-        return {"metrics": record.metrics, "claim": words[0], "words": words, "labels": table.names_of(labels)}
+        return {"metrics": record.metrics, "claim": words[0], "words": words, "labels": told}

@@ -185,3 +185,35 @@ def test_it_keeps_no_record(trained: Trained) -> None:
     }  # fmt: skip
     assert node["records"] is None
     assert node["source"]["settled"] == {"classes": ["no", "yes"], "ranges": {}}
+
+
+@pytest.mark.parametrize("name", ["given constants", "boxes", "an ensemble"])
+def test_a_large_file_is_answered_as_a_small_one(
+    trained: Trained, agt: Agt, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Eleven rows at once: the same certificates, scores up to rounding, and the same labels from the same draws."""
+    run, n = trained(name), 150
+    asked = pd.DataFrame({"age": RNG.uniform(0, 110, n), "town": RNG.choice(["a", "b", "x"], n), "same": 3.0})
+    asked.assign(y=RNG.choice(["no", "yes"], n)).to_csv("q.csv", index=False)
+    found = []
+    for large in (False, True):
+        if large:
+            for module in ("blocks", "files"):
+                monkeypatch.setattr(f"agt.data.{module}.ROWS", 11)
+            monkeypatch.setattr("agt_cli.report.certified.ROWS", 11)
+            monkeypatch.setattr("agt.data.delimited._BLOCK", 500)
+            monkeypatch.setattr("agt.data.labelled.is_large", lambda path: True)
+            monkeypatch.setattr("agt_cli.runs.publish.TOLD", 100)
+        certified = agt("certify", f"run={run}", "inputs=q.csv", "map_resolution=0", "--json", "-q")
+        assert certified.code == 0, certified.err
+        simulated = ("accounting=paper", "mechanism.eps=1", "seed=1", "--json", "-q")
+        predicted = agt("predict", f"run={run}", "inputs=q.csv", *simulated)
+        assert predicted.code == 0, predicted.err
+        each = pd.read_parquet(Path(certified.json["run"]) / "certificates.parquet")
+        each = each.drop(columns="record_id").round({"score": 12})
+        metrics = {key: value for key, value in certified.json["metrics"].items() if "seconds" not in key}
+        labels = (Path(predicted.json["run"]) / "labels.csv").read_text()
+        found.append((each.to_numpy().tolist(), metrics, labels))
+        told = predicted.json["labels"]
+        assert told == str(Path(predicted.json["run"]) / "labels.csv") if large else len(told) == n
+    assert found[0] == found[1]

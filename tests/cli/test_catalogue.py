@@ -583,7 +583,8 @@ def test_a_file_that_changes_between_check_and_use(
 
 def test_two_processes_in_one_folder(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "agt_cli", "train", *TINY, "hydra.run.dir=one", "-q"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": path}
     both = [subprocess.Popen(command, cwd=tmp_path, **pipes) for _ in range(2)]  # type: ignore[call-overload]
     said = [process.communicate(timeout=120) for process in both]
     assert sorted(process.returncode for process in both) == [0, 2], said

@@ -17,9 +17,11 @@ SETTINGS = (
     *("dataset=table", "dataset.path=train.csv", "dataset.test=test.csv", "dataset.label=y", "dataset.classes=['0','1']"),
     *("+dataset.numeric={a: [-3, 3], b: [-3, 3]}", "dataset.declared_size=60", "data_dir=.", "kgrid.max=3", "-q", "--json"),
 )
-BOXES = tuple(word for word in TINY if not word.startswith("dataset") and not word.startswith("kgrid"))
+TINY_BOX = (word for word in TINY if not word.startswith(("dataset", "kgrid")))
+BOXES = (*TINY_BOX, "training=generic", "certificate=box")
 SGD = ("training.loss=binary_cross_entropy", "training.clip=0.5", "training.lr=1.0", "training.batch.n_max=90")
-HEADS = ("model=linear", "certificate=stability", *SGD)
+HEADS = ("model=linear", "training=generic", "certificate=stability", *SGD)
+RECIPE = ("training.caution=40", "dataset.crosses=16")
 VOTES = (*HEADS, "ensemble.members=3", "compute.threads=1")
 
 
@@ -54,8 +56,8 @@ def train(agt: Agt, data: pd.DataFrame, *settings: str) -> tuple[Path, pd.DataFr
 
 @pytest.mark.parametrize(
     ("settings", "relation"),
-    [(BOXES, "add_remove"), (HEADS, "add_remove"), (VOTES, "substitute")],
-    ids=["boxes", "head", "votes of heads where records are replaced"],
+    [(BOXES, "add_remove"), (HEADS, "add_remove"), (RECIPE, "add_remove"), (VOTES, "substitute")],
+    ids=["boxes", "head", "recipe", "votes of heads where records are replaced"],
 )
 def test_neighbouring_files(agt: Agt, settings: tuple[str, ...], relation: str) -> None:
     points(40, 1).to_csv("test.csv", index=False)

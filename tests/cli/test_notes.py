@@ -19,12 +19,8 @@ DATASET = (
     "dataset.declared_size=3000",
 )
 TINY = (
-    "model=linear",
-    "certificate=box",
-    "training=generic",
-    "training.epochs=1",
-    "kgrid.max=1",
-    "compute.kernel=reference",
+    *("model=linear", "training=generic", "certificate=box", "training.epochs=1"),
+    *("dataset.bins=0", "kgrid.max=1", "compute.kernel=reference"),
 )
 CLIPPED = "note: column 'a': 16 of 40 values lie outside [0, 5] and are clipped to it (they go from 0 to 9).\n"
 

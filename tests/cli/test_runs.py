@@ -161,7 +161,7 @@ def test_data_changed_between_train_and_certify(agt: Agt, tmp_path: Path) -> Non
         frame.to_csv(tmp_path / "mine.csv", index=False)
 
     write(0.5)
-    tiny = ("model=linear", "training.epochs=1", "kgrid.max=2", "compute.kernel=reference")
+    tiny = ("training.epochs=1", "kgrid.max=2")
     table = ("dataset=table", f"dataset.path={tmp_path / 'mine.csv'}", "dataset.label=y", "dataset.classes=['0','1']")
     said = agt("train", *tiny, *table, "+dataset.numeric={a: [-3, 3], b: [-3, 3]}", "--json", "-q")
     assert said.code == 0, said.err

@@ -269,7 +269,13 @@ def test_a_preparation_that_is_forgotten_makes_no_claim(agt: Agt) -> None:
     }
     alone = {"rows": {"held": False, "why": "embedded eight at once"}}
     (folder / "prepared.json").write_bytes(seal({"format": FORMAT, "arrays": described, "alone": alone}))
-    settings = ("dataset=embeddings", "training=generic", "dataset.path=prep", "dataset.declared_size=60", "model=linear")
+    settings = (
+        "dataset=embeddings",
+        "training=generic",
+        "certificate=box",
+        "dataset.path=prep",
+        "dataset.declared_size=60",
+    )
     more = ("dataset.classes=['0','1']", "training.chosen_on=public", "training.epochs=1", "kgrid.max=2")
     run = agt("train", *settings, *more, "--json", "-q").json["run"]
     assert "embedded eight at once" in agt("predict", f"run={run}", *LABELS).err

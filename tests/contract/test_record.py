@@ -232,7 +232,7 @@ def test_another_command_s_run(finished: FinishedRun) -> None:
 
 
 def test_a_wrong_folder_names_the_newest_run_beside_it(finished: FinishedRun) -> None:
-    with pytest.raises(ConfigError, match=f"the newest train run there is {finished.folder}"):
+    with pytest.raises(ConfigError, match=f"the newest finished train run there is {finished.folder}"):
         open_run(finished.folder.parent / "rnu", "train")
 
 

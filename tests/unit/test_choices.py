@@ -29,6 +29,49 @@ def test_every_declaration_in_a_file_is_about_the_settings_it_comes_with(overrid
     assert fact.standing is (Standing.DECLARED if public else Standing.VOID), f"{fact.why}: {hashes(config)}"
 
 
+RECIPE = ["dataset=table", "dataset.path=x.csv", "dataset.label=y", "+dataset.numeric={a: [0, 1]}"]
+
+
+@pytest.mark.parametrize(
+    "overrides", [RECIPE, ["dataset=embeddings", "dataset.path=x.npz"], [*RECIPE, "kgrid.max=9", "relation.unit_rows=3"]]
+)
+def test_the_recipe_as_it_comes_is_checked_and_the_columns_stay_the_owner_s(overrides: list[str]) -> None:
+    fact = choices_fact(composed("train", overrides))
+    assert fact.standing is Standing.DECLARED, fact.why
+    assert "the recipe's, unchanged" in fact.why
+    assert "which columns enter" in fact.why
+    assert "results on them" in fact.broken_by
+
+
+@pytest.mark.parametrize(
+    ("override", "part"),
+    [
+        ("training.weight_decay=0.01", "training"),
+        ("training.caution=2", "training"),
+        ("training.clip=1", "training"),
+        ("relation=substitute", "relation"),
+        ("certificate=erm", "certificate"),
+        ("certificate.features.whiten=0.5", "certificate"),
+        ("ensemble.members=3", "ensemble"),
+        ("model.hidden=[4]", "model"),
+        ("dataset.bins=10", "dataset.bins"),
+        ("dataset.crosses=64", "dataset.crosses"),
+    ],
+)
+def test_whatever_departs_from_the_recipe_is_for_its_owner_to_declare(override: str, part: str) -> None:
+    fact = choices_fact(composed("train", [*RECIPE, override]))
+    assert fact.standing is Standing.VOID
+    assert f"differs from it ({part})" in fact.why
+    line = [*RECIPE, override, "training.chosen_on=public"]
+    assert choices_fact(typed(composed("train", line), line)).standing is Standing.DECLARED
+
+
+def test_no_file_can_call_other_settings_the_recipe() -> None:
+    config = composed("train", ["experiment=imdb_linear", "training.chosen_on=recipe"])
+    assert choices_fact(config).standing is Standing.VOID
+    assert choices_fact(bound(config)).standing is Standing.VOID
+
+
 @pytest.mark.parametrize(
     ("override", "part"),
     [

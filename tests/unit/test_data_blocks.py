@@ -1,0 +1,191 @@
+"""Large files, read block by block: as if they had been read at once, but for memory."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from agt.certificates.box import Certificates
+from agt.data import blocks, files, labelled
+from agt.data.blocks import Blocks, pieces
+from agt.data.dataset import DataError, Records
+from agt.data.embeddings import Embeddings
+from agt.data.labelled import LabelledFile, Settled
+from agt.data.table import Table
+from agt.errors import AgtError
+
+N = 100
+RNG = np.random.default_rng(0)
+NUMERIC, WORDS = {"age": (18.0, 100.0)}, {"town": ("a", "b")}
+COLUMNS: dict[str, Any] = {
+    "age": np.where(RNG.random(N) < 0.1, np.nan, RNG.uniform(0, 120, N)),
+    "town": RNG.choice(np.array(["a", "b", "c", "d", ""], dtype=object), N),
+    "side": RNG.choice(["left", "right"], N),
+    "y": RNG.choice(["no", "yes"], N),
+}
+VECTORS = RNG.normal(size=(N, 3)).astype(np.float32)
+
+
+def table(**settings: Any) -> Table:
+    found = Settled(("no", "yes"))
+    given: dict[str, Any] = {"numeric": NUMERIC, "categorical": WORDS, "missing": "indicator", "subgroups": ("side",)}
+    return Table(path=Path("gone.csv"), label="y", settled=found, **(given | settings))
+
+
+def vectors(**settings: Any) -> Embeddings:
+    return Embeddings(path=Path("gone.npz"), settled=Settled(("0", "1"), (3,)), scale=2.0, **settings)
+
+
+def write(folder: Path, form: str, named: bool) -> Path:
+    """A file of a table's rows, with names or without."""
+    frame = pd.DataFrame(COLUMNS | ({"id": [f"r{i}" for i in range(N)]} if named else {}))
+    path = folder / f"q.{form}"
+    if form == "csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.assign(town=frame["town"].replace("", None)).to_parquet(path, row_group_size=30)
+    return path
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From then on seven rows are many."""
+
+    def shrink() -> None:
+        for module in (blocks, files):
+            monkeypatch.setattr(module, "ROWS", 7)
+        monkeypatch.setattr("agt.data.delimited._BLOCK", 400)
+        monkeypatch.setattr(labelled, "is_large", lambda path: True)
+
+    return shrink
+
+
+def compared(source: LabelledFile, path: Path, shrink: Callable[[], None]) -> tuple[Records, Records]:
+    whole = source.load_queries(path)
+    shrink()
+    streamed = source.load_queries(path)
+    assert isinstance(streamed.features, Blocks)
+    assert not isinstance(whole.features, Blocks)
+    assert np.array_equal(np.concatenate(list(pieces(streamed.features))), whole.features)
+    assert streamed.labels.tolist() == whole.labels.tolist()
+    return whole, streamed
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_table_in_blocks_is_the_table(tmp_path: Path, small: Callable[[], None], form: str, named: bool) -> None:
+    whole, streamed = compared(table(), write(tmp_path, form, named), small)
+    assert streamed.ids.tolist() == (whole.ids.tolist() if named else [str(row) for row in range(N)])
+    assert streamed.groups["side"].tolist() == whole.groups["side"].tolist()
+    for part, all_of_it in zip(streamed.outside, whole.outside, strict=True):
+        assert (part.column, part.count, part.total) == (all_of_it.column, all_of_it.count, all_of_it.total)
+        assert part.seen.endswith(", among others")
+
+
+@pytest.mark.parametrize("form", ["stored", "compressed", "folder", "half", "columns"])
+def test_vectors_in_blocks_are_the_vectors(tmp_path: Path, small: Callable[[], None], form: str) -> None:
+    path, label = tmp_path / "q.npz", np.arange(N) % 2
+    if form == "folder":
+        path = tmp_path / "q"
+        path.mkdir()
+        np.save(path / "x.npy", VECTORS)
+        np.save(path / "label.npy", label)
+    elif form == "columns":
+        path = tmp_path / "q.parquet"
+        pd.DataFrame({f"x{i}": VECTORS[:, i] for i in range(3)} | {"label": label}).to_parquet(path)
+    else:
+        x = np.asfortranarray(VECTORS.astype(np.float16)) if form == "half" else VECTORS
+        (np.savez_compressed if form == "compressed" else np.savez)(path, x=x, label=label, unused=np.zeros(2))
+    compared(vectors(unit_norm=True), path, small)
+
+
+def test_rows_in_messages_are_the_files_own(tmp_path: Path, small: Callable[[], None]) -> None:
+    frame = pd.DataFrame(COLUMNS)
+    frame["age"] = frame["age"].astype(object)
+    frame.loc[44, "age"] = "old"
+    frame.to_csv(tmp_path / "q.csv", index=False)
+    small()
+    with pytest.raises(DataError, match="'old' in row 45 of the data"):
+        table().load_queries(tmp_path / "q.csv")
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_name_that_occurs_in_two_blocks_is_refused(tmp_path: Path, small: Callable[[], None], form: str) -> None:
+    path = write(tmp_path, form, True)
+    frame = pd.read_csv(path) if form == "csv" else pd.read_parquet(path)
+    frame.loc[90, "id"] = "r3"
+    frame.to_csv(path, index=False) if form == "csv" else frame.to_parquet(path)
+    small()
+    with pytest.raises(DataError, match="'r3' occurs 2 times"):
+        table().load_queries(path)
+
+
+def test_a_file_that_loses_rows_between_two_passes(tmp_path: Path, small: Callable[[], None]) -> None:
+    path = write(tmp_path, "csv", False)
+    small()
+    streamed = table().load_queries(path)
+    pd.DataFrame(COLUMNS).iloc[:50].to_csv(path, index=False)
+    assert len(streamed.features[50:60]) == 10, "of the pass that had begun"
+    with pytest.raises(DataError, match=r"q\.csv: changed while it was read"):
+        list(pieces(streamed.features))
+
+
+def test_a_damaged_end_is_found(tmp_path: Path, small: Callable[[], None]) -> None:
+    path = write(tmp_path, "csv", False)
+    with path.open("a") as file:
+        file.write("1,2\n")
+    small()
+    with pytest.raises(DataError, match=r"q\.csv: damaged behind row \d+ of the data"):
+        table().load_queries(path)
+
+
+def test_slices_and_indices_are_an_arrays(small: Callable[[], None]) -> None:
+    small()
+    x, passes = np.arange(60.0).reshape(30, 2), []
+
+    def read() -> Iterator[np.ndarray]:
+        passes.append(1)
+        yield from (x[start : start + 4] for start in range(0, 30, 4))
+
+    lazy = Blocks(read, 30)
+    assert (len(lazy), lazy.shape, lazy.dtype) == (30, (30, 2), x.dtype)
+    for rows in (slice(0, 5), slice(3, 9), slice(9, 9), slice(20, 40), slice(None), slice(2, 3)):
+        assert np.array_equal(lazy[rows], x[rows])
+    places = np.array([0, 3, 17, 29])
+    assert np.array_equal(lazy[places], x[places])
+    assert np.array_equal(lazy[x[:, 0] > 20], x[x[:, 0] > 20])
+    with pytest.raises(AgtError, match="changed while it was read"):
+        Blocks(read, 31)[:]
+    passes.clear()
+    lazy = Blocks(read, 30)
+    assert np.array_equal(np.concatenate([lazy[start : start + 7] for start in range(0, 30, 7)]), x)
+    assert len(passes) == 1, "slices in order cost one pass"
+
+
+def test_what_is_large(tmp_path: Path) -> None:
+    for form in ("csv", "parquet"):
+        assert not files.is_large(write(tmp_path, form, False))
+    pd.DataFrame({"x": np.zeros(2 * blocks.ROWS + 1)}).to_parquet(tmp_path / "large.parquet")
+    assert files.is_large(tmp_path / "large.parquet")
+    assert not files.is_large(tmp_path / "gone.csv")
+
+
+def test_flags_of_a_closed_form_are_its_distances(small: Callable[[], None]) -> None:
+    """Every k of the grid, joined from pieces, against shares compared one by one."""
+    from agt.certificates.stability import ClosedForm
+
+    share, ks = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 7.9, 8.0, 1e12]), (0, 1, 2, 8)
+    distance = np.minimum(np.maximum(np.ceil(share) - 1, 0), 2**31).astype(np.int64)
+    same = share > 0.1
+    parts = [
+        ClosedForm.of(ks, "add_remove", distance[rows], same[rows], distance[rows]) for rows in (slice(3), slice(3, 8))
+    ]
+    found = ClosedForm.joined(parts)
+    expected = np.stack([share > k if k else same for k in ks])
+    assert np.array_equal(np.asarray(found.certified), expected)
+    assert np.array_equal(found.certified[:, 2:4], expected[:, 2:4])
+    plain = Certificates(ks, "add_remove", distance, expected)
+    assert found.table(distance) == plain.table(distance)
