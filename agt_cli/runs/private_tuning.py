@@ -90,7 +90,7 @@ class PrivateTuning:
         )
         if self.tune.public is not None:
             yield declared(
-                f"{data.words}, which trials are scored on, are public with their labels (tune.public={self.tune.public})",
+                f"{data.words}, which trials are scored on, are public with their labels (tune.public)",
                 "one of them is private, or is among them because of private ones",
             )
 
