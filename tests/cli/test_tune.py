@@ -24,6 +24,7 @@ TABLE = (
     "+dataset.numeric={a: [-4, 4], b: [-4, 4]}",
 )
 GRID = "tune.grid={training.caution: [0.5, 1.0, 2.0], dataset.bins: [4, 8]}"
+PRIVATE = ("tune.private=true", "training.chosen_on=public", "total.eps=1")
 QUIET = ("-q", "--json", "tune.k=3", "tune.folds=3", GRID)
 
 
@@ -107,9 +108,14 @@ def test_other_public_rows_void_the_declaration_and_a_word_on_the_line_renews_it
         (("tune.public=test", "tune.name=a/b"), "tune.name"),
         (("tune.public=test", "certificate=box"), "certificate"),
         (("tune.public=t.csv", "dataset.label=z"), "z"),
-        (("tune.private=true",), "condition e (public preprocessing and choices) does not hold"),
-        (("tune.private=true", "training.chosen_on=public", "total.delta=0"), "total.delta"),
-        (("tune.private=true", "training.chosen_on=public", "tune.trials.mean=1"), "tune.trials.mean"),
+        (("tune.private=true", "training.chosen_on=public"), "total.eps: private tuning spends it"),
+        (
+            (*PRIVATE, "tune.grid={certificate.features: [{map: fourier, count: 8}]}"),
+            "certificate.features.map=fourier: cosines are computed to within rounding",
+        ),
+        (("tune.private=true", "total.eps=1"), "condition e (public preprocessing and choices) does not hold"),
+        ((*PRIVATE, "total.delta=0"), "total.delta"),
+        ((*PRIVATE, "tune.trials.mean=1"), "tune.trials.mean"),
     ],
 )
 def test_what_is_refused_names_its_key(agt: Agt, more: tuple[str, ...], text: str) -> None:
@@ -122,7 +128,7 @@ def test_what_is_refused_names_its_key(agt: Agt, more: tuple[str, ...], text: st
 
 def test_private_tuning_releases_weights_with_their_price(agt: Agt) -> None:
     write()
-    said = agt("tune", *TABLE, *QUIET, "tune.private=true", "training.chosen_on=public", "total.eps=2")
+    said = agt("tune", *TABLE, *QUIET, *PRIVATE, "total.eps=2")
     assert said.code == 0, said.err
     record, words = Path(said.json["run"]), said.json["words"]
     assert "(2, 1e-05)-differentially private" in said.json["claim"]
@@ -142,7 +148,7 @@ def test_private_tuning_releases_weights_with_their_price(agt: Agt) -> None:
 
 def test_trials_scored_on_public_rows_and_a_simulation(agt: Agt) -> None:
     write()
-    private = ("tune.private=true", "training.chosen_on=public", "tune.public=test", "tune.seed=1", "tune.trials.eta=null")
+    private = (*PRIVATE, "tune.public=test", "tune.seed=1", "tune.trials.eta=null")
     said = agt("tune", *TABLE, *QUIET, *private)
     assert said.code == 0, said.err
     assert said.json["claim"].startswith("SIMULATION")

@@ -173,7 +173,7 @@ def test_a_private_choice_is_among_candidates_for_the_same_records_and_relation(
         ({"dataset.split_key": ("a", "b")}, False),
         ({"dataset.test_fraction": (0.25, 0.3)}, False),
         ({"dataset.numeric": ({"x": [0, 1]}, {"x": [0, 1], "z": [0, 1]})}, False),
-        ({"dataset.bins": (0, 5), "dataset.crosses": (0, 8)}, True),
+        ({"dataset.numeric": ({"z": [0, 1]},), "dataset.bins": (0, 5), "dataset.crosses": (0, 8)}, True),
     ],
 )
 def test_no_candidate_is_scored_on_what_another_trains_on(
