@@ -60,7 +60,7 @@ from agt.models.linear import LinearModel
 from agt.numeric import UP, bisect, mills_delta
 from agt.settings import schema
 
-ORDERS = 1 + np.geomspace(1e-2, 1e5, 240)
+ORDERS = 1 + np.geomspace(1e-2, 1e5, 120)
 SHARE = 0.1  # of mu^2 that a noised score takes, the weights taking the rest
 _POINTS = 2**13  # of the grid that bounds W
 
