@@ -142,6 +142,9 @@ def test_private_tuning_releases_weights_with_their_price(agt: Agt) -> None:
     numbers = json.loads((record / "metrics.json").read_text())
     assert set(numbers) >= {"chosen", "score"}
     assert not {name for name in numbers if "trial" in name or name == "k"}
+    answered = agt("predict", f"release={record / 'release'}", "inputs=t.csv", "-q", "--json")
+    assert answered.code == 0, answered.err
+    assert words[1] in answered.json["words"], "the price goes with the weights"
     e = condition_e(agt("train", "experiment=table_tuned", "-q", "--json"))
     assert (e["standing"], "by looking at results on this data" in e["why"]) == ("not held", True)
 
