@@ -3,7 +3,8 @@
     python scripts/bench_serving.py [rows ...]
 
 A table of 12 columns, made here from a public seed; a linear head of the recipe's features. Each line is a process of its
-own: what it read a second, start and finish included, and the most memory it held. PyTorch reads the same parquet, makes
+own: seconds of the clock and of the processor (busy), rows per second of the latter, start and finish included, which
+other work on the machine does not change, and the most memory it held. PyTorch reads the same parquet, makes
 the same features (agt's own encoding, block by block) and takes the greater of its logits: no guarantee, no record. The
 floor that is asked for: memory that grows by less than 500 bytes a row, and a tenth of PyTorch's rows per second.
 """
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +31,14 @@ NUMERIC = {
 }
 WORDS = {"region": 8, "job": 20, "contract": 4, "channel": 5, "product": 12, "status": 3}
 FLOOR, GROWTH = 0.1, 500  # of PyTorch's rows per second; bytes a row
+
+
+class Measured(NamedTuple):
+    """What a process took: seconds of the clock and of processors, and MiB at most."""
+
+    wall: float
+    busy: float
+    most: float
 
 
 def rows_of(count: int, seed: int) -> pa.Table:
@@ -91,13 +101,14 @@ def torch_alone(run: str, queries: str) -> None:
     pq.write_table(pa.table({"label": labels}), Path(queries).with_suffix(".answers"))
 
 
-def measured(command: list[str]) -> tuple[float, float]:
-    """(seconds, MiB at most) of a process."""
+def measured(command: list[str]) -> Measured:
+    """One process, start and finish included."""
     code = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=-3); "
-    code += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    code += "used = resource.getrusage(resource.RUSAGE_CHILDREN); print(used.ru_utime + used.ru_stime, used.ru_maxrss)"
     started = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", code, *command], check=True, capture_output=True, text=True)
-    return time.perf_counter() - started, int(done.stdout.split()[-1]) / 1024
+    seconds, most = map(float, done.stdout.split()[-2:])
+    return Measured(time.perf_counter() - started, seconds, most / 1024)
 
 
 def main(counts: list[int]) -> int:
@@ -111,7 +122,7 @@ def main(counts: list[int]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         prepare(home, counts)
-        found: dict[str, list[tuple[float, float]]] = {}
+        found: dict[str, list[Measured]] = {}
         for count in counts:
             queries = home / f"q{count}.parquet"
             alone = [sys.executable, __file__, "--torch", str(home / "run"), str(queries)]
@@ -130,17 +141,19 @@ def main(counts: list[int]) -> int:
                     "-q",
                 ]
                 found.setdefault(name, []).append(measured([*line, "--json"]))
-    print(f"{'':36s}" + "".join(f"{f'{count:,} rows':>14s}{'rows/s':>10s}{'MiB':>7s}" for count in counts))
+    heads = (f"{f'{count:,} rows':>16s}{'busy':>9s}{'rows/s':>9s}{'MiB':>7s}" for count in counts)
+    print(f"{'':36s}" + "".join(heads))
     for name, runs in found.items():
-        cells = [f"{s:12.1f} s{c / s:10,.0f}{m:7,.0f}" for c, (s, m) in zip(counts, runs, strict=True)]
+        each = zip(counts, runs, strict=True)
+        cells = [f"{r.wall:14.1f} s{r.busy:7.1f} s{count / r.busy:9,.0f}{r.most:7,.0f}" for count, r in each]
         print(f"{name:36s}" + "".join(cells))
     return _verdict(counts, found)
 
 
-def _verdict(counts: list[int], found: dict[str, list[tuple[float, float]]]) -> int:
-    fastest = found["PyTorch alone"][-1][0]
-    slow = [name for name, runs in found.items() if fastest / runs[-1][0] < FLOOR]
-    grown = {n: (r[-1][1] - r[0][1]) * 2**20 / (counts[-1] - counts[0]) for n, r in found.items()} if counts[1:] else {}
+def _verdict(counts: list[int], found: dict[str, list[Measured]]) -> int:
+    alone, more = found["PyTorch alone"][-1].busy, max(counts[-1] - counts[0], 1)
+    slow = [name for name, runs in found.items() if alone / runs[-1].busy < FLOOR]
+    grown = {name: (runs[-1].most - runs[0].most) * 2**20 / more for name, runs in found.items()}
     print("growth, bytes a row: " + ", ".join(f"{name} {size:.0f}" for name, size in grown.items()))
     large = [name for name, size in grown.items() if size > GROWTH]
     print(f"below the floor: {', '.join([*slow, *large]) or 'nothing'}")

@@ -27,6 +27,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from agt.data.ids import keyed_hash
 
@@ -148,12 +149,13 @@ class Encoding:
 
 def absent(words: np.ndarray) -> np.ndarray:
     """Where text is missing."""
-    return np.array([word is None for word in words.ravel()], dtype=bool).reshape(words.shape)
+    gone: np.ndarray = pd.isna(words)
+    return gone
 
 
 def _one_hot(block: np.ndarray, words: np.ndarray, values: tuple[str, ...]) -> np.ndarray:
-    place: dict[str | None, int] = {None: GONE, **{value: slot for slot, value in enumerate(values)}}
-    slots = np.array([place.get(word, len(values)) for word in words], dtype=np.int64)
+    found = pd.Index(values, dtype=object).get_indexer(pd.Index(words, dtype=object))
+    slots = np.where(absent(words), GONE, np.where(found < 0, len(values), found))
     (known,) = np.nonzero(slots != GONE)
     block[known, slots[known]] = 1.0
     return slots
