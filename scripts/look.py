@@ -25,7 +25,7 @@ POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 TEST = """
 <script>
 {  // a scope of its own: the page has names too
-const number = (text) => Number(text.replace(/[,≥≤<>~ ]|–.*|%| [a-z].*/g, ""));
+const number = (text) => Number(text.replace(/[[].*|[,≥≤<>~ ]|–.*|%| [a-z].*/g, ""));
 const missing = (text) => text === "" || text === "-";
 const words = new Intl.Collator(undefined, { numeric: true }).compare;
 

@@ -71,7 +71,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _cell(content: str) -> str:
     """A sentence has room; links and standings are short, whatever their HTML."""
-    return f'<td class="words">{content}</td>' if len(content) >= CLAUSE and "<" not in content else f"<td>{content}</td>"
+    return f'<td class="words">{content}</td>' if _sentence(content) and "<" not in content else f"<td>{content}</td>"
+
+
+def _sentence(text: str) -> bool:
+    return len(text) >= CLAUSE and " " in text
 
 
 def standing(word: str, look: str) -> str:
@@ -113,7 +117,7 @@ def _mark(tokens: Sequence[Token]) -> None:
             lists.append(token)
         elif token.type == "bullet_list_close":
             lists.pop()
-        elif before.type == "td_open" and len(token.content) >= CLAUSE:
+        elif before.type == "td_open" and _sentence(token.content):
             before.attrSet("class", "words")
         for strong, word in pairwise(token.children or ()):
             if strong.type == "strong_open" and word.content in MARKS:

@@ -206,7 +206,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def rows() -> list[list[str]]:
     """The index's rows, cell by cell."""
     text = Path("outputs/index.html").read_text()
-    return [re.findall(r"<td>(.*?)</td>", row) for row in re.findall(r"<tr>(<td>.*?)</tr>", text)]
+    return [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(<td>.*?)</tr>", text)]
 
 
 def test_every_run_is_listed_whatever_became_of_it(trained: Path) -> None:

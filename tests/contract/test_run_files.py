@@ -9,7 +9,10 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 
+from agt.certificates.conditions import Condition
+from agt.facts import grounds, proved, void
 from agt_cli.cli import main
+from agt_cli.report.report_md import unmet
 
 DATA = (
     "dataset=blobs_overlapping",
@@ -146,6 +149,15 @@ def test_report_of_a_dense_symmetric_run(runs: dict[str, Path]) -> None:
     conditions = json.loads((runs["dense certify"] / "conditions.json").read_text())
     assert [c["letter"] for c in conditions] == list("abcdefg")
     assert all(c["held"] for c in conditions)
+
+
+def test_training_says_at_once_what_a_release_will_need() -> None:
+    held = [Condition(letter, letter, grounds(proved("it holds"))) for letter in "abcdefg"]
+    failed = {letter: Condition(letter, letter, grounds(void(f"{letter} is missing"))) for letter in "ceg"}
+    assert unmet(held) == []
+    lines = unmet([failed["c"], failed["e"]])
+    assert [line.strip() for line in lines[1:]] == ["condition c: c is missing", "condition e: e is missing"]
+    assert unmet([failed["c"], failed["g"]]) == [], "a run for unlearning"
 
 
 def test_report_of_a_sparse_one_sided_run_promises_nothing(runs: dict[str, Path]) -> None:
