@@ -141,6 +141,8 @@ def _manifest(folder: Path) -> bytes:
     try:
         return plain(folder / NAME)
     except (FileNotFoundError, NotADirectoryError):
+        if not folder.is_dir():
+            raise Broken("there is no such folder") from None
         raise Broken(f"{NAME} is missing: the run was made by an agt that wrote none, or is damaged") from None
     except OSError as error:
         raise Broken(f"{NAME} cannot be read ({error.strerror or error})") from None

@@ -99,6 +99,9 @@ def _check_command(name: str, rest: Sequence[str]) -> None:
     if later is not None and ("=" in name or name.startswith("-")):
         line = [word for word in (name, *rest) if word != later]
         raise ConfigError(f"the command comes first: agt {shlex.join([later, *line])}")
+    owner = next((owner for owner, command in usage.COMMANDS.items() for word in command.words if name in word.choices), "")
+    if owner:
+        raise ConfigError(f"unknown command '{name}'; it is a word of agt {owner}: agt {shlex.join([owner, name, *rest])}")
     raise ConfigError(f"unknown command '{name}'{nearest(name, usage.COMMANDS)}; agt --help says more")
 
 

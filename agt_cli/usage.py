@@ -99,7 +99,7 @@ COMMANDS: dict[str, Command] = {
         (
             "agt tune dataset=loans                        training records that dataset.public marks as public",
             "agt tune dataset=loans tune.public=public.csv tune.objective=accuracy",
-            "agt tune dataset=loans '+tune.grid={training.weight_decay: [1e-4, 1e-3, 1e-2]}' tune.public=test",
+            "agt tune dataset=loans tune.public=test 'tune.grid={training.caution: [1, 2], dataset.bins: [10, 20]}'",
             "agt tune dataset=loans tune.private=true total.eps=1 training.chosen_on=public",
         ),
     ),
@@ -315,13 +315,17 @@ def summary(path: Path) -> str:
 
 
 def _settings(config: str) -> list[tuple[str, str]]:
-    """Top-level ``key: value`` lines with the comment above each."""
-    settings, comment = [], ""
+    """Top-level ``key: value`` lines with the comment above each; those of a block with the comment behind them."""
+    settings, comment, block = [], "", ""
     for line in _lines(config):
         if line.startswith("# "):
             comment = line.removeprefix("# ")
+        elif block and line.startswith("  "):
+            setting, _, about = line.strip().partition(" # ")
+            settings.append((f"{block}.{setting.strip().replace(': ', '=', 1)}", about))
         elif line and not line.startswith((" ", "#", "defaults:")):
-            settings.append((line.replace(": ", "=", 1), comment))
+            block = line.removesuffix(":") if line.endswith(":") else ""
+            settings += [] if block else [(line.replace(": ", "=", 1), comment)]
     return settings
 
 

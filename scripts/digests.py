@@ -38,7 +38,8 @@ HEAD = (
 )
 SOFT = (*HEAD[:3], "training.loss=cross_entropy", *HEAD[4:], "training.lr=2", "training.clip=1")
 ERM = ("training.lr=1", "certificate=erm", "training.weight_decay=0.01", "training.batch.count=1")
-TABLE = ("dataset=table", "model=mlp", "certificate=box", "training=generic", "dataset.label=y", "dataset.id=who",
+TABLE = ("dataset=table", "model=mlp", "certificate=box", "training=generic", "dataset.bins=0",
+         "dataset.label=y", "dataset.id=who",
          "dataset.declared_size=300", "+dataset.numeric.a=[-2,2]", "+dataset.categorical.b=[u,v]",
          "dataset.classes=[no,yes]")  # fmt: skip
 VECTORS = ("dataset=embeddings", "certificate=box", "training=generic", "dataset.path=vectors.npz",

@@ -94,7 +94,9 @@ def _check_labels(
     row, word = next((row, word) for row, word in enumerate(words) if word in bad)
     if missing_word(word):
         as_written = f" ({word!r})" if word and word.strip() else ""
-        raise DataError(f"{path}: {row_of(row)} has no label{as_written}: every record needs one")
+        raise DataError(
+            f"{path}: {row_of(row)} has no label{as_written}: every record needs one: drop the row, or fill it in"
+        )
     names = classes or ()
     raise DataError(
         f"{path}: {row_of(row)} has the label '{word}'{nearest(word, names)}; the classes are {', '.join(names)}"

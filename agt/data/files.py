@@ -61,17 +61,21 @@ class Columns:
     def raw(self, name: str, setting: str) -> np.ndarray | pa.Array:
         """The column called ``name``; ``setting`` is the configuration key that chose it. Raises DataError."""
         if name not in self.names:
-            hint = nearest(name, self.names) + self._one_column()
+            hint = nearest(name, self.names) + self._misread()
             raise DataError(f"{self.path}: no column or key '{name}', which {setting} names{hint}")
         try:
             return self.read(name)
         except _DAMAGED as error:
             raise DataError(f"{self.path}: cannot read '{name}': {_unreadable(error)}") from None
 
-    def _one_column(self) -> str:
-        """A hint where a csv was cut by another separator than its own."""
+    def _misread(self) -> str:
+        """A hint where a csv was cut by another separator than its own, or read in another encoding."""
+        if any(map(_misread_utf8, self.names)):
+            return "; its text seems to be UTF-8: set dataset.csv.encoding=utf-8, or save it in the encoding of the table"
         inside = next((mark for mark in SEPARATORS[:-1] if mark in self.names[0]), "") if len(self.names) == 1 else ""
-        return f"; if its cells are separated by {inside!r}, set dataset.csv.separator={inside!r}" if inside else ""
+        if not inside:
+            return ""
+        return f"; if its cells are separated by {inside!r}, set dataset.csv.separator={inside!r} or rewrite the file"
 
     def row(self, row: int) -> str:
         """How messages name the row with this index: counted from 1; of a csv also the line, where that is certain.
@@ -475,6 +479,14 @@ def _refuse_repeated(names: tuple[str, ...], path: Path) -> None:
 def missing_word(word: str | None) -> bool:
     """Whether a value stands for none: in a csv it is one of these words or blank, and elsewhere text may say so too."""
     return word is None or word.strip() in NULLS
+
+
+def _misread_utf8(name: str) -> bool:
+    """Whether UTF-8 seems to have been read as latin-1."""
+    try:
+        return name.encode("latin-1").decode() != name
+    except UnicodeError:
+        return False
 
 
 def _unreadable(error: Exception) -> str:

@@ -233,6 +233,11 @@ def _identity(look: Distinct, rows: int, most_values: int) -> str | None:
     named = bool(tokens & (_IDS | _PEOPLE)) or not look.name.strip()
     if look.numeric and not look.whole:
         return None
+    if unique and look.numeric and not look.name.strip():  # an index written along, perhaps of a table that was cut since
+        return (
+            "has no name, and so counts the rows of some table: hashes of content name records instead; if it names each "
+            "for good, give it a name in the file"
+        )
     if unique and _counts_rows(look):
         return (
             f"counts the rows: hashes of content name records instead; if it names each for good, say id={look.name} and "

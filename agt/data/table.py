@@ -255,7 +255,8 @@ class Table(LabelledFile):
                 f"it, and so every feature; give a public range in dataset.numeric.{derived[0]}",
             )
         return declared(
-            "ranges and lists of values are public constants (dataset.numeric, dataset.categorical)",
+            "ranges and lists of values are public constants (dataset.numeric, dataset.categorical), and so is which "
+            "columns are used and what counts as a missing value",
             "one was read off the records, such as a range that ends at the largest value among them",
         )
 

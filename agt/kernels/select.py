@@ -29,14 +29,14 @@ def pick_device(compute: ComputeConfig) -> torch.device:
     Raises:
         ConfigError: compute.device=cuda and there is no usable GPU, or the kernel does not run on the device.
     """
-    if compute.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(
-            "compute.device=cuda: this PyTorch sees no GPU (torch.cuda.is_available() is False); use compute.device=cpu"
-        )
     kernels = FASTEST[compute.device]
     if compute.kernel not in ("auto", *kernels):
         raise ConfigError(
             f"compute.kernel={compute.kernel} does not run on compute.device={compute.device}: use {' or '.join(kernels)}"
+        )
+    if compute.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            "compute.device=cuda: this PyTorch sees no GPU (torch.cuda.is_available() is False); use compute.device=cpu"
         )
     return torch.device(compute.device)
 

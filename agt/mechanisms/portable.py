@@ -43,7 +43,7 @@ from agt.settings import FeaturesConfig, build, validate
 FORMAT = 1
 COMMAND = "agt.release"  # what such a folder's manifest says wrote it
 RELEASE, WEIGHTS, README = "release.json", "weights.npz", "README.md"
-_NOISE = {"sigma", "step", "mu"}
+_NOISE = {"sigma", "step", "mu", "eps", "delta"}
 AT_HOME = ("data_dir", "test", "obtain", "download", "public_digest")  # settings of a dataset that queries do not need
 
 

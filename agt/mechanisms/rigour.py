@@ -42,9 +42,9 @@ RESTS_ON: dict[Need, str] = {"distance": "abcdefg", "votes": "bceg", "nothing": 
 _REMEDY = {
     "a": "train with kgrid=dense, or count steps of the grid instead of records with counting=index",
     "b": "let every record's batch, split and shard depend on its own id: hashed splits, unique ids",
-    "c": "declare dataset.declared_size, or training.batch.normalizer, and train again",
+    "c": "train again with a public constant",
     "d": "train with relation=add_remove",
-    "e": "scale with public constants, and choose settings on public data",
+    "e": "scale with public constants, choose settings on public data, and train again",
     "f": "train with training.product=exact",
     "g": "train with relation=add_remove",
 }
@@ -173,9 +173,9 @@ def claim(
     reasons = [reason_of(condition) for condition in needed if not condition.held]
     reasons += filter(None, [_reason_of_votes(relation, mechanism, voting)])
     if reasons and output is Output.WEIGHTS:  # no paper publishes them without a proof
-        raise ConfigError(f"mechanism={mechanism.name}: {reasons[0]}")
+        raise ConfigError(f"mechanism={mechanism.name}: {_listed(reasons)}")
     if reasons and accounting == "rigorous":
-        raise ConfigError(f"accounting=rigorous: {reasons[0]}; or use accounting=paper, which proves nothing")
+        raise ConfigError(f"accounting=rigorous: {_listed(reasons)}; or use accounting=paper, which proves nothing")
     return Claim(mechanism.guarantee, relation, output, accounting, tuple(reasons), declarations(needed))
 
 
@@ -202,6 +202,11 @@ def _needed(conditions: Sequence[Condition], mechanism: Guaranteed, counting: Co
         for letter in RESTS_ON[mechanism.needs]
         if not (letter == "a" and counting == "index")
     ]
+
+
+def _listed(reasons: Sequence[Reason]) -> str:
+    """Every reason, so that one more training mends all of them."""
+    return "\nand ".join(map(str, reasons))
 
 
 def reason_of(condition: Condition) -> Reason:

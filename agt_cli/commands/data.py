@@ -51,7 +51,7 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     if any(column.remark == CODES for column in inspection.features):
         console.say(f"{CODES} {CODES_LONG}")
     if inspection.label is None:
-        likely = ", ".join(inspection.labels[:5]) or "no column has 2 to 100 values"
+        likely = ", ".join(map(repr, inspection.labels[:5])) or "no column has 2 to 100 values"
         raise ConfigError(f"which column is the label? Say label=NAME (likely: {likely}); nothing was written")
     text = dataset_yaml(inspection, settings.dataset)
     write_atomic(settings.target, text.encode())

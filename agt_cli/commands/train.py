@@ -15,7 +15,7 @@ from agt.training.noise import NoiseConfig
 from agt_cli.report.console import Console, show
 from agt_cli.report.quality import judge, quality_section, say_quality, write_quality
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import train_report
+from agt_cli.report.report_md import train_report, unmet
 from agt_cli.runs.model import fit
 from agt_cli.runs.noise import noise_words, proved
 from agt_cli.runs.prepare import Prepared, RunSettings, data_files, prepare, settings_of
@@ -46,6 +46,9 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
         record.report(report)
         name = record.finish()
     _say(record, dataset.name, words, quality, console)
+    for line in unmet(conditions):
+        console.note(line)
+    console.note(f"next: agt certify run={record.folder} digest={record.digest}")
     result = {"metrics": record.metrics, "verdict": quality.verdict, "data_digest": digest, "digest": name}
     return result | ({"words": lines} if lines else {})
 
@@ -122,4 +125,3 @@ def _say(record: RunRecord, name: str, words: list[str], quality: Quality, conso
     console.say(f"run folder: {record.folder}")
     console.say(f"digest: {record.digest}")
     console.note("keep the digest elsewhere: certify, plan and predict, given digest=..., refuse any other or changed run")
-    console.note(f"next: agt certify run={record.folder} digest={record.digest}")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from agt.errors import ConfigError
 from agt.mechanisms.weights import weights_budget
 from agt.settings import validate
 from agt.tuning import SCORES, Candidate, best, standard_error
@@ -22,6 +23,7 @@ from agt_cli.runs.private_tuning import PrivateTuning
 from agt_cli.runs.tuning import Choice, TuneConfig, TuningData, choices
 
 OWN = ("tune", "total")
+USUAL = 1.0  # eps of the release that a score is about, where none is given
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,11 @@ def configure(config: Mapping[str, Any]) -> PublicTuning | PrivateTuning:
     """Validate the settings of every candidate, before any data is read."""
     tune, total = validate(TuneConfig, config.get("tune"), "tune"), validate(TotalConfig, config.get("total"), "total")
     given = {key: value for key, value in config.items() if key not in OWN}
-    candidates = choices(given, tune.grid)
+    candidates = choices(given, tune.grid, exact=tune.private and tune.public is None)
     path = free_path(tune.name or f"{chosen_options().get('dataset', 'data')}_tuned")
     if tune.private:
+        if total.eps is None:
+            raise ConfigError("total.eps: private tuning spends it: say how much, such as total.eps=1")
         return PrivateTuning(tune, total, Choice({}, given, settings_of(given)), candidates, path)
     return PublicTuning(tune, total, candidates, path)
 
@@ -76,7 +80,7 @@ def run(tuning: PublicTuning | PrivateTuning, record: RunRecord, console: Consol
 
 def _scores(tuning: PublicTuning, data: TuningData, console: Console) -> list[np.ndarray]:
     """Each candidate's [folds, 3]."""
-    budget, scores = weights_budget(tuning.total.eps or 1.0, tuning.total.delta), []
+    budget, scores = weights_budget(tuning.total.eps or USUAL, tuning.total.delta), []
     with console.progress("comparing settings", "candidate") as report:
         for done, choice in enumerate(tuning.choices, 1):
             candidate = Candidate.of(data.prepared(choice).dataset, choice.settings, data.rows(choice))
@@ -93,7 +97,11 @@ def _row(choice: Choice, scores: np.ndarray) -> dict[str, Any]:
 
 def _say(table: pd.DataFrame, at: int, tuning: PublicTuning, data: TuningData, console: Console) -> None:
     tune, total = tuning.tune, tuning.total
-    shown = {"accuracy": "accuracy", "certified": f"right, k >= {tune.k}", "expected": f"released, eps {total.eps:g}"}
+    shown = {
+        "accuracy": "accuracy",
+        "certified": f"right, k >= {tune.k}",
+        "expected": f"released, eps {total.eps or USUAL:g}",
+    }
     console.table(
         f"{tune.folds} folds of {data.words}: mean +- standard error",
         ("", "settings", *shown.values()),
@@ -102,6 +110,8 @@ def _say(table: pd.DataFrame, at: int, tuning: PublicTuning, data: TuningData, c
             for i, row in table.iterrows()
         ],
     )
+    if not table[tune.objective].max():
+        console.say(f"no candidate is right and certified at {tune.k} anywhere: give tune.k a smaller distance")
     console.say(f"chosen (*), {tune.words}: {table['settings'][at]}")
     console.say(f"experiment: {tuning.path}")
     console.note(f"it declares that its settings were chosen on {data.words}, declared public: whoever uses it says so too")

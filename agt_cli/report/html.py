@@ -65,8 +65,13 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         rows: as HTML.
     """
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-    lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>\n" for row in rows)
+    lines = "".join(f"<tr>{''.join(map(_cell, row))}</tr>\n" for row in rows)
     return f"{BOX}<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{lines}</tbody>\n</table></div>\n"
+
+
+def _cell(content: str) -> str:
+    """A sentence has room; links and standings are short, whatever their HTML."""
+    return f'<td class="words">{content}</td>' if len(content) >= CLAUSE and "<" not in content else f"<td>{content}</td>"
 
 
 def standing(word: str, look: str) -> str:

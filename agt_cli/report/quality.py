@@ -136,7 +136,8 @@ def _cells(
     majority = ["-" if group.majority is None else rate_words(group.majority.value) for group in groups]
     rows = []
     for at, group in enumerate(groups):
-        cells = [Markdown(estimates[at]) if estimates[at] else "-" for _, estimates in known]  # brackets are no link
+        # Brackets are no link, and an interval stays in one line.
+        cells = [Markdown(str(e).replace(", ", ",\u00a0")) if (e := estimates[at]) else "-" for _, estimates in known]
         distance = [] if group.distance is None else [f"{group.distance:g}"]
         constant = [majority[at]] if quality.majority else []
         rows.append((group.name, f"{group.records:,}", *constant, *cells, *distance))

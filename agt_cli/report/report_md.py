@@ -28,6 +28,18 @@ def guarantee(conditions: Sequence[Condition]) -> str:
     return f"These certificates cannot carry a privacy guarantee: {which} {verb} not hold."
 
 
+def unmet(conditions: Sequence[Condition]) -> list[str]:
+    """Lines for the console: what a guarantee of privacy still needs; none where the run is for unlearning."""
+    failed = [condition for condition in conditions if not condition.held]
+    if not failed or "g" in [condition.letter for condition in failed]:
+        return []
+    return ["no private answer can rest on this run yet (certificates are true as they stand):", *map(_asked, failed)]
+
+
+def _asked(condition: Condition) -> str:
+    return f"  condition {condition.letter}: {condition.grounds.missing}"
+
+
 def _standing(conditions: Sequence[Condition]) -> str:
     declared = [c.letter for c in conditions if c.standing is Standing.DECLARED]
     if not declared:
@@ -62,9 +74,9 @@ def train_report(
     parts = [
         *_trained(record, dataset, certificate, verdict),
         *counts_section(relation),
+        *quality,
         "## Results",
         markdown_table(("metric", "value"), metrics),
-        *quality,
         *_for_the_owner(dataset),
         *(("## The noisy weights", "\n".join(f"- {line}" for line in noise)) if noise else ()),
         *conditions_section(conditions),

@@ -116,8 +116,9 @@ def public_rows(which: str, dataset: Dataset, source: DataSource) -> Records:
 
 
 def words_of(which: str) -> str:
-    """The same rows in words."""
-    return {"test": "the test records", "train": "the training records marked public"}.get(which, f"the rows of {which}")
+    """The same rows in words, which go into claims: of a file its name, and not where it lies."""
+    words = {"test": "the test records", "train": "the training records marked public"}
+    return words.get(which, f"the rows of {PurePath(which).name}")
 
 
 def still_chosen(fact: Fact, about: ChosenFrom | None, dataset: Dataset, source: DataSource) -> Fact:

@@ -71,7 +71,7 @@ def _looked_at(opened: OpenedRun) -> tuple[Records, np.ndarray | None, str]:
     if len(records) <= most:
         return records, labels, words
     some = np.linspace(0, len(records) - 1, most).astype(np.int64)
-    return records.take(some), None if labels is None else labels[some], f"{words}, {most:,} of them,"
+    return records.take(some), None if labels is None else labels[some], f"{most:,} of the {words}"
 
 
 def _budget(publication: Publication, total: TotalConfig, queries: int) -> Budget:

@@ -107,8 +107,11 @@ def seen(column: Column) -> str:
 
 def proposal(column: Column, inspection: Inspection) -> str:
     """What a column is to be, in a few words."""
-    if column.name in (inspection.label, inspection.id):
-        return f"the label: {len(inspection.classes)} classes" if column.name == inspection.label else "the record's id"
+    if column.name == inspection.id:
+        return "the record's id"
+    if column.name == inspection.label:
+        gaps = f"; {column.missing} rows have none: drop them from the file" if column.missing else ""
+        return f"the label: {len(inspection.classes)} classes{gaps}"
     if column.categorical:
         return f"{len(column.categorical)} values listed, any other counts as other"
     if len(column.numeric) > 2:

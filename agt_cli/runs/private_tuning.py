@@ -47,7 +47,9 @@ class PrivateTuning:
         seed, data = self.tune.seed, TuningData(self.tune.public, console)
         randomness: Randomness = SystemRandomness() if seed is None else SeededRandomness(seed)
         contestants, conditions = self._contestants(data)
-        mechanism = TunedWeights.of(self.tune.trials, self.total.eps or 1.0, self.total.delta, self.tune.public is None)
+        mechanism = TunedWeights.of(
+            self.tune.trials, float(self.total.eps or 0.0), self.total.delta, self.tune.public is None
+        )
         release, simulated = prepare_tuned(contestants, mechanism, conditions), randomness.simulated
         loaded = data.prepared(self.given).loaded
         subject = of_data(loaded.digest)
@@ -88,7 +90,7 @@ class PrivateTuning:
         )
         if self.tune.public is not None:
             yield declared(
-                f"{data.words}, which trials are scored on, are public with their labels (tune.public={self.tune.public})",
+                f"{data.words}, which trials are scored on, are public with their labels (tune.public)",
                 "one of them is private, or is among them because of private ones",
             )
 

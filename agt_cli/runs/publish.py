@@ -160,8 +160,8 @@ class LabelTable:
     @property
     def size(self) -> int:
         """As many bytes as it can come to: every label the longest."""
-        longest = max(len(_cell(name).encode()) for name in self.classes)
-        return len(self.csv(np.zeros(len(self.names), dtype=np.int64))) + len(self.names) * longest
+        longest = max(range(len(self.classes)), key=lambda label: len(_cell(self.classes[label]).encode()))
+        return len(self.csv(np.full(len(self.names), longest)))
 
     def names_of(self, labels: np.ndarray) -> list[str]:
         """[n] class indices as names."""

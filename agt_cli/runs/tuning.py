@@ -84,12 +84,13 @@ class Choice:
         return ", ".join(f"{key}={_short(value)}" for key, value in self.changes.items()) or "as given"
 
 
-def choices(config: dict[str, Any], grid: Mapping[str, Sequence[Any]] | None) -> list[Choice]:
+def choices(config: dict[str, Any], grid: Mapping[str, Sequence[Any]] | None, exact: bool = False) -> list[Choice]:
     """Every candidate, validated before any data is read.
 
     Args:
         config: a training configuration, resolved, as plain containers.
         grid: as ``TuneConfig.grid``.
+        exact: without a grid, leave out features that are known up to rounding alone.
 
     Raises:
         ConfigError: a key that is not there, or settings that are refused; by key.
@@ -97,13 +98,13 @@ def choices(config: dict[str, Any], grid: Mapping[str, Sequence[Any]] | None) ->
     base = deepcopy(config)
     base["training"] |= {"chosen_on": None, "chosen_for": None, "chosen_from": None}
     if grid is None:
-        each: Iterator[Changes] = neighbours(base)
+        each: Iterator[Changes] = neighbours(base, exact)
     else:
         each = (dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
     return [Choice(changes, changed, settings_of(changed)) for changes in each for changed in [_changed(base, changes)]]
 
 
-def neighbours(config: Mapping[str, Any]) -> Iterator[Changes]:
+def neighbours(config: Mapping[str, Any], exact: bool = False) -> Iterator[Changes]:
     """The settings as they stand, and one thing changed at a time: how strongly they regularise, or how long they train;
     random features; and, where the dataset has them, crosses and bins of its columns."""
     yield {}
@@ -114,9 +115,9 @@ def neighbours(config: Mapping[str, Any]) -> Iterator[Changes]:
         scaled = training[name] * times
         yield {f"training.{name}": scaled if left_open or erm else max(1, round(scaled))}
     if config["certificate"].get("features", {}).get("map") == "none":
-        yield from ({"certificate.features": features} for features in _RANDOM)
+        yield from ({"certificate.features": features} for features in (_RANDOM[:1] if exact else _RANDOM))
     dataset = config["dataset"]
-    if "crosses" in dataset:
+    if "crosses" in dataset and len(dataset["numeric"]) + len(dataset["categorical"]) > 1:
         yield {"dataset.crosses": 0 if dataset["crosses"] else 256}
     if "bins" in dataset:
         yield {"dataset.bins": 2 * (dataset["bins"] or 1)}

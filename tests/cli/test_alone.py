@@ -128,6 +128,19 @@ def test_every_command_says_that_it_did_not_look_at_the_data(trained: Trained, a
         assert conditions[0] == conditions[1]
 
 
+@pytest.mark.usefixtures("trained")  # for its data
+def test_a_claim_names_the_rows_that_settings_were_chosen_on(agt: Agt) -> None:
+    """A release about a file of queries looks at no training data, and still lists what the run declared of it."""
+    given = ("dataset=table", *OF_TABLE[1:], *GIVEN, "certificate=erm", "compute.threads=1")
+    tuned = agt("tune", *given, "tune.public=test", "tune.folds=2", "tune.name=mine", "tune.grid={training.caution: [4]}")
+    assert tuned.code == 0, tuned.err
+    run = agt("train", "experiment=mine", "compute.threads=1", "--json", "-q").json["run"]
+    said = agt("predict", f"run={run}", f"inputs={queries('')}", "mechanism.eps=1", "--json", "-q")
+    (choice,) = [line for line in said.json["words"] if "training.chosen_on" in line]
+    assert "on the test records, digest" in choice
+    assert "or one of those rows is private" in choice
+
+
 def test_test_records_need_the_data_as_it_was(trained: Trained, agt: Agt) -> None:
     run, inputs = trained("given constants"), queries("given constants")
     pd.DataFrame(TABLE).iloc[1:].to_csv("data/t.csv", index=False)

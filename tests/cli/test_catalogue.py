@@ -80,6 +80,8 @@ certify run=null                             | 2 | run: expected
 certify run=[@box]                           | 2 | run: expected
 certify run=@box inputs=                     | 2 | inputs= is empty
 completion bsh                               | 2 | did you mean 'bash'
+inspect my.csv force=true                    | 2 | unknown command 'inspect' | agt data inspect my.csv force=true
+predict release=nowhere inputs=@ok.csv       | 2 | release=nowhere: there is no such folder
 help trian                                   | 2 | did you mean 'train'
 """
 

@@ -100,6 +100,12 @@ def test_a_run_that_failed_is_not_offered(folder: Path, agt: Agt) -> None:
     assert [word for word in words if not word.endswith("/")] == ["run=outputs/train/2026-01-02_00-00-00-000000"]
 
 
+def test_a_release_is_a_folder(folder: Path, agt: Agt) -> None:
+    (folder / "weights").mkdir()
+    words = agt("completion", "--query", "zsh", "predict", "release=weig").out.split()
+    assert words == ["release=weights/"]
+
+
 @pytest.mark.parametrize("shell", completion.SCRIPTS)
 def test_every_shell_has_a_script_that_asks_in_its_name(agt: Agt, shell: str) -> None:
     said = agt("completion", shell)

@@ -84,7 +84,7 @@ def test_what_is_there_is_not_written_over(agt: Agt, tmp_path: Path) -> None:
         (("t.csv", "label=defalt"), 2, ("no column 'defalt', which label names; did you mean 'default'",)),
         (("t.csv", "lable=x"), 2, ("unknown key 'lable'", "did you mean 'label'")),
         (("t.csv", "most_values=0"), 2, ("most_values: ",)),
-        (("even.csv",), 2, ("which column is the label? Say label=NAME (likely: a, b)", "nothing was written")),
+        (("even.csv",), 2, ("which column is the label? Say label=NAME (likely: 'a', 'b')", "nothing was written")),
         (("plain.xlsx",), 2, ("unknown format '.xlsx'",)),
     ],
 )

@@ -243,7 +243,10 @@ def test_released_weights_answer_any_number_of_queries(predict: Predict, run: Ru
     first = predict("head", *WEIGHTS, "hydra.run.dir=release")
     assert "the released weights are 0.268051-Gaussian differentially private for add_remove neighbours" in first.out
     assert "for any number of queries: (1, 1e-05)-differentially private in all" in first.out
-    assert "`labels.csv` and `released_weights.safetensors`, once." in Path("release/report.md").read_text()
+    assert (
+        "`labels.csv`, `released_weights.safetensors` and the folder `release`, once."
+        in Path("release/report.md").read_text()
+    )
     weight = load_file("release/released_weights.safetensors")["weight"]
     noise = json.loads(Path("release/released_weights.json").read_text())
     assert not noise["simulated"]
@@ -346,7 +349,7 @@ REFUSED = [
     ("box", ("mechanism.eps=1", "counting=steps"), ("counting: unknown value 'steps'",)),
     ("box", ("mechanism.eps=1", "seed=-1"), ("seed: Input should be greater than or equal to 0",)),
     *(
-        ("box", (f"{key}={value}",), (f"{key}: Input should be ",))
+        ("box", (f"{key}={value}",), (f"{key}: ",))
         for key in ("mechanism.eps", "total.eps")
         for value in ("0", "-1", "nan", "inf", "much")
     ),

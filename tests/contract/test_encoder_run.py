@@ -47,8 +47,9 @@ def test_train_and_certify(octmnist: Path, tmp_path: Path, monkeypatch: pytest.M
     octmnist.unlink()
     shutil.rmtree("outputs")
     assert main(["certify", "run=t", "inputs=queries.npz", "hydra.run.dir=q", "-q", "--json"]) == 0
-    alone = pd.read_parquet("q/certificates.parquet").iloc[0]
-    assert alone[1:].tolist() == table.iloc[-1][1:].tolist(), "the same bits, with neither data nor encoder to look at"
+    alone = pd.read_parquet("q/certificates.parquet").round({"score": 12}).iloc[0]  # a product's last bits go by its size
+    beside = table.round({"score": 12}).iloc[-1]
+    assert alone[1:].tolist() == beside[1:].tolist(), "the same, with neither data nor encoder to look at"
 
 
 def test_another_encoder_is_noticed(

@@ -72,14 +72,14 @@ def test_no_order_of_outputs_loses_more_than_is_claimed(trials: Trials, mu: floa
         eps = tuned_eps(trials, mu, delta)
         assert max(float(np.maximum(a - math.exp(eps) * b, 0).sum()) for a, b in pairs) <= delta
     claimed = trials.renyi(mu)
-    for place in range(0, len(ORDERS), 12):
+    for place in range(0, len(ORDERS), 6):
         if ORDERS[place] < 200:
             assert max(renyi(a, b, ORDERS[place]) for a, b in pairs) <= claimed[place] + 1e-9
 
 
 def worst(trials: Trials, mu: float, claimed: np.ndarray) -> float:
     """By how much the exact divergences exceed a claim about them, at most."""
-    places = [place for place, order in enumerate(ORDERS) if 1.1 < order < 100][::4]
+    places = [place for place, order in enumerate(ORDERS) if 1.1 < order < 100][::2]
     return max(renyi(a, b, ORDERS[place]) - claimed[place] for a, b in losses(trials, mu) for place in places)
 
 
@@ -118,7 +118,7 @@ def test_the_price_is_never_above_the_published_theorem(trials: Trials) -> None:
     """For Poisson trials it is the published one, and the outcome that none ran."""
     for mu in (0.05, 0.3, 1.0):
         assert (trials.renyi(mu) <= published(trials, mu) * (1 + 1e-6) + 0.01 / (1 - 1 / ORDERS)).all()
-        assert trials.renyi(mu)[150] < published(trials, mu)[150]
+        assert trials.renyi(mu)[75] < published(trials, mu)[75]
 
 
 @ids

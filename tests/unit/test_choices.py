@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from agt.facts import Standing
-from agt_cli.runs.choices import PARTS, bound, choices_fact, declares, hashes, typed
+from agt.facts import Standing, declared
+from agt.settings import ChosenFrom
+from agt_cli.runs.choices import PARTS, bound, choices_fact, declares, hashes, naming, typed
 from agt_cli.runs.compose import composed
 from agt_cli.usage import config_dir
 
@@ -148,3 +149,10 @@ def test_hashes_are_text_in_any_yaml_and_change_with_each_part() -> None:
     again = bound(config)
     assert hashes(again) == found, "what is declared about settings is none of them"
     assert choices_fact(again).standing is Standing.DECLARED
+
+
+def test_a_claim_says_which_file_and_not_where_it_lies() -> None:
+    about = ChosenFrom(rows="/home/anna/clinic/pilot.csv", digest="d")
+    words = naming(declared("chosen on public data", "not so"), about).words
+    assert "on the rows of pilot.csv, digest d" in words
+    assert "anna" not in words

@@ -88,11 +88,27 @@ def test_a_row_has_the_same_bits_whatever_stands_beside_it(bins: int, crosses: i
     code = Encoding(LIMITS, LISTED, bins, crosses, indicator=True)
     figures = np.array([row[:2] for row in rows])
     texts = np.array([row[2:] for row in rows], dtype=object).reshape(len(rows), 2)
+    assert code(figures, texts).shape == (len(rows), code.width)
+    assert each_alone(code, figures, texts)
+
+
+def each_alone(code: Encoding, figures: np.ndarray, texts: np.ndarray) -> bool:
+    """Whether every row keeps its bits alone, and in another order."""
     together = code(figures, texts)
-    assert together.shape == (len(rows), code.width)
-    for i in range(len(rows)):
-        assert (code(figures[i : i + 1], texts[i : i + 1]) == together[i]).all()
-    assert (code(figures[::-1], texts[::-1]) == together[::-1]).all()
+    alone = (code(figures[i : i + 1], texts[i : i + 1]) for i in range(len(figures)))
+    return bool(
+        (np.concatenate(list(alone)) == together).all() and (code(figures[::-1], texts[::-1]) == together[::-1]).all()
+    )
+
+
+def test_the_check_catches_a_code_that_looks_at_other_rows() -> None:
+    class Ranked(Encoding):
+        def __call__(self, numbers: np.ndarray, words: np.ndarray) -> np.ndarray:
+            return super().__call__(numbers - np.nanmin(numbers, axis=0), words)
+
+    rows = np.array([[3.0], [50.0], [80.0]])
+    assert each_alone(Encoding({"x": (0.0, 100.0)}, {}, 20), rows, nothing(3))
+    assert not each_alone(Ranked({"x": (0.0, 100.0)}, {}, 20), rows, nothing(3))
 
 
 def test_crosses_tell_pairs_apart_and_weigh_as_much_as_the_columns() -> None:

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from agt.data.dataset import DataError
+from agt.data.delimited import CsvFormat
 from agt.data.files import locate, open_columns
 from agt.errors import DataMissing
 
@@ -106,6 +107,15 @@ def test_wrong_column_suggests_the_nearest(tmp_path: Path, suffix: str) -> None:
         write_parquet(path, label=[0, 1], x=[1, 2])
     with pytest.raises(DataError, match=r"no column or key 'labels', which dataset\.label names; did you mean 'label'\?"):
         open_columns(path, "dataset.path").words("labels", "dataset.label")
+
+
+def test_names_in_another_encoding_are_recognised(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("Straße,AÇÃO\n1,2\n".encode())
+    with pytest.raises(DataError, match=r"seems to be UTF-8: set dataset\.csv\.encoding=utf-8"):
+        open_columns(path, "inputs", form=CsvFormat(encoding="latin-1")).raw("Straße", "dataset.label")
+    with pytest.raises(DataError, match=r"did you mean 'Straße'\? \(known: AÇÃO, Straße\)$"):
+        open_columns(path, "inputs").raw("Strasse", "dataset.label")
 
 
 def test_csv_numbers_are_read_to_the_last_bit(tmp_path: Path) -> None:

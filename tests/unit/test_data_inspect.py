@@ -25,7 +25,7 @@ from agt.settings import build
 from agt_cli.report.finished import _config
 from agt_cli.report.record import to_yaml
 from agt_cli.runs.compose import composed
-from agt_cli.runs.inspection import dataset_yaml, from_data
+from agt_cli.runs.inspection import dataset_yaml, from_data, proposal
 
 ROWS = 60
 
@@ -141,6 +141,21 @@ def test_a_label_that_is_no_class(tmp_path: Path) -> None:
         look(tmp_path, numbers, label="price")
     with pytest.raises(DataError, match=r"no column 'prise', which label names; did you mean 'price'"):
         look(tmp_path, numbers, label="prise")
+
+
+def test_numbers_under_no_name_are_no_id(tmp_path: Path) -> None:
+    """An index that a program wrote along; a table that was cut since has gaps in it, and it counts rows all the same."""
+    numbers = look(tmp_path, {"": [*range(1, ROWS), 99], **table(a=[1.5, 2.5, 3.5] * 20)})
+    assert numbers.id is None
+    assert "give it a name in the file" in column(numbers, "").remark
+    assert look(tmp_path, {"": [f"K{row * 37 % 61}" for row in range(ROWS)], **table(a=[1.5, 2.5, 3.5] * 20)}).id == ""
+
+
+def test_rows_without_a_label_are_told(tmp_path: Path) -> None:
+    inspection = look(tmp_path, {"a": [1.5, 2.5, 3.5] * 20, "y": ["no", "yes", ""] * 20}, label="y")
+    assert (
+        proposal(column(inspection, "y"), inspection) == "the label: 2 classes; 20 rows have none: drop them from the file"
+    )
 
 
 def test_repeated_names_of_people_are_no_feature(tmp_path: Path) -> None:

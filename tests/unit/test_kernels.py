@@ -327,9 +327,9 @@ def test_rounding_is_half_to_even(kernel: ReferenceKernel) -> None:
 
 def test_a_kernel_that_does_not_run_on_the_device_is_refused() -> None:
     with pytest.raises(ConfigError, match="does not run on"):
-        pick_kernel(ComputeConfig(device="cpu", kernel="gpu"))
+        pick_device(ComputeConfig(device="cpu", kernel="gpu"))
     with pytest.raises(ConfigError, match="does not run on"):
-        pick_kernel(ComputeConfig(device="cuda", kernel="cpu"))
+        pick_device(ComputeConfig(device="cuda", kernel="cpu"))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -13,7 +13,7 @@ from agt.facts import grounds, proved, void
 from agt.mechanisms.comparisons import ExponentialMechanism
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import GlobalSensitivity, NoisyArgmax, SmoothCauchy
-from agt.mechanisms.rigour import claim
+from agt.mechanisms.rigour import Output, claim
 from agt.settings import RelationConfig
 
 HELD = tuple(Condition(letter, f"name of {letter}", grounds(proved("it holds"))) for letter in "abcdefg")
@@ -47,6 +47,12 @@ def test_rigorous_refuses_each_condition(letter: str) -> None:
     assert f"condition {letter} (name of {letter}) does not hold: why not {letter}" in text
     assert "accounting=paper" in text
     assert ("counting=index" in text) == (letter == "a")
+
+
+def test_a_refusal_names_every_condition_that_is_not_met() -> None:
+    for output in (Output.LABELS, Output.WEIGHTS):
+        with pytest.raises(ConfigError, match=r"(?s)condition c .*why not c.*\nand condition e .*why not e"):
+            claim(without("c", "e"), ADD_REMOVE, MECHANISM, output=output)
 
 
 def test_a_condition_that_nobody_assessed_does_not_hold() -> None:

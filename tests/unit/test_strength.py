@@ -111,6 +111,17 @@ def test_a_saved_model_keeps_what_was_settled(tmp_path, members: int, certificat
     )
 
 
+@pytest.mark.parametrize("size", [200, None])
+def test_a_neighbour_settles_alike_where_the_size_is_declared(size: int | None) -> None:
+    """Else B counts the records, which one more changes: condition c says that it does not hold."""
+    x, y = np.random.default_rng(0).normal(size=(201, 3)), np.arange(201) % 2
+    known = [agt.fit(x[:n], y[:n], declared=agt.Declared(size=size)) for n in (200, 201)]
+    one, other = ({k: v for k, v in m.model.metrics.items() if k.startswith("recipe.")} for m in known)
+    assert (one == other) is (size is not None)
+    (constants,) = (condition for condition in known[0].conditions if condition.letter == "c")
+    assert constants.held is (size is not None)
+
+
 def test_constants_that_changed_since_are_noticed(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     model = agt.fit(np.eye(20), np.arange(20) % 2, declared=agt.Declared(size=20))
     model.save(tmp_path / "model")

@@ -172,7 +172,7 @@ def test_a_private_choice_is_among_candidates_for_the_same_records_and_relation(
     [
         ({"dataset.split_key": ("a", "b")}, False),
         ({"dataset.test_fraction": (0.25, 0.3)}, False),
-        ({"dataset.numeric": ({"x": [0, 1]}, {"x": [0, 1], "z": [0, 1]})}, False),
+        ({"dataset.numeric": ({"x": [0, 1], "z": [0, 1]}, {"x": [0, 1], "y2": [0, 1]})}, False),
         ({"dataset.bins": (0, 5), "dataset.crosses": (0, 8)}, True),
     ],
 )
@@ -182,9 +182,9 @@ def test_no_candidate_is_scored_on_what_another_trains_on(
     """Ids made of content change with the columns, and with them the split."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
-    lines = "".join(f"{x:.4f},{z:.4f},{int(x > 0.5)}\n" for x, z in rng.random((80, 2)))
-    Path("t.csv").write_text(f"x,z,y\n{lines}")
-    columns = ["dataset.path=t.csv", "dataset.label=y", "+dataset.numeric={x: [0, 1]}"]
+    lines = "".join(f"{x:.4f},{z:.4f},{z:.3f},{int(x > 0.5)}\n" for x, z in rng.random((80, 2)))
+    Path("t.csv").write_text(f"x,z,y2,y\n{lines}")
+    columns = ["dataset.path=t.csv", "dataset.label=y", "+dataset.numeric={x: [0, 1], z: [0, 1]}"]
     config = composed("train", ["dataset=table", *columns])
     data = TuningData("test", Console(quiet=True))
     found = choices(config, grid)
