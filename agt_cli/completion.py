@@ -48,7 +48,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "training.product": ("exact", "rump"),
     "training.dtype": ("float64", "float32"),
     "training.decay_mode": ("decoupled", "coupled"),
-    "training.chosen_on": ("public", "data"),
+    "training.chosen_on": ("public", "data", "recipe"),
     "compute.device": ("cpu", "cuda"),
     "compute.kernel": ("auto", "reference", "cpu", "gpu"),
     "certificate.features.map": ("none", "relu", "fourier"),
