@@ -247,8 +247,10 @@ def test_every_damaged_file_of_a_saved_model_is_refused(kind: str, tmp_path: Pat
 
 
 def test_a_folder_that_holds_no_model_says_so(tmp_path: Path) -> None:
-    with pytest.raises(agt.ConfigError, match=r"manifest\.json is missing"):
+    with pytest.raises(agt.ConfigError, match=r"nowhere: there is no such folder"):
         agt.load(tmp_path / "nowhere")
+    with pytest.raises(agt.ConfigError, match=r"manifest\.json is missing"):
+        agt.load(tmp_path)
 
 
 def test_a_description_of_another_version_is_refused(tmp_path: Path) -> None:
