@@ -153,7 +153,8 @@ def _result(command: str, metrics: Mapping[str, Any], spent: Mapping[str, Any]) 
     if command == "predict":
         simulated = "SIMULATION of " if metrics.get("simulated") else ""
         proof = "" if metrics.get("proved") or simulated else ", not proved"
-        return f"{simulated}{spent.get('guarantee', 'labels of weights released earlier')}{proof}"
+        totals = spent.get("totals") or ["labels of weights released earlier"]  # of all its answers, not of one
+        return f"{simulated}{totals[0]}{proof}"
     for name, words in (
         ("test_accuracy", "test accuracy"),
         ("stable_distance_median", "median stable distance"),
