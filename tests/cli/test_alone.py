@@ -37,7 +37,7 @@ SOURCES = {
     "boxes": (*OF_TABLE, *DERIVED, *BOX, "model=mlp", "model.hidden=[3]"),
     "an ensemble": (*OF_TABLE, *GIVEN, *LINEAR, "ensemble.members=2"),
     "an ensemble of no declared size": (*OF_TABLE, *GIVEN, *LINEAR, "ensemble.members=2", "dataset.declared_size=null"),
-    "a network of one's own": (*OF_TABLE, "dataset.bins=0", *GIVEN, *BOX, "model=custom", "model._target_=own_layers.network"),
+    "a network of one's own": (*OF_TABLE, "dataset.bins=0", *GIVEN, *BOX, "model=custom", "model._target_=ownnet.network"),
     "vectors with a center of their file": (*OF_VECTORS, *LINEAR),
     "digits": ("dataset=digits", "dataset.declared_size=300", *LINEAR),
     "points": ("dataset=blobs", "dataset.n_train=80", *LINEAR),
@@ -51,7 +51,7 @@ def trained(agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     (tmp_path / "data").mkdir()
     pd.DataFrame(TABLE).to_csv("data/t.csv", index=False)
     np.savez("data/e.npz", **VECTORS, middle=np.full(4, 0.5))
-    Path("own_layers.py").write_text(OWN)
+    Path("ownnet.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def train(name: str) -> Path:
@@ -108,7 +108,7 @@ def test_a_file_of_queries_needs_the_runs_folder_alone(trained: Trained, name: s
     reseal(with_data)
     expected = certified(with_data, inputs)
     shutil.rmtree("data")
-    Path("own_layers.py").unlink()
+    Path("ownnet.py").unlink()
     shutil.move(run, "elsewhere")
     assert certified(Path("elsewhere"), inputs) == expected
     assert len(expected) > 3
