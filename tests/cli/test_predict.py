@@ -349,7 +349,7 @@ REFUSED = [
     ("box", ("mechanism.eps=1", "counting=steps"), ("counting: unknown value 'steps'",)),
     ("box", ("mechanism.eps=1", "seed=-1"), ("seed: Input should be greater than or equal to 0",)),
     *(
-        ("box", (f"{key}={value}",), (f"{key}: ",))
+        ("box", (f"{key}={value}",), (f"{key}: {'expected a number' if value == 'much' else 'Input should be '}",))
         for key in ("mechanism.eps", "total.eps")
         for value in ("0", "-1", "nan", "inf", "much")
     ),
