@@ -35,6 +35,7 @@ ROOMS = (
     ("agt.certificates",),
     ("agt.problem", "agt.models"),
     ("agt.mechanisms",),
+    ("agt.ledger",),
     ("agt.api", "agt.estimator", "agt.tuning"),
     (
         *("agt_cli.usage", "agt_cli.mistakes", "agt_cli.search_path"),
