@@ -243,12 +243,12 @@ class TestFilter:
         assert spend(Allowance(1.0, 1e-5), *[Lot(each, 1)] * 988)[-2:] == [True, False]
 
     def test_basic_composition_of_releases_with_a_delta(self) -> None:
-        """propose_test_release in two lots: total 1, 1e-5, of which 5e-6 are leaks; or all of it."""
+        """propose_test_release in two lots: 100 queries each, whose eps add up as Gaussians; one each, as they are."""
         half = Lot(afford(ProposeTestRelease, Budget(0.5, 5e-6, 100), 2).guarantee, 100)
         assert half.guarantee == ApproximateDP(half.guarantee.eps, 2.5e-8)
-        assert spend(Allowance(1.0, 1e-5, 1.0), half, half) == [True, True]
         assert spend(Allowance(1.0, 1e-5, 0.5), half, half) == [True, True]
-        assert spend(Allowance(1.0, 1e-5, 0.1), half, half) == [True, False]  # the first by its own total
+        assert spend(Allowance(1.0, 1e-5, 1.0), half, half) == [True, False]  # the first by its own total: 100 eps > 1
+        assert spend(Allowance(1.0, 1e-5, 0.1), half, half) == [True, False]  # so here: leaks of 2.5e-6 > 1e-6
         one = Lot(ApproximateDP(0.5, 5e-6))
         assert spend(Allowance(1.0, 1e-5, 1.0), one, one, one) == [True, True, False]
 
