@@ -251,7 +251,8 @@ class Allowance:
         The proof above at eps in place of E: leaks, what eps leaves of pure E, and the Gaussian filter's delta.
         """
         gaussian = mills_delta(eps, self.mu) if self.mu else 0.0
-        parts = (float(self.leak), leftover(self.eps, eps), gaussian)
+        pure = leftover(next_up(self.eps), eps) if eps < self.eps else 0.0  # both are read as decimals
+        parts = (float(self.leak), pure, gaussian)
         return min(1.0, next_up(next_up(math.fsum(parts)))) if any(parts) else 0.0
 
     def _alone(self, lot: Lot) -> bool:
