@@ -174,7 +174,7 @@ class TestTight:
     def test_a_quarter_is_saved(self, eps: float, size: int) -> None:
         """mu of many tends to 2 sinh(eps/2) sqrt(Q), from above; one release's would be up to 1.2533 times that."""
         ratio = math.sqrt(squared_mu(eps, size)) / (2 * math.sinh(eps / 2) * math.sqrt(size))
-        assert 0.9 < ratio < 1 + 0.4 / size + 1e-4
+        assert 0.9 < ratio < 1 + 0.4 / size + 3e-4
 
     @given(EPS, SIZE)
     def test_never_worse_than_one_by_one(self, eps: float, size: int) -> None:
