@@ -112,16 +112,18 @@ def _plain(path: Path, most: int) -> Iterator[BinaryIO]:
         handle = os.open(path, _FLAGS)
     except OSError as error:
         raise Broken(f"{path.name} {'is a link, and is not followed' if path.is_symlink() else _gone(error)}") from None
-    with os.fdopen(handle, "rb") as file:
+    try:
         status = os.fstat(handle)
         if kind := _words(status.st_mode):
             raise Broken(f"{path.name} is {kind}, where a file is expected")
         if status.st_size > most:
             raise Broken(f"{path.name} is of {status.st_size:,} bytes, more than {most:,}: it is not read")
-        try:
+        with open(handle, "rb", closefd=False) as file:
             yield file
-        except OSError as error:
-            raise Broken(f"{path.name} cannot be read ({error.strerror or error})") from None
+    except OSError as error:
+        raise Broken(f"{path.name} cannot be read ({error.strerror or error})") from None
+    finally:
+        os.close(handle)
 
 
 def _gone(error: OSError) -> str:
