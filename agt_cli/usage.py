@@ -176,6 +176,16 @@ COMMANDS: dict[str, Command] = {
         (Word("path", free="PATH"),),
         recorded=False,
     ),
+    "doctor": Command(
+        "agt_cli.commands.doctor",
+        "doctor",
+        "versions, device, kernels, threads, floating point, disk, data and your own ./conf: what is wrong, and what to do",
+        (
+            "agt doctor",
+            "agt doctor data_dir=/data --json",
+        ),
+        recorded=False,
+    ),
 }
 
 

@@ -7,10 +7,11 @@ from agt.errors import ConfigError
 from agt.manifest import NAME, Broken, Manifest, read_digest, unseal
 from agt.mechanisms.portable import COMMAND as RELEASE
 from agt_cli.audit.bound import Bound, Progress, bind
-from agt_cli.audit.findings import Findings, Subject
+from agt_cli.audit.findings import Subject
 from agt_cli.audit.reading import parsed, read
 from agt_cli.audit.release import check_portable
 from agt_cli.audit.run import Record, check_release, check_training, claims_of_training, data_subjects
+from agt_cli.report.checks import Findings
 
 FARTHEST = 4  # steps from what is audited to what it rests on
 WORDS = {"train": "training run", RELEASE: "released weights", "agt.save": "saved model"}

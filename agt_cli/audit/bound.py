@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from agt.manifest import NAME, Broken, Manifest
-from agt_cli.audit.findings import Findings
 from agt_cli.audit.reading import TEXT, Inventory, file_sha256, parsed, read, settings
+from agt_cli.report.checks import Findings
 
 SHOWN = 12  # files that are named one by one
 Progress = Callable[[int, int], None]

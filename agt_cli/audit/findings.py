@@ -1,13 +1,10 @@
-"""What an audit finds, as values: subjects, each with its checks, and what it rests on."""
+"""What an audit finds, as values: subjects, each with its checks and what it rests on."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from agt.certificates.conditions import Condition
-from agt.errors import ConfigError
-from agt.manifest import Broken
 from agt_cli.report.checks import Check, State, worst
 from agt_cli.report.markdown import visible
 
@@ -77,40 +74,3 @@ class Subject:
             "checks": [check.as_json() for check in self.checks],
             "rests_on": [part.as_json() for part in self.rests_on],
         }
-
-
-@dataclass
-class Findings:
-    """Checks as they are made."""
-
-    checks: list[Check] = field(default_factory=list)
-
-    def ok(self, name: str, words: str) -> None:
-        """It holds."""
-        self.checks.append(Check(name, State.OK, words))
-
-    def note(self, name: str, words: str, remedy: str = "") -> None:
-        """It holds, and somebody should know."""
-        self.checks.append(Check(name, State.NOTE, words, remedy))
-
-    def unchecked(self, name: str, words: str, remedy: str = "") -> None:
-        """Nobody could look."""
-        self.checks.append(Check(name, State.UNCHECKED, words, remedy))
-
-    def problem(self, name: str, words: str, remedy: str = "") -> None:
-        """It does not hold."""
-        self.checks.append(Check(name, State.PROBLEM, words, remedy))
-
-    def compare(self, name: str, holds: bool, right: str, wrong: str) -> None:
-        """It holds, or it does not."""
-        (self.ok if holds else self.problem)(name, right if holds else wrong)
-
-    @contextmanager
-    def looking(self, name: str) -> Iterator[None]:
-        """Whatever a file holds that it should not is a problem, and the audit goes on."""
-        try:
-            yield
-        except (Broken, ConfigError) as error:
-            self.problem(name, str(error))
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
-            self.problem(name, f"its record does not hold what such a record holds ({type(error).__name__}: {error})")

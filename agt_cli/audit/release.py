@@ -15,7 +15,7 @@ from agt.mechanisms.portable import RELEASE, WEIGHTS, Portable
 from agt.mechanisms.weights import FINE
 from agt_cli.audit.bound import Bound
 from agt_cli.audit.budget import guarantee_of
-from agt_cli.audit.findings import Findings
+from agt_cli.report.checks import Findings
 
 ARRAYS = 2**30  # bytes of all arrays together, unpacked
 _TOTAL = re.compile(r"\((?P<eps>[\d.e+-]+), (?P<delta>[\d.e+-]+)\)-differentially private in all")

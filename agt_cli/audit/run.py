@@ -18,8 +18,9 @@ from agt.relations import RELATIONS
 from agt.settings import RelationConfig, validate
 from agt_cli.audit.bound import Bound
 from agt_cli.audit.budget import NOT_AGTS, Made, guarantee_of, within
-from agt_cli.audit.findings import Findings, Subject
+from agt_cli.audit.findings import Subject
 from agt_cli.audit.reading import file_sha256, parsed_any
+from agt_cli.report.checks import Findings
 from agt_cli.report.report_md import ball, guarantee
 
 LABELS = 2**30  # bytes of a table of labels

@@ -13,9 +13,8 @@ from agt.folder import NewFolder
 from agt.manifest import NAME, Broken, Manifest, seal
 from agt_cli.audit import reading
 from agt_cli.audit.bound import Bound, bind
-from agt_cli.audit.findings import Findings
 from agt_cli.audit.reading import Inventory, parsed, read, settings
-from agt_cli.report.checks import State
+from agt_cli.report.checks import Findings, State
 from agt_cli.report.markdown import visible
 
 FILES = {"a.json": b"{}", "b.bin": bytes(range(256)), "deep/er/c.txt": b"words", "empty": b""}
