@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import agt_cli
-from agt.errors import AgtError, ConfigError, nearest
+from agt.errors import AgtError, CheckError, ConfigError, nearest
 from agt_cli import latest, usage
 from agt_cli.streams import mute, muted
 
@@ -134,7 +134,7 @@ def _explain(console: "Console", error: Exception, name: str, rest: list[str], j
     code = known.exit_code if known else AgtError.exit_code
     if jobs.failed:
         return _fail(console, f"{jobs.failed} of {len(jobs.done)} jobs failed", code, {"jobs": jobs.done})
-    return _fail(console, _words(known, error), code)
+    return _fail(console, _words(known, error), code, known.result if isinstance(known, CheckError) else None)
 
 
 def _known(error: Exception, name: str, rest: Sequence[str]) -> AgtError | None:
@@ -263,14 +263,18 @@ def _run_task(
 ) -> dict[str, Any]:
     """Validate everything, then run the task in its record.
 
-    A single run that never started leaves no folder; a sweep's job always leaves a record, which says why it failed.
+    A single run that never started leaves no folder; a sweep's job always leaves a record, which says why it failed. A
+    command that keeps no record writes nothing here.
     """
     from agt_cli.report.record import RunRecord
     from agt_cli.runs.choices import typed
     from agt_cli.runs.compose import plain
     from agt_cli.runs.unread import unread
 
-    task = import_module(usage.COMMANDS[name].module)
+    task, result = import_module(usage.COMMANDS[name].module), dict[str, Any]()
+    if not usage.COMMANDS[name].recorded:
+        result = task.run(task.configure(plain(config)), console)
+        return {"command": name, **result}
     with ExitStack() as stack:
         stack.callback(_refresh_index, folder, config.get("output_dir"), console)
         try:
@@ -292,7 +296,7 @@ def _run_task(
             with suppress(OSError):
                 folder.rmdir()  # only if Hydra made it and nothing is in it
             raise
-        result: dict[str, Any] = task.run(settings, record, console)
+        result = task.run(settings, record, console)
     index = Path(str(settled.get("output_dir"))) / "index.html"
     console.note(f"to look at: {folder / 'report.html'}{f'; all runs: {index}' if index.exists() else ''}")
     return {"command": name, "run": str(folder), **result}

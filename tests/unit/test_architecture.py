@@ -42,7 +42,7 @@ ROOMS = (
         *("agt_cli.completion", "agt_cli.latest", "agt_cli.streams"),
     ),
     ("agt_cli.report",),
-    ("agt_cli.papers", "agt_cli.runs"),
+    ("agt_cli.papers", "agt_cli.runs", "agt_cli.audit", "agt_cli.doctor"),
     ("agt_cli.commands",),
     ("agt_cli.cli", "agt_cli.__main__"),
 )
