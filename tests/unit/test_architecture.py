@@ -38,7 +38,7 @@ ROOMS = (
     ("agt.api", "agt.estimator", "agt.tuning"),
     (
         *("agt_cli.usage", "agt_cli.mistakes", "agt_cli.search_path"),
-        *("agt_cli.completion", "agt_cli.latest", "agt_cli.streams"),
+        *("agt_cli.completion", "agt_cli.latest", "agt_cli.streams", "agt_cli.signals"),
     ),
     ("agt_cli.report",),
     ("agt_cli.papers", "agt_cli.runs"),
