@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import agt_cli
 from agt.errors import AgtError, CheckError, ConfigError, nearest
-from agt_cli import latest, usage
+from agt_cli import latest, signals, usage
 from agt_cli.streams import mute, muted
 
 if TYPE_CHECKING:
@@ -40,13 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code (errors.py); 1 also where whoever read the output stopped reading.
     """
     try:
-        code = _main(list(sys.argv[1:] if arguments is None else arguments))
+        with signals.heard():
+            code = _main(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
     except BrokenPipeError:
         mute("stdout")
         code = AgtError.exit_code
-    except KeyboardInterrupt:
-        return _complain("interrupted", INTERRUPTED)
+    except KeyboardInterrupt as error:
+        return _complain(str(error) or "interrupted", getattr(error, "exit_code", INTERRUPTED))
     except ConfigError as error:
         return _complain(str(error), error.exit_code)
     except OSError as error:  # a full disk behind standard output
@@ -116,7 +117,7 @@ def _dispatch(name: str, rest: list[str], console: "Console") -> int:
         if jobs.error:
             raise jobs.error
     except KeyboardInterrupt as error:
-        return _fail(console, str(error) or "interrupted", INTERRUPTED)
+        return _fail(console, str(error) or "interrupted", getattr(error, "exit_code", INTERRUPTED))
     except BrokenPipeError:
         raise
     except Exception as error:
@@ -269,6 +270,7 @@ def _run_task(
     from agt_cli.report.record import RunRecord
     from agt_cli.runs.choices import typed
     from agt_cli.runs.compose import plain
+    from agt_cli.runs.resume import unfinished
     from agt_cli.runs.unread import unread
 
     task, result = import_module(usage.COMMANDS[name].module), dict[str, Any]()
@@ -280,10 +282,16 @@ def _run_task(
         try:
             settled = latest.resolved(plain(config), console.note)
             settled = typed(settled, overrides) if name in ("train", "tune") else settled
+            again = unfinished(settled, overrides, sweep) if name == "train" else None
             for key, value in settled.items():
                 if value == "":
                     raise ConfigError(f"{key}= is empty: give a value, or leave it out")
-            record = RunRecord(folder, name, settled)
+            if again:
+                with suppress(OSError):
+                    folder.rmdir()  # Hydra's new one
+                folder, settled = again.folder, again.config
+                stack.callback(_refresh_index, folder, settled.get("output_dir"), console)
+            record = RunRecord(folder, name, settled, again)
             if sweep:
                 stack.enter_context(record)
                 record.environment(overrides=list(overrides))
