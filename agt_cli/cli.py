@@ -134,7 +134,7 @@ def _explain(console: "Console", error: Exception, name: str, rest: list[str], j
     code = known.exit_code if known else AgtError.exit_code
     if jobs.failed:
         return _fail(console, f"{jobs.failed} of {len(jobs.done)} jobs failed", code, {"jobs": jobs.done})
-    return _fail(console, _words(known, error), code)
+    return _fail(console, _words(known, error), code, getattr(error, "result", None))
 
 
 def _known(error: Exception, name: str, rest: Sequence[str]) -> AgtError | None:
