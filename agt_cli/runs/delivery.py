@@ -7,7 +7,6 @@ Formal guarantees
     ledger's counter.
 """
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -27,23 +26,11 @@ from agt_cli.runs.spending import Spending, of_run, spending, unfinished
 MOST = 5  # stretches of rows that a message names
 
 
-class Incomplete(CheckError):
-    """The budget ended before the queries did; the record is finished, and says what was answered.
-
-    Attributes:
-        result: the command's object.
-    """
-
-    def __init__(self, text: str, result: Mapping[str, Any]) -> None:
-        super().__init__(text)
-        self.result = result
-
-
 def deliver(request: Request, randomness: Randomness) -> dict[str, Any]:
     """Judge, pay, draw, write the record, and say it; returns the command's object.
 
     Raises:
-        Incomplete: some of the queries were not paid for.
+        CheckError: some of the queries were not paid for; the record is finished, and says what was answered.
         Exhausted: none was, and none was answered before; nothing was drawn.
     """
     opened, record, console, simulated = request.opened, request.record, request.console, randomness.simulated
@@ -77,7 +64,7 @@ def deliver(request: Request, randomness: Randomness) -> dict[str, Any]:
         console.say(f"digest: {digest}")
         result["digest"] = digest
     if short:
-        raise Incomplete(short, result)
+        raise CheckError(short, result)
     return result
 
 

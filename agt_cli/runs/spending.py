@@ -67,7 +67,7 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
         AgtError: what was drawn could not be written.
     """
     note = f"from this time on {about.what} may have been drawn: count them as spent, whatever became of this run"
-    now, place = datetime.now(UTC).isoformat(timespec="seconds"), record.folder / NAME
+    now, place = _begun(record.folder) or datetime.now(UTC).isoformat(timespec="seconds"), record.folder / NAME
     try:
         record.write(NAME, seal({**asdict(about), **subject, "time": now, "note": note}))
     except OSError as error:
@@ -80,14 +80,23 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
     counted = "" if about.simulated else counted
     try:
         yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"interrupted{counted.format('')}") from None
+    except KeyboardInterrupt as error:
+        error.args = (f"{error or 'interrupted'}{counted.format('')}",)
+        raise
     except Exception as error:
         where = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
         text = f"{where}{counted.format(' as spent')}"
         if isinstance(error, OSError | MemoryError | AgtError):
             raise AgtError(text) from error
         raise RuntimeError(f"{type(error).__name__}: {text}") from error
+
+
+def _begun(folder: Path) -> str | None:
+    """When the release began, of a run that goes on with it: it draws what it would have drawn then."""
+    try:
+        return str(unseal((folder / NAME).read_bytes(), NAME)["time"])
+    except (OSError, Broken, KeyError):
+        return None
 
 
 def of_run(finished: FinishedRun) -> dict[str, str]:
@@ -108,6 +117,7 @@ def unfinished(record: RunRecord, subject: Mapping[str, str]) -> list[str]:
     """
     homes = (Path(record.config.get("output_dir") or ".") / record.command, record.folder.parent)
     attempts = {path.resolve(): path for home in homes for place in PLACES for path in sorted(home.glob(place))}
+    attempts.pop((record.folder / NAME).resolve(), None)  # a run that goes on is no other attempt
     return [line for path in attempts.values() if (line := _line(path, subject))]
 
 
@@ -126,11 +136,8 @@ def _line(path: Path, subject: Mapping[str, str]) -> str | None:
             f"an earlier attempt ({path.parent}, {state}) may have released something: its spent.json cannot be read "
             f"({error}): count it as spent, the amount unknown"
         )
-    if (
-        value.get("simulated")
-        or value.get("ledger")
-        or any(value.get(key) != subject[key] for key in subject if key.endswith("_digest"))
-    ):
+    other = any(value.get(key) != subject[key] for key in subject if key.endswith("_digest"))
+    if value.get("simulated") or value.get("ledger") or other:
         return None
     return (
         f"an earlier attempt ({path.parent}, {value.get('time')}, {state}) may have released {about}: count it as spent: "
