@@ -8,7 +8,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -110,7 +110,7 @@ def _dispatch(name: str, rest: list[str], console: "Console") -> int:
     try:
         _check_command(name, rest)
         rest = usage.settings_from_words(name, rest)
-        _check_flags(rest)
+        _check_flags(rest, usage.COMMANDS[name].record)
         _check_places(rest)
         _run_hydra(name, rest, console, jobs)
         if jobs.error:
@@ -156,7 +156,7 @@ def _fail(console: "Console", text: str, code: int, more: dict[str, Any] | None 
     return code
 
 
-def _check_flags(rest: Sequence[str]) -> None:
+def _check_flags(rest: Sequence[str], record: bool) -> None:
     """Refuse an option that Hydra does not know, before it prints a usage text that is not ours."""
     from hydra._internal.utils import get_args_parser
 
@@ -168,7 +168,8 @@ def _check_flags(rest: Sequence[str]) -> None:
         raise ConfigError(f"{message}{nearest(unknown, known) if 'unrecognized' in message else ''}")
 
     parser.error = refuse  # type: ignore[method-assign]
-    parser.parse_args(list(rest))
+    if parser.parse_args(list(rest)).multirun and not record:
+        raise ConfigError("-m: this command leaves no record, and has no sweeps: call it once for each value")
 
 
 def _check_places(rest: Sequence[str]) -> None:
@@ -186,6 +187,7 @@ def _run_hydra(name: str, rest: list[str], console: "Console", jobs: "Jobs") -> 
 
     search_path.register()
     command = usage.COMMANDS[name]
+    rest = rest if command.record else ["hydra.run.dir=.", *rest]  # the present folder: Hydra makes none
 
     def job(config: "DictConfig") -> Any:
         return _job(name, config, console, jobs)
@@ -245,7 +247,10 @@ def _job(name: str, config: "DictConfig", console: "Console", jobs: Jobs) -> Any
     if jobs.sweep:
         console.note(f"-- {label}")
     try:
-        result = _run_task(name, config, folder, console, jobs.sweep, overrides)
+        if not usage.COMMANDS[name].record:
+            result = _look(name, config, console)
+        else:
+            result = _run_task(name, config, folder, console, jobs.sweep, overrides)
     except Exception as error:
         if not jobs.sweep:
             jobs.error = error  # raised once Hydra has returned, so that Hydra adds no line of its own
@@ -256,6 +261,23 @@ def _job(name: str, config: "DictConfig", console: "Console", jobs: Jobs) -> Any
         raise
     jobs.done.append(result)
     return None
+
+
+def _look(name: str, config: "DictConfig", console: "Console") -> dict[str, Any]:
+    """Validate everything, then run a command that leaves no record."""
+    from agt_cli.runs.compose import plain
+
+    settled = plain(config)
+    settled = settled if settled.get("run") is None else latest.resolved(settled, console.note)
+    _check_values(settled)
+    task = import_module(usage.COMMANDS[name].module)
+    return {"command": name, **task.run(task.configure(settled), console)}
+
+
+def _check_values(config: Mapping[str, Any]) -> None:
+    for key, value in config.items():
+        if value == "":
+            raise ConfigError(f"{key}= is empty: give a value, or leave it out")
 
 
 def _run_task(
@@ -276,9 +298,7 @@ def _run_task(
         try:
             settled = latest.resolved(plain(config), console.note)
             settled = typed(settled, overrides) if name in ("train", "tune") else settled
-            for key, value in settled.items():
-                if value == "":
-                    raise ConfigError(f"{key}= is empty: give a value, or leave it out")
+            _check_values(settled)
             record = RunRecord(folder, name, settled)
             if sweep:
                 stack.enter_context(record)
