@@ -8,7 +8,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import agt_cli
-from agt.errors import AgtError, ConfigError, nearest
-from agt_cli import latest, usage
+from agt.errors import AgtError, CheckError, ConfigError, nearest
+from agt_cli import latest, signals, usage
 from agt_cli.streams import mute, muted
 
 if TYPE_CHECKING:
@@ -40,13 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code (errors.py); 1 also where whoever read the output stopped reading.
     """
     try:
-        code = _main(list(sys.argv[1:] if arguments is None else arguments))
+        with signals.heard():
+            code = _main(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
     except BrokenPipeError:
         mute("stdout")
         code = AgtError.exit_code
-    except KeyboardInterrupt:
-        return _complain("interrupted", INTERRUPTED)
+    except KeyboardInterrupt as error:
+        return _complain(str(error) or "interrupted", getattr(error, "exit_code", INTERRUPTED))
     except ConfigError as error:
         return _complain(str(error), error.exit_code)
     except OSError as error:  # a full disk behind standard output
@@ -110,13 +111,13 @@ def _dispatch(name: str, rest: list[str], console: "Console") -> int:
     try:
         _check_command(name, rest)
         rest = usage.settings_from_words(name, rest)
-        _check_flags(rest, usage.COMMANDS[name].record)
+        _check_flags(rest)
         _check_places(rest)
         _run_hydra(name, rest, console, jobs)
         if jobs.error:
             raise jobs.error
     except KeyboardInterrupt as error:
-        return _fail(console, str(error) or "interrupted", INTERRUPTED)
+        return _fail(console, str(error) or "interrupted", getattr(error, "exit_code", INTERRUPTED))
     except BrokenPipeError:
         raise
     except Exception as error:
@@ -134,7 +135,7 @@ def _explain(console: "Console", error: Exception, name: str, rest: list[str], j
     code = known.exit_code if known else AgtError.exit_code
     if jobs.failed:
         return _fail(console, f"{jobs.failed} of {len(jobs.done)} jobs failed", code, {"jobs": jobs.done})
-    return _fail(console, _words(known, error), code)
+    return _fail(console, _words(known, error), code, known.result if isinstance(known, CheckError) else None)
 
 
 def _known(error: Exception, name: str, rest: Sequence[str]) -> AgtError | None:
@@ -156,7 +157,7 @@ def _fail(console: "Console", text: str, code: int, more: dict[str, Any] | None 
     return code
 
 
-def _check_flags(rest: Sequence[str], record: bool) -> None:
+def _check_flags(rest: Sequence[str]) -> None:
     """Refuse an option that Hydra does not know, before it prints a usage text that is not ours."""
     from hydra._internal.utils import get_args_parser
 
@@ -168,8 +169,7 @@ def _check_flags(rest: Sequence[str], record: bool) -> None:
         raise ConfigError(f"{message}{nearest(unknown, known) if 'unrecognized' in message else ''}")
 
     parser.error = refuse  # type: ignore[method-assign]
-    if parser.parse_args(list(rest)).multirun and not record:
-        raise ConfigError("-m: this command leaves no record, and has no sweeps: call it once for each value")
+    parser.parse_args(list(rest))
 
 
 def _check_places(rest: Sequence[str]) -> None:
@@ -187,7 +187,6 @@ def _run_hydra(name: str, rest: list[str], console: "Console", jobs: "Jobs") -> 
 
     search_path.register()
     command = usage.COMMANDS[name]
-    rest = rest if command.record else ["hydra.run.dir=.", *rest]  # the present folder: Hydra makes none
 
     def job(config: "DictConfig") -> Any:
         return _job(name, config, console, jobs)
@@ -247,10 +246,7 @@ def _job(name: str, config: "DictConfig", console: "Console", jobs: Jobs) -> Any
     if jobs.sweep:
         console.note(f"-- {label}")
     try:
-        if not usage.COMMANDS[name].record:
-            result = _look(name, config, console)
-        else:
-            result = _run_task(name, config, folder, console, jobs.sweep, overrides)
+        result = _run_task(name, config, folder, console, jobs.sweep, overrides)
     except Exception as error:
         if not jobs.sweep:
             jobs.error = error  # raised once Hydra has returned, so that Hydra adds no line of its own
@@ -263,43 +259,39 @@ def _job(name: str, config: "DictConfig", console: "Console", jobs: Jobs) -> Any
     return None
 
 
-def _look(name: str, config: "DictConfig", console: "Console") -> dict[str, Any]:
-    """Validate everything, then run a command that leaves no record."""
-    from agt_cli.runs.compose import plain
-
-    settled = plain(config)
-    settled = settled if settled.get("run") is None else latest.resolved(settled, console.note)
-    _check_values(settled)
-    task = import_module(usage.COMMANDS[name].module)
-    return {"command": name, **task.run(task.configure(settled), console)}
-
-
-def _check_values(config: Mapping[str, Any]) -> None:
-    for key, value in config.items():
-        if value == "":
-            raise ConfigError(f"{key}= is empty: give a value, or leave it out")
-
-
 def _run_task(
     name: str, config: "DictConfig", folder: Path, console: "Console", sweep: bool, overrides: Sequence[str]
 ) -> dict[str, Any]:
     """Validate everything, then run the task in its record.
 
-    A single run that never started leaves no folder; a sweep's job always leaves a record, which says why it failed.
+    A single run that never started leaves no folder; a sweep's job always leaves a record, which says why it failed. A
+    command that keeps no record writes nothing here.
     """
     from agt_cli.report.record import RunRecord
     from agt_cli.runs.choices import typed
     from agt_cli.runs.compose import plain
+    from agt_cli.runs.resume import unfinished
     from agt_cli.runs.unread import unread
 
-    task = import_module(usage.COMMANDS[name].module)
+    task, result = import_module(usage.COMMANDS[name].module), dict[str, Any]()
+    if not usage.COMMANDS[name].recorded:
+        result = task.run(task.configure(plain(config)), console)
+        return {"command": name, **result}
     with ExitStack() as stack:
         stack.callback(_refresh_index, folder, config.get("output_dir"), console)
         try:
             settled = latest.resolved(plain(config), console.note)
             settled = typed(settled, overrides) if name in ("train", "tune") else settled
-            _check_values(settled)
-            record = RunRecord(folder, name, settled)
+            again = unfinished(settled, overrides, sweep) if name == "train" else None
+            for key, value in settled.items():
+                if value == "":
+                    raise ConfigError(f"{key}= is empty: give a value, or leave it out")
+            if again:
+                with suppress(OSError):
+                    folder.rmdir()  # Hydra's new one
+                folder, settled = again.folder, again.config
+                stack.callback(_refresh_index, folder, settled.get("output_dir"), console)
+            record = RunRecord(folder, name, settled, again)
             if sweep:
                 stack.enter_context(record)
                 record.environment(overrides=list(overrides))
@@ -312,7 +304,7 @@ def _run_task(
             with suppress(OSError):
                 folder.rmdir()  # only if Hydra made it and nothing is in it
             raise
-        result: dict[str, Any] = task.run(settings, record, console)
+        result = task.run(settings, record, console)
     index = Path(str(settled.get("output_dir"))) / "index.html"
     console.note(f"to look at: {folder / 'report.html'}{f'; all runs: {index}' if index.exists() else ''}")
     return {"command": name, "run": str(folder), **result}

@@ -74,7 +74,7 @@ class Command:
     """One command: the module that runs it, its primary configuration, what its help says, and the words it takes.
 
     Attributes:
-        record: its runs leave a folder; False: its module's ``run`` takes no record, and nothing is written for it.
+        recorded: it leaves a run record; False: it looks, and writes nothing.
     """
 
     module: str
@@ -82,7 +82,7 @@ class Command:
     help: str
     examples: tuple[str, ...]
     words: tuple[Word, ...] = ()
-    record: bool = True
+    recorded: bool = True
 
 
 COMMANDS: dict[str, Command] = {
@@ -147,7 +147,7 @@ COMMANDS: dict[str, Command] = {
             "agt ledger admit loans run=FOLDER             this run's data are the same people, and share the budget",
         ),
         (Word("action", ("init", "show", "verify", "admit")), Word("ledger", free="NAME")),
-        record=False,
+        recorded=False,
     ),
     "reproduce": Command(
         "agt_cli.commands.reproduce",
@@ -176,6 +176,28 @@ COMMANDS: dict[str, Command] = {
             Word("prepare", after="prepare"),
             Word("file", free="FILE", after="inspect"),
         ),
+    ),
+    "verify": Command(
+        "agt_cli.commands.verify",
+        "verify",
+        "PATH: whether a run or a release is what was made, and what it rests on, for an auditor; writes nothing",
+        (
+            "agt verify outputs/predict/2026-01-31_12-00-00-000000",
+            "agt verify release digest=sha256:...          as its publisher told you",
+            "agt verify outputs/train/... page=audit.html  the same as a page",
+        ),
+        (Word("path", free="PATH"),),
+        recorded=False,
+    ),
+    "doctor": Command(
+        "agt_cli.commands.doctor",
+        "doctor",
+        "versions, device, kernels, threads, floating point, disk, data and your own ./conf: what is wrong, and what to do",
+        (
+            "agt doctor",
+            "agt doctor data_dir=/data --json",
+        ),
+        recorded=False,
     ),
 }
 
