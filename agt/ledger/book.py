@@ -23,9 +23,8 @@ from agt.errors import ConfigError
 from agt.ledger.chain import Entry
 from agt.manifest import Broken
 from agt.mechanisms.account import Allowance, Cost, Lot
-from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.guarantee import Guarantee, described, guarantee_of
 
-GUARANTEES: dict[str, type[Any]] = {"pure": PureDP, "approximate": ApproximateDP, "gaussian": GaussianDP}
 RELATIONS = ("add_remove", "substitute", "paper_privacy")  # those that go both ways: removals alone protect nobody
 SAME = 1e-12
 SLACK = 1e-9  # of a budget that is compared again, for the same reason
@@ -100,15 +99,13 @@ class Charge:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
-        kind = next(name for name, kind in GUARANTEES.items() if type(self.guarantee) is kind)
-        return {**vars(self), "guarantee": {"kind": kind, **self.guarantee.parameters}}
+        return {**vars(self), "guarantee": described(self.guarantee)}
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> "Charge":
         """What ``as_json`` gave, among other values."""
-        kind = dict(node["guarantee"])
-        guarantee = GUARANTEES[kind.pop("kind")](**kind)
-        return cls(guarantee, **{name: node[name] for name in ("output", "mechanism", "run", "data", "relation")})
+        others = {name: str(node[name]) for name in ("output", "mechanism", "run", "data", "relation")}
+        return cls(guarantee_of(node["guarantee"]), **others)
 
 
 @dataclass(frozen=True)
@@ -228,8 +225,9 @@ class Book:
         charge, size = Charge.of(body), body["size"]
         if charge.data not in self.tables or charge.relation != self.population.relation:
             raise Broken(f"entry {entry.number} pays for data that was not admitted before it, or for another relation")
-        spent = self.spent.plus(Lot(charge.guarantee, size).cost)
-        if self._within.fitting(self.spent, charge.guarantee, size) < size:
+        lot = Lot(charge.guarantee, size)
+        spent = self.spent.plus(lot.cost)
+        if not self._within.admits(self.spent, lot):
             raise Broken(f"entry {entry.number} goes beyond the budget, which no debit does")
         self.debits[entry.number] = Paid(entry, charge, size)
         return spent

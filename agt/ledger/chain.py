@@ -4,6 +4,7 @@ Formal guarantees
     An entry's hash is over its own content, its number and the hash before it. So whoever knows the last number and hash
     (a head) knows all of it: no other sequence of entries has the same one (SHA-256). Whoever rewrites an entry and every
     later one makes another chain, sound in itself: only a head kept at a second place tells the two apart.
+    Hashes tell nothing about the data whose digests are in entries: the first entry holds 32 random bytes ("salt").
 """
 
 import json

@@ -15,13 +15,13 @@ Formal guarantees
     against the chain, with those that were kept together with it, when the first of them is given by this process.
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import index
 from pathlib import Path
+from secrets import token_hex
 from types import TracebackType
 from typing import Any
 
@@ -91,10 +91,10 @@ class Ledger:
         Raises:
             ConfigError: something is there already, or another ledger in the folder holds a table's people.
         """
-        path = Path(os.path.abspath(path))
         path.parent.mkdir(parents=True, exist_ok=True)
         place = None if head is None else head_file(head, path)
-        opening = Entry(1, "open", _timed({"population": population.as_json(), "head": str(place or "")}, Cost()), START)
+        body = {"population": population.as_json(), "head": str(place or ""), "salt": token_hex(32)}
+        opening = Entry(1, "open", _timed(body, Cost()), START)
         with folder_alone(path.parent):
             if path.exists() or path.is_symlink():
                 raise ConfigError(f"ledger={path}: there is one already, and a budget is for good: agt ledger show {path}")
@@ -184,7 +184,8 @@ class Ledger:
 
     def words(self) -> list[str]:
         """What a claim that rests on this ledger must say, a line each: what was declared, and what cannot be excluded."""
-        declared = [declaration(self.population, table) for table in self.book.tables.values()]
+        names = self.tables().values()
+        declared = [declaration(self.population, names)] if names else []
         rollback = [NO_HEAD] if self.head is None else [SAME_DISK] if same_disk(self.head, self.path) else []
         return [*declared, *headless(self._book), *rollback]
 
@@ -206,11 +207,11 @@ class Ledger:
             ConfigError: another ledger in the folder holds these people.
         """
         added = Table(table, data, tuple(files))
-        with folder_alone(self.path.parent):
-            check_unclaimed(self.path, added)
+        with folder_alone(self._store.real.parent):
+            check_unclaimed(self._store.real, added)
             with self._writing() as append:
                 if data not in self._book.tables:
-                    declared = declaration(self.population, added)
+                    declared = declaration(self.population, [*self.tables().values(), table])
                     body = {"table": table, "data": data, "files": list(files), "declared": declared}
                     append("admit", body, self._book.spent)
 

@@ -55,6 +55,10 @@ class Store:
         writing: False: it may lie where nothing can be written, and is then read as it is there, with its log.
         seconds: how long to wait for other processes.
 
+    Attributes:
+        path: as it was given.
+        real: where that leads, through links.
+
     Raises:
         ConfigError: there is no such file, it lies where none can, or a newer agt made it.
         CheckError: it is damaged, or no ledger (``Foreign``).
@@ -62,22 +66,22 @@ class Store:
 
     def __init__(self, path: Path, writing: bool = True, seconds: float = 60.0) -> None:
         check_file(path)
-        self.path, self.seconds, self._writing = path.resolve(), seconds, writing
+        self.path, self.real, self.seconds, self._writing = path, path.resolve(), seconds, writing
         if writing:
             check_local(path, "move it to a local disk, and give its path there")
-        _check_header(self.path)
+        _check_header(path)
         self._process, self._turn = os.getpid(), threading.RLock()
         self._copy: TemporaryDirectory[str] | None = None
-        self._file = _identity(self.path)
+        self._file = _identity(self.real)
         with explained(path, seconds):
             self._connection = self._connected()
 
     def _connected(self) -> sqlite3.Connection:
         if self._writing:
-            return _opened(self.path, self.seconds)
+            return _opened(self.real, self.seconds)
         try:
-            check_local(self.path, "")
-            return _opened(self.path, self.seconds)
+            check_local(self.real, "")
+            return _opened(self.real, self.seconds)
         except ConfigError:
             return self._copied()
         except sqlite3.Error as error:
@@ -89,8 +93,8 @@ class Store:
         """A copy of a file beside which SQLite can keep no log; what its own log holds is part of it."""
         self._copy = copy = TemporaryDirectory(prefix="agt-ledger-")
         for suffix in ("", "-wal"):
-            if Path(f"{self.path}{suffix}").exists():
-                shutil.copyfile(f"{self.path}{suffix}", f"{copy.name}/ledger{suffix}")
+            if Path(f"{self.real}{suffix}").exists():
+                shutil.copyfile(f"{self.real}{suffix}", f"{copy.name}/ledger{suffix}")
         return _opened(Path(copy.name) / "ledger", self.seconds)
 
     def close(self) -> None:
@@ -116,7 +120,7 @@ class Store:
             raise AgtError(f"ledger={self.path}: was opened for reading alone")
         self._connection.execute("BEGIN IMMEDIATE")
         try:
-            if _identity(self.path) != self._file:
+            if _identity(self.real) != self._file:
                 raise Broken("another file was put in its place while it was open: open it anew")
             yield
             self._connection.execute("COMMIT")
@@ -176,8 +180,9 @@ class Store:
         if fault != "ok":
             raise Broken(f"the file is damaged: {' '.join(str(fault).split())}")
         (pages,), (size,) = (self._rows(f"PRAGMA page_{name}", ())[0] for name in ("count", "size"))
-        if self.path.stat().st_size > pages * size:
-            raise Broken(f"the file has bytes behind its end, {self.path.stat().st_size - pages * size} of them")
+        more = self.real.stat().st_size - pages * size
+        if more > 0:
+            raise Broken(f"the file has {more} bytes behind its end")
 
     def _rows(self, question: str, values: Sequence[object]) -> list[tuple]:
         with closing(self._connection.execute(question, values)) as rows:

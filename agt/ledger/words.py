@@ -1,11 +1,12 @@
 """What a ledger says of itself, in words: what a claim must carry, what is left, why nothing more fits."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
-from agt.ledger.book import Book, Population, Table
+from agt.ledger.book import Book, Population
 from agt.mechanisms.account import Allowance, Cost
-from agt.mechanisms.guarantee import LEAST, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.guarantee import LEAST, GaussianDP, Guarantee
 from agt.numeric import bisect
 
 NO_HEAD = (
@@ -18,11 +19,14 @@ SAME_DISK = (
 )
 
 
-def declaration(population: Population, table: Table) -> str:
-    """What whoever admits a table says by that."""
+def declaration(population: Population, names: Iterable[str]) -> str:
+    """What whoever admits tables says by that; names no digest, as it goes into claims."""
+    several = list(dict.fromkeys(names))
+    if len(several) == 1:
+        return f"declared, not checked: in the table {several[0]} a unit is {population.unit}"
     return (
-        f"declared, not checked: the units of the table {table.name} (data {table.data}) are the same people as those of "
-        f"every other table of the ledger {population.name}, by the same unit: each is {population.unit}"
+        f"declared, not checked: in each of the tables {', '.join(several)} a unit is {population.unit}, and the units of "
+        "all of them are the same people: what is released from one table uses up the budget of all"
     )
 
 
@@ -49,10 +53,13 @@ def budget(allowance: Allowance) -> str:
 
 
 def eps_so_far(allowance: Allowance, spent: Cost) -> float:
-    """The least eps of a budget with the same delta that what was spent would have fitted; where the counter stands."""
+    """The least eps of a budget with the same delta that holds what was spent: where the counter stands, no guarantee.
+
+    After a first lot that its own total alone admitted, all of it.
+    """
     if spent == Cost():
         return 0.0
-    return bisect(lambda eps: not _holds(replace(allowance, eps=eps), spent), 0.0, allowance.eps, _middle)[1]
+    return bisect(lambda eps: not replace(allowance, eps=eps).holds(spent), 0.0, allowance.eps, _middle)[1]
 
 
 def refusal(population: Population, spent: Cost, guarantee: Guarantee) -> str:
@@ -84,10 +91,6 @@ def _largest(allowance: Allowance, spent: Cost, guarantee: Guarantee) -> Guarant
         return None
     most = bisect(fits, LEAST, guarantee.mu if isinstance(guarantee, GaussianDP) else guarantee.eps, _middle)[0]
     return weaker(max(LEAST, _three_digits(most)))
-
-
-def _holds(allowance: Allowance, spent: Cost) -> bool:
-    return allowance.fitting(spent, PureDP(LEAST), 1) == 1
 
 
 def _middle(low: float, high: float) -> float:

@@ -20,6 +20,7 @@ def configure(config: Mapping[str, Any]) -> LedgerConfig:
 
 def run(config: LedgerConfig, console: Console) -> dict[str, Any]:
     """Do it, and say what the ledger says."""
+    config = config.settled(console.note)
     return {"init": _init, "show": _show, "verify": _verify, "admit": _admit}[config.action](config, console)
 
 

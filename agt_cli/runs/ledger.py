@@ -1,8 +1,8 @@
 """Ledgers as the command line names them, and what a finished run tells one."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +11,7 @@ from agt.ledger.book import Population, Table
 from agt.ledger.chain import Head
 from agt.mechanisms.account import Allowance
 from agt.settings import schema, validate
+from agt_cli.latest import resolved
 
 FOLDER, SUFFIX = "ledgers", ".ledger"
 FOR = {
@@ -46,10 +47,19 @@ class LedgerConfig:
             if value:
                 actions = " and ".join(action for action, keys in FOR.items() if key in keys)
                 raise ConfigError(f"{key} is for agt ledger {actions}: agt ledger {self.action} takes no {key}")
+        empty = [key for key, value in vars(self).items() if value == ""]
+        if empty:
+            raise ConfigError(f"{empty[0]}= is empty: give a value, or leave it out")
+        if self.action == "verify" and re.match(r"\d+:", self.head or "") and not self.noted:
+            raise ConfigError(f"head={self.head}: COUNT:HASH needs at least the first 16 digits of the hash")
         if self.run and self.data:
             raise ConfigError("run and data: give one of them: a run tells the digest of its data")
         if self.data and not (_DIGEST.fullmatch(self.data) and self.table):
             raise ConfigError("data: give data_digest of a run's env.json (32 hexadecimal digits), and table=NAME with it")
+
+    def settled(self, note: Callable[[str], None]) -> "LedgerConfig":
+        """The same with the folder that run=latest means in its place."""
+        return replace(self, run=str(resolved(vars(self), note)["run"])) if self.run else self
 
     @property
     def path(self) -> Path:
