@@ -140,6 +140,19 @@ COMMANDS: dict[str, Command] = {
             "agt predict run=... inputs=queries.npz mechanism=release_weights total.eps=1 total.delta=1e-5",
         ),
     ),
+    "ledger": Command(
+        "agt_cli.commands.ledger",
+        "ledger",
+        "one population's budget, for good: init makes it, show and verify look at it, admit adds a table about the people",
+        (
+            "agt ledger init loans run=latest total.eps=1 total.delta=1e-5 unit='one customer' head=/media/stick",
+            "agt ledger show loans                         what was spent, on what, and what is left",
+            "agt ledger verify loans head=COUNT:HASH       against what show once printed; exit code 3: it is wrong",
+            "agt ledger admit loans run=FOLDER             this run's data are the same people, and share the budget",
+        ),
+        (Word("action", ("init", "show", "verify", "admit")), Word("ledger", free="NAME")),
+        recorded=False,
+    ),
     "reproduce": Command(
         "agt_cli.commands.reproduce",
         "reproduce",
