@@ -23,6 +23,8 @@ HYDRA = (
     ("+KEY={a: 1}", "add entries to a setting that is a mapping"),
     ("GROUP=NAME", "choose a file of a group: agt train dataset=digits"),
     ("-m, --multirun", "run every combination of comma-separated values: agt train -m training.seed=0,1,2"),
+    ("sweep=NAME", "with -m: keep the sweep under this name; the same line again runs only what is not done yet"),
+    ("hydra/launcher=joblib", "with -m: several at once; or submitit_local, submitit_slurm (agt-certified[cluster])"),
     ("--cfg job", "print the composed configuration instead of running"),
     ("--info, --hydra-help", "Hydra's own help"),
 )
@@ -37,6 +39,8 @@ OPTIONS = (
 WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd")
 """Hydra's options that take the word after them; --info may."""
 
+SWEEP = "_sweep"  # how the folder of a sweep's jobs ends
+_NAME = re.compile(r"\w[\w.-]*")
 _GRAMMAR = re.compile(r"""["'\[\]{},$\\]""")  # what is meant for Hydra: quotes, lists, mappings, sweeps, interpolations
 _FUNCTION = re.compile(r"[a-z_]+\(.*\)")
 _FOREIGN = re.compile(r"[^\w\s/+.%*@?|:-]|[^\x00-\x7f]")
@@ -71,13 +75,18 @@ class Word:
 
 @dataclass(frozen=True)
 class Command:
-    """One command: the module that runs it, its primary configuration, what its help says, and the words it takes."""
+    """One command: the module that runs it, its primary configuration, what its help says, and the words it takes.
+
+    Attributes:
+        recorded: it leaves a run record; False: it looks, and writes nothing.
+    """
 
     module: str
     config: str
     help: str
     examples: tuple[str, ...]
     words: tuple[Word, ...] = ()
+    recorded: bool = True
 
 
 COMMANDS: dict[str, Command] = {
@@ -131,6 +140,19 @@ COMMANDS: dict[str, Command] = {
             "agt predict run=... inputs=queries.npz mechanism=release_weights total.eps=1 total.delta=1e-5",
         ),
     ),
+    "ledger": Command(
+        "agt_cli.commands.ledger",
+        "ledger",
+        "one population's budget, for good: init makes it, show and verify look at it, admit adds a table about the people",
+        (
+            "agt ledger init loans run=latest total.eps=1 total.delta=1e-5 unit='one customer' head=/media/stick",
+            "agt ledger show loans                         what was spent, on what, and what is left",
+            "agt ledger verify loans head=COUNT:HASH       against what show once printed; exit code 3: it is wrong",
+            "agt ledger admit loans run=FOLDER             this run's data are the same people, and share the budget",
+        ),
+        (Word("action", ("init", "show", "verify", "admit")), Word("ledger", free="NAME")),
+        recorded=False,
+    ),
     "reproduce": Command(
         "agt_cli.commands.reproduce",
         "reproduce",
@@ -158,6 +180,28 @@ COMMANDS: dict[str, Command] = {
             Word("prepare", after="prepare"),
             Word("file", free="FILE", after="inspect"),
         ),
+    ),
+    "verify": Command(
+        "agt_cli.commands.verify",
+        "verify",
+        "PATH: whether a run or a release is what was made, and what it rests on, for an auditor; writes nothing",
+        (
+            "agt verify outputs/predict/2026-01-31_12-00-00-000000",
+            "agt verify release digest=sha256:...          as its publisher told you",
+            "agt verify outputs/train/... page=audit.html  the same as a page",
+        ),
+        (Word("path", free="PATH"),),
+        recorded=False,
+    ),
+    "doctor": Command(
+        "agt_cli.commands.doctor",
+        "doctor",
+        "versions, device, kernels, threads, floating point, disk, data and your own ./conf: what is wrong, and what to do",
+        (
+            "agt doctor",
+            "agt doctor data_dir=/data --json",
+        ),
+        recorded=False,
     ),
 }
 
@@ -212,6 +256,24 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
     others = [word for place, word in enumerate(rest) if place not in (*taken, *options)]
     # Hydra wants its options on one side.
     return [*settings, *map(_readable, others), *(rest[place] for place in options)]
+
+
+def settings_of_sweep(rest: Sequence[str]) -> list[str]:
+    """A command line in which ``sweep=NAME`` has become the folder that Hydra gives the sweep.
+
+    Raises:
+        ConfigError: it is no sweep, or no name for a folder.
+    """
+    named = [word for word in rest if word.partition("=")[0] == "sweep"]
+    if not named:
+        return list(rest)
+    name = named[-1].partition("=")[2].strip("'\"").removesuffix(SWEEP)
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{named[-1]}: a sweep's name is letters, digits and . _ - behind the first")
+    if not {"-m", "--multirun"} & set(rest):
+        raise ConfigError(f"{named[-1]} names the folder of a sweep: add -m, and values to try: training.seed=0,1,2")
+    folder = f"hydra.sweep.dir='${{output_dir}}/${{hydra.job.config_name}}/{name}{SWEEP}'"
+    return [folder, *(word for word in rest if word not in named)]
 
 
 def bare_words(rest: Sequence[str]) -> list[int]:

@@ -1,0 +1,188 @@
+"""Whether the files of a run agree with each other, and what may be claimed of it today."""
+
+import csv
+from io import StringIO
+
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from agt.manifest import Broken
+from agt.mechanisms.guarantee import GaussianDP
+from agt.mechanisms.rigour import Claim, Output, claim, neighbours_of
+from agt.mechanisms.tuning import Trials, TunedWeights
+from agt.mechanisms.weights import noise_scale
+from agt.relations import RELATIONS
+from agt.settings import validate
+from agt_cli.audit.budget import NOT_AGTS, Made, guarantee_of, within
+from agt_cli.audit.record import Record
+from agt_cli.audit.release import ARRAYS, check_lattice
+from agt_cli.report.report_md import ball, guarantee
+
+LABELS = 2**30  # bytes of a table of labels
+KEPT = "labels of weights that were released earlier: they spend nothing more"
+
+
+def claims_of(record: Record, trained: Record | None) -> tuple[str, ...]:
+    """Look at what its command has beside every other's; returns what is certified or guaranteed, a line each.
+
+    Args:
+        trained: the run that it was made from; None: it has none, or that is not there.
+    """
+    if trained is not None and trained.conditions and record.conditions:
+        with record.findings.looking("conditions"):
+            _check_no_better(record, trained)
+    if record.bound.holds("released_weights.json"):
+        with record.findings.looking("noise"):
+            _check_weights(record, trained)
+    if record.command == "train":
+        _check_training(record)
+        return _claims_of_training(record)
+    if record.command == "tune" and record.spent:
+        return _check_tuned(record)
+    if record.command == "predict":
+        with record.findings.looking("labels"):
+            _check_labels(record, trained)
+        return _check_release(record, trained) if record.spent else (KEPT,)
+    return _claims_of_training(trained) if trained is not None else ()
+
+
+def _check_no_better(record: Record, trained: Record) -> None:
+    """Conditions do not get better on the way from a training run to what is made from it."""
+    for then, now in zip(trained.conditions, record.conditions, strict=True):
+        if then.standing.weaker(now.standing):
+            raise Broken(f"condition {now.letter} stands better here than in the training run that it comes from")
+
+
+# -- training --------------------------------------------------------------------------------------------------------------
+
+
+def _claims_of_training(record: Record) -> tuple[str, ...]:
+    """What certificates of a training run are about, and whether a guarantee may rest on them."""
+    if record.relation is None or not record.conditions:
+        return ()
+    return f"k counts {ball(record.relation)} (relation {record.relation.name})", guarantee(record.conditions)
+
+
+def _check_training(record: Record) -> None:
+    """Condition g is its relation's; what its noise gives away is what its settings ask for."""
+    findings, relation = record.findings, record.relation
+    if relation is not None and record.conditions:
+        holds = record.conditions[-1].held == RELATIONS[relation.name].symmetric
+        wrong = f"condition g is recorded otherwise than relation={relation.name} makes it"
+        findings.compare("relation", holds, neighbours_of(relation), wrong)
+    if record.spent:
+        noise = record.config["noise"]
+        words = f"({float(noise['epsilon']):g}, {float(noise['delta']):g})-differentially private"
+        holds = record.spent["guarantee"] == words and record.spent["simulated"] == (noise["seed"] is not None)
+        findings.compare("budget", holds, f"the noise in training: {words}", "spent.json is not what noise.* asks for")
+
+
+# -- releases --------------------------------------------------------------------------------------------------------------
+
+
+def _check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
+    """The budget of a release, worked out again; returns what may be claimed, a line each.
+
+    Args:
+        trained: the run that it was made from; None: it is not there, or not what it was.
+    """
+    findings, spent, made = record.findings, record.spent, None
+    with findings.looking("budget"):
+        made = Made.of(record.config, record.metrics)
+        if made is None:
+            findings.unchecked("budget", NOT_AGTS)
+        elif str(made.guarantee) != spent["guarantee"]:
+            raise Broken(f"spent.json says {spent['guarantee']}, the mechanism's parameters make it {made.guarantee}")
+        elif beyond := within(made.guarantee, spent["queries"] if spent["what"] == "labels" else 1, record.config["total"]):
+            raise Broken(f"more was spent than asked for: {beyond}")
+    simulated = _is_simulated(record, record.config.get("seed"))
+    if made is None or trained is None or trained.relation is None:
+        findings.unchecked("claim", "what it rests on is in the training run, which could not be looked at")
+        return str(spent.get("guarantee")), *map(str, spent.get("totals", ()))
+    with findings.looking("claim"):
+        granted = made.claim(record.conditions, trained.relation, trained.members, record.config, spent["what"])
+        totals = made.spent(granted, spent["queries"], float(record.config["total"].get("delta") or 0.0))
+        proved = granted.proved and not simulated
+        if bool(record.metrics.get("proved")) != proved:
+            raise Broken(f"metrics.json says proved = {record.metrics.get('proved')}, the conditions grant {int(proved)}")
+        return _granted(record, granted, totals)
+    return ()
+
+
+def _check_tuned(record: Record) -> tuple[str, ...]:
+    """The same of weights from private tuning."""
+    findings, config = record.findings, record.config
+    _is_simulated(record, config["tune"].get("seed"))
+    with findings.looking("claim"):
+        tune, total = config["tune"], config["total"]
+        trials: Trials = validate(Trials, tune["trials"], "tune.trials")
+        mechanism = TunedWeights.of(trials, float(total["eps"]), float(total["delta"]), tune["public"] is None)
+        if record.relation is None:
+            raise Broken("config.yaml names no relation")
+        granted = claim(record.conditions, record.relation, mechanism, output=Output.WEIGHTS)
+        return _granted(record, granted, (f"in all: {mechanism.guarantee}",))
+    return ()
+
+
+def _granted(record: Record, granted: Claim, totals: tuple[str, ...]) -> tuple[str, ...]:
+    """What is granted today is what was recorded then."""
+    spent = record.spent
+    if totals != tuple(spent["totals"]) or str(granted.guarantee) != spent["guarantee"]:
+        said = "; ".join(map(str, (spent["guarantee"], *spent["totals"])))
+        raise Broken(f"spent.json says {said}, and it comes to {granted.guarantee}; {'; '.join(totals)}")
+    record.findings.ok("claim", f"worked out again from mechanism, count and conditions: {granted.text}")
+    record.findings.ok("budget", f"worked out again: {'; '.join(totals)}")
+    return granted.text, *totals
+
+
+def _is_simulated(record: Record, seed: object) -> bool:
+    """Whether the draws came from a seed; every file must agree."""
+    simulated, findings = seed is not None, record.findings
+    if bool(record.spent.get("simulated")) != simulated or bool(record.metrics.get("simulated")) != simulated:
+        findings.problem("draws", "config.yaml, spent.json and metrics.json do not agree on whether it is a simulation")
+    elif simulated:
+        findings.note("draws", "a SIMULATION: they come from a seed, and guarantee nothing")
+    return simulated
+
+
+def _check_labels(record: Record, trained: Record | None) -> None:
+    """As many labels as were counted, each of them one of the classes."""
+    if not record.bound.holds("labels.csv"):
+        return
+    rows = csv.reader(StringIO(record.bound.read("labels.csv", LABELS).decode(), newline=""), strict=True)
+    try:
+        head, *cells = rows
+    except csv.Error as error:
+        raise Broken(f"labels.csv is no proper csv ({error})") from None
+    count = record.metrics.get("n_queries")
+    if head != ["record_id", "label"] or any(len(row) != 2 for row in cells) or len(cells) != count:
+        raise Broken(f"labels.csv holds {len(cells)} rows, and {count} labels were counted")
+    classes = _classes(trained)
+    unknown = sorted({row[1] for row in cells} - classes) if classes else []
+    if unknown:
+        raise Broken(f"labels.csv holds the label {unknown[0]!r}, which is no class of the training run")
+    record.findings.ok("labels", f"{len(cells)}, as many as were counted{', each one of the classes' if classes else ''}")
+
+
+def _classes(trained: Record | None) -> set[str]:
+    """The classes of a training run; empty: not known."""
+    if trained is None or not trained.bound.holds("source.json"):
+        return set()
+    return set(map(str, trained.bound.json("source.json")["names"]))
+
+
+def _check_weights(record: Record, trained: Record | None) -> None:
+    """Released weights lie on their lattice; their noise is what one record moves them by, over mu."""
+    noise = record.bound.json("released_weights.json")
+    try:
+        weight = load(record.bound.read("released_weights.safetensors", ARRAYS))["weight"]
+    except SafetensorError as error:
+        raise Broken(f"released_weights.safetensors cannot be read ({error})") from None
+    check_lattice(weight, noise, record.findings)
+    if trained is None or not trained.bound.holds("stability.json"):
+        return
+    moves, budget = float(trained.bound.json("stability.json")["sensitivity"]), guarantee_of({"mu": noise["mu"]})
+    sigma = noise_scale(moves, budget) if isinstance(budget, GaussianDP) else None
+    if noise["sigma"] != sigma or noise["mu"] != record.metrics.get("mu"):
+        raise Broken(f"sigma = {noise['sigma']!r} was recorded; {moves!r} over mu makes it {sigma!r}")
+    record.findings.ok("noise", f"sigma = {sigma:.6g}: what one record moves the weights by ({moves:.6g}), over mu")
