@@ -239,7 +239,7 @@ def test_tensors_may_share_their_memory(tmp_path: Path) -> None:
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "cut short": lambda path: path.write_bytes(path.read_bytes()[:-5]),
     "empty": lambda path: path.write_bytes(b""),
-    "a bit flipped": lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\x01"),
+    "a bit flipped": lambda path: path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1])),
     "called another step": lambda path: path.rename(path.with_name(path.name.replace("03.", "09."))),
     "not its name": lambda path: path.rename(path.with_name("step=5.safetensors")),
 }
