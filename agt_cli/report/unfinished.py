@@ -95,6 +95,7 @@ def lock_of(folder: Path) -> Lock:
 def remove_leftovers(folder: Path) -> None:
     """Remove what a finished run needs no more."""
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+    (folder / _LOCK).unlink(missing_ok=True)
 
 
 def remove_parts(folder: Path) -> None:
