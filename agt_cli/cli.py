@@ -109,6 +109,8 @@ def _dispatch(name: str, rest: list[str], console: "Console") -> int:
         rest = usage.settings_from_words(name, rest)
         _check_flags(rest)
         _check_places(rest)
+        if usage.is_sweep(rest) and not usage.COMMANDS[name].recorded:
+            raise ConfigError(f"-m: agt {name} keeps no record, and has no sweeps: call it once for each value")
         _run_hydra(name, rest, console, outcome)
         if outcome.error:
             raise outcome.error
@@ -182,13 +184,17 @@ def _check_places(rest: Sequence[str]) -> None:
 def _run_hydra(name: str, rest: list[str], console: "Console", outcome: Outcome) -> None:
     import hydra
 
-    from agt_cli import search_path, sweeper
+    from agt_cli import search_path
 
     search_path.register()
-    sweeper.register()
+    if usage.is_sweep(rest):
+        from agt_cli import sweeper  # much to load
+
+        sweeper.register()
     task = Task(name, (f"agt {name}", *rest), console, outcome)
     logging.raiseExceptions = False  # a log line that nobody reads is no error
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises what happened instead of printing it and exiting
     entry = hydra.main(version_base="1.3", config_path=str(usage.config_dir()), config_name=usage.COMMANDS[name].config)
-    with command_line([f"agt {name}", *usage.settings_of_sweep(rest)]):
+    rest = usage.settings_of_sweep(rest) if usage.COMMANDS[name].recorded else rest
+    with command_line([f"agt {name}", *rest]):
         entry(task)()

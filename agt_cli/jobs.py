@@ -136,12 +136,19 @@ def run(
 ) -> dict[str, Any]:
     """Validate everything, then run the task in its record.
 
-    A single run that never started leaves no folder; a sweep's job always leaves a record, which says why it failed.
+    A single run that never started leaves no folder; a sweep's job always leaves a record, which says why it failed. A
+    command that keeps no record writes nothing here.
     """
+    from agt_cli.runs.compose import plain
+
+    task, result = import_module(usage.COMMANDS[command].module), dict[str, Any]()
+    if not usage.COMMANDS[command].recorded:
+        result = task.run(task.configure(plain(config)), console)
+        return {"command": command, **result}
+
     from agt_cli.report.record import RunRecord
     from agt_cli.runs.unread import unread
 
-    task = import_module(usage.COMMANDS[command].module)
     with ExitStack() as stack:
         stack.callback(_refresh_index, folder, config.get("output_dir"), console)
         try:
@@ -159,7 +166,7 @@ def run(
             with suppress(OSError):
                 folder.rmdir()  # only if Hydra made it and nothing is in it
             raise
-        result: dict[str, Any] = task.run(configured, record, console)
+        result = task.run(configured, record, console)
     index = Path(str(settings.get("output_dir"))) / "index.html"
     console.note(f"to look at: {folder / 'report.html'}{f'; all runs: {index}' if index.exists() else ''}")
     return {"command": command, "run": str(folder), **result}
