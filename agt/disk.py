@@ -1,11 +1,20 @@
-"""Files that appear whole or not at all, and stay: what every record and every release is written with."""
+"""Files that appear whole or not at all, and stay: what every record and every release is written with.
+
+And a lock that a folder's process holds as long as it lives, so that a dead one's folder is told from a living one's.
+"""
 
 import errno
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import get_ident
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -71,45 +80,6 @@ def _put(path: Path, content: bytes, mode: str) -> None:
         os.fsync(file.fileno())
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Keep other processes out of what a file, which is made and stays, or a folder stands for.
-
-    The lock is the system's own (flock): it ends with the process, however that ends.
-
-    Raises:
-        BlockingIOError: another process has it.
-        OSError: the file cannot be opened, or its file system has no locks.
-    """
-    import fcntl  # not on Windows, where all the rest of this module works
-
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(handle)
-
-
-def is_locked(path: Path) -> bool:
-    """Whether a living process has the lock of a file; also where that cannot be found out."""
-    import fcntl
-
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that look do not stand in each other's way
-    except OSError:
-        return True
-    finally:
-        os.close(handle)
-    return False
-
-
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable; nothing where the platform or the file system cannot."""
     try:
@@ -123,3 +93,68 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(handle)
+
+
+class Lock:
+    """A lock on a file, which the operating system lets go of when its process ends, however it ends.
+
+    A process that holds it is alive: on this machine, or on another that shares the file system and its locks.
+
+    Attributes:
+        works: False where the system or the file system keeps no locks: then it tells nothing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file = path, -1
+        self.works = fcntl is not None
+
+    def take(self) -> bool:
+        """Take it if nobody has it; True: it is ours, or there are no locks here. Raises OSError as opening a file does."""
+        for _ in range(5):  # somebody may just be asking who holds it, or be about to remove the file
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                if fcntl:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(handle)
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                    self.works = False
+                    return True
+            else:
+                if _same(handle, self._path):
+                    self._file = handle
+                    return True
+                os.close(handle)
+            time.sleep(0.02)
+        return False
+
+    def release(self) -> None:
+        """Let it go, and leave no file of it. Twice is as good as once."""
+        if self._file >= 0:
+            self._path.unlink(missing_ok=True)
+            os.close(self._file)
+            self._file = -1
+
+    def __del__(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)  # as a killed process would: the file stays
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a living process holds the lock of this file."""
+    if fcntl is None or not path.is_file():
+        return False
+    with suppress(OSError), path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
+    return False
+
+
+def _same(handle: int, path: Path) -> bool:
+    """Whether the file is still what its name stands for."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False

@@ -10,8 +10,9 @@
 The message names the key or file and says what to do. The dispatcher prints it without a traceback.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 
 class AgtError(Exception):
@@ -27,9 +28,17 @@ class ConfigError(AgtError):
 
 
 class CheckError(AgtError):
-    """The command ran, and a check it makes was not met."""
+    """The command ran, and a check it makes was not met.
+
+    Attributes:
+        result: what the command has to tell all the same, for --json.
+    """
 
     exit_code = 3
+
+    def __init__(self, message: str, result: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.result = dict(result or {})
 
 
 class DataMissing(AgtError):

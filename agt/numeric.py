@@ -6,6 +6,7 @@ Each docstring says on which side of the truth a number lies.
 import math
 import sys
 from collections.abc import Callable
+from decimal import Decimal
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -31,6 +32,11 @@ Array = TypeVar("Array", np.ndarray, "torch.Tensor")
 def next_up(number: float) -> float:
     """The next float (IEEE 754's nextUp): an upper bound on what rounded to ``number``; infinity stays."""
     return math.nextafter(number, math.inf)
+
+
+def written(number: float) -> Decimal:
+    """The decimal that a number prints as, with the fewest digits that tell it from its neighbours: 0.1 is a tenth."""
+    return Decimal(repr(float(number)))
 
 
 def gamma(n: float) -> float:

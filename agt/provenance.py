@@ -56,6 +56,14 @@ def code_digest(modules: Iterable[str]) -> str:
     return h.hexdigest()
 
 
+def package_digest(package: str) -> str:
+    """A hash of all the source of a package: in a millisecond, where ``code_digest`` reads and follows every import."""
+    h, (root,) = sha256(), _places(package)
+    for path in sorted(root.rglob("*.py")):
+        h.update(f"{path.relative_to(root).as_posix()} {sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return h.hexdigest()
+
+
 def reachable(modules: Iterable[str]) -> dict[str, Path]:
     """The file of every module that importing ``modules`` can load, by name, with the packages that hold it.
 

@@ -314,6 +314,7 @@ class ComputeConfig:
         fragment: records handled at once; auto fits it to ``memory_mb``.
         memory_mb: working memory for one fragment, MiB; small enough for the caches is fastest on a CPU.
         threads: CPU threads; None: all.
+        checkpoint_seconds: between two checkpoints (training/checkpoint.py); None: as often as they cost little; 0: none.
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
@@ -321,6 +322,7 @@ class ComputeConfig:
     fragment: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     memory_mb: Annotated[int, Field(ge=16)] = 256
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    checkpoint_seconds: NonNegative | None = None
 
 
 def validate(cls: type[T], node: object, where: str) -> T:

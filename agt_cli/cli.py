@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import agt_cli
-from agt.errors import AgtError, ConfigError, nearest
-from agt_cli import usage
+from agt.errors import AgtError, CheckError, ConfigError, nearest
+from agt_cli import signals, usage
 from agt_cli.jobs import Outcome, Task, command_line, words
 from agt_cli.mistakes import explain
 from agt_cli.streams import mute, muted
@@ -37,13 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code (errors.py); 1 also where whoever read the output stopped reading.
     """
     try:
-        code = _main(list(sys.argv[1:] if arguments is None else arguments))
+        with signals.heard():
+            code = _main(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
     except BrokenPipeError:
         mute("stdout")
         code = AgtError.exit_code
-    except KeyboardInterrupt:
-        return _complain("interrupted", INTERRUPTED)
+    except KeyboardInterrupt as error:
+        return _complain(str(error) or "interrupted", getattr(error, "exit_code", INTERRUPTED))
     except ConfigError as error:
         return _complain(str(error), error.exit_code)
     except OSError as error:  # a full disk behind standard output
@@ -109,13 +110,13 @@ def _dispatch(name: str, rest: list[str], console: "Console") -> int:
         rest = usage.settings_from_words(name, rest)
         _check_flags(rest)
         _check_places(rest)
-        if usage.is_sweep(rest) and not usage.COMMANDS[name].recorded:
-            raise ConfigError(f"-m: agt {name} keeps no record, and has no sweeps: call it once for each value")
+        _check_sweep(name, rest)
         _run_hydra(name, rest, console, outcome)
         if outcome.error:
             raise outcome.error
     except KeyboardInterrupt as error:
-        return _fail(console, str(error) or "interrupted", INTERRUPTED, _listed(outcome))
+        code = getattr(error, "exit_code", INTERRUPTED)
+        return _fail(console, str(error) or "interrupted", code, _listed(outcome))
     except BrokenPipeError:
         raise
     except Exception as error:
@@ -149,7 +150,9 @@ def _explain(console: "Console", error: Exception, name: str, rest: list[str], o
         import traceback
 
         traceback.print_exception(error)
-    return _fail(console, words(known, error), known.exit_code if known else AgtError.exit_code, _listed(outcome))
+    code = known.exit_code if known else AgtError.exit_code
+    told = known.result if isinstance(known, CheckError) else {}
+    return _fail(console, words(known, error), code, {**_listed(outcome), **told})
 
 
 def _fail(console: "Console", text: str, code: int, more: Mapping[str, Any]) -> int:
@@ -179,6 +182,15 @@ def _check_places(rest: Sequence[str]) -> None:
         key, equals, value = word.lstrip("+").partition("=")
         if equals and key in ("output_dir", "hydra.run.dir", "hydra.sweep.dir") and value.strip("'\" ") in ("", "null"):
             raise ConfigError(f"{word}: no folder is named: give one (. is the present one), or leave it out: outputs")
+
+
+def _check_sweep(name: str, rest: Sequence[str]) -> None:
+    """Refuse a sweep that would leave nothing to go on with."""
+    if usage.is_sweep(rest) and not usage.COMMANDS[name].recorded:
+        raise ConfigError(f"-m: agt {name} keeps no record, and has no sweeps: call it once for each value")
+    other = next((word for word in rest if word.startswith("hydra/sweeper=") and word != "hydra/sweeper=agt"), None)
+    if other:
+        raise ConfigError(f"{other}: another sweeper's jobs are not kept account of: leave it out")
 
 
 def _run_hydra(name: str, rest: list[str], console: "Console", outcome: Outcome) -> None:

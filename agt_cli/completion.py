@@ -168,7 +168,7 @@ def _arguments(name: str, before: Sequence[str], typed: str) -> Iterator[str]:
 
 def _keys(name: str, chosen: Mapping[str, str], typed: str) -> Iterator[str]:
     """Groups and keys, one level at a time: ``training.`` before what is in it."""
-    groups, tree = usage.groups(usage.COMMANDS[name].config), _composed(name, chosen)
+    groups, tree = usage.groups(usage.COMMANDS[name].config), composed(name, chosen)
     yield from (f"{group}=" for group in _starting(typed, groups) if "/" not in group)
     for key in _starting(typed, dict(_flat(tree))):
         head, dot, _ = key[len(typed) :].partition(".")
@@ -191,7 +191,7 @@ def _values(name: str, chosen: Mapping[str, str], key: str, typed: str) -> Itera
         if last in ("path", "test") and not typed.startswith(("/", "~", ".")) and home.is_dir():
             yield from paths(typed, home=home)
     else:
-        value = dict(_flat(_composed(name, chosen))).get(key, "")
+        value = dict(_flat(composed(name, chosen))).get(key, "")
         yield from _starting(typed, ("true", "false") if isinstance(value, bool) else [str(_as_typed(value))])
 
 
@@ -239,7 +239,7 @@ def _starting(typed: str, known: Any) -> Iterator[str]:
 # -- configuration files, read as they lie -------------------------------------------------------------------------------
 
 
-def _composed(name: str, chosen: Mapping[str, str]) -> dict[str, Any]:
+def composed(name: str, chosen: Mapping[str, str]) -> dict[str, Any]:
     """A command's configuration, nearly as Hydra composes it: groups by their choice, experiment's and dataset's too."""
     config, choices = map(dict, _file(usage.config_dir() / f"{usage.COMMANDS[name].config}.yaml"))
     for group in ("experiment", "dataset"):

@@ -170,6 +170,28 @@ COMMANDS: dict[str, Command] = {
             Word("file", free="FILE", after="inspect"),
         ),
     ),
+    "verify": Command(
+        "agt_cli.commands.verify",
+        "verify",
+        "PATH: whether a run or a release is what was made, and what it rests on, for an auditor; writes nothing",
+        (
+            "agt verify outputs/predict/2026-01-31_12-00-00-000000",
+            "agt verify release digest=sha256:...          as its publisher told you",
+            "agt verify outputs/train/... page=audit.html  the same as a page",
+        ),
+        (Word("path", free="PATH"),),
+        recorded=False,
+    ),
+    "doctor": Command(
+        "agt_cli.commands.doctor",
+        "doctor",
+        "versions, device, kernels, threads, floating point, disk, data and your own ./conf: what is wrong, and what to do",
+        (
+            "agt doctor",
+            "agt doctor data_dir=/data --json",
+        ),
+        recorded=False,
+    ),
     "runs": Command(
         "agt_cli.commands.runs",
         "runs",

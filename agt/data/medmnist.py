@@ -100,7 +100,7 @@ class MedMnist:
             DataMissing: the file is not there and cannot be downloaded, or medmnist is needed and not installed.
             DataError: a wrong hash, a damaged file, a multi-label or three-dimensional set, an unknown class.
         """
-        path, origin = self._locate()
+        path, origin = self.located()
         columns = open_columns(path, "dataset.path")
         train = _Raw.read(columns, ("train", "val") if self.with_val else ("train",))
         test = _Raw.read(columns, ("test",))
@@ -142,7 +142,7 @@ class MedMnist:
 
     def _settle(self) -> Settled:
         """What ``Dataset.settled`` has, from the file itself."""
-        path = self._locate()[0]
+        path = self.located()[0]
         source = open_columns(path, "dataset.path")
         present = {*_labels(source, "train_labels").tolist(), *_labels(source, "test_labels").tolist()}
         return Settled(_images(source, "test_images").shape[1:], tuple(self._used(sorted(present), path)))
@@ -156,7 +156,7 @@ class MedMnist:
         public = np.full(len(raw.ids), self.pretrain_public)
         return self._records(raw, sorted(set(raw.labels.tolist())), public)
 
-    def _locate(self) -> tuple[Path, str]:
+    def located(self) -> tuple[Path, str]:
         """The file, and what its name must say about where it came from."""
         info = info_of(self.name)
         if info is not None and "multi-label" in info["task"]:

@@ -56,7 +56,7 @@ def pick_kernel(compute: ComputeConfig) -> ReferenceKernel:
 def _first_working(names: tuple[str, ...], device: str) -> ReferenceKernel:
     for name in names[:-1]:
         try:
-            kernel = _load(name)
+            kernel = load(name)
             check(kernel, device)
             return kernel
         except AgtError:
@@ -68,10 +68,10 @@ def _first_working(names: tuple[str, ...], device: str) -> ReferenceKernel:
                 f"falling back to {names[names.index(name) + 1]}, which gives the same numbers more slowly",
                 stacklevel=3,
             )
-    return _load(names[-1])
+    return load(names[-1])
 
 
-def _load(name: str) -> ReferenceKernel:
+def load(name: str) -> ReferenceKernel:
     if name == "cpu":  # imported here: Numba takes a second, and only this kernel needs it
         from agt.kernels.cpu import CpuKernel
 

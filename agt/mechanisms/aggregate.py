@@ -17,6 +17,7 @@ from agt.errors import ConfigError
 from agt.mechanisms.guarantee import PureDP
 from agt.mechanisms.mechanism import Epsilon, Need
 from agt.mechanisms.randomness import Randomness
+from agt.numeric import written
 from agt.settings import schema
 
 
@@ -70,8 +71,9 @@ def release_quantile(distances: np.ndarray, fraction: float, k_max: int, guarant
 
 
 def two_sided_geometric(eps: float, source: Randomness) -> int:
-    """Z with P(Z = z) = (1-a)/(1+a) a^|z|, a = exp(-eps), exactly: eps is taken as the rational number it is."""
-    rate = Fraction(eps)
+    """Z with P(Z = z) = (1-a)/(1+a) a^|z|, a = exp(-eps), exactly: eps is the double or the decimal that it prints as,
+    whichever is less, so that either may be claimed."""
+    rate = min(Fraction(eps), Fraction(written(eps)))
     s, t = rate.numerator, rate.denominator
     while True:
         u = source.below(t)

@@ -38,6 +38,7 @@ from agt.mechanisms.guarantee import (
     Guarantee,
     PureDP,
 )
+from agt.mechanisms.responses import squared_mu
 from agt.numeric import UP, bisect, midpoint, mills_delta
 
 BOUNDS = ("basic", "advanced", "optimal", "gaussian")
@@ -115,6 +116,23 @@ def per_query(kind: type[G], eps: float, delta: float, queries: int, bounds: Seq
         total(make(LEAST), queries, delta, bounds)  # says which bound is missing, if that is why
         raise ConfigError(f"eps = {eps:g} in all over {queries} queries leaves less than {LEAST:g} each: ask fewer queries")
     return make(_largest(fits, LEAST, GREATEST))
+
+
+def delta_of(guarantee: Guarantee, queries: int, eps: float) -> float:
+    """The delta for which ``queries`` releases, their number fixed beforehand, are (eps, delta)-DP together, rounded up."""
+    if isinstance(guarantee, GaussianDP):
+        mu = guarantee.mu * math.sqrt(queries) * _ULP
+        return mills_delta(eps, mu) if mu <= _MEANINGLESS else 1.0
+    leak = 0.0
+    if isinstance(guarantee, ApproximateDP):
+        leak = min(1.0, -math.expm1(queries * math.log1p(-guarantee.delta)) * (1 + UP))
+    pure = PureDP(guarantee.eps)
+    if queries <= MAX_OPTIMAL or eps >= queries * guarantee.eps * _ULP:
+        rest = pure_delta(pure, queries, eps)
+    else:
+        mu = math.sqrt(squared_mu(guarantee.eps, queries)) * _ULP
+        rest = mills_delta(eps, mu) if mu <= _MEANINGLESS else 1.0
+    return min(1.0, (leak + (1 - leak) * rest) * _ULP)
 
 
 def pure_delta(guarantee: Guarantee, queries: int, eps: float) -> float:

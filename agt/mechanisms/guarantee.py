@@ -11,8 +11,9 @@ Formal guarantees
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from agt.errors import ConfigError
 from agt.numeric import UP, mills_delta
@@ -105,6 +106,28 @@ class GaussianDP:
 
 
 Guarantee: TypeAlias = PureDP | ApproximateDP | GaussianDP
+KINDS: dict[str, type[PureDP] | type[ApproximateDP] | type[GaussianDP]] = {
+    "pure": PureDP,
+    "approximate": ApproximateDP,
+    "gaussian": GaussianDP,
+}
+
+
+def described(guarantee: Guarantee) -> dict[str, Any]:
+    """As JSON has it: its kind, and its parameters by name."""
+    return {"kind": next(name for name, kind in KINDS.items() if type(guarantee) is kind), **guarantee.parameters}
+
+
+def guarantee_of(node: Mapping[str, Any]) -> Guarantee:
+    """What ``described`` gave.
+
+    Raises:
+        ConfigError: it is no such thing.
+    """
+    try:
+        return KINDS[node["kind"]](**{name: float(value) for name, value in node.items() if name != "kind"})
+    except (KeyError, TypeError, ValueError):
+        raise ConfigError(f"a guarantee of {node!r}: one of {', '.join(KINDS)} with its parameters is expected") from None
 
 
 def leftover(pure: float, eps: float) -> float:

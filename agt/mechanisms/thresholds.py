@@ -9,7 +9,8 @@ Formal guarantees
     Setting. A query's state is (label, L). Between neighbours L moves by at most 1, and the label can differ only if L = 0
     on both sides (method.md section 3). With s[0] >= s[1] >= ... (both functions see to it) it is enough that:
 
-    PureDP(e), ApproximateDP(e, d), with E <= exp(e) and D <= d N the rational numbers that the code uses (d = 0 if pure):
+    PureDP(e), ApproximateDP(e, d), with E <= exp(e) and D <= d N the rational numbers that the code uses (d = 0 if pure; e
+    and d are each the double or the decimal that it prints as, whichever is less, so that either may be claimed):
       1. m s[L] <= E m s[L+1] + D            events without the right label, which are the likelier at L
       2. N - m s[L+1] <= E (N - m s[L]) + D  the right label, likelier at L + 1
       3. N - m s[0] <= E s[0] + D            the label differs: the event {the label of this side}
@@ -42,6 +43,7 @@ from typing import Protocol
 
 from agt.mechanisms.enclosure import FARTHEST, UP, exp_lower, normal
 from agt.mechanisms.guarantee import GaussianDP, Guarantee
+from agt.numeric import written
 
 BITS = 128
 N = 1 << BITS
@@ -67,8 +69,8 @@ class RatioRule:
 
     def __init__(self, eps: float, delta: float, classes: int) -> None:
         self._others = classes - 1
-        self._ratio = floor(Fraction(exp_lower(Decimal(eps))) * 2**_SCALE)
-        self._slack = floor(Fraction(delta) * N * 2**_SCALE)
+        self._ratio = floor(Fraction(exp_lower(min(Decimal(eps), written(eps)))) * 2**_SCALE)
+        self._slack = floor(Fraction(min(Decimal(delta), written(delta))) * N * 2**_SCALE)
 
     def first(self, wish: int) -> int:
         """s[0], at most floor(N / C)."""

@@ -17,6 +17,7 @@ from agt.models.store import NETWORK, Shelf, Store, as_json, read_boxes, write_b
 from agt.numeric import signed_margins
 from agt.problem import Problem, Settings
 from agt.training.batches import BatchPlan
+from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.loop import Noise, Progress, train
 from agt.training.noise import NoisePlan, draw_noise, noise_seed, plan_noise, step_sensitivity
 
@@ -34,12 +35,18 @@ class BoxModel:
     plan: BatchPlan
 
     @classmethod
-    def fit(cls, problem: Problem, on_progress: Callable[[Progress], None] = lambda progress: None) -> "BoxModel":
+    def fit(
+        cls,
+        problem: Problem,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+        checkpoints: Checkpoints = NOWHERE,
+    ) -> "BoxModel":
         """Train with bounds, from the problem's initial parameters where they fit the head."""
         head = _head(problem)
         if problem.initial:
             start_from(head, problem.initial)
-        box = train(head, problem.recipe, problem.dataset.train, on_progress, _draws(problem, head))
+        noise = _draws(problem, head, checkpoints)
+        box = train(head, problem.recipe, problem.dataset.train, on_progress, noise, checkpoints=checkpoints)
         return cls(problem, head, box, problem.plan)
 
     @classmethod
@@ -153,11 +160,14 @@ def _noise_plan(settings: Settings, plan: BatchPlan, parameters: int) -> NoisePl
     return plan_noise(settings.noise, sensitivity, plan.epochs)
 
 
-def _draws(problem: Problem, head: nn.Module) -> Noise | None:
-    """step -> name -> noise, for ``train``; None without any. The seed is kept nowhere."""
+def _draws(problem: Problem, head: nn.Module, checkpoints: Checkpoints) -> Noise | None:
+    """step -> name -> noise, for ``train``; None without any. The seed is kept with the checkpoints, or nowhere."""
     parameters = {name: p.detach() for name, p in head.named_parameters()}
-    noise = _noise_plan(problem.settings, problem.plan, sum(p.numel() for p in parameters.values()))
-    if problem.settings.noise is None or noise is None:
+    config, noise = (
+        problem.settings.noise,
+        _noise_plan(problem.settings, problem.plan, sum(p.numel() for p in parameters.values())),
+    )
+    if config is None or noise is None:
         return None
-    seed = noise_seed(problem.settings.noise)
+    seed = noise_seed(config) if config.seed is not None else checkpoints.number("noise", lambda: noise_seed(config))
     return lambda step: draw_noise(parameters, noise, seed, step)

@@ -17,7 +17,8 @@ from agt.models.store import Shelf, Store
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.training.batches import BatchPlan
-from agt.training.ensemble import shards, train_members
+from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.ensemble import member_folder, shards, train_members
 from agt.training.loop import Progress
 from agt.training.recipe import Recipe
 
@@ -51,7 +52,11 @@ class EnsembleModel:
 
     @classmethod
     def fit(
-        cls, kind: Kind, problem: Problem, on_progress: Callable[[Progress], None] = lambda progress: None
+        cls,
+        kind: Kind,
+        problem: Problem,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+        checkpoints: Checkpoints = NOWHERE,
     ) -> "EnsembleModel":
         """Train every member, several processes at once."""
         dataset, ensemble = problem.dataset, problem.settings.ensemble
@@ -60,7 +65,7 @@ class EnsembleModel:
         def on_done(done: int) -> None:
             on_progress(Progress(done, ensemble.members, done, ensemble.members))
 
-        models = train_members(member, problem.recipe, dataset.train, ensemble, on_done)
+        models = train_members(member, problem.recipe, dataset.train, ensemble, on_done, checkpoints)
         return cls(problem, tuple(models))
 
     @classmethod
@@ -73,13 +78,13 @@ class EnsembleModel:
         for index in range(ensemble.members):
             shard = dataset.bare.with_shard(dataset.train.take(home == index), share)
             count = problem.records[index] if isinstance(problem.records, tuple) else None
-            members.append(kind.load(problem.on(shard, count), shelf.part(_name(index))))
+            members.append(kind.load(problem.on(shard, count), shelf.part(member_folder(index))))
         return cls(problem, tuple(members))
 
     def save(self, store: Store) -> None:
         """members/000/..., each as a run without an ensemble keeps its model."""
         for index, member in enumerate(self.members):
-            member.save(store.part(_name(index)))
+            member.save(store.part(member_folder(index)))
 
     @property
     def settings(self) -> Settings:
@@ -163,12 +168,8 @@ def _ks(longest: int) -> tuple[int, ...]:
     return (*range(0, longest, step), max(longest, 1))
 
 
-def _fit_member(kind: Kind, problem: Problem, recipe: Recipe, records: Records) -> Any:
+def _fit_member(kind: Kind, problem: Problem, recipe: Recipe, records: Records, checkpoints: Checkpoints) -> Any:
     """Train one member in a process of its own; what it sends back holds the model and no data."""
     settings = replace(problem.settings, compute=recipe.compute)
     shard = replace(problem, dataset=problem.dataset.with_shard(records, recipe.declared_size), settings=settings)
-    return replace(kind.fit(shard), problem=problem)
-
-
-def _name(index: int) -> str:
-    return f"members/{index:03d}"
+    return replace(kind.fit(shard, checkpoints=checkpoints), problem=problem)

@@ -18,6 +18,7 @@ from agt.numeric import labels_of, next_up, signed_margins
 from agt.problem import Problem, Settings
 from agt.settings import ErmConfig, StabilityConfig
 from agt.training.batches import BatchPlan
+from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.erm import erm_sensitivity, train_erm
 from agt.training.linear import LinearTrained, train_linear
 from agt.training.loop import Progress
@@ -34,10 +35,15 @@ class LinearModel:
     trained: LinearTrained
 
     @classmethod
-    def fit(cls, problem: Problem, on_progress: Callable[[Progress], None] = lambda progress: None) -> "LinearModel":
+    def fit(
+        cls,
+        problem: Problem,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+        checkpoints: Checkpoints = NOWHERE,
+    ) -> "LinearModel":
         """Train on the public features."""
         features = FeatureMap.of(_config(problem.settings).features, problem.dataset)
-        return cls.untrained(problem, features).retrained(problem.dataset.train, on_progress)
+        return cls.untrained(problem, features).retrained(problem.dataset.train, on_progress, checkpoints)
 
     @classmethod
     def untrained(cls, problem: Problem, features: FeatureMap) -> "LinearModel":
@@ -55,14 +61,19 @@ class LinearModel:
         zeros = torch.zeros((setting.loss.outputs, setting.width), dtype=torch.float64)
         return cls(problem, features, LinearTrained(zeros, setting.loss, setting.plan, sensitivity, setting.training))
 
-    def retrained(self, records: Records, on_progress: Callable[[Progress], None] = lambda progress: None) -> "LinearModel":
+    def retrained(
+        self,
+        records: Records,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+        checkpoints: Checkpoints = NOWHERE,
+    ) -> "LinearModel":
         """The same head trained on these records, whose features are as the dataset scales them."""
         config, recipe, slack = _config(self.settings), self.problem.recipe, self.features.slack
         seen = replace(records, features=self.phi(records.features))
         if isinstance(config, ErmConfig):
-            trained = train_erm(recipe, seen, slack, config.tolerance, on_progress)
+            trained = train_erm(recipe, seen, slack, config.tolerance, on_progress, checkpoints)
         else:
-            trained = train_linear(recipe, seen, slack, config.average, on_progress)
+            trained = train_linear(recipe, seen, slack, config.average, on_progress, checkpoints)
         return replace(self, trained=trained)
 
     def with_weight(self, weight: torch.Tensor) -> "LinearModel":

@@ -15,6 +15,7 @@ from agt.models.store import Shelf, Store
 from agt.problem import Problem
 from agt.settings import BoxConfig, ErmConfig, StabilityConfig
 from agt.training.batches import BatchPlan
+from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.loop import Progress
 
 
@@ -79,12 +80,16 @@ KINDS: dict[type[Any], type[BoxModel] | type[LinearModel]] = {
 """The settings of a certificate -> the model that is trained for it, alone or as a member of an ensemble."""
 
 
-def fit(problem: Problem, on_progress: Callable[[Progress], None] = lambda progress: None) -> Model:
-    """Train the kind of model that ``problem.settings.certificate`` names."""
+def fit(
+    problem: Problem,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    checkpoints: Checkpoints = NOWHERE,
+) -> Model:
+    """Train the kind of model that ``problem.settings.certificate`` names; go on from its checkpoints, if it has any."""
     kind = KINDS[type(problem.settings.certificate)]
     if problem.settings.ensemble.members > 1:
-        return EnsembleModel.fit(kind, problem, on_progress)
-    return kind.fit(problem, on_progress)
+        return EnsembleModel.fit(kind, problem, on_progress, checkpoints)
+    return kind.fit(problem, on_progress, checkpoints)
 
 
 def load(problem: Problem, shelf: Shelf) -> Model:

@@ -25,6 +25,7 @@ from pydantic import Field
 from agt.data.dataset import Records
 from agt.data.ids import keyed_hash
 from agt.settings import ComputeConfig, schema
+from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.recipe import Recipe
 
 T = TypeVar("T", covariant=True)
@@ -46,7 +47,7 @@ class EnsembleConfig:
 class Member(Protocol[T]):
     """Trains one member. It travels to another process: a module-level function, or a ``functools.partial`` of one."""
 
-    def __call__(self, recipe: Recipe, records: Records) -> T: ...
+    def __call__(self, recipe: Recipe, records: Records, checkpoints: Checkpoints) -> T: ...
 
 
 def shards(units: np.ndarray, config: EnsembleConfig) -> np.ndarray:
@@ -77,14 +78,16 @@ def train_members(
     records: Records,
     config: EnsembleConfig,
     on_done: Callable[[int], None] = lambda done: None,
+    checkpoints: Checkpoints = NOWHERE,
 ) -> list[T]:
     """Train every member on its shard, several processes at once where the machine has the cores.
 
     Args:
-        member: trains one; called with its recipe and its shard.
+        member: trains one; called with its recipe, its shard and its checkpoints.
         recipe: of the whole; a member's has an equal share of the declared size and of the threads.
         records: all training records.
         on_done: called with the number of members finished.
+        checkpoints: each member has a part of them.
 
     Returns:
         The members, in the order of the shards.
@@ -92,11 +95,16 @@ def train_members(
     workers, threads = _division(config, recipe.compute)
     share = None if recipe.declared_size is None else recipe.declared_size / config.members
     recipe = replace(recipe, declared_size=share, compute=replace(recipe.compute, threads=threads))
-    dealt = parts(records, config)
+    dealt = [(recipe, part, checkpoints.part(member_folder(at))) for at, part in enumerate(parts(records, config))]
     if workers == 1:
-        return _counted((member(recipe, part) for part in dealt), on_done)
+        return _counted((member(*one) for one in dealt), on_done)
     with parallel_config("loky", n_jobs=workers, inner_max_num_threads=threads):
-        return _counted(Parallel(return_as="generator")(delayed(member)(recipe, part) for part in dealt), on_done)
+        return _counted(Parallel(return_as="generator")(delayed(member)(*one) for one in dealt), on_done)
+
+
+def member_folder(index: int) -> str:
+    """Where a member's files lie, among those of the ensemble."""
+    return f"members/{index:03d}"
 
 
 def _counted(members: Iterable[T], on_done: Callable[[int], None]) -> list[T]:

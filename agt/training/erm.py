@@ -31,6 +31,7 @@ from agt.errors import ConfigError, UnsoundError
 from agt.numeric import COVER, UNIT, next_up
 from agt.settings import TrainingConfig
 from agt.training.batches import check_unit_rows
+from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.linear import LinearTrained, gradient_sum
 from agt.training.loop import Progress
 from agt.training.recipe import Recipe
@@ -86,11 +87,12 @@ def train_erm(
     slack: float,
     tolerance: float,
     on_progress: Callable[[Progress], None] = lambda progress: None,
+    checkpoints: Checkpoints = NOWHERE,
 ) -> LinearTrained:
     """Minimise F by accelerated gradient descent from 0.
 
     Args:
-        recipe, records, slack: as for ``train_linear``.
+        recipe, records, slack, checkpoints: as for ``train_linear``.
         tolerance: the gradient's norm to reach (each class's, for one_vs_all).
 
     Raises:
@@ -106,13 +108,17 @@ def train_erm(
     root = math.sqrt(strength / smoothness)
     (rows,) = plan.batches(records.units)
     x = y = torch.zeros((loss.outputs, setting.width), dtype=torch.float64)
-    most = iterations(setting, tolerance)
-    for step in range(ITERATIONS * most):
+    most, taken = iterations(setting, tolerance), 0
+    if state := checkpoints.last():
+        x, y, taken = state.tensors["x"], state.tensors["y"], state.step
+    for step in range(taken, ITERATIONS * most):
         gradient = gradient_sum(loss, y, records, rows) / plan.normalizer + y * strength
         if _size(loss, gradient) <= goal and _size(loss, y) <= sensitivity.radius:
+            checkpoints.offer(step, {"x": x, "y": y}, last=True)
             return LinearTrained(y, loss, plan, sensitivity, recipe.training)
         x, before = y - gradient / smoothness, x
         y = x + (x - before) * ((1 - root) / (1 + root))
+        checkpoints.offer(step + 1, {"x": x, "y": y})
         if step % _REPORT == 0:
             on_progress(Progress(min(step + 1, most), most, min(step + 1, most), most))
     raise UnsoundError(

@@ -10,7 +10,7 @@ Formal guarantees
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from agt.data.dataset import Records
 from agt.errors import UnsoundError
 from agt.settings import TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
+from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.loop import Progress
 from agt.training.recipe import Recipe
 from agt.training.sensitivity import LinearLoss, LinearSetting, Schedule, Sensitivity, sgd_sensitivity
@@ -60,6 +61,7 @@ def train_linear(
     slack: float = 0.0,
     average: int = 1,
     on_progress: Callable[[Progress], None] = lambda progress: None,
+    checkpoints: Checkpoints = NOWHERE,
 ) -> LinearTrained:
     """Train a linear head by SGD.
 
@@ -69,6 +71,7 @@ def train_linear(
         slack: bound on how far the features are from a function of each record alone.
         average: the model is the mean of this many last iterates.
         on_progress: called every few steps.
+        checkpoints: what a killed run goes on from (training/checkpoint.py).
 
     Raises:
         ConfigError: a setting under which the sensitivity is not proved (training/sensitivity.py), a batch above n_max, or
@@ -80,12 +83,15 @@ def train_linear(
     check_unit_rows(records.units, recipe.relation.unit_rows)
     sensitivity = sgd_sensitivity(setting, average)
     theta = torch.zeros((loss.outputs, setting.width), dtype=torch.float64)
-    total = torch.zeros_like(theta)
-    for step, rows in enumerate(_batches(plan, records.units)):
+    total, taken = torch.zeros_like(theta), 0
+    if state := checkpoints.last():
+        theta, total, taken = state.tensors["theta"], state.tensors["total"], state.step
+    for step, rows in enumerate(islice(_batches(plan, records.units), taken, None), start=taken):
         at = Schedule.at(recipe.training, plan, step)
         theta = theta * at.keep - gradient_sum(loss, theta, records, rows) * at.step
         if step >= plan.steps - average:
             total += theta
+        checkpoints.offer(step + 1, {"theta": theta, "total": total}, last=step == plan.steps - 1)
         if step % _REPORT == 0 or step == plan.steps - 1:
             on_progress(Progress(step + 1, plan.steps, step + 1, plan.steps))
     return LinearTrained(total / average, loss, plan, sensitivity, recipe.training)
@@ -117,11 +123,15 @@ def derivative(loss: LinearLoss, logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _blocks(records: Records, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
-    """(features in float64, labels) of the records at ``rows``, a few at a time."""
+    """(features in float64, labels) of the records at ``rows``, a few at a time.
+
+    Indexed by PyTorch, whose memory begins at a multiple of 64 bytes: a product may round otherwise at another address.
+    """
+    features, labels = torch.from_numpy(records.features), torch.from_numpy(records.labels)
     unbroken = len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows)  # rows increase
     for start, stop in pairwise(sorted({*range(0, len(rows), _ROWS), len(rows)})):
-        part = slice(rows[start], rows[stop - 1] + 1) if unbroken else rows[start:stop]
-        yield torch.from_numpy(records.features[part]).double(), torch.from_numpy(records.labels[part])
+        part = slice(rows[start], rows[stop - 1] + 1) if unbroken else torch.from_numpy(rows[start:stop])
+        yield features[part].double(), labels[part]
 
 
 def _one_hot(labels: Tensor, classes: int) -> Tensor:

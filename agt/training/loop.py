@@ -4,8 +4,10 @@ Algorithm 1 of 000 and 001, in the form of method.md section 1. The nominal pass
 k; records stream through in fragments, so that no tensor of (batch x parameters) is ever made.
 """
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +25,8 @@ from agt.kernels.contract import QUANTA, Extremes
 from agt.kernels.select import pick_device, pick_kernel
 from agt.relations import RELATIONS, Sums, rows_at_stake
 from agt.training.batches import check_unit_rows
-from agt.training.optimizer import Sgd, descend, learning_rate
+from agt.training.checkpoint import NOWHERE, Checkpoints, State
+from agt.training.optimizer import Key, Sgd, descend, learning_rate
 from agt.training.recipe import Recipe
 from agt.training.stream import Stream, check_sizes
 
@@ -48,6 +51,7 @@ def train(
     on_progress: Callable[[Progress], None] = lambda progress: None,
     noise: Noise | None = None,
     on_epoch: Callable[[int, Box], None] | None = None,
+    checkpoints: Checkpoints = NOWHERE,
 ) -> Box:
     """Train ``head`` on ``records``, with bounds for every k.
 
@@ -61,6 +65,7 @@ def train(
             draw, the box holds. What the noise itself guarantees is another matter (training/noise.py).
         on_epoch: called with 0 and the initial state, then after each epoch with how many are done and the state reached:
             what a run that had stopped there would return.
+        checkpoints: what a killed run goes on from (training/checkpoint.py); ``on_epoch`` then hears of later epochs alone.
 
     Returns:
         Nominal parameters and bounds, on the CPU.
@@ -71,10 +76,14 @@ def train(
     """
     run = Run(head, recipe, records, on_progress, noise)
     with torch.no_grad():
-        if on_epoch:
+        state, batches = checkpoints.last(), run.plan.batches(records.units)
+        if state:
+            run.restore(state, islice(batches, state.step))
+        elif on_epoch:
             on_epoch(0, run.result())
-        for rows in run.plan.batches(records.units):
+        for rows in batches:
             run.step(rows)
+            checkpoints.offer(run.taken, run.tensors(), last=run.taken == run.plan.steps)
             if on_epoch and run.taken % run.plan.count == 0:
                 on_epoch(run.taken // run.plan.count, run.result())
     return run.result()
@@ -133,6 +142,29 @@ class Run:
     def result(self) -> Box:
         """The parameters and bounds reached, on the CPU."""
         return Box(self.ks, self.point, self.bounds).to(torch.device("cpu"), self.dtype)
+
+    def tensors(self) -> Tensors:
+        """All that later steps depend on, beside settings and records, by names that ``restore`` reads."""
+        named: dict[Key, Tensor] = {("nominal", n): p for n, p in self.point.items()}
+        for n, interval in self.bounds.items():
+            named |= {("lower", n): interval.lower, ("upper", n): interval.upper}
+        named |= {("buffer", *key): buffer for key, buffer in self.sgd.buffers.items()}
+        return {json.dumps(key): tensor for key, tensor in named.items()}
+
+    def restore(self, state: State, batches: Iterable[np.ndarray]) -> None:
+        """Go on from a state that another run of the same kind had reached.
+
+        Args:
+            batches: those that it had taken.
+        """
+        at: dict[Key, Tensor] = {
+            tuple(json.loads(name)): tensor.to(self.stakes.device) for name, tensor in state.tensors.items()
+        }
+        self.point = {n: at["nominal", n] for n in self.point}
+        self.bounds = {n: Interval(at["lower", n], at["upper", n]) for n in self.bounds}
+        self.sgd.buffers = {key[1:]: buffer for key, buffer in at.items() if key[0] == "buffer"}
+        self.taken, self.done = state.step, sum(map(len, batches)) * len(self.ks)
+        self._report()
 
     # -- one step --------------------------------------------------------------------------------------------------
 
@@ -240,7 +272,7 @@ class Run:
             moved[name] = self._descended(("nominal", name), value, d, at)
         return moved
 
-    def _descended(self, key: tuple[object, ...], theta: Tensor, direction: Tensor, at: Step) -> Tensor:
+    def _descended(self, key: Key, theta: Tensor, direction: Tensor, at: Step) -> Tensor:
         """theta after the step; ``key`` names its momentum buffer."""
         return descend(self.training, at.lr, theta, self.sgd.update(key, self._noisy(str(key[1]), direction, at.noise)))
 

@@ -6,12 +6,13 @@ Formal guarantees
     operation, identical for nominal and bounds, hence monotone: containment and nesting hold bit for bit.
 """
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from agt.settings import TrainingConfig
+
+Key = tuple[str | int, ...]
 
 
 def learning_rate(config: TrainingConfig, step: int) -> float:
@@ -25,14 +26,14 @@ class Sgd:
 
     Attributes:
         config: momentum, dampening, Nesterov.
-        buffers: whatever tells parameters apart (a name, a side of a box) -> its buffer. Empty at first: the first gradient
+        buffers: what tells parameters apart (a side of a box, a name) -> its buffer. Empty at first: the first gradient
             becomes the buffer, undampened (PyTorch's convention).
     """
 
     config: TrainingConfig
-    buffers: dict[Hashable, Tensor] = field(default_factory=dict)
+    buffers: dict[Key, Tensor] = field(default_factory=dict)
 
-    def update(self, key: Hashable, gradient: Tensor) -> Tensor:
+    def update(self, key: Key, gradient: Tensor) -> Tensor:
         """What lr multiplies: v, or g + momentum * v (Nesterov); ``gradient`` is the descent direction's value."""
         m = self.config.momentum
         if not m:

@@ -133,7 +133,11 @@ def _as_slice(rows: np.ndarray) -> np.ndarray | slice:
 
 
 def _as_tensor(block: np.ndarray, dtype: str) -> Tensor:
-    """``block`` as PyTorch takes it: contiguous, in ``dtype``, and a copy if it is a read-only file. Never written to."""
+    """``block`` as PyTorch takes it: contiguous, in ``dtype``, at a multiple of 64 bytes as its own tensors are, and a copy
+    if it is a read-only file. Never written to. (A product may round otherwise at another address, and where an array lies
+    depends on what the process did before.)
+    """
     with np.errstate(over="ignore"):  # beyond float32: becomes inf, which the first interval refuses
         ready = np.ascontiguousarray(block, dtype=dtype)
-    return torch.from_numpy(ready if ready.flags.writeable else ready.copy())
+    tensor = torch.from_numpy(ready if ready.flags.writeable else ready.copy())
+    return tensor if tensor.data_ptr() % 64 == 0 else tensor.clone()

@@ -11,6 +11,7 @@ from agt.models.box import BoxModel
 from agt.models.linear import LinearModel
 from agt.models.model import Model, accuracy
 from agt.quality import Judged, Quality, rate_words
+from agt.training.checkpoint import Checkpoints
 from agt.training.noise import NoiseConfig
 from agt_cli.report.console import Console, show
 from agt_cli.report.quality import judge, quality_section, say_quality, write_quality
@@ -19,6 +20,7 @@ from agt_cli.report.report_md import train_report, unmet
 from agt_cli.runs.model import fit
 from agt_cli.runs.noise import noise_words, proved
 from agt_cli.runs.prepare import Prepared, RunSettings, data_files, prepare, settings_of
+from agt_cli.runs.resume import checkpoints_of
 from agt_cli.runs.source import keep
 from agt_cli.runs.spending import Spending, of_data, spending, unfinished
 
@@ -39,8 +41,9 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     earlier = unfinished(record, of_data(digest)) if settings.noise and settings.noise.seed is None else []
     for line in earlier:
         console.say(line)
+    checkpoints = checkpoints_of(record, settings, prepared, console)
     with _drawing(settings.noise, record, prepared) if settings.noise else nullcontext():
-        conditions, words, quality = _train(prepared, settings, record, console)
+        conditions, words, quality = _train(prepared, settings, record, console, checkpoints)
         lines, told = [*words, *earlier], (quality.verdict, quality_section(quality))
         report = train_report(record, dataset, settings.relation, settings.certificate, conditions, *told, lines)
         record.report(report)
@@ -54,11 +57,11 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
 
 
 def _train(
-    prepared: Prepared, settings: RunSettings, record: RunRecord, console: Console
+    prepared: Prepared, settings: RunSettings, record: RunRecord, console: Console, checkpoints: Checkpoints
 ) -> tuple[tuple[Condition, ...], list[str], Quality]:
     """Train and save the model; returns its conditions, what may be said of its noise, in lines, and how good it is."""
     dataset, started = prepared.dataset, time.perf_counter()
-    model = fit(prepared, settings, console)
+    model = fit(prepared, settings, console, checkpoints)
     seconds = time.perf_counter() - started
     model.save(record)
     keep(record, prepared, settings)

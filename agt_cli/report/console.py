@@ -13,6 +13,7 @@ from rich.console import Console as Rich
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
+from rich.tree import Tree
 
 from agt_cli.report.markdown import is_number, told_once
 from agt_cli.streams import put
@@ -20,6 +21,8 @@ from agt_cli.streams import put
 Report = Callable[[int, int, int, int], None]
 """Called with step, steps, done, total; done and total in whatever unit of work the caller counts."""
 
+Branch = tuple[str, Sequence[Any]]
+"""A line, and the branches below it."""
 
 _WHOLE = 24  # characters of a cell that is never broken
 
@@ -61,10 +64,21 @@ class Console:
             table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
         for row in rows:
             table.add_row(*row)
+        self._draw(Text(title, style="bold"), table, *notes)  # its own title breaks at its width
+
+    def tree(self, title: str, root: "Branch") -> None:
+        """A tree of the result, on stdout, as text on every terminal."""
+        if self.json:
+            return
+        drawn = Tree(Text(root[0]), guide_style="dim")
+        _grow(drawn, root[1])
+        self._draw(Text(title, style="bold"), drawn)
+
+    def _draw(self, *parts: Any) -> None:
         # Not cut to 80 columns where nobody's terminal sets the width.
         rich = Rich(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False)
         with rich.capture() as text:  # rich would end the process where nobody reads
-            rich.print(Text(title, style="bold"), table, *notes, sep="\n")  # its own title breaks at its width
+            rich.print(*parts, sep="\n")
         put(text.get().removesuffix("\n"), "stdout")
 
     def emit(self, value: dict[str, Any]) -> None:
@@ -125,6 +139,11 @@ class _Lines:
         left = (now - self.start) * (total - done) / max(done, 1)
         where = _of(self.unit, step, steps)
         put(f"{self.label}: {10 * tenth} %, {where}, about {left:.0f} s left", "stderr")
+
+
+def _grow(tree: Tree, branches: Sequence[Branch]) -> None:
+    for words, parts in branches:
+        _grow(tree.add(Text(words)), parts)
 
 
 def _of(unit: str, part: int, whole: int) -> str:

@@ -1,21 +1,18 @@
 """A finished run, read back: every file of it as the run wrote it, or not at all (manifest.py)."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from safetensors import SafetensorError
 from safetensors.torch import load
-from yaml import YAMLError  # type: ignore[import-untyped]
 
 from agt.errors import ConfigError
 from agt.folder import BoundFolder, plain, refusing
 from agt_cli.latest import newest
+from agt_cli.report.unfinished import is_alive, read_config, read_object
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class FinishedRun(BoundFolder):
         except (SafetensorError, KeyError) as error:
             raise ConfigError(f"{path}: cannot be read ({error})") from None
         constants = path.with_suffix(".json")
-        return weight, _object(self.read(constants.name), constants, self.key)
+        return weight, read_object(self.read(constants.name), constants, self.key)
 
 
 def open_run(folder: Path, command: str, digest: str | None = None, key: str = "run") -> FinishedRun:
@@ -69,12 +66,12 @@ def open_run(folder: Path, command: str, digest: str | None = None, key: str = "
         raise ConfigError(f"{key}={folder}: not a run folder (status.json is missing)") from None
     except OSError as error:
         raise ConfigError(f"{key}={folder}: status.json cannot be read ({error})") from None
-    _check_status(_object(content, folder / "status.json", key), folder, command, key)
+    _check_status(read_object(content, folder / "status.json", key), folder, command, key)
     bare = FinishedRun.open(folder, command, digest, key)
     with refusing(folder, key):
         bare.manifest.check("status.json", content)
-    environment, metrics = (_object(bare.read(name), folder / name, key) for name in ("env.json", "metrics.json"))
-    config = _config(bare.read("config.yaml"), folder / "config.yaml", key)
+    environment, metrics = (read_object(bare.read(name), folder / name, key) for name in ("env.json", "metrics.json"))
+    config = read_config(bare.read("config.yaml"), folder / "config.yaml", key)
     return replace(bare, config=config, environment=environment, metrics=metrics)
 
 
@@ -83,33 +80,17 @@ def _check_status(status: Mapping[str, Any], folder: Path, command: str, key: st
         raise ConfigError(f"{key}={folder}: status.json says this is a run of {status.get('command')!r}, not {command!r}")
     if status.get("state") != "done":
         why = f" ({status['error']})" if status.get("error") else ""
+        again = f"agt train resume={folder} goes on with it" if command == "train" else f"start `agt {command}` again"
+        if status.get("state") == "running":
+            why, again = (
+                (" and it is", "wait for it") if is_alive(folder) else (", and its process is gone: it was killed", again)
+            )
         raise ConfigError(
-            f"{key}={folder}: status.json says {status.get('state')!r}{why}, so there is nothing to use; "
-            f"a run that was killed stays 'running': start `agt {command}` again"
+            f"{key}={folder}: status.json says {status.get('state')!r}{why}, so there is nothing to use: {again}"
         )
-
-
-def _config(content: bytes, path: Path, key: str) -> dict[str, Any]:
-    try:
-        config = OmegaConf.to_container(OmegaConf.create(content.decode()), resolve=True)
-    except (ValueError, YAMLError, OmegaConfBaseException) as error:
-        raise ConfigError(f"{key}={path.parent}: {path.name} cannot be read ({error})") from None
-    if not isinstance(config, dict):
-        raise ConfigError(f"{key}={path.parent}: {path.name} does not hold a mapping")
-    return {str(name): value for name, value in config.items()}
 
 
 def _latest(folder: Path, command: str) -> str:
     """A suffix naming the newest finished run beside the folder that was asked for, if there is one."""
     run = newest(folder.parent, command)
     return f"; the newest finished {command} run there is {run.folder}" if run else ""
-
-
-def _object(content: bytes, path: Path, key: str) -> dict[str, Any]:
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{key}={path.parent}: {path.name} cannot be read ({error})") from None
-    if not isinstance(value, dict):
-        raise ConfigError(f"{key}={path.parent}: {path.name} does not hold an object")
-    return value

@@ -19,12 +19,19 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
 from agt.facts import Standing
+from agt_cli.report.checks import State
 from agt_cli.report.markdown import CLAUSE
 
 PARTS = Path(__file__).parent / "page"
 DPI = 200  # of a record's figures
 SMALLEST = 0.64  # of a figure's width in print: below it, its words are too small to read, and it scrolls instead
 MARKS = {str(Standing.PROVED): "proved", str(Standing.DECLARED): "declared", str(Standing.VOID): "void"}
+MARKS |= {
+    str(State.OK): "proved",
+    str(State.NOTE): "declared",
+    str(State.UNCHECKED): "declared",
+    str(State.PROBLEM): "void",
+}
 
 Figures = Callable[[str], bytes | None]
 """From a path in the record (``figures/NAME.png``) to the picture; None: the record has no such figure."""

@@ -18,7 +18,7 @@ import yaml  # type: ignore[import-untyped]
 
 from agt.folder import plain
 from agt.manifest import NAME as MANIFEST
-from agt_cli.latest import alive
+from agt_cli.report.unfinished import is_alive
 from agt_cli.usage import SWEEP
 
 STATES = ("done", "failed", "running", "killed", "unreadable")
@@ -51,7 +51,7 @@ class Run:
     def state(self) -> str:
         """running, done or failed as recorded; killed: recorded as running, and its process is gone; else unreadable."""
         state = str(self.status.get("state", "unreadable"))
-        return "killed" if state == "running" and not alive(self.folder) else state
+        return "killed" if state == "running" and not is_alive(self.folder) else state
 
     @property
     def started(self) -> str:

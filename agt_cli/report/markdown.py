@@ -19,6 +19,18 @@ class Markdown(str):
     __slots__ = ()
 
 
+def visible(text: str, most: int = 400) -> str:
+    """Text that nobody vouches for, on one line: what a terminal or a page would act on stands there as it is written.
+
+    Args:
+        most: characters; more are cut off, and said to be.
+    """
+    words = (
+        " ".join(text.split()) if len(text) <= most else f"{' '.join(text[:most].split())}... ({len(text):,} characters)"
+    )
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in words)
+
+
 def plain(text: str) -> str:
     """Text as Markdown that shows exactly it, on one line."""
     return text if isinstance(text, Markdown) else SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))

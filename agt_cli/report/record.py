@@ -8,6 +8,7 @@
     source.json, encoder.safetensors                         what queries need of the data; release/: portable weights
     certificates.parquet, tables/*.csv, figures/*.{pdf,png}, report.md, report.html (the same words, figures inside)
     spent.json    what a release is about to give away, before it does               manifest.json   every file's hash
+    lock, checkpoint/   while a run lasts (unfinished.py): whose process is alive, and what a training has reached
 
 stability.json holds what a certificate or a release of the weights needs beside them: rho (what one record moves them
 by), rounding, rho_fp (their sum), per_k (what one k of the relation moves them by), sensitivity (the same for all classes
@@ -55,6 +56,16 @@ from agt.models.store import as_json
 from agt.provenance import package_version
 from agt_cli.report.html import report_page
 from agt_cli.report.markdown import plain
+from agt_cli.report.unfinished import (
+    KEY,
+    Unfinished,
+    check_open,
+    lock_of,
+    read_status,
+    remove_leftovers,
+    remove_parts,
+    still_running,
+)
 
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "pyarrow", "scikit-learn", "numba", "safetensors")
 
@@ -66,13 +77,16 @@ class RunRecord:
         folder: claimed on entry.
         command: the command's name.
         config: the resolved configuration.
+        again: the run that was killed or failed in this folder, and goes on; None: a new one.
 
     Attributes:
+        again: as given.
         digest: the finished run's (manifest.py); None before it is finished.
     """
 
-    def __init__(self, folder: Path, command: str, config: Mapping[str, Any]) -> None:
-        self.folder, self.command, self.config = folder, command, config
+    def __init__(self, folder: Path, command: str, config: Mapping[str, Any], again: Unfinished | None = None) -> None:
+        self.folder, self.command, self.config, self.again = folder, command, config, again
+        self._lock = lock_of(folder)
         self._environment: dict[str, Any] = {}
         self._metrics: dict[str, float | int | str] = {}
         self._home, self._hashes = folder, dict[str, str]()  # parts write into the same list
@@ -85,14 +99,18 @@ class RunRecord:
         """Claim the folder and write what is known at the start.
 
         Raises:
-            ConfigError: the folder already holds a run.
+            ConfigError: the folder already holds a run; or the run that is to go on is not what it was.
         """
         self._started = time.monotonic()
-        self._status = {"command": self.command, "started": datetime.now(UTC).isoformat(timespec="microseconds")}
-        self._claim()
+        now = datetime.now(UTC).isoformat(timespec="microseconds")
+        self._status: dict[str, Any] = {"command": self.command, "started": now}
+        if self.again is None:
+            self._claim()
+        else:
+            self._take_up(self.again, now)
         try:
             self.write("config.yaml", to_yaml(self.config).encode())
-            self.environment(**describe_environment(self.config))
+            self.environment(**(describe_environment(self.config) | self._history(now)))
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -104,10 +122,11 @@ class RunRecord:
         if error is None:
             self.finish()
             return
-        text = "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
+        text = str(error) or "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
         with suppress(OSError):  # the first failure is the one to report
             self._fail(text, exit_code(error))
             self._write_json("metrics.json", self._metrics)
+        self._lock.release()
 
     def finish(self) -> str:
         """End the run as done, before anything is said of it; nothing can be written any more.
@@ -129,20 +148,51 @@ class RunRecord:
                 self._fail(f"{type(error).__name__}: {error}", exit_code(error))
             raise
         self.digest = manifest.digest
+        remove_leftovers(self.folder)
+        self._lock.release()
         return self.digest
 
     def _claim(self) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            if (self.folder / "status.json").exists() or not self._lock.take():
+                raise FileExistsError
             # Exclusive creation is atomic: of two runs given one folder, the second stops here.
             with (self.folder / "status.json").open("x") as file:
                 json.dump({"state": "running", **self._status}, file)
             for folder in (self.folder.resolve(), *self.folder.resolve().parents):
                 sync_folder(folder)  # whoever made the folders, a power cut must not take what is in them
-        except FileExistsError as error:
-            if not self.folder.is_dir():
+        except OSError as error:
+            self._lock.release()
+            if not isinstance(error, FileExistsError) or not self.folder.is_dir():
                 raise
             raise ConfigError(f"{self.folder} already holds a run: give hydra.run.dir a folder of its own") from error
+
+    def _take_up(self, again: Unfinished, now: str) -> None:
+        """Go on in a folder whose process is gone: of two that try, one gets its lock."""
+        if not self._lock.take():
+            raise still_running(again.folder)
+        if not self._lock.works:
+            raise ConfigError(
+                f"{KEY}={again.folder}: this file system keeps no locks, so nobody can tell whether the run's process is "
+                "alive: copy the folder to a local disk, once you know that it is not"
+            )
+        try:
+            status = read_status(again.folder)
+            check_open(again.folder, status)  # it was not finished when its settings were read
+        except ConfigError:
+            self._lock.release()
+            raise
+        remove_parts(self.folder)
+        self._status = {**self._status, "started": status["started"], "resumed": [*status.get("resumed", ()), now]}
+        write_atomic(self.folder / "status.json", as_json({"state": "running", **self._status}))
+
+    def _history(self, now: str) -> dict[str, object]:
+        """What env.json tells of a run that goes on: how it was begun, and each time that it was taken up."""
+        if self.again is None:
+            return {}
+        before = self.again.environment
+        return {"argv": before.get("argv"), "resumed": [*before.get("resumed", ()), {"time": now, "argv": sys.argv}]}
 
     def _fail(self, text: str, code: int) -> None:
         for pending in self._reserved:  # a full disk then has room to say so
@@ -256,7 +306,7 @@ def csv_bytes(table: pd.DataFrame) -> bytes:
 def exit_code(error: BaseException | None) -> int:
     """What the command ends with after ``error``."""
     if isinstance(error, KeyboardInterrupt):
-        return 130
+        return getattr(error, "exit_code", 130)
     return error.exit_code if isinstance(error, AgtError) else 1
 
 

@@ -8,6 +8,7 @@ from agt.models.model import Model
 from agt.models.model import fit as fit_model
 from agt.problem import Settings
 from agt.settings import BoxConfig
+from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.loop import Progress
 from agt_cli.report.console import Console
 from agt_cli.runs.prepare import Prepared
@@ -15,13 +16,13 @@ from agt_cli.runs.prepare import Prepared
 OnProgress = Callable[[Progress], None]
 
 
-def fit(prepared: Prepared, settings: Settings, console: Console) -> Model:
-    """Train, with progress."""
+def fit(prepared: Prepared, settings: Settings, console: Console, checkpoints: Checkpoints = NOWHERE) -> Model:
+    """Train, with progress; go on from checkpoints, if there are any."""
     problem = prepared.problem(settings)
     if isinstance(settings.certificate, BoxConfig) and starts_elsewhere(problem):
         console.note("the head differs in shape from the encoder's base model: it starts from random parameters")
     with console.progress(*_doing(settings)) as report:
-        return fit_model(problem, lambda at: report(at.step, at.steps, at.done, at.total))
+        return fit_model(problem, lambda at: report(at.step, at.steps, at.done, at.total), checkpoints)
 
 
 @contextmanager

@@ -57,7 +57,9 @@ def settings_of(config: Mapping[str, Any], head: Head | None = None) -> RunSetti
     Raises:
         ConfigError: the first thing that is wrong, by key.
     """
-    only_keys(config, ("dataset", "model", "certificate", "noise", *PARTS, *PATHS))
+    only_keys(config, ("dataset", "model", "certificate", "noise", "resume", *PARTS, *PATHS))
+    if config.get("resume") is not None:
+        raise ConfigError(f"resume={config['resume']}: agt train alone goes on with a run that was killed")
     config = {"ensemble": {}, **config}  # records older than ensembles do not name one
     parts: dict[str, Any] = {name: validate(cls, config.get(name), name) for name, cls in PARTS.items()}
     parts["certificate"] = certificate_config(config.get("certificate"))

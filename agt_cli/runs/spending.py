@@ -59,15 +59,16 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
         AgtError: what was drawn could not be written.
     """
     note = f"from this time on {about.what} may have been drawn: count them as spent, whatever became of this run"
-    now = datetime.now(UTC).isoformat(timespec="seconds")
+    now = _begun(record.folder) or datetime.now(UTC).isoformat(timespec="seconds")
     record.write(NAME, seal({**asdict(about), **subject, "time": now, "note": note}))
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         counted = (
             "" if about.simulated else f"; {about.what} may have been drawn: {record.folder / NAME} says what to count"
         )
-        raise KeyboardInterrupt(f"interrupted{counted}") from None
+        error.args = (f"{error or 'interrupted'}{counted}",)
+        raise
     except Exception as error:
         where = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
         spent = record.folder / NAME
@@ -75,6 +76,14 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
         if isinstance(error, OSError | MemoryError | AgtError):
             raise AgtError(f"{where}{counted}") from error
         raise RuntimeError(f"{type(error).__name__}: {error}{counted}") from error
+
+
+def _begun(folder: Path) -> str | None:
+    """When the release began, of a run that goes on with it: it draws what it would have drawn then."""
+    try:
+        return str(unseal((folder / NAME).read_bytes(), NAME)["time"])
+    except (OSError, Broken, KeyError):
+        return None
 
 
 def of_run(finished: FinishedRun) -> dict[str, str]:
@@ -94,6 +103,7 @@ def unfinished(record: RunRecord, subject: Mapping[str, str]) -> list[str]:
     """
     homes = (Path(record.config.get("output_dir") or ".") / record.command, record.folder.parent)
     attempts = {path.resolve(): path for home in homes for place in PLACES for path in sorted(home.glob(place))}
+    attempts.pop((record.folder / NAME).resolve(), None)  # a run that goes on is no other attempt
     return [line for path in attempts.values() if (line := _line(path, subject))]
 
 

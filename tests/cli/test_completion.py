@@ -170,7 +170,7 @@ def test_the_values_offered_are_those_that_are_taken() -> None:
 def test_every_key_of_the_composed_configuration_is_offered(name: str, choices: dict[str, str]) -> None:
     from agt_cli.mistakes import _compose, _flatten
 
-    offered = dict(completion._flat(completion._composed(name, choices)))
+    offered = dict(completion._flat(completion.composed(name, choices)))
     composed = _compose(usage.COMMANDS[name].config, [f"{group}={option}" for group, option in choices.items()])
     expected = {key for key in _flatten(composed) if not key.endswith("_target_")}
     leaves = {key for key in expected if not any(other.startswith(f"{key}.") for other in expected)}

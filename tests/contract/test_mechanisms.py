@@ -91,10 +91,13 @@ def violations(flips: Sequence[Fraction], classes: int, guarantee: Guarantee) ->
 
 
 def ratio_holds(guarantee: PureDP | ApproximateDP):
+    """eps and delta as doubles and as the decimals that they print as: whichever is less."""
+    delta = float(getattr(guarantee, "delta", 0.0))
     with mpmath.workdps(120):
-        exact = mpmath.exp(mpmath.mpf(guarantee.eps)) * (1 - mpmath.mpf(10) ** -100)
+        eps = min(mpmath.mpf(guarantee.eps), mpmath.mpf(repr(float(guarantee.eps))))
+        exact = mpmath.exp(eps) * (1 - mpmath.mpf(10) ** -100)
         ratio = int(mpmath.floor(exact * mpmath.mpf(2) ** 350))
-    slack = Fraction(getattr(guarantee, "delta", 0.0)) * 2**350
+    slack = min(Fraction(delta), Fraction(repr(delta))) * 2**350
 
     def holds(p: Fraction, q: Fraction) -> bool:
         """p <= exp(eps) q + delta, cleared of denominators."""

@@ -24,6 +24,7 @@ from agt.settings import (
     FeaturesConfig,
     StabilityConfig,
 )
+from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig, train_members
 from agt.training.erm import train_erm
 from agt.training.linear import LinearTrained, train_linear
@@ -235,7 +236,7 @@ def fit(setting: Setting, data: Data, ks: tuple[int, ...], seed: int) -> Fitted:
     """Train as the commands do; ``seed`` draws kernels and fragments, which must not matter."""
     rng = np.random.default_rng(seed)
 
-    def member(recipe: Recipe, records: Records) -> Member:
+    def member(recipe: Recipe, records: Records, checkpoints: Checkpoints = NOWHERE) -> Member:
         if setting.boxes:
             return run(setting.case, records, setting.relation, ks, setting.dtype, rng), None
         return _fit_linear(setting, Data(records, data.test))

@@ -25,6 +25,7 @@ from agt.numeric import margins_of
 from agt.settings import FeaturesConfig
 from agt.training import ensemble as ensemble_training
 from agt.training.batches import BatchPlan
+from agt.training.checkpoint import Checkpoints
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.linear import LinearTrained, train_linear
 from agt.training.loop import Run
@@ -218,7 +219,7 @@ def test_one_replaced_record_flips_what_counting_one_member_certifies(setup: Set
 def test_members_are_handed_the_same_records_in_one_order() -> None:
     """What the ensembles above stand on, in the function that trains them."""
 
-    def ids(recipe: Recipe, records: Records) -> list[str]:
+    def ids(recipe: Recipe, records: Records, checkpoints: Checkpoints) -> list[str]:
         return records.ids.tolist()
 
     data = HEAD.data(np.random.default_rng(0))

@@ -5,13 +5,14 @@ import pytest
 from synthetic import make_recipe, make_records, make_training
 
 from agt.data.dataset import Records
+from agt.training.checkpoint import Checkpoints
 from agt.training.ensemble import EnsembleConfig, parts, shards, train_members
 from agt.training.recipe import Recipe
 
 SEVEN = EnsembleConfig(members=7)
 
 
-def summary(recipe: Recipe, records: Records) -> tuple[list[str], float | None]:
+def summary(recipe: Recipe, records: Records, checkpoints: Checkpoints) -> tuple[list[str], float | None]:
     """A stand-in for training: what a member was given."""
     return sorted(records.ids.tolist()), recipe.declared_size
 

@@ -394,7 +394,7 @@ class Bent(ReferenceKernel):
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[object], None]]:
     """Makes ``kernel=cpu`` another kernel: an instance, or an exception that loading it raises."""
-    load = select._load
+    load = select.load
 
     def use(kernel: object) -> None:
         def loading(name: str) -> ReferenceKernel:
@@ -402,7 +402,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[object], None]
                 raise kernel
             return kernel if name == "cpu" else load(name)  # type: ignore[return-value]
 
-        monkeypatch.setattr(select, "_load", loading)
+        monkeypatch.setattr(select, "load", loading)
         select._first_working.cache_clear()
 
     yield use

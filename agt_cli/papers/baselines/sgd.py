@@ -60,6 +60,6 @@ def train_sgd(bench: Bench, records: Records) -> Weights:
         with torch.no_grad():
             for name, p in head.named_parameters():
                 gradient = torch.zeros_like(p) if p.grad is None else p.grad / plan.normalizer
-                update = sgd.update(name, gradient)
+                update = sgd.update((name,), gradient)
                 p.copy_(descend(training, learning_rate(training, step), p, update))
     return finite({name: p.detach() for name, p in head.named_parameters()})

@@ -1,0 +1,267 @@
+"""Training that goes on where it was killed: what a run had reached, kept on disk now and then, read back to the same bits.
+
+    run.json                              what the run's bits depend on: settings, data, code, machine, threads
+    noise.json                            the seed of private noise, while the run lasts
+    step=000000000017.<sha256>.safetensors    what step 17 had reached; the last two of these
+    members/003/...                       the same of an ensemble's member
+
+Formal guarantees
+    A training step is a function of the state before it, its number, the records and the settings. ``State`` is all of that
+    state: nominal parameters, bounds and momentum buffers of a box; theta and the running sum of a linear head; both points
+    of the minimiser's method. So a run that takes a state up ends with the bits of a run that was never killed, if the rest
+    is the same: ``run.json`` says what that is, and another value of any of it is refused by name. Tensors are read into
+    memory of their own, aligned as PyTorch aligns any: a matrix product may round otherwise at another address.
+    A file appears whole or not at all, has its own hash in its name and the hash of ``run.json`` in its header: one that is
+    damaged, edited or of another run is never used, and is named. (Whoever renames a file to fit its new content is not
+    found out, as with any checksum.)
+    Noise is drawn once. Its seed is on disk before the first draw, so a run that was killed a hundred times meets the draw
+    that it began with: one release, which spent.json counts once. Whoever learns the seed can subtract the noise: the
+    folder is for its owner alone (mode 700), and goes when the run is finished. A run whose seed is gone is refused, as a
+    second draw would be a second release.
+
+The price. After a checkpoint that took t seconds to write, none is written for 20 t: 1/21 of the time at most. How long the
+first will take is told by its size and by the time that run.json took.
+"""
+
+import json
+import os
+import re
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from agt import sealed
+from agt.disk import write_atomic
+from agt.errors import ConfigError
+
+FORMAT = 1
+RUN = "run.json"
+AGAIN_AFTER = 20  # times as long as a checkpoint took: at most 1/21 of the time goes into them
+SELDOM = 1.0  # seconds: no more often than this, however fast the disk is
+SPEED = 2e8  # bytes a second, until one was written
+KEPT = 2
+_LEAST = 0.005  # seconds that no file is trusted to take less than
+_NAME = re.compile(r"step=(?P<step>\d{12})\.(?P<digest>[0-9a-f]{64})\.safetensors")
+
+Tensors = dict[str, Tensor]
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class State:
+    """What a run has reached.
+
+    Attributes:
+        step: how many steps were taken.
+        tensors: all that later steps depend on, beside settings and records.
+    """
+
+    step: int
+    tensors: Tensors
+
+
+class Checkpoints(Protocol):
+    """Where a training leaves what it has reached, and takes it up again."""
+
+    def part(self, name: str) -> "Checkpoints":
+        """The same for one of several trainings, which may be in another process."""
+        ...
+
+    def last(self) -> State | None:
+        """What an earlier attempt had reached last; None: begin at the beginning. Training asks this first, and once."""
+        ...
+
+    def offer(self, step: int, tensors: Tensors, last: bool = False) -> None:
+        """Here is a state; it is written if it is time to. ``last``: there are no more steps."""
+        ...
+
+    def number(self, name: str, draw: Callable[[], int]) -> int:
+        """A number that is drawn once, however often the run is killed: durable before this returns."""
+        ...
+
+
+class Nowhere:
+    """Keeps nothing (``Checkpoints``)."""
+
+    def part(self, name: str) -> Self:
+        """As ``Checkpoints``."""
+        return self
+
+    def last(self) -> None:
+        """As ``Checkpoints``."""
+
+    def offer(self, step: int, tensors: Tensors, last: bool = False) -> None:
+        """As ``Checkpoints``."""
+
+    def number(self, name: str, draw: Callable[[], int]) -> int:
+        """As ``Checkpoints``."""
+        return draw()
+
+
+NOWHERE = Nowhere()
+
+
+@dataclass
+class CheckpointFolder:
+    """A folder of them (``Checkpoints``); ``open_checkpoints`` makes one.
+
+    Attributes:
+        folder: where they lie.
+        run: the hash of run.json.
+        every: seconds between two; None: as often as they cost little; 0: none.
+        cost: seconds that a small file takes.
+        owner: the process that trains, or whose workers do.
+    """
+
+    folder: Path
+    run: str
+    every: float | None
+    cost: float
+    owner: int = field(default_factory=os.getpid)
+    _since: float = field(default_factory=time.monotonic)  # the last one's end, or the beginning
+    _took: float | None = None
+
+    def part(self, name: str) -> "CheckpointFolder":
+        """As ``Checkpoints``."""
+        return replace(self, folder=self.folder / name)
+
+    def last(self) -> State | None:
+        """As ``Checkpoints``.
+
+        Raises:
+            ConfigError: a file was damaged since the folder was opened.
+        """
+        self._since = time.monotonic()
+        paths = _states(self.folder)
+        return _read(paths[-1], self.run) if paths else None
+
+    def offer(self, step: int, tensors: Tensors, last: bool = False) -> None:
+        """As ``Checkpoints``. A disk too full for a checkpoint ends no training."""
+        now = time.monotonic()
+        if self.every == 0 or now - self._since < self._pause(tensors, last):
+            return
+        if os.getpid() != self.owner != os.getppid():
+            os._exit(1)  # a worker whose run was killed: another may have taken the run up, and nobody waits for this one
+        try:
+            self._write(step, tensors)
+        except OSError as error:
+            warnings.warn(f"{error.filename}: {error.strerror}: no checkpoint of step {step}", stacklevel=2)
+        self._since = time.monotonic()
+        self._took = self._since - now
+
+    def number(self, name: str, draw: Callable[[], int]) -> int:
+        """As ``Checkpoints``.
+
+        Raises:
+            ConfigError: it was drawn, and its file is damaged.
+        """
+        path = self.folder / f"{name}.json"
+        if not path.exists():
+            write_atomic(path, sealed.seal({"number": f"{draw():x}", "run": self.run}))
+        try:
+            value = sealed.unseal(path.read_bytes())
+            if value["run"] != self.run:
+                raise ValueError("it is of another run")
+            return int(value["number"], 16)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"{path}: is damaged ({error}), and what was drawn cannot be drawn again: start a new run, a release of "
+                "its own"
+            ) from None
+
+    def _pause(self, tensors: Tensors, last: bool) -> float:
+        """Seconds that must lie between the last checkpoint, or the beginning, and one of these tensors."""
+        if self.every is not None:
+            return 0.0 if last else self.every
+        took = self.cost + sum(t.nbytes for t in tensors.values()) / SPEED if self._took is None else self._took
+        return AGAIN_AFTER * took if last else max(AGAIN_AFTER * took, SELDOM)
+
+    def _write(self, step: int, tensors: Tensors) -> None:
+        for path in _states(self.folder)[: 1 - KEPT]:
+            path.unlink(missing_ok=True)
+        header = {"format": str(FORMAT), "run": self.run, "step": str(step)}
+        content = save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, metadata=header)
+        write_atomic(self.folder / f"step={step:012d}.{sha256(content).hexdigest()}.safetensors", content)
+
+
+def open_checkpoints(folder: Path, about: Mapping[str, Any], every: float | None, note: Note) -> CheckpointFolder:
+    """The checkpoints of a run: of a new one, or of one that goes on.
+
+    Args:
+        folder: theirs alone.
+        about: what the run's bits depend on, as JSON has it.
+        every: as in ``CheckpointFolder``.
+        note: takes a line for each file that cannot be used: it is removed.
+
+    Raises:
+        ConfigError: the folder's run depends on something else, which is named, or run.json is damaged.
+    """
+    path, started = folder / RUN, time.perf_counter()
+    content = sealed.seal({"format": FORMAT, **_flat(about)})
+    if path.exists():
+        _compare(path, json.loads(content))
+    else:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomic(path, content)
+    run, cost = sha256(path.read_bytes()).hexdigest(), max(time.perf_counter() - started, _LEAST)
+    for file in folder.rglob("*.part*"):  # half written
+        file.unlink(missing_ok=True)
+    for state in sorted(folder.rglob("step=*.safetensors")):
+        try:
+            _read(state, run)
+        except ConfigError as error:
+            note(f"note: {error}: it is removed, and training goes on from an earlier step")
+            state.unlink()
+    return CheckpointFolder(folder, run, every, cost)
+
+
+def _compare(path: Path, now: Mapping[str, Any]) -> None:
+    try:
+        then = sealed.unseal(path.read_bytes())
+    except ValueError as error:
+        raise ConfigError(f"{path}: is damaged: {error}: start a new run") from None
+    for key in sorted({*then, *now} - {"sha256"}):
+        if then.get(key) != now.get(key):
+            raise ConfigError(
+                f"{key} was {then.get(key)} when the run began and is {now.get(key)} now: the run would not end with the "
+                "bits it began for: restore that, or start a new run"
+            )
+
+
+def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in node.items():
+        inside = isinstance(value, Mapping) and value
+        flat |= _flat(value, f"{prefix}{key}.") if inside else {f"{prefix}{key}": value}
+    return flat
+
+
+def _states(folder: Path) -> list[Path]:
+    """The files of states, the latest last."""
+    return sorted(folder.glob("step=*.safetensors"))
+
+
+def _read(path: Path, run: str) -> State:
+    """Raises ConfigError unless it is a state of this run, to the last byte."""
+    content, name = path.read_bytes(), _NAME.fullmatch(path.name)
+    if name is None or sha256(content).hexdigest() != name["digest"]:
+        raise ConfigError(f"{path}: is damaged: its content has another hash than its name")
+    try:
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+        tensors = load(content)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error})") from None
+    step = int(name["step"])
+    if header != {"format": str(FORMAT), "run": run, "step": str(step)}:
+        raise ConfigError(f"{path}: is of another run, or another step")
+    return State(step, {name: torch.empty_like(tensor).copy_(tensor) for name, tensor in tensors.items()})

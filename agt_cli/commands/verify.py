@@ -1,0 +1,73 @@
+"""agt verify PATH: is a run or a release what was made, and what does it rest on? Writes nothing but a page asked for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agt.disk import write_atomic
+from agt.errors import CheckError, ConfigError
+from agt_cli.audit.audit import Audit
+from agt_cli.audit.page import headline, markdown, say
+from agt_cli.report.console import Console
+from agt_cli.report.html import report_page
+from agt_cli.runs.prepare import only_keys
+from agt_cli.runs.queries import digest_of
+
+PAGES = (".html", ".md")
+
+
+@dataclass(frozen=True)
+class VerifyConfig:
+    """What is looked at.
+
+    Attributes:
+        path: what lies there.
+        digest: that it must have; None: any.
+        page: where the audit is written to as well; None: nowhere.
+    """
+
+    path: Path
+    digest: str | None
+    page: Path | None
+
+
+def configure(config: Mapping[str, Any]) -> VerifyConfig:
+    """Validate the settings.
+
+    Raises:
+        ConfigError: no digest, or a page that would lie in what is verified, or over something else.
+    """
+    only_keys(config, ("path", "digest", "page"))
+    path, page = Path(str(config["path"])).expanduser(), config.get("page")
+    page = None if page is None else Path(str(page))
+    if page is not None:
+        if page.suffix not in PAGES:
+            raise ConfigError(f"page={page}: give a name that ends with {' or '.join(PAGES)}")
+        if page.exists():
+            raise ConfigError(f"page={page}: something is there already, and nothing is written over: name a new file")
+        if page.resolve().is_relative_to(path.resolve()):
+            raise ConfigError(
+                f"page={page}: lies in the folder that is verified, which must stay as it is: name another place"
+            )
+    return VerifyConfig(path, digest_of(config, "digest"), page)
+
+
+def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
+    """Look, say what was seen, and write the page.
+
+    Raises:
+        CheckError: something does not verify.
+    """
+    with console.progress(f"verifying {config.path}", "file") as report:
+        subject = Audit(lambda done, files: report(done, files, done, files)).look(config.path, config.digest)
+    say(subject, console)
+    if config.page is not None:
+        text = markdown(subject)
+        page = report_page(text, lambda _: None) if config.page.suffix == ".html" else text
+        write_atomic(config.page, page.encode())
+        console.note(f"page: {config.page}")
+    result = {"path": str(config.path), "verifies": not subject.problems, **subject.as_json()}
+    if subject.problems:
+        raise CheckError(headline(subject), {"command": "verify", **result})
+    return result

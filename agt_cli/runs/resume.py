@@ -1,0 +1,117 @@
+"""``agt train resume=FOLDER``: the same run, in the same folder, from where it was killed to the same bits.
+
+Settings are those that the folder records. A line that gives others is refused by name: what came out would be neither
+the one run nor the other. What says where things lie, and how often to write a checkpoint, may change. The number of
+threads may not: sums that are shared out otherwise round otherwise.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from agt.errors import AgtError, ConfigError
+from agt.provenance import code_digest, default_threads, machine, package_digest, targets
+from agt.training.checkpoint import RUN, CheckpointFolder, open_checkpoints
+from agt_cli.report.console import Console
+from agt_cli.report.record import RunRecord
+from agt_cli.report.unfinished import CHECKPOINTS, KEY, Unfinished
+from agt_cli.runs.compose import composed
+from agt_cli.runs.prepare import Prepared, RunSettings
+from agt_cli.runs.spending import NAME as SPENT
+
+FREE = ("output_dir", "data_dir", "dataset.data_dir", "compute.checkpoint_seconds")
+BOUND = ("training.chosen_for", "training.chosen_from")  # follow from the others
+_ABSENT = object()
+
+
+def unfinished(config: dict[str, Any], overrides: Sequence[str], sweep: bool) -> Unfinished | None:
+    """The run that a command line goes on with; None: it starts one of its own. The key is taken out of ``config``.
+
+    Args:
+        config: composed from the command line, as plain containers.
+        overrides: the command line's own.
+        sweep: whether it is one job of several.
+
+    Raises:
+        ConfigError: no run that can go on (``Unfinished.open``), or a setting that is not the run's.
+    """
+    folder = config.pop(KEY, None)
+    if folder is None:
+        return None
+    if not isinstance(folder, str) or not folder:
+        raise ConfigError(f"{KEY}={folder}: give the folder of a run that was killed, or leave it out")
+    if sweep:
+        raise ConfigError(f"{KEY}={folder}: goes on with one run, and a sweep starts many: leave out -m")
+    run = Unfinished.open(Path(folder), "train")
+    recorded, given = dict(_flat(run.config)), dict(_given(config, overrides))
+    for key, value in given.items():
+        before = recorded.get(key, _ABSENT)
+        if key not in FREE and value != before:
+            had = "none of it" if before is _ABSENT else before
+            raise ConfigError(
+                f"{KEY}={folder}: {key}: the run was begun with {had}, and this line has {value}: leave settings out, as "
+                "the run goes on with its own; or start another without resume="
+            )
+    for key in FREE:
+        if key in given:
+            _put(run.config, key.split("."), given[key])
+    return run
+
+
+def checkpoints_of(record: RunRecord, settings: RunSettings, prepared: Prepared, console: Console) -> CheckpointFolder:
+    """Where the training of this record leaves what it has reached, bound to all that its bits depend on.
+
+    Raises:
+        ConfigError: of a run that goes on: something that its bits depend on has changed, or private noise was drawn with a
+            seed that is gone.
+    """
+    folder, noise = record.folder / CHECKPOINTS, settings.noise
+    if record.again and noise and noise.seed is None and (record.folder / SPENT).exists() and not (folder / RUN).exists():
+        raise ConfigError(
+            f"{KEY}={record.folder}: noise was drawn for this run, and {folder}, which kept its seed, is gone: start a new "
+            "run, whose draw is a release of its own, beside the one that spent.json tells of"
+        )
+    about = {key: value for key, value in _flat(record.config) if key not in FREE} | _around(record, settings, prepared)
+    return open_checkpoints(folder, about, settings.compute.checkpoint_seconds, console.note)
+
+
+def _around(record: RunRecord, settings: RunSettings, prepared: Prepared) -> dict[str, Any]:
+    """What bits depend on beside settings."""
+    yours = None
+    with suppress(AgtError):  # not in a file
+        modules = [name for name in targets(record.config) if name.partition(".")[0] not in ("agt", "agt_cli")]
+        yours = code_digest(modules) if modules else None
+    return {
+        "data_digest": prepared.loaded.digest,
+        "features_digest": prepared.dataset.digest,
+        "encoder": prepared.dataset.scaling.get("encoder"),
+        "agt's code": package_digest("agt"),
+        "your code": yours,
+        "threads": settings.compute.threads or list(default_threads()),
+        **{f"this machine's {key}": value for key, value in machine(settings.compute.device).items()},
+    }
+
+
+def _given(config: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """The settings that a line chooses, by key: those it names, and then those that its choices of groups change."""
+    named = tuple(word.partition("=")[0].lstrip("+~").replace("/", ".") for word in overrides)
+    usual, settings = dict(_flat(composed("train", []))), dict(_flat(config))
+    below = [key for key in settings if any(key == name or key.startswith(f"{name}.") for name in named)]
+    changed = [key for key, value in settings.items() if usual.get(key, _ABSENT) != value]
+    yield from ((key, settings[key]) for key in (*below, *changed) if key not in BOUND)
+
+
+def _flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by their dotted keys."""
+    for key, value in node.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _put(config: dict[str, Any], keys: Sequence[str], value: object) -> None:
+    for key in keys[:-1]:
+        config = config.setdefault(key, {})
+    config[keys[-1]] = value

@@ -1,0 +1,29 @@
+"""agt doctor from the command line."""
+
+from pathlib import Path
+
+from cli.conftest import Agt
+
+
+def test_a_machine_that_is_well(agt: Agt, tmp_path: Path) -> None:
+    said = agt("doctor")
+    assert said.code == 0, said.out + said.err
+    for name in ("python", "packages", "kernel cpu", "device", "threads", "floating point", "locks", "disk", "conf"):
+        assert f"\n  {name} " in said.out, name
+    assert "no problem in" in said.out
+    assert not list(tmp_path.iterdir()), "it writes nothing that stays"
+
+
+def test_a_problem_ends_with_3_and_says_which(agt: Agt, tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/mine.yaml").write_text("a: [\n")
+    said = agt("doctor", "--json", "-q")
+    assert said.code == said.json["exit_code"] == 3
+    assert said.json["healthy"] is False
+    (problem,) = [check for check in said.json["checks"] if check["state"] == "PROBLEM"]
+    assert problem["check"] == "conf"
+    assert "mine.yaml" in problem["words"]
+
+
+def test_other_settings_are_refused(agt: Agt) -> None:
+    assert agt("doctor", "dataset=blobs").code == 2

@@ -1,0 +1,475 @@
+"""agt verify: what an auditor is told of folders that are as they were made, and of folders that are not."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from records import reseal
+from safetensors.numpy import load_file, save
+
+from agt.manifest import seal
+from agt_cli.cli import main
+from cli.conftest import Agt, Said
+
+PUBLIC = "training.chosen_on=public"
+TINY = ("dataset.n_train=80", "training.epochs=2", "kgrid.max=3", "compute.kernel=reference", PUBLIC, "model=linear")
+LINEAR = (*TINY, "training.loss=binary_cross_entropy", "training.clip=0.5", "training.momentum=0", "certificate=stability")
+WEIGHTS = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
+RUNS: dict[str, tuple[str, ...]] = {
+    "train/box": ("train", *TINY),
+    "train/head": ("train", *LINEAR),
+    "train/noise": ("train", *TINY, "noise.epsilon=1", "training.clip=0.05"),
+    "certify/c": ("certify", "run=train/box", "map_resolution=0"),
+    "plan/p": ("plan", "run=train/box", "eps=[1.0]", "queries=[10]", "mechanisms=[randomized_response]"),
+    "predict/labels": ("predict", "run=train/box", "mechanism.eps=1"),
+    "predict/within": ("predict", "run=train/box", "mechanism=gaussian_margin", "total.eps=1", "total.delta=1e-5"),
+    "predict/number": ("predict", "run=train/box", "mechanism=certified_quantile", "mechanism.eps=1"),
+    "predict/simulated": ("predict", "run=train/box", "mechanism.eps=1", "seed=3"),
+    "predict/weights": ("predict", "run=train/head", *WEIGHTS),
+}
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One small finished run of each kind; nobody changes anything here."""
+    home = tmp_path_factory.mktemp("audited")
+    before = Path.cwd()
+    os.chdir(home)
+    try:
+        for name, words in RUNS.items():
+            assert main([*words, f"hydra.run.dir={name}", "-q", "--json"]) == 0, name
+    finally:
+        os.chdir(before)
+    return home
+
+
+@pytest.fixture
+def outputs(made: Path, agt: Agt, tmp_path: Path) -> Path:
+    """The same runs, to be spoilt; the first ones are where they were."""
+    shutil.copytree(made, tmp_path / "copy")
+    os.chdir(tmp_path / "copy")
+    return Path()
+
+
+def digest(folder: Path) -> str:
+    return f"sha256:{sha256((folder / 'manifest.json').read_bytes()).hexdigest()}"
+
+
+def problems(said: Said) -> dict[str, str]:
+    """What does not hold, of the folder itself."""
+    assert said.code == 3, said.out + said.err
+    assert said.json["exit_code"] == 3
+    assert said.json["verifies"] is False
+    assert "Traceback" not in said.err
+    return {check["check"]: check["words"] for check in said.json["checks"] if check["state"] == "PROBLEM"}
+
+
+def change(path: Path, edit: Callable[[Any], object]) -> None:
+    """Edit a JSON or YAML file in place."""
+    text = path.read_text()
+    value = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    edit(value)
+    path.write_text(json.dumps(value, indent=2) + "\n" if path.suffix == ".json" else yaml.safe_dump(value))
+
+
+# -- folders that are what was made ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*RUNS, "predict/weights/release"])
+def test_what_was_made_verifies(made: Path, agt: Agt, name: str) -> None:
+    said = agt("verify", str(made / name), f"digest={digest(made / name)}", "--json", "-q")
+    assert said.code == 0, said.out + said.err
+    assert said.json["verifies"] is True
+    assert said.json["exit_code"] == 0
+    states = {check["check"]: check["state"] for check in said.json["checks"]}
+    assert {states[check] for check in ("manifest", "digest", "files", "nothing else")} == {"ok"}
+    assert set(states.values()) <= {"ok", "note"}
+
+
+def test_the_page_says_what_rests_on_what(made: Path, agt: Agt) -> None:
+    said = agt("verify", str(made / "predict/labels"))
+    assert said.code == 0
+    for words in (
+        "VERIFIES: predict run",
+        "1-differentially private per query for add_remove neighbours (one record added or removed)",
+        "all 20 together: (20, 0)-differentially private in all, by the basic composition",
+        "training.chosen_on=public",
+        "└── training run",
+        "by code: a dense grid",
+        "no signature",
+        "the best may have been kept",
+    ):
+        assert words in said.out, words
+
+
+def test_nothing_is_written_anywhere(made: Path, agt: Agt, tmp_path: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in made.rglob("*")}
+    assert agt("verify", str(made / "predict/labels"), "--json").code == 0
+    assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == before
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_page_is_written_where_it_is_asked_for(made: Path, agt: Agt, tmp_path: Path) -> None:
+    folder = made / "predict/labels"
+    for name in ("audit.html", "audit.md"):
+        assert agt("verify", str(folder), f"page={name}").code == 0
+        assert "one record added or removed" in (tmp_path / name).read_text()
+    again = agt("verify", str(folder), "page=audit.md")
+    assert again.code == 2
+    assert "nothing is written over" in again.err
+    inside = agt("verify", str(folder), f"page={folder}/audit.md")
+    assert inside.code == 2
+    assert "lies in the folder that is verified" in inside.err
+    assert agt("verify", str(folder), "page=audit.txt").code == 2
+
+
+def test_a_copy_finds_what_it_rests_on_beside_it(outputs: Path, made: Path, agt: Agt) -> None:
+    shutil.move(made / "train/box", made / "train/away")
+    try:
+        said = agt("verify", "predict/labels", "--json", "-q")
+    finally:
+        shutil.move(made / "train/away", made / "train/box")
+    assert said.code == 0
+    (trained,) = said.json["rests_on"]
+    assert trained["name"].endswith("copy/train/box")
+    assert trained["state"] in ("ok", "note"), "the note: a source tree with changes"
+
+
+def test_what_is_not_there_is_said_to_be_not_checked(made: Path, agt: Agt, tmp_path: Path) -> None:
+    shutil.copytree(made / "predict/labels", tmp_path / "alone/deep/labels")
+    change(tmp_path / "alone/deep/labels/env.json", lambda env: env.update(trained_run="/nowhere/train/x"))
+    reseal(tmp_path / "alone/deep/labels")
+    said = agt("verify", "alone/deep/labels")
+    assert said.code == 0, said.out
+    assert "not there: copy that run's folder beside this one" in said.out
+    assert "which datasets are neighbours is in the training run" in said.out
+
+
+# -- usage -----------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_no_run_is_a_mistake(made: Path, agt: Agt, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for path, words in (
+        ("nowhere", "no such file or folder"),
+        ("empty", "neither a run nor a release"),
+        (str(made), "below it are"),
+        (str(made / "predict/labels/labels.csv"), "expected the folder"),
+    ):
+        said = agt("verify", path)
+        assert said.code == 2, path
+        assert words in said.err
+    assert agt("verify").code == 2
+    assert agt("verify", str(made / "train/box"), "digest=abc").code == 2
+
+
+def test_a_run_that_did_not_end_does_not_verify(outputs: Path, agt: Agt) -> None:
+    folder = outputs / "predict/labels"
+    (folder / "manifest.json").unlink()
+    assert "manifest.json is gone" in problems(agt("verify", str(folder), "--json", "-q"))["status"]
+    change(folder / "status.json", lambda status: status.update(state="failed", error="disk full"))
+    said = problems(agt("verify", str(folder), "--json", "-q"))
+    assert "failed: disk full" in said["status"]
+    assert "count it as spent: all 20 together: (20, 0)" in said["budget"], "what was drawn counts"
+
+
+# -- folders that were changed ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*RUNS, "predict/weights/release"])
+def test_a_file_that_was_edited_is_named(outputs: Path, agt: Agt, name: str) -> None:
+    """Every file in every way: tests/unit/test_audit.py."""
+    folder = outputs / name
+    path = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "manifest.json")[-1]
+    path.write_bytes(path.read_bytes()[:-1])
+    assert path.relative_to(folder).as_posix() in problems(agt("verify", str(folder), "--json", "-q"))["files"]
+
+
+def test_what_was_added_is_named(outputs: Path, agt: Agt) -> None:
+    folder = outputs / "train/box"
+    (folder / "bounds/k=00009.safetensors").write_bytes(b"")
+    (folder / "notes.txt").write_text("mine")
+    said = problems(agt("verify", str(folder), "--json", "-q"))
+    assert "bounds/k=00009.safetensors, notes.txt" in said["nothing else"]
+
+
+def test_a_folder_that_was_sealed_again_differs_in_its_digest_alone(outputs: Path, agt: Agt) -> None:
+    folder = outputs / "train/box"
+    kept = digest(folder)
+    path = folder / "model.safetensors"
+    path.write_bytes(save({name: 100 * tensor for name, tensor in load_file(path).items()}))
+    reseal(folder)
+    alone = agt("verify", str(folder), "--json", "-q")
+    assert alone.code == 0
+    assert "shows there alone" in next(c["remedy"] for c in alone.json["checks"] if c["check"] == "digest")
+    assert "a rewritten one" in problems(agt("verify", str(folder), f"digest={kept}", "--json", "-q"))["digest"]
+    below = agt("verify", str(outputs / "predict/labels"), "--json", "-q")
+    assert below.code == 0, "the original is still where it was"
+
+
+def test_a_training_run_that_was_sealed_again_breaks_what_rests_on_it(outputs: Path, made: Path, agt: Agt) -> None:
+    folder = outputs / "predict/labels"
+    change(folder / "env.json", lambda env: env.update(trained_run=str(Path("train/box").resolve())))
+    reseal(folder)
+    assert agt("verify", str(folder), "-q").code == 0
+    change(outputs / "train/box/metrics.json", lambda metrics: metrics.update(train_accuracy=1.0))
+    reseal(outputs / "train/box")
+    shutil.move(outputs / "train", outputs / "elsewhere")
+    (outputs / "train").mkdir()
+    shutil.move(outputs / "elsewhere/box", outputs / "train/box")
+    said = agt("verify", str(folder), "--json", "-q")
+    assert said.code == 3
+    (trained,) = said.json["rests_on"]
+    assert "this is another folder, or a rewritten one" in str(trained["checks"])
+
+
+# Records that were edited and sealed again: what the files say of each other still tells.
+
+EDITS: dict[str, tuple[str, str, Callable[[Any], object], str, str]] = {
+    "a condition called proved": (
+        "train/box", "conditions.json", lambda value: value[4].update(standing="proved"), "conditions",
+        "condition e is said to stand otherwise",
+    ),
+    "a condition left out": (
+        "train/box", "conditions.json", lambda value: value.pop(2), "conditions", "expected a to g",
+    ),
+    "a declaration made a proof": (
+        "predict/labels", "conditions.json",
+        lambda value: [fact.update(standing="proved", broken_by="") for fact in value[4]["facts"]],
+        "conditions", "otherwise",
+    ),
+    "one-sided relation": (
+        "train/box", "config.yaml", lambda value: value["relation"].update(name="remove"), "relation", "condition g",
+    ),
+    "a smaller budget in the record": (
+        "predict/labels", "metrics.json", lambda value: value.update(eps=0.1), "budget", "config.yaml asks for",
+    ),
+    "a smaller budget everywhere but in what was spent": (
+        "predict/within", "metrics.json", lambda value: value.update(mu=0.001), "budget", "spent.json says",
+    ),
+    "a proof that there is none of": (
+        "predict/simulated", "metrics.json", lambda value: value.update(proved=1), "claim", "proved = 1",
+    ),
+    "a simulation passed off": (
+        "predict/simulated", "config.yaml", lambda value: value.update(seed=None), "draws", "do not agree",
+    ),
+    "fewer answers counted": (
+        "predict/labels", "metrics.json", lambda value: value.update(n_queries=2), "labels", "20 labels, and 2",
+    ),
+    "less noise": (
+        "predict/weights", "released_weights.json", lambda value: value.update(sigma=1e-6), "noise", "sigma",
+    ),
+    "another mechanism": (
+        "predict/labels", "config.yaml",
+        lambda value: value["mechanism"].update(_target_="agt.mechanisms.published.GlobalSensitivity"), "", "",
+    ),
+    "not finished": (
+        "train/box", "status.json", lambda value: value.update(state="running"), "status", "'running'",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_a_record_that_was_edited_and_sealed_again_contradicts_itself(outputs: Path, agt: Agt, name: str) -> None:
+    run, file, edit, check, words = EDITS[name]
+    change(outputs / run / file, edit)
+    reseal(outputs / run)
+    said = agt("verify", str(outputs / run), "--json", "-q")
+    if check:
+        assert words in problems(said)[check], said.out
+    else:  # as good as what was recorded: the same guarantee from another mechanism
+        assert said.code == 0
+
+
+def test_spent_is_not_believed(outputs: Path, agt: Agt) -> None:
+    path = outputs / "predict/labels/spent.json"
+    value = json.loads(path.read_text())
+    del value["seal"], value["format"]
+    path.write_bytes(seal({**value, "totals": ["all 20 together: (0.1, 0)-differentially private in all"]}))
+    reseal(path.parent)
+    assert "it comes to all 20 together: (20, 0)" in problems(agt("verify", str(path.parent), "--json", "-q"))["claim"]
+
+
+def test_conditions_do_not_get_better_on_the_way(outputs: Path, agt: Agt) -> None:
+    folder = outputs / "predict/labels"
+
+    def better(value: Any) -> None:
+        fact = {"standing": "proved", "why": "trust me", "broken_by": ""}
+        value[4].update(standing="proved", why="trust me", facts=[fact])
+
+    change(folder / "conditions.json", better)
+    change(folder / "metrics.json", lambda metrics: metrics.update(conditions_declared=0))
+    reseal(folder)
+    said = problems(agt("verify", str(folder), "--json", "-q"))
+    assert "condition e stands better here than in the training run" in said["claim"]
+
+
+def test_weights_that_were_not_drawn_are_off_their_lattice(outputs: Path, agt: Agt) -> None:
+    folder = outputs / "predict/weights/release"
+    with np.load(folder / "weights.npz") as arrays:
+        np.savez(folder / "weights.npz", weight=arrays["weight"] + 1e-12)
+    reseal(folder)
+    assert "no multiple of the step" in problems(agt("verify", str(folder), "--json", "-q"))["noise"]
+
+
+def test_words_of_a_release_are_not_believed(outputs: Path, agt: Agt) -> None:
+    folder = outputs / "predict/weights/release"
+    change(folder / "release.json", lambda value: value["words"].__setitem__(1, value["words"][1].replace("(1,", "(0.1,")))
+    reseal(folder)
+    assert "comes to (1, 1e-05)" in problems(agt("verify", str(folder), "--json", "-q"))["budget"]
+
+
+# -- hostile folders -------------------------------------------------------------------------------------------------------
+
+
+def test_links_pipes_and_folders_in_the_place_of_files_are_not_opened(outputs: Path, agt: Agt, tmp_path: Path) -> None:
+    folder = outputs / "train/box"
+    (tmp_path / "secret").write_bytes((folder / "model.safetensors").read_bytes())
+    for name, put in (
+        ("model.safetensors", lambda path: path.symlink_to(tmp_path / "secret")),
+        ("metrics.json", os.mkfifo),
+        ("report.md", Path.mkdir),
+    ):
+        (folder / name).unlink()
+        put(folder / name)
+    os.symlink("/", folder / "everything")
+    bounds = folder / "bounds"
+    shutil.move(bounds, tmp_path / "bounds")
+    bounds.symlink_to(tmp_path / "bounds")
+    said = agt("verify", str(folder), "--json", "-q")
+    assert said.code == 3
+    told = [check["words"] for check in said.json["checks"] if check["check"] == "files"]
+    assert any("model.safetensors is a link" in line for line in told)
+    assert any("metrics.json is a pipe" in line for line in told)
+    assert any("report.md" in line for line in told)
+    assert any("behind bounds, which is a link" in line for line in told)
+    assert "everything (a link)" in problems(said)["nothing else"]
+
+
+def test_nothing_acts_on_the_terminal_or_in_a_page(outputs: Path, agt: Agt) -> None:
+    folder = outputs / "train/box"
+    evil = "\x1b[2J\x1b]0;owned\x07<script>alert(1)</script>\u202e[link](javascript:1)\nVERIFIES"
+    change(folder / "env.json", lambda env: env.update(dataset=evil, agt=evil, platform=evil))
+    change(folder / "status.json", lambda status: status.update(started=evil))
+    (folder / "\x1b[31mred\n.txt").write_text("")
+    (folder / os.fsdecode(b"\xff\xfe")).write_text("")
+    reseal_but(folder, "\x1b", os.fsdecode(b"\xff"))
+    said = agt("verify", str(folder), "page=page.html")
+    assert said.code == 3, said.err
+    for text in (said.out, said.err, Path("page.html").read_text()):
+        assert "\x1b" not in text
+        assert "\x07" not in text
+        assert "\u202e" not in text
+        assert "\nVERIFIES" not in text
+    assert "\\x1b[2J" in said.out
+    assert "<script>alert" not in Path("page.html").read_text()
+    assert 'href="javascript' not in Path("page.html").read_text()
+
+
+def reseal_but(folder: Path, *starts: str) -> None:
+    """Seal again, without files whose names begin so."""
+    reseal(folder)
+    path = folder / "manifest.json"
+    value = json.loads(path.read_text())
+    files = {name: listed for name, listed in value["files"].items() if not name.startswith(starts)}
+    path.write_bytes(seal({"command": value["command"], "files": files}))
+
+
+HOSTILE = {
+    "a key twice": b'{"state": "failed", "state": "done", "command": "train"}',
+    "no number": b'{"state": "done", "command": "train", "seconds": NaN}',
+    "infinity": b'{"state": "done", "command": "train", "seconds": 1e999}',
+    "deep": b"[" * 100_000 + b"]" * 100_000,
+    "a list": b"[]",
+    "no text": b"\xff\xfe",
+    "digits": b'{"a": ' + b"9" * 100_000 + b"}",
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_json_that_no_run_writes_is_a_problem(outputs: Path, agt: Agt, name: str) -> None:
+    folder = outputs / "train/box"
+    for file in ("status.json", "env.json", "metrics.json", "conditions.json"):
+        content = (folder / file).read_bytes()
+        (folder / file).write_bytes(HOSTILE[name])
+        reseal(folder)
+        said = problems(agt("verify", str(folder), "--json", "-q"))
+        assert file in said or "conditions" in said, (file, said)
+        (folder / file).write_bytes(content)
+
+
+YAML = {
+    "an alias": b"a: &a [1]\nb: *a\n",
+    "a key twice": b"relation: {name: remove}\nrelation: {name: add_remove}\n",
+    "an object": b"a: !!python/object/apply:os.system ['touch owned']\n",
+    "deep": b"a: " + b"[" * 5000 + b"]" * 5000,
+    "long": b"a: " + b"x" * 2_000_000,
+    "a number": b"1\n",
+}
+
+
+@pytest.mark.parametrize("name", YAML)
+def test_yaml_that_no_run_writes_is_a_problem(outputs: Path, agt: Agt, name: str) -> None:
+    folder = outputs / "train/box"
+    (folder / "config.yaml").write_bytes(YAML[name])
+    reseal(folder)
+    assert "config.yaml" in problems(agt("verify", str(folder), "--json", "-q"))
+    assert not Path("owned").exists()
+
+
+def test_code_that_a_folder_names_is_not_imported(outputs: Path, agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("owned.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    for name in ("train/box", "predict/labels"):
+        config = outputs / name / "config.yaml"
+        for key in ("dataset", "model", "mechanism"):
+            change(config, lambda value, key=key: value.__setitem__(key, {**(value.get(key) or {}), "_target_": "owned.X"}))
+        reseal(outputs / name)
+    assert agt("verify", "train/box", "-q").code == 0
+    assert "none of agt's own" in agt("verify", "predict/labels", "-q").out
+    folder = outputs / "predict/weights/release"
+    change(folder / "release.json", lambda value: value["source"].update(_target_="owned.X"))
+    reseal(folder)
+    said = agt("verify", str(folder))
+    assert said.code == 0
+    assert "owned.X, no part of agt; nothing of it was imported here" in said.out
+
+
+def test_a_record_that_points_anywhere_gets_nothing_opened(outputs: Path, agt: Agt) -> None:
+    os.mkfifo("pipe")
+    places = {"path": "/dev/zero", "test": str(Path("pipe").resolve()), "x": "/dev/tty", "y": "/"}
+    files = {key: {"path": path, "sha256": 64 * "0"} for key, path in places.items()}
+    change(outputs / "train/box/env.json", lambda env: env.update(data_files=files))
+    change(outputs / "predict/labels/env.json", lambda env: env.update(trained_run="/dev/zero"))
+    for name in ("train/box", "predict/labels"):
+        reseal(outputs / name)
+        assert agt("verify", name, "-q").code == 0
+    said = agt("verify", "train/box", "--json", "-q")
+    assert {check["state"] for part in said.json["rests_on"] for check in part["checks"]} == {"not checked"}
+
+
+def test_data_is_the_same_changed_or_gone(outputs: Path, agt: Agt) -> None:
+    def of_data() -> dict[str, str]:
+        (part,) = agt("verify", "train/box", "--json", "-q").json["rests_on"]
+        return part["checks"][0]
+
+    path = Path("loans.csv")
+    path.write_text("a,b\n")
+    entry = {"path": str(path.resolve()), "sha256": sha256(path.read_bytes()).hexdigest()}
+    change(outputs / "train/box/env.json", lambda env: env.update(data_files={"path": entry}))
+    reseal(outputs / "train/box")
+    assert of_data()["state"] == "ok"
+    path.write_text("a,c\n")
+    assert of_data()["state"] == "note"
+    assert "CHANGED since" in of_data()["words"]
+    path.unlink()
+    assert of_data()["state"] == "not checked"
+    assert "is gone" in of_data()["words"]

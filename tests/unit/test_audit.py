@@ -1,0 +1,191 @@
+"""The auditor's reader: what lies in a folder, against its manifest, whatever was put there."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agt.folder import NewFolder
+from agt.manifest import NAME, Broken, Manifest, seal
+from agt_cli.audit import reading
+from agt_cli.audit.bound import Bound, bind
+from agt_cli.audit.reading import Inventory, parsed, read, settings
+from agt_cli.report.checks import Findings, State
+from agt_cli.report.markdown import visible
+
+FILES = {"a.json": b"{}", "b.bin": bytes(range(256)), "deep/er/c.txt": b"words", "empty": b""}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A whole folder."""
+    new = NewFolder(tmp_path / "folder", "train")
+    for name, content in FILES.items():
+        new.write(name, content)
+    new.finish()
+    return tmp_path / "folder"
+
+
+def look(folder: Path, digest: str | None = None) -> tuple[Bound | None, dict[str, str]]:
+    """The folder as it is read, and its problems."""
+    findings = Findings()
+    bound = bind(folder, digest, findings, lambda done, files: None)
+    return bound, {check.name: check.words for check in findings.checks if check.state is State.PROBLEM}
+
+
+def test_a_whole_folder_is_whole(folder: Path) -> None:
+    bound, problems = look(folder)
+    assert not problems
+    assert bound is not None
+    assert bound.right == set(FILES)
+    assert all(bound.read(name) == content for name, content in FILES.items())
+
+
+def ways(path: Path, other: Path) -> Iterator[tuple[str, Callable[[], object]]]:
+    content = path.read_bytes()
+    yield "edited", lambda: path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]) if content else b"x")
+    yield "longer", lambda: path.write_bytes(content + b"\n")
+    yield "removed", path.unlink
+    yield "swapped", lambda: path.write_bytes(other.read_bytes())
+    yield "a link to the same bytes", lambda: (path.rename(path.parent / ".kept"), path.symlink_to(".kept"))
+    yield "a link that leads nowhere", lambda: (path.unlink(), path.symlink_to("nowhere"))
+    yield "a pipe", lambda: (path.unlink(), os.mkfifo(path))
+    yield "a folder", lambda: (path.unlink(), path.mkdir())
+
+
+@pytest.mark.parametrize("way", range(8))
+@pytest.mark.parametrize("name", FILES)
+def test_every_change_of_every_file_is_named(folder: Path, name: str, way: int) -> None:
+    path = folder / name
+    words, change = list(ways(path, folder / ("b.bin" if name != "b.bin" else "empty")))[way]
+    change()
+    bound, problems = look(folder)
+    assert problems["files"].startswith(name), (words, problems)
+    assert bound is not None
+    with pytest.raises(Broken, match="not what the manifest lists"):
+        bound.read(name)
+
+
+def test_a_link_on_the_way_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    (folder / "deep").rename(tmp_path / "away")
+    (folder / "deep").symlink_to(tmp_path / "away")
+    problems = look(folder)[1]
+    assert problems["files"] == "deep/er/c.txt lies behind deep, which is a link: it is not followed"
+    assert "deep (a link)" in problems["nothing else"]
+
+
+def test_what_is_not_listed_is_named(folder: Path) -> None:
+    (folder / "deep/more.txt").write_text("")
+    os.mkfifo(folder / "pipe")
+    (folder / "nowhere").mkdir()
+    assert look(folder)[1] == {
+        "nothing else": "not listed, so no part of it, and nothing vouches for them: deep/more.txt, pipe (a pipe)"
+    }, "an empty folder says nothing to anybody"
+
+
+def test_what_is_read_is_what_was_hashed(folder: Path) -> None:
+    """A file that is exchanged between the two is not used."""
+    bound, _ = look(folder)
+    assert bound is not None
+    (folder / "a.json").write_bytes(b"[]")
+    with pytest.raises(Broken, match=r"a\.json is not what manifest\.json says"):
+        bound.read("a.json")
+
+
+def test_the_digest_is_compared(folder: Path) -> None:
+    digest = Manifest.read((folder / NAME).read_bytes()).digest
+    assert not look(folder, digest)[1]
+    files = json.loads((folder / NAME).read_bytes())["files"]
+    (folder / NAME).write_bytes(seal({"command": "predict", "files": files}))
+    assert not look(folder)[1], "sealed again by hand: only the digest can tell"
+    assert "this is another folder, or a rewritten one" in look(folder, digest)[1]["digest"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"{}", b"[" * 10**5, b"\xff", b'{"files": {}, "files": {}}', None],
+    ids=["empty", "a list", "nothing", "deep", "no text", "twice", "a pipe"],
+)
+def test_a_manifest_that_is_none_stops_there(folder: Path, content: bytes | None) -> None:
+    (folder / NAME).unlink()
+    os.mkfifo(folder / NAME) if content is None else (folder / NAME).write_bytes(content)
+    bound, problems = look(folder)
+    assert bound is None
+    assert set(problems) == {"manifest"}
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/../../b", "./a", "a//b", NAME])
+def test_a_manifest_that_leads_out_of_its_folder_is_none(folder: Path, name: str) -> None:
+    (folder / NAME).write_bytes(seal({"command": "train", "files": {name: 64 * "0"}}))
+    assert "no file of this folder" in look(folder)[1]["manifest"]
+
+
+def test_a_file_beyond_measure_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (folder / "b.bin").open("r+b") as file:
+        file.truncate(2**40)  # no bytes on the disk
+    assert "1,099,511,627,776 bytes" in look(folder)[1]["files"]
+    with pytest.raises(Broken, match="more than 16,777,216"):
+        read(folder / "b.bin")
+
+
+def test_a_folder_beyond_measure_is_not_listed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MOST_ENTRIES", 10)
+    for number in range(20):
+        (folder / f"{number}").write_bytes(b"")
+    with pytest.raises(Broken, match="more than 10 files"):
+        Inventory.of(folder)
+    assert "more than 10 files" in look(folder)[1]["nothing else"]
+
+
+def test_depth_ends_somewhere(tmp_path: Path) -> None:
+    deepest = tmp_path / "/".join(["d"] * 40)
+    deepest.mkdir(parents=True)
+    (deepest / "file").write_text("")
+    listed = Inventory.of(tmp_path)
+    assert not listed.files
+    assert list(listed.others.values()) == ["a folder"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b'{"a": 1, "a": 2}', b'{"a": NaN}', b'{"a": Infinity}', b'{"a": -1e999}', b'{"a": ' + b"9" * 5000 + b"}"),
+        *(b"[" * 10**5, b'{"a": ' * 10**5, b"[1]", b"1", b"", b"\xff\xfe{", b"\xef\xbb\xbf{}"),
+    ],
+)  # fmt: skip
+def test_json_that_nobody_should_read(content: bytes) -> None:
+    with pytest.raises(Broken, match=r"^x\.json "):
+        parsed(content, "x.json")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"a: &x [1]\nb: *x", b"a: 1\na: 2", b"a: {b: 1, b: 2}", b"!!python/name:os.system ''", b"a: " + b"[" * 10**4),
+        *(b"- 1", b"", b"\xff", b"a: \x00", b"a: [", b"{[1]: 2}", b"a: " + b"x" * 2**20),
+    ],
+)  # fmt: skip
+def test_yaml_that_nobody_should_read(content: bytes) -> None:
+    with pytest.raises(Broken, match=r"^x\.yaml "):
+        settings(content, "x.yaml")
+
+
+def test_interpolations_stay_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "told")
+    assert settings(b"a: ${oc.env:SECRET}\nb: 1.0e-05\n", "x.yaml") == {"a": "${oc.env:SECRET}", "b": 1e-5}
+
+
+@given(st.text(max_size=50))
+def test_visible_text_acts_on_nothing(text: str) -> None:
+    shown = visible(text)
+    assert shown.isprintable()
+    assert visible(shown) == shown
+
+
+def test_long_text_is_cut_and_said_to_be() -> None:
+    assert visible("x" * 10**6, 5) == "xxxxx... (1,000,000 characters)"
+    assert visible("a\x1b[31m\u202e\udcff") == "a\\x1b[31m\\u202e\\udcff"
