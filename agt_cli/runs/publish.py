@@ -64,7 +64,7 @@ class Request:
         """What a ledger is to count of each release."""
         finished = self.opened.trained.finished
         data = str(finished.environment.get("data_digest"))
-        return Charge(claim.guarantee, claim.output.value, mechanism, finished.digest, data)
+        return Charge(claim.guarantee, claim.output.value, mechanism, finished.digest, data, claim.relation.name)
 
     def labelling(self, mechanism: Mechanism) -> Labelling:
         """Judge labels."""
