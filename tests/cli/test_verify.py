@@ -190,6 +190,8 @@ def test_a_run_that_did_not_end_does_not_verify(outputs: Path, agt: Agt) -> None
     folder = outputs / "predict/labels"
     (folder / "manifest.json").unlink()
     assert "manifest.json is gone" in problems(agt("verify", str(folder), "--json", "-q"))["status"]
+    change(folder / "status.json", lambda status: status.update(state="running"))
+    assert "it was killed" in problems(agt("verify", str(folder), "--json", "-q"))["status"]
     change(folder / "status.json", lambda status: status.update(state="failed", error="disk full"))
     said = problems(agt("verify", str(folder), "--json", "-q"))
     assert "failed: disk full" in said["status"]
