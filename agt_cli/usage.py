@@ -186,11 +186,12 @@ COMMANDS: dict[str, Command] = {
     "verify": Command(
         "agt_cli.commands.verify",
         "verify",
-        "PATH: whether a run or a release is what was made, and what it rests on, for an auditor; writes nothing",
+        "PATH: whether a run, a release or a ledger is what was made, and what it rests on, for an auditor; writes nothing",
         (
             "agt verify outputs/predict/2026-01-31_12-00-00-000000",
             "agt verify release digest=sha256:...          as its publisher told you",
             "agt verify outputs/train/... page=audit.html  the same as a page",
+            "agt verify ledgers/loans.ledger head=COUNT:HASH",
         ),
         (Word("path", free="PATH"),),
         recorded=False,
