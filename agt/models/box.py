@@ -93,6 +93,12 @@ class BoxModel:
     def _parameters(self) -> int:
         return sum(tensor.numel() for tensor in self.box.nominal.values())
 
+    def check(self, features: np.ndarray) -> None:
+        """Raise ConfigError for queries of another width, UnsoundError where one is not finite in the model's precision."""
+        self._network().check(features.shape[1:], self.box.nominal, "inputs: a query")
+        for _ in self._blocks(features):
+            pass
+
     def predict(self, features: np.ndarray) -> np.ndarray:
         """[n] int64 labels."""
         network = self._network()
