@@ -8,21 +8,18 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
-from importlib import import_module
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import agt_cli
 from agt.errors import AgtError, CheckError, ConfigError, nearest
-from agt_cli import latest, signals, usage
+from agt_cli import signals, usage
+from agt_cli.jobs import Outcome, Task, command_line, words
+from agt_cli.mistakes import explain
 from agt_cli.streams import mute, muted
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
     from agt_cli.report.console import Console
 
 INTERRUPTED = 130
@@ -107,53 +104,59 @@ def _check_command(name: str, rest: Sequence[str]) -> None:
 
 
 def _dispatch(name: str, rest: list[str], console: "Console") -> int:
-    jobs = Jobs()
+    outcome = Outcome()
     try:
         _check_command(name, rest)
         rest = usage.settings_from_words(name, rest)
         _check_flags(rest)
         _check_places(rest)
-        _run_hydra(name, rest, console, jobs)
-        if jobs.error:
-            raise jobs.error
+        _run_hydra(name, rest, console, outcome)
+        if outcome.error:
+            raise outcome.error
     except KeyboardInterrupt as error:
-        return _fail(console, str(error) or "interrupted", getattr(error, "exit_code", INTERRUPTED))
+        code = getattr(error, "exit_code", INTERRUPTED)
+        return _fail(console, str(error) or "interrupted", code, _listed(outcome))
     except BrokenPipeError:
         raise
     except Exception as error:
-        return _explain(console, error, name, rest, jobs)
-    jobs.emit(name, console)
+        return _explain(console, error, name, rest, outcome)
+    return _ended(console, name, outcome)
+
+
+def _ended(console: "Console", name: str, outcome: Outcome) -> int:
+    """The object of --json: the job's own, or the list of a sweep's, after its table."""
+    table = outcome.table
+    if table is None:
+        if outcome.result:
+            console.emit({**outcome.result, "exit_code": 0})
+        return 0
+    table.say(console)
+    if table.summary:
+        return _fail(console, table.summary, table.exit_code, {"command": name, **_listed(outcome)})
+    console.emit({"command": name, **_listed(outcome), "exit_code": 0})
     return 0
 
 
-def _explain(console: "Console", error: Exception, name: str, rest: list[str], jobs: "Jobs") -> int:
-    known = _known(error, name, rest)
+def _listed(outcome: Outcome) -> dict[str, Any]:
+    """A sweep's jobs."""
+    return outcome.table.as_json() if outcome.table else {}
+
+
+def _explain(console: "Console", error: Exception, name: str, rest: list[str], outcome: Outcome) -> int:
+    config = usage.COMMANDS[name].config if name in usage.COMMANDS else ""
+    known = explain(error, config, [word for word in rest if not word.startswith("-")])
     if known is None and console.verbose:
         import traceback
 
         traceback.print_exception(error)
+    result = known.result if isinstance(known, CheckError) else {}
     code = known.exit_code if known else AgtError.exit_code
-    if jobs.failed:
-        return _fail(console, f"{jobs.failed} of {len(jobs.done)} jobs failed", code, {"jobs": jobs.done})
-    return _fail(console, _words(known, error), code, known.result if isinstance(known, CheckError) else None)
+    return _fail(console, words(known, error), code, {**_listed(outcome), **result})
 
 
-def _known(error: Exception, name: str, rest: Sequence[str]) -> AgtError | None:
-    from agt_cli.mistakes import explain
-
-    config = usage.COMMANDS[name].config if name in usage.COMMANDS else ""
-    return explain(error, config, [word for word in rest if not word.startswith("-")])
-
-
-def _words(known: AgtError | None, error: Exception) -> str:
-    if known:
-        return str(known)
-    return f"{type(error).__name__}: {error} (this is a bug in agt; run again with -v for the traceback)"
-
-
-def _fail(console: "Console", text: str, code: int, more: dict[str, Any] | None = None) -> int:
+def _fail(console: "Console", text: str, code: int, more: Mapping[str, Any]) -> int:
     console.error(text)
-    console.emit({"error": text, "exit_code": code, **(more or {})})
+    console.emit({"error": text, **more, "exit_code": code})
     return code
 
 
@@ -180,143 +183,16 @@ def _check_places(rest: Sequence[str]) -> None:
             raise ConfigError(f"{word}: no folder is named: give one (. is the present one), or leave it out: outputs")
 
 
-def _run_hydra(name: str, rest: list[str], console: "Console", jobs: "Jobs") -> None:
+def _run_hydra(name: str, rest: list[str], console: "Console", outcome: Outcome) -> None:
     import hydra
 
-    from agt_cli import search_path
+    from agt_cli import search_path, sweeper
 
     search_path.register()
-    command = usage.COMMANDS[name]
-
-    def job(config: "DictConfig") -> Any:
-        return _job(name, config, console, jobs)
-
+    sweeper.register()
+    task = Task(name, (f"agt {name}", *rest), console, outcome)
     logging.raiseExceptions = False  # a log line that nobody reads is no error
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises what happened instead of printing it and exiting
-    entry = hydra.main(version_base="1.3", config_path=str(usage.config_dir()), config_name=command.config)(job)
-    with _command_line([f"agt {name}", *rest]):
-        entry()
-
-
-@contextmanager
-def _command_line(arguments: list[str]) -> Iterator[None]:
-    """Hydra reads sys.argv."""
-    saved, sys.argv = sys.argv, arguments
-    try:
-        yield
-    finally:
-        sys.argv = saved
-
-
-@dataclass
-class Jobs:
-    """What happened in this process's jobs: one, or those of a sweep.
-
-    Jobs that a launcher runs in other processes leave their records, and are not listed here.
-    """
-
-    sweep: bool = False
-    done: list[dict[str, Any]] = field(default_factory=list)
-    error: Exception | None = None
-
-    @property
-    def failed(self) -> int:
-        """How many jobs ended with an error."""
-        return sum("error" in job for job in self.done)
-
-    def emit(self, command: str, console: "Console") -> None:
-        """The object of --json: the job's own, or the list of a sweep's."""
-        if self.sweep:
-            console.emit({"command": command, "jobs": self.done, "exit_code": 0})
-        elif self.done:
-            console.emit({**self.done[0], "exit_code": 0})
-
-
-def _job(name: str, config: "DictConfig", console: "Console", jobs: Jobs) -> Any:
-    """One job: configuration in, run record out. A sweep goes on after a job that fails, and reports it at once."""
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
-    from omegaconf import OmegaConf
-
-    hydra = HydraConfig.get()
-    folder = Path(os.path.relpath(hydra.runtime.output_dir))
-    jobs.sweep = hydra.mode == RunMode.MULTIRUN
-    overrides = [str(word) for word in OmegaConf.to_container(hydra.overrides.task, resolve=False) or ()]
-    label = f"job {hydra.job.num} ({' '.join(overrides)})" if jobs.sweep else ""
-    if jobs.sweep:
-        console.note(f"-- {label}")
-    try:
-        result = _run_task(name, config, folder, console, jobs.sweep, overrides)
-    except Exception as error:
-        if not jobs.sweep:
-            jobs.error = error  # raised once Hydra has returned, so that Hydra adds no line of its own
-            return None
-        text = _words(_known(error, name, ()), error)
-        jobs.done.append({"command": name, "run": str(folder), "error": text})
-        console.error(f"{label}: {text}")
-        raise
-    jobs.done.append(result)
-    return None
-
-
-def _run_task(
-    name: str, config: "DictConfig", folder: Path, console: "Console", sweep: bool, overrides: Sequence[str]
-) -> dict[str, Any]:
-    """Validate everything, then run the task in its record.
-
-    A single run that never started leaves no folder; a sweep's job always leaves a record, which says why it failed. A
-    command that keeps no record writes nothing here.
-    """
-    from agt_cli.report.record import RunRecord
-    from agt_cli.runs.choices import typed
-    from agt_cli.runs.compose import plain
-    from agt_cli.runs.resume import unfinished
-    from agt_cli.runs.unread import unread
-
-    task, result = import_module(usage.COMMANDS[name].module), dict[str, Any]()
-    if not usage.COMMANDS[name].recorded:
-        result = task.run(task.configure(plain(config)), console)
-        return {"command": name, **result}
-    with ExitStack() as stack:
-        stack.callback(_refresh_index, folder, config.get("output_dir"), console)
-        try:
-            settled = latest.resolved(plain(config), console.note)
-            settled = typed(settled, overrides) if name in ("train", "tune") else settled
-            again = unfinished(settled, overrides, sweep) if name == "train" else None
-            for key, value in settled.items():
-                if value == "":
-                    raise ConfigError(f"{key}= is empty: give a value, or leave it out")
-            if again:
-                with suppress(OSError):
-                    folder.rmdir()  # Hydra's new one
-                folder, settled = again.folder, again.config
-                stack.callback(_refresh_index, folder, settled.get("output_dir"), console)
-            record = RunRecord(folder, name, settled, again)
-            if sweep:
-                stack.enter_context(record)
-                record.environment(overrides=list(overrides))
-            settings = task.configure(settled)
-            if not sweep:
-                stack.enter_context(record)
-            for line in unread(settled, overrides) if name == "train" else ():
-                console.note(line)
-        except Exception:
-            with suppress(OSError):
-                folder.rmdir()  # only if Hydra made it and nothing is in it
-            raise
-        result = task.run(settings, record, console)
-    index = Path(str(settled.get("output_dir"))) / "index.html"
-    console.note(f"to look at: {folder / 'report.html'}{f'; all runs: {index}' if index.exists() else ''}")
-    return {"command": name, "run": str(folder), **result}
-
-
-def _refresh_index(folder: Path, outputs: object, console: "Console") -> None:
-    """List the run that just ended, however it ended; whatever goes wrong with that is no failure of the command."""
-    from agt_cli.report.index import refresh
-
-    outputs = Path(str(outputs))
-    if folder.resolve().is_relative_to(outputs.resolve()) and (folder / "status.json").exists():
-        try:
-            refresh(outputs)
-        except Exception as error:
-            console.note(f"note: the index of all runs could not be written ({error})")
+    entry = hydra.main(version_base="1.3", config_path=str(usage.config_dir()), config_name=usage.COMMANDS[name].config)
+    with command_line([f"agt {name}", *usage.settings_of_sweep(rest)]):
+        entry(task)()

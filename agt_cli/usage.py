@@ -23,6 +23,8 @@ HYDRA = (
     ("+KEY={a: 1}", "add entries to a setting that is a mapping"),
     ("GROUP=NAME", "choose a file of a group: agt train dataset=digits"),
     ("-m, --multirun", "run every combination of comma-separated values: agt train -m training.seed=0,1,2"),
+    ("sweep=NAME", "with -m: keep the sweep under this name; the same line again runs only what is not done yet"),
+    ("hydra/launcher=joblib", "with -m: several at once; or submitit_local, submitit_slurm (agt-certified[cluster])"),
     ("--cfg job", "print the composed configuration instead of running"),
     ("--info, --hydra-help", "Hydra's own help"),
 )
@@ -37,6 +39,8 @@ OPTIONS = (
 WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd")
 """Hydra's options that take the word after them; --info may."""
 
+SWEEP = "_sweep"  # how the folder of a sweep's jobs ends
+_NAME = re.compile(r"\w[\w.-]*")
 _GRAMMAR = re.compile(r"""["'\[\]{},$\\]""")  # what is meant for Hydra: quotes, lists, mappings, sweeps, interpolations
 _FUNCTION = re.compile(r"[a-z_]+\(.*\)")
 _FOREIGN = re.compile(r"[^\w\s/+.%*@?|:-]|[^\x00-\x7f]")
@@ -252,6 +256,24 @@ def settings_from_words(name: str, rest: Sequence[str]) -> list[str]:
     others = [word for place, word in enumerate(rest) if place not in (*taken, *options)]
     # Hydra wants its options on one side.
     return [*settings, *map(_readable, others), *(rest[place] for place in options)]
+
+
+def settings_of_sweep(rest: Sequence[str]) -> list[str]:
+    """A command line in which ``sweep=NAME`` has become the folder that Hydra gives the sweep.
+
+    Raises:
+        ConfigError: it is no sweep, or no name for a folder.
+    """
+    named = [word for word in rest if word.partition("=")[0] == "sweep"]
+    if not named:
+        return list(rest)
+    name = named[-1].partition("=")[2].strip("'\"").removesuffix(SWEEP)
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{named[-1]}: a sweep's name is letters, digits and . _ - behind the first")
+    if not {"-m", "--multirun"} & set(rest):
+        raise ConfigError(f"{named[-1]} names the folder of a sweep: add -m, and values to try: training.seed=0,1,2")
+    folder = f"hydra.sweep.dir='${{output_dir}}/${{hydra.job.config_name}}/{name}{SWEEP}'"
+    return [folder, *(word for word in rest if word not in named)]
 
 
 def bare_words(rest: Sequence[str]) -> list[int]:

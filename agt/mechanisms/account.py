@@ -126,7 +126,7 @@ class Cost:
 
     def __post_init__(self) -> None:
         for value, finite in ((self.pure, False), (self.square, True), (self.leak, True)):
-            if not (isinstance(value, Decimal) and value >= 0 and (value.is_finite() or not finite)):
+            if not isinstance(value, Decimal) or value.is_nan() or value < 0 or (finite and value.is_infinite()):
                 raise ConfigError(f"a cost of {value!r}: give numbers of at least 0")
 
     def plus(self, other: "Cost") -> "Cost":
@@ -198,10 +198,22 @@ class Allowance:
         rest = float(left) if Decimal(float(left)) <= left else math.nextafter(float(left), 0.0)
         return bisect(lambda mu: mills_delta(self.eps, mu) <= rest, 0.0, _WIDEST, midpoint)[0]
 
+    @cached_property
+    def square(self) -> Decimal:
+        """M^2, rounded down."""
+        return DOWN.multiply(Decimal(self.mu), Decimal(self.mu))
+
     def holds(self, cost: Cost) -> bool:
         """Whether this much is within the budget, by one of the two filters."""
-        basic = cost.pure <= written(self.eps)
-        return cost.leak <= self.leak and (basic or cost.square <= DOWN.multiply(Decimal(self.mu), Decimal(self.mu)))
+        return cost.leak <= self.leak and (cost.pure <= written(self.eps) or cost.square <= self.square)
+
+    def used(self, spent: Cost) -> float:
+        """Which part of the budget is gone, 0 to 1, by the filter that has more left; for people to see."""
+        if spent == Cost() or not self.holds(spent):  # beyond: a first lot that its own total alone admitted
+            return float(spent != Cost())
+        leak = spent.leak / self.leak if self.leak else Decimal(0)
+        gaussian = spent.square / self.square if self.square else Decimal("Infinity")
+        return min(1.0, float(max(leak, min(spent.pure / written(self.eps), gaussian))))
 
     def admits(self, spent: Cost, lot: Lot) -> bool:
         """Whether this lot may still be released."""
@@ -215,6 +227,23 @@ class Allowance:
 
         return wanted if fits(wanted) else bisect(fits, 0, wanted, whole_midpoint)[0]
 
+    def refusal(self, spent: Cost, guarantee: Guarantee) -> str:
+        """Why not one more release of this guarantee fits, in a clause; depends on lots alone."""
+        cost = Lot(guarantee).cost
+        left = DOWN.subtract(self.leak, spent.leak)
+        if spent != Cost() and not self.holds(spent):
+            return (
+                "its first lot took all of it: that lot alone fits the budget by its own total, and nothing can follow it"
+            )
+        if cost.leak > left:
+            return (
+                f"a release with a delta of its own ({cost.leak:.3g}) needs what total.leaks={self.leaks:g} keeps for such "
+                f"out of total.delta={self.delta:g}, and {left:.3g} of that is left"
+            )
+        return (
+            f"{self.used(spent):.1%} of eps = {self.eps:g}, delta = {self.delta:g} is spent, and one release is {guarantee}"
+        )
+
     def delta_of(self, eps: float) -> float:
         """The delta for which all that the filters ever admit is (eps, delta)-DP, rounded up; not for a first lot that its
         own total alone admitted, which has its own curve.
@@ -222,7 +251,8 @@ class Allowance:
         The proof above at eps in place of E: leaks, what eps leaves of pure E, and the Gaussian filter's delta.
         """
         gaussian = mills_delta(eps, self.mu) if self.mu else 0.0
-        parts = (float(self.leak), leftover(self.eps, eps), gaussian)
+        pure = leftover(next_up(self.eps), eps) if eps < self.eps else 0.0  # both are read as decimals
+        parts = (float(self.leak), pure, gaussian)
         return min(1.0, next_up(next_up(math.fsum(parts)))) if any(parts) else 0.0
 
     def _alone(self, lot: Lot) -> bool:

@@ -83,10 +83,14 @@ def limits(subject: Subject) -> list[str]:
 
 
 def rows(subject: Subject) -> list[tuple[str, str, str]]:
-    """Its own checks, and whatever is not well below; what does not hold first."""
+    """Its own checks, and what does not hold or could not be looked at below; the worst first."""
     checks = list(subject.checks)
     below = [(part, check) for part in subject.every if part is not subject for check in part.checks]
-    checks += [replace(check, words=f"{part.name}: {check.words}") for part, check in below if check.state is not State.OK]
+    checks += [
+        replace(check, words=f"{part.name}: {check.words}")
+        for part, check in below
+        if check.state in (State.UNCHECKED, State.PROBLEM)
+    ]
     checks.sort(key=lambda check: check.state is not State.PROBLEM)
     return [check.cells for check in checks]
 

@@ -33,6 +33,9 @@ RUNS: dict[str, tuple[str, ...]] = {
     "predict/number": ("predict", "run=train/box", "mechanism=certified_quantile", "mechanism.eps=1"),
     "predict/simulated": ("predict", "run=train/box", "mechanism.eps=1", "seed=3"),
     "predict/weights": ("predict", "run=train/head", *WEIGHTS),
+    "predict/kept": ("predict", "run=train/head", "mechanism=release_weights", "mechanism.weights=predict/weights"),
+    "predict/answers": ("predict", "release=predict/weights/release", "inputs=queries.npz"),
+    "tune/private": ("tune", *LINEAR, "tune.private=true", *WEIGHTS[1:], "tune.grid={training.epochs: [1, 2]}"),
 }
 
 
@@ -42,6 +45,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("audited")
     before = Path.cwd()
     os.chdir(home)
+    np.savez("queries.npz", x=np.zeros((3, 2)), id=np.array(["a", "b", "c"]))
     try:
         for name, words in RUNS.items():
             assert main([*words, f"hydra.run.dir={name}", "-q", "--json"]) == 0, name
@@ -68,7 +72,11 @@ def problems(said: Said) -> dict[str, str]:
     assert said.json["exit_code"] == 3
     assert said.json["verifies"] is False
     assert "Traceback" not in said.err
-    return {check["check"]: check["words"] for check in said.json["checks"] if check["state"] == "PROBLEM"}
+    told: dict[str, str] = {}
+    for check in said.json["checks"]:
+        if check["state"] == "PROBLEM":
+            told[check["check"]] = f"{told.get(check['check'], '')}{check['words']}\n"
+    return told
 
 
 def change(path: Path, edit: Callable[[Any], object]) -> None:
@@ -82,7 +90,7 @@ def change(path: Path, edit: Callable[[Any], object]) -> None:
 # -- folders that are what was made ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*RUNS, "predict/weights/release"])
+@pytest.mark.parametrize("name", [*RUNS, "predict/weights/release", "tune/private/release"])
 def test_what_was_made_verifies(made: Path, agt: Agt, name: str) -> None:
     said = agt("verify", str(made / name), f"digest={digest(made / name)}", "--json", "-q")
     assert said.code == 0, said.out + said.err
@@ -148,8 +156,8 @@ def test_what_is_not_there_is_said_to_be_not_checked(made: Path, agt: Agt, tmp_p
     reseal(tmp_path / "alone/deep/labels")
     said = agt("verify", "alone/deep/labels")
     assert said.code == 0, said.out
-    assert "not there: copy that run's folder beside this one" in said.out
-    assert "which datasets are neighbours is in the training run" in said.out
+    assert "not there: copy it beside this one" in said.out
+    assert "what it rests on is in the training run" in said.out
 
 
 # -- usage -----------------------------------------------------------------------------------------------------------------
@@ -261,7 +269,7 @@ EDITS: dict[str, tuple[str, str, Callable[[Any], object], str, str]] = {
         "predict/simulated", "config.yaml", lambda value: value.update(seed=None), "draws", "do not agree",
     ),
     "fewer answers counted": (
-        "predict/labels", "metrics.json", lambda value: value.update(n_queries=2), "labels", "20 labels, and 2",
+        "predict/labels", "metrics.json", lambda value: value.update(n_queries=2), "labels", "20 rows, and 2 labels",
     ),
     "less noise": (
         "predict/weights", "released_weights.json", lambda value: value.update(sigma=1e-6), "noise", "sigma",
@@ -294,7 +302,10 @@ def test_spent_is_not_believed(outputs: Path, agt: Agt) -> None:
     del value["seal"], value["format"]
     path.write_bytes(seal({**value, "totals": ["all 20 together: (0.1, 0)-differentially private in all"]}))
     reseal(path.parent)
-    assert "it comes to all 20 together: (20, 0)" in problems(agt("verify", str(path.parent), "--json", "-q"))["claim"]
+    assert (
+        "it comes to 1-differentially private; all 20 together: (20, 0)"
+        in problems(agt("verify", str(path.parent), "--json", "-q"))["claim"]
+    )
 
 
 def test_conditions_do_not_get_better_on_the_way(outputs: Path, agt: Agt) -> None:
@@ -308,7 +319,7 @@ def test_conditions_do_not_get_better_on_the_way(outputs: Path, agt: Agt) -> Non
     change(folder / "metrics.json", lambda metrics: metrics.update(conditions_declared=0))
     reseal(folder)
     said = problems(agt("verify", str(folder), "--json", "-q"))
-    assert "condition e stands better here than in the training run" in said["claim"]
+    assert "condition e stands better here than in the training run" in said["conditions"]
 
 
 def test_weights_that_were_not_drawn_are_off_their_lattice(outputs: Path, agt: Agt) -> None:

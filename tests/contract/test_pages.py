@@ -231,7 +231,7 @@ def test_every_run_is_listed_whatever_became_of_it(trained: Path) -> None:
         "linear, box",
     ]
     assert listed["train/2000-01-01_00-00-00-000000"][-1] == "RuntimeError: &lt;b&gt;no disk&lt;/b&gt;"
-    assert "running" in listed["certify/killed"][2]
+    assert listed["certify/killed"][2] == '<span class="standing void">killed</span>'
     assert listed["certify/torn"][-1] == "status.json cannot be read"
 
 

@@ -1,0 +1,87 @@
+"""What a job of a sweep computes, in one word: two jobs of one signature give the same result.
+
+By it a sweep's finished jobs are recognised, whatever number they have and whatever else the command line changed. The
+configuration counts as it was resolved; where results and data lie does not, nor what only affects speed (compute). A file
+or folder that a setting names counts by its content, wherever it lies, so that changed data are another job's. The code
+counts as far as the command can reach it, and the versions of what computes.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from hashlib import blake2b, sha256
+from pathlib import Path
+from typing import Any
+
+from agt.data.files import places
+from agt.manifest import NAME as MANIFEST
+from agt.provenance import PACKAGES, code_digest, package_version, targets
+from agt.sealed import file_sha256
+from agt_cli import usage
+
+SPEED = ("compute",)
+PLACES = ("output_dir", "data_dir", "runs_dir", "cache_dir", "download", "resume")
+NAMES = ("ledger",)  # a file that the job itself changes is meant by its name
+COMPUTE = {"train": ("agt.models.model", "agt_cli.runs.model", "agt_cli.runs.prepare")}
+"""Where the code of a command's results lies, if that is less than all the command."""
+
+
+def signature(command: str, config: Mapping[str, Any]) -> str:
+    """Names what a job computes.
+
+    Args:
+        config: resolved, as plain containers.
+
+    Raises:
+        AgtError: the code that a ``_target_`` names is not to be found.
+        OSError: a file that a setting names cannot be read.
+    """
+    data_dir = Path(str(config.get("data_dir", "")))
+    settings = {key: _content(key, value, data_dir) for key, value in config.items() if key not in (*SPEED, *PLACES)}
+    code = _code((*COMPUTE.get(command, (usage.COMMANDS[command].module,)), *targets(config)))
+    versions = {name: package_version(name) for name in PACKAGES}
+    text = json.dumps([command, settings, code, versions], sort_keys=True, default=str)
+    return blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def _content(key: str, node: Any, data_dir: Path) -> Any:
+    """A setting, in which what lies on the disk stands for its name."""
+    if isinstance(node, Mapping):
+        return {str(name): _content(str(name), value, data_dir) for name, value in node.items() if name not in PLACES}
+    if isinstance(node, list | tuple):
+        return [_content(key, value, data_dir) for value in node]
+    return node if key in NAMES or not isinstance(node, str) else _on_disk(node, data_dir)
+
+
+def _on_disk(text: str, data_dir: Path) -> Any:
+    """The content of a file, the manifest of a run, the names, sizes and times of another folder's files; else the text."""
+    try:
+        path = next((path for path in places(Path(text), data_dir) if text and path.exists()), None)
+    except (OSError, ValueError):  # longer than a name can be
+        return text
+    if path is None:
+        return text
+    path = path / MANIFEST if (path / MANIFEST).is_file() else path
+    state = path.stat()
+    if path.is_file():
+        return {"file": _sha256(path, state.st_size, state.st_mtime_ns)}
+    return {"folder": sha256(json.dumps(sorted(_inside(path))).encode()).hexdigest()} if path.is_dir() else text
+
+
+def _inside(folder: Path) -> Iterator[tuple[str, int, int]]:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            state = path.stat()
+            yield path.relative_to(folder).as_posix(), state.st_size, state.st_mtime_ns
+
+
+@cache
+def _sha256(path: Path, size: int, changed: int) -> str:
+    """Of a file as it stands: the jobs of one sweep mostly read the same."""
+    return file_sha256(path)
+
+
+@cache
+def _code(modules: tuple[str, ...]) -> str:
+    """Read once: what a process has loaded stays as it is."""
+    return code_digest(modules)

@@ -1,0 +1,171 @@
+"""What ``-m`` does, behind Hydra's own parsing of values: a sweep that goes on where an earlier call of it stopped.
+
+Hydra's launchers still start the jobs; whatever they say or fail to say, jobs count by their records (runs/sweep.py).
+"""
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, open_dict
+
+from agt.disk import locked
+from agt.errors import AgtError, ConfigError
+from agt_cli.jobs import Task, settled, signed
+from agt_cli.latest import LOCK, alive
+from agt_cli.report.console import Console
+from agt_cli.runs.sweep import Job, Table, differing, planned
+from agt_cli.usage import quoted
+
+TARGET = "hydra_plugins.agt.AgtSweeper"  # in conf/hydra/sweeper/agt.yaml
+DYING = 5.0  # seconds that processes have to end after their launcher has
+
+
+def register() -> None:
+    """Let Hydra take the sweeper below: it takes those of its own namespace alone."""
+    Plugins.instance().class_name_to_class[TARGET] = AgtSweeper
+
+
+class AgtSweeper(Sweeper):
+    """Every combination of the values, those that are done left out.
+
+    Args:
+        max_batch_size: jobs that a launcher is given at once; None: all.
+        params: key -> values, swept over beside the command line's.
+    """
+
+    def __init__(self, max_batch_size: int | None, params: Mapping[str, str] | None) -> None:
+        self.max_batch_size, self.params = max_batch_size, params or {}
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """As Hydra asks of its plugins."""
+        assert isinstance(task_function, Task)
+        self.context, self.task, self.master = hydra_context, task_function, config
+
+    def sweep(self, arguments: list[str]) -> None:
+        """Run what is not done, and write the table.
+
+        Raises:
+            ConfigError: an override does not fit, or another process runs this sweep.
+            AgtError: the launcher started nothing.
+        """
+        sweep = Path(os.path.relpath(self.master.hydra.sweep.dir))
+        jobs = self._jobs([*(f"{key}={value}" for key, value in self.params.items()), *arguments], sweep)
+        sweep.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked(sweep / LOCK))
+            except BlockingIOError:
+                raise ConfigError(
+                    f"{sweep}: another process is running this sweep: wait for it, or give sweep=NAME another name"
+                ) from None
+            jobs = planned(self.task.command, sweep, jobs, self.task.console.note)
+            results: dict[str, Mapping[str, Any]] = {}
+            try:
+                self._run([job for job in jobs if not job.before], results)
+            finally:
+                ended = [job if job.before else job.ended(results.get(str(job.folder), {})) for job in jobs]
+                table = self.task.outcome.table = Table(sweep, self.task.command, ended)
+                table.write()
+
+    def _jobs(self, arguments: list[str], sweep: Path) -> list[Job]:
+        """Every job of the call.
+
+        All are composed before the first is run, so that an override that does not fit stops them all.
+        """
+        from hydra._internal.core_plugins.basic_sweeper import BasicSweeper  # not before Hydra has loaded its plugins
+
+        parser = OverridesParser.create(config_loader=self.context.config_loader)
+        (combinations,) = BasicSweeper.split_arguments(parser.parse_overrides(arguments), None)
+        jobs = [self._job(number, tuple(line), sweep) for number, line in enumerate(combinations)]
+        words = differing([job.overrides for job in jobs])
+        return [replace(job, differs=own) for job, own in zip(jobs, words, strict=True)]
+
+    def _job(self, number: int, line: tuple[str, ...], sweep: Path) -> Job:
+        config = self.context.config_loader.load_sweep_config(self.master, list(line))
+        with open_dict(config):
+            config.hydra.job.num = number
+            place, overrides = sweep / str(config.hydra.sweep.subdir), tuple(map(str, config.hydra.overrides.task))
+            del config["hydra"]
+        settings = settled(self.task.command, config, overrides, Console(quiet=True))
+        return Job(number, overrides, line, place, signed(self.task.command, settings))
+
+    def _run(self, jobs: Sequence[Job], results: dict[str, Mapping[str, Any]]) -> None:
+        """Launch jobs, and again those that a launcher that broke down had not started yet."""
+        size = self.max_batch_size or len(jobs)
+        for start in range(0, len(jobs), max(size, 1)):
+            waiting: Sequence[Job] = jobs[start : start + size]
+            while waiting:
+                trouble = self._launch(waiting, results)
+                left = [job for job in waiting if not job.folder.exists()]
+                if trouble is None or not left:
+                    break
+                if len(left) == len(waiting):
+                    raise AgtError(f"hydra/launcher={self._launcher_name}: {_first_line(trouble)}") from trouble
+                self.task.console.note(
+                    f"the launcher broke down ({_first_line(trouble)}): {len(left)} jobs are still to start"
+                )
+                waiting = left
+
+    def _launch(self, jobs: Sequence[Job], results: dict[str, Mapping[str, Any]]) -> Exception | None:
+        """Have the launcher run jobs, and note what they return; what it raises is returned, once they all have ended."""
+        task = replace(self.task, labels={str(job.folder): job.label for job in jobs})
+        launcher = Plugins.instance().instantiate_launcher(self.context, task, self.master)
+        if self._launcher_name != "basic":
+            self.task.console.note(f"{len(jobs)} jobs, started by {self._launcher_name}")
+        batch = [[*job.line, *_place(job.folder)] for job in jobs]
+        try:
+            with _every_job_awaited() if "submitit" in self._launcher_name else nullcontext():
+                returned = launcher.launch(batch, initial_job_idx=jobs[0].number)
+        except Exception as error:
+            _wait(jobs)
+            return error
+        for value in (getattr(job, "_return_value", None) for job in returned or ()):
+            if isinstance(value, Mapping):
+                results[str(value["run"])] = value
+        return None
+
+    @property
+    def _launcher_name(self) -> str:
+        return str(self.master.hydra.runtime.choices["hydra/launcher"])
+
+
+def _place(folder: Path) -> tuple[str, str]:
+    return f"hydra.sweep.dir={quoted(str(folder.parent))}", f"hydra.sweep.subdir={quoted(folder.name)}"
+
+
+@contextmanager
+def _every_job_awaited() -> Iterator[None]:
+    """submitit's launchers give up at the first job that ended badly, and leave the others at work: wait for each."""
+    from submitit.core.core import Job as Submitted
+    from submitit.core.utils import UncompletedJobError
+
+    results = Submitted.results
+
+    def awaited(job: Any) -> Any:
+        with suppress(UncompletedJobError):  # killed, or broke down: the record says so
+            return results(job)
+        return [None]
+
+    with patch.object(Submitted, "results", awaited):
+        yield
+
+
+def _wait(jobs: Sequence[Job]) -> None:
+    """For processes that end because their launcher did."""
+    end = time.monotonic() + DYING
+    while any(alive(job.folder) for job in jobs) and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).partition('.')[0].strip()}"
