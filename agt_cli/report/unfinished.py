@@ -15,13 +15,13 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from agt.disk import Lock
+from agt.disk import Lock, is_locked
 from agt.errors import ConfigError
 from agt.folder import plain
-from agt_cli.latest import LOCK, alive
 
 CHECKPOINTS = "checkpoint"  # the folder of what a training had reached; no part of the finished record
 KEY = "resume"
+_LOCK = "lock"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Unfinished:
             raise ConfigError(
                 f"{KEY}={folder}: this is a run of {status.get('command')!r}, not of {command!r}: start it again"
             )
-        if alive(folder):
+        if is_alive(folder):
             raise still_running(folder)
         check_open(folder, status)
         config = read_config(
@@ -87,15 +87,19 @@ def check_open(folder: Path, status: dict[str, Any]) -> None:
         )
 
 
+def is_alive(folder: Path) -> bool:
+    """Whether the process of a run is there."""
+    return is_locked(folder / _LOCK)
+
+
 def lock_of(folder: Path) -> Lock:
     """What a run's process holds as long as it lives."""
-    return Lock(folder / LOCK)
+    return Lock(folder / _LOCK)
 
 
 def remove_leftovers(folder: Path) -> None:
     """Remove what a finished run needs no more."""
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
-    (folder / _LOCK).unlink(missing_ok=True)
 
 
 def remove_parts(folder: Path) -> None:
