@@ -39,17 +39,17 @@ HEAD = (*DIGITS, "model=linear", "training.loss=binary_cross_entropy", "training
 TEN = ("dataset.classes=null", "dataset.declared_size=1350")
 CASES = {
     "blobs, as it comes": (),
-    "blobs, momentum": ("training.epochs=12", "training.momentum=0.9"),
+    "blobs, momentum": ("training.epochs=6", "kgrid.max=100", "training.momentum=0.9"),
     "digits, boxes": (*DIGITS, "training.epochs=8", "kgrid.max=20"),
     "ten digits, 128 x 128, momentum": (
         *(*DIGITS, *TEN, "model.hidden=[128,128]", "training.epochs=3", "training.batch.count=2"),
         *("kgrid.max=20", "training.momentum=0.9"),
     ),
-    "linear head, average": (*HEAD, "certificate=stability", "training.epochs=30000", "certificate.average=100"),
+    "linear head, average": (*HEAD, "certificate=stability", "training.epochs=8000", "certificate.average=100"),
     "linear head, 50 batches": (*HEAD, "certificate=stability", "training.epochs=300", "training.batch.count=50"),
     "minimiser": (*HEAD, "certificate=erm", "training.weight_decay=1e-6", "training.batch.count=1"),
-    "ensemble, 4 boxes": ("ensemble.members=4", "training.epochs=12", "kgrid.max=50"),
-    "ensemble, 40 linear heads": (*HEAD, "certificate=stability", "training.epochs=2000", "ensemble.members=40"),
+    "ensemble, 4 boxes": ("ensemble.members=4", "training.epochs=8", "kgrid.max=50"),
+    "ensemble, 40 linear heads": (*HEAD, "certificate=stability", "training.epochs=1000", "ensemble.members=40"),
 }
 
 
