@@ -142,6 +142,19 @@ COMMANDS: dict[str, Command] = {
             "agt predict run=... inputs=queries.npz mechanism=release_weights total.eps=1 total.delta=1e-5",
         ),
     ),
+    "ledger": Command(
+        "agt_cli.commands.ledger",
+        "ledger",
+        "one population's budget, for good: init makes it, show and verify look at it, admit adds a table about the people",
+        (
+            "agt ledger init loans run=latest total.eps=1 total.delta=1e-5 unit='one customer' head=/media/stick",
+            "agt ledger show loans                         what was spent, on what, and what is left",
+            "agt ledger verify loans head=COUNT:HASH       against what show once printed; exit code 3: it is wrong",
+            "agt ledger admit loans run=FOLDER             this run's data are the same people, and share the budget",
+        ),
+        (Word("action", ("init", "show", "verify", "admit")), Word("ledger", free="NAME")),
+        recorded=False,
+    ),
     "reproduce": Command(
         "agt_cli.commands.reproduce",
         "reproduce",
@@ -173,11 +186,12 @@ COMMANDS: dict[str, Command] = {
     "verify": Command(
         "agt_cli.commands.verify",
         "verify",
-        "PATH: whether a run or a release is what was made, and what it rests on, for an auditor; writes nothing",
+        "PATH: whether a run, a release or a ledger is what was made, and what it rests on, for an auditor; writes nothing",
         (
             "agt verify outputs/predict/2026-01-31_12-00-00-000000",
             "agt verify release digest=sha256:...          as its publisher told you",
             "agt verify outputs/train/... page=audit.html  the same as a page",
+            "agt verify ledgers/loans.ledger head=COUNT:HASH",
         ),
         (Word("path", free="PATH"),),
         recorded=False,

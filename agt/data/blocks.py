@@ -70,3 +70,17 @@ def as_array(blocks: Blocks) -> np.ndarray:
 def pieces(features: np.ndarray) -> Iterator[np.ndarray]:
     """[n, ...] in pieces that fit into memory, however many rows there are; at least one."""
     return (features[start : start + ROWS] for start in range(0, len(features) or 1, ROWS))
+
+
+def selected(features: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Some rows of [n, ...], by increasing indices; of ``Blocks`` they are read when they are needed, too."""
+    if len(rows) == len(features):
+        return features
+    if isinstance(features, np.ndarray) or not len(rows):
+        return features[rows]
+
+    def read() -> Iterator[np.ndarray]:
+        for start, piece in zip(range(0, len(features), ROWS), pieces(features), strict=True):
+            yield piece[rows[(rows >= start) & (rows < start + ROWS)] - start]
+
+    return as_array(Blocks(read, len(rows)))

@@ -6,77 +6,43 @@
 
 Formal guarantees
     Every debit is on the disk, in the chain, and in the second head where there is one, before ``debit`` returns, and so
-    before anything is drawn: a process that is killed later has spent it (write-ahead log, synchronous=FULL; the head
-    after the commit, so that it never runs ahead of the ledger). Two debits at once are one after the other (BEGIN
-    IMMEDIATE), each seeing the other's cost. What is admitted depends on the entries alone (account.py).
+    before anything is drawn: a process that is killed later has spent it (store.py; the head after the commit, so that it
+    never runs ahead of the ledger). Two debits at once are one after the other, each seeing the other's cost. What is
+    admitted depends on the entries alone (account.py).
+    Opening follows the whole chain and rechecks each cost (book.py), and every later call does so with what others added
+    meanwhile. An older copy is refused where a second head exists (head.py); without one it cannot be told from the
+    ledger, and ``words`` says so. An answer that is given again is what was kept: the first of each question, checked
+    against the chain, with those that were kept together with it, when the first of them is given by this process.
 """
 
-import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import sha256
+from operator import index
 from pathlib import Path
+from secrets import token_hex
 from types import TracebackType
 from typing import Any
 
-from agt.errors import AgtError, CheckError, ConfigError
-from agt.ledger.chain import START, Entry, Head, follow
+from agt.errors import CheckError, ConfigError
+from agt.ledger.book import Book, Charge, Population, Table, digest_of
+from agt.ledger.chain import START, Entry, Head, follow, hash_of
+from agt.ledger.head import SecondHead, head_file
+from agt.ledger.neighbours import check_unclaimed, folder_alone
+from agt.ledger.place import same_disk
+from agt.ledger.store import Store, make
+from agt.ledger.words import NO_HEAD, SAME_DISK, declaration, headless, refusal
 from agt.manifest import Broken
-from agt.mechanisms.account import Allowance, Cost, Lot
-from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.account import Cost, Lot
+from agt.mechanisms.guarantee import Guarantee
 
-FORMAT = 1
-APPLICATION = 0x61677431  # "agt1", in the file's header
-KINDS: dict[str, type[Any]] = {"pure": PureDP, "approximate": ApproximateDP, "gaussian": GaussianDP}
-_TABLES = """
-CREATE TABLE entries (number INTEGER PRIMARY KEY, hash TEXT NOT NULL, text TEXT NOT NULL);
-CREATE TABLE answers (key BLOB PRIMARY KEY, entry INTEGER NOT NULL, label INTEGER NOT NULL) WITHOUT ROWID;
-CREATE INDEX answers_by_entry ON answers (entry);
-CREATE TRIGGER entries_stay BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END;
-CREATE TRIGGER entries_remain BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END;
-"""
+WAIT = 60.0  # seconds, for other processes
+Append = Callable[[str, Mapping[str, Any], Cost], Entry]
 
 
 class Exhausted(CheckError):
     """The budget does not hold what was asked for."""
-
-
-@dataclass(frozen=True)
-class Population:
-    """Whose data the budget is about.
-
-    Attributes:
-        name: of the population, for people.
-        unit: whose addition or removal makes a neighbour, in words ("one customer").
-        relation: of every run that is answered from.
-        allowance: the budget over all that is ever released.
-    """
-
-    name: str
-    unit: str
-    relation: str
-    allowance: Allowance
-
-
-@dataclass(frozen=True)
-class Charge:
-    """What is to be released.
-
-    Attributes:
-        guarantee: of each release.
-        output: labels, weights, a number.
-        mechanism: its name.
-        run: the digest of the training run that it is released from; of weights trained with noise, empty.
-        data: the digest of the data.
-    """
-
-    guarantee: Guarantee
-    output: str
-    mechanism: str
-    run: str
-    data: str
 
 
 @dataclass(frozen=True)
@@ -93,51 +59,84 @@ class Debit:
 
 
 class Ledger:
-    """One population's account, open.
+    """One population's account, open, for any number of threads of one process.
+
+    Args:
+        store: its file.
+        head: where its second head lies now; None: where the ledger says.
+        lost: its second head is lost: it is opened without.
 
     Attributes:
         path: of the file.
-        population: as it was opened.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, head_file: Path | None) -> None:
-        self.path, self._connection, self._head_file = path, connection, head_file
-        entries = self.entries()
-        if not entries or entries[0].kind != "open":
-            raise Broken("the first entry does not open a ledger")
-        self._opening = entries[0].body
-        node = self._opening["population"]
-        self.population = Population(node["name"], node["unit"], node["relation"], Allowance(**node["allowance"]))
+    def __init__(self, store: Store, head: Path | None = None, lost: bool = False) -> None:
+        self._store, self.path, self._given, self._lost = store, store.path, head, lost
+        self._checked: set[int] = set()
+        with store.turn():
+            self._book = self._begun()
+            self._catch_up()  # to where the head is kept
+            known = self._known()  # before the ledger's end, which can only grow meanwhile
+            with store.snapshot():
+                self._catch_up()
+                self._check_whole(known)
 
     @classmethod
-    def create(cls, path: Path, population: Population, head_file: Path | None = None) -> "Ledger":
+    def create(cls, path: Path, population: Population, head: Path | None = None, tables: Sequence[Table] = ()) -> "Ledger":
         """Make a new one.
 
+        Args:
+            head: of a second head, a new file on another disk, or the folder for it; None: none.
+            tables: whose people these are.
+
         Raises:
-            ConfigError: something is there already.
+            ConfigError: something is there already, or another ledger in the folder holds a table's people.
         """
-        if path.exists():
-            raise ConfigError(f"ledger={path}: there is one already, and a budget is for good: agt ledger show {path}")
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _explained(path):
-            connection = _connected(path)
-            connection.executescript(f"PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT}; {_TABLES}")
-            opening = Entry(1, "open", _timed({"population": asdict(population), "spent": Cost().as_json()}), START)
-            connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (1, opening.hash, opening.text))
-        return cls(path, connection, head_file)
+        place = None if head is None else head_file(head, path)
+        body = {"population": population.as_json(), "head": str(place or ""), "salt": token_hex(32)}
+        opening = Entry(1, "open", _timed(body, Cost()), START)
+        with folder_alone(path.parent):
+            if path.exists() or path.is_symlink():
+                raise ConfigError(f"ledger={path}: there is one already, and a budget is for good: agt ledger show {path}")
+            for table in tables:
+                check_unclaimed(path, table)
+            if place is not None:
+                SecondHead(place, opening.hash).start(opening.head)
+            make(path, opening)
+        ledger = cls.open(path)
+        for table in tables:
+            ledger.admit(table.name, table.data, table.files)
+        return ledger
 
     @classmethod
-    def open(cls, path: Path, head_file: Path | None = None) -> "Ledger":
-        """Open one, and check the whole chain.
+    def open(cls, path: Path, head: Path | None = None, *, writing: bool = True, seconds: float = WAIT) -> "Ledger":
+        """Open one, and check the whole chain and every cost.
+
+        Args:
+            head: the second head must lie here, whatever the ledger says; None: where it says.
+            writing: False: to look at it, also where nothing can be written.
+            seconds: how long to wait for other processes.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: there is none, or it lies where none can.
             CheckError: it was edited, or is older than its second head.
         """
-        if not path.is_file():
-            raise ConfigError(f"ledger={path}: no such file: agt ledger init makes one")
-        with _explained(path):
-            return cls(path, _connected(path), head_file)
+        return cls._of(Store(path, writing, seconds), head)
+
+    @classmethod
+    def replace_head(cls, path: Path, head: Path) -> None:
+        """Start a second head anew where the one there was is lost; the chain says so for good."""
+        with cls._of(Store(path, True, WAIT), None, lost=True) as ledger:
+            ledger.move_head(head)
+
+    @classmethod
+    def _of(cls, store: Store, head: Path | None, lost: bool = False) -> "Ledger":
+        try:
+            return cls(store, None if head is None else head_file(head, store.path), lost)
+        except BaseException:
+            store.close()
+            raise
 
     def __enter__(self) -> "Ledger":
         return self
@@ -147,27 +146,29 @@ class Ledger:
 
     def close(self) -> None:
         """Give the file back."""
-        self._connection.close()
+        self._store.close()
 
-    def entries(self) -> list[Entry]:
-        """All of them, in order, each checked.
+    @property
+    def population(self) -> Population:
+        """As it was opened."""
+        return self._book.population
 
-        Raises:
-            Broken: the chain does.
-        """
-        with closing(self._connection.execute("SELECT text FROM entries ORDER BY number")) as rows:
-            return follow(text for (text,) in rows)
+    @property
+    def book(self) -> Book:
+        """All that the entries come to, with those of other processes until now."""
+        with self._store.turn():
+            self._catch_up()
+            return self._book
 
     @property
     def last(self) -> Entry:
         """The newest entry."""
-        (text,) = self._connection.execute("SELECT text FROM entries ORDER BY number DESC LIMIT 1").fetchone()
-        return Entry.read(text)
+        return self.book.last
 
     @property
     def spent(self) -> Cost:
         """By everything so far."""
-        return Cost.of(self.last.body["spent"])
+        return self.book.spent
 
     def fitting(self, guarantee: Guarantee, wanted: int) -> int:
         """How many releases of this guarantee, up to ``wanted``, the budget still holds."""
@@ -175,90 +176,246 @@ class Ledger:
 
     def tables(self) -> dict[str, str]:
         """Data digest -> name of every table about these people that was admitted."""
-        return {e.body["data"]: e.body["table"] for e in self.entries() if e.kind == "admit"}
+        return {data: table.name for data, table in self.book.tables.items()}
 
-    def admit(self, table: str, data: str) -> Entry:
-        """Say that another table is about the same people, unit by unit, and shares their budget."""
-        with self._writing():
-            return self._append("admit", {"table": table, "data": data}, self.spent)
+    @property
+    def head(self) -> Path | None:
+        """Where the second head is kept; None: nowhere."""
+        return next((head.path for head in self._heads()), None)
+
+    def words(self) -> list[str]:
+        """What a claim that rests on this ledger must say, a line each: what was declared, and what cannot be excluded."""
+        names = self.tables().values()
+        declared = [declaration(self.population, names)] if names else []
+        rollback = [NO_HEAD] if self.head is None else [SAME_DISK] if same_disk(self.head, self.path) else []
+        return [*declared, *headless(self._book), *rollback]
+
+    def check(self, relation: str, data: str) -> None:
+        """Raise ConfigError unless releases from a run under ``relation`` on ``data`` may be paid here."""
+        with self._store.turn():
+            self._catch_up()
+            self._check_subject(relation, data)
+
+    def admit(self, table: str, data: str, files: Sequence[str] = ()) -> None:
+        """Declare that a table is about the same people, unit by unit, and shares their budget; nothing, if it was already.
+
+        Args:
+            table: its name, for people.
+            data: its digest.
+            files: SHA-256 of the files that it was read from, by which other ledgers know it again.
+
+        Raises:
+            ConfigError: another ledger in the folder holds these people.
+        """
+        added = Table(table, data, tuple(files))
+        with folder_alone(self._store.real.parent):
+            check_unclaimed(self._store.real, added)
+            with self._writing() as append:
+                if data not in self._book.tables:
+                    declared = declaration(self.population, [*self.tables().values(), table])
+                    body = {"table": table, "data": data, "files": list(files), "declared": declared}
+                    append("admit", body, self._book.spent)
+
+    def move_head(self, head: Path) -> None:
+        """Keep the second head in a new file from now on; the old one is told of it, or, where it is lost, the chain is."""
+        later = SecondHead(head_file(head, self.path), self._book.opening.hash)
+        with self._writing() as append:
+            later.start(append("head", {"head": str(later.path), "lost": self._lost}, self._book.spent).head)
+        self._given, self._lost = None, False
 
     def debit(self, charge: Charge, wanted: int) -> Debit:
         """Spend the budget of as many releases as it holds, up to ``wanted``; on the disk when this returns.
 
         Raises:
             Exhausted: it holds none.
+            ConfigError: the data was not admitted, or another relation.
         """
-        with self._writing():
-            before = self.spent
+        Lot(charge.guarantee, wanted)
+        with self._writing() as append:
+            self._check_subject(charge.relation, charge.data)
+            before = self._book.spent
             size = self.population.allowance.fitting(before, charge.guarantee, wanted)
             if not size:
-                raise Exhausted(f"ledger={self.path}: the budget of {self.population.name} holds no more of these releases")
-            body = {**asdict(charge), "guarantee": describe(charge.guarantee), "size": size}
-            entry = self._append("debit", body, before.plus(Lot(charge.guarantee, size).cost))
-        return Debit(entry.head, size)
+                raise Exhausted(f"ledger={self.path}: {refusal(self.population, before, charge.guarantee)}")
+            spent = before.plus(Lot(charge.guarantee, size).cost)
+            return Debit(append("debit", {**charge.as_json(), "size": size}, spent).head, size)
 
-    def answer(self, debit: Debit, labels: Mapping[bytes, int]) -> None:
-        """Keep what a debit's lot answered: key of a question -> label."""
-        rows = sorted((key, debit.head.count, label) for key, label in labels.items())
-        with self._writing():
-            self._connection.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?)", rows)
-            self._append("answers", {"debit": debit.head.count, "digest": _digest(rows)}, self.spent)
+    def answer(self, debit: Debit, labels: Mapping[bytes, int]) -> dict[bytes, int]:
+        """Keep what was drawn on a debit, all of it or a part; of a question that was answered before, what was kept first.
+
+        Args:
+            labels: key of a question -> label.
+
+        Returns:
+            The same questions with the labels that are kept: what everybody is told from now on.
+
+        Raises:
+            ConfigError: more answers than the debit has left, or a debit of another ledger.
+        """
+        labels = {bytes(key): index(label) for key, label in labels.items()}
+        with self._writing() as append:
+            kept = self._store.answers(list(labels))
+            fresh = {key: label for key, label in labels.items() if key not in kept}
+            left = self._left(debit)
+            if len(fresh) > left:
+                raise ConfigError(
+                    f"ledger={self.path}: {len(fresh)} answers on entry {debit.head.count}, which paid for {debit.size} "
+                    f"and has {left} left"
+                )
+            if fresh:
+                first = self._book.answered + 1
+                self._store.add_answers(first, fresh)
+                digest = digest_of((0, key, label) for key, label in fresh.items())
+                body = {"debit": debit.head.count, "first": first, "size": len(fresh), "digest": digest}
+                append("answers", body, self._book.spent)
+        return {key: kept[key][1] if key in kept else label for key, label in labels.items()}
 
     def stored(self, keys: Sequence[bytes]) -> dict[bytes, int]:
-        """Those of the questions that were answered before, with their labels."""
-        found: dict[bytes, int] = {}
-        for key in keys:
-            row = self._connection.execute("SELECT label FROM answers WHERE key = ?", (key,)).fetchone()
-            if row is not None:
-                found[key] = row[0]
-        return found
+        """Those of the questions that were answered before, with their labels.
 
-    def _append(self, kind: str, body: Mapping[str, Any], spent: Cost) -> Entry:
-        last = self.last
-        entry = Entry(last.number + 1, kind, _timed({**body, "spent": spent.as_json()}), last.hash)
-        self._connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (entry.number, entry.hash, entry.text))
-        return entry
+        Raises:
+            CheckError: an answer is not what was kept.
+        """
+        with self._store.turn(), self._store.snapshot():
+            self._catch_up()
+            rows = self._store.answers(keys)
+            for number, _ in rows.values():
+                self._check_answer(number)
+            return {key: label for key, (_, label) in rows.items()}
+
+    def entries(self) -> list[Entry]:
+        """All of them, in order, each checked against the one before."""
+        with self._store.turn():
+            return list(follow(self._store.texts()))
+
+    def verify(self, known: Head | None = None) -> Book:
+        """Check everything: the file, the chain, each cost, every answer that is kept, both heads.
+
+        Args:
+            known: where the chain ended at some time, as somebody noted it.
+
+        Raises:
+            CheckError: something is wrong.
+        """
+        with self._store.turn():
+            heads = self._known()
+            with self._store.snapshot():
+                self._store.check()
+                self._book = self._begun()
+                self._catch_up()
+                self._check_whole({**heads, **({"the head that was noted": known} if known else {})})
+                self._checked.clear()
+                for batch in self._book.answers:
+                    self._check_answer(batch.first)
+                if self._store.count_answers() != self._book.answered:
+                    raise Broken("answers were added behind the ledger's back")
+            return self._book
+
+    def _begun(self) -> Book:
+        text = self._store.text(1)
+        if text is None:
+            raise Broken("it has no entries")
+        return Book.begin(Entry.read(text, 1, START))
+
+    def _catch_up(self) -> None:
+        """Take in what was appended since."""
+        for entry in follow(self._store.texts(self._book.last.number), self._book.last):
+            self._book.take(entry)
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """One transaction, alone."""
-        with _explained(self.path):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
+    def _writing(self) -> Iterator[Append]:
+        """One transaction, alone; what it appends is in the book and the second head once it is on the disk."""
+        made: list[Entry] = []
+
+        def append(kind: str, body: Mapping[str, Any], spent: Cost) -> Entry:
+            last = self._book.last
+            made.append(Entry(last.number + 1, kind, _timed(body, spent), last.hash))
+            self._store.append(made[-1])
+            return made[-1]
+
+        with self._store.turn(), ExitStack() as locks:
+            with self._store.transaction():
+                self._check_end()
+                self._catch_up()
+                moves = [self._hold(head, locks) for head in self._heads()]
+                yield append
+            for entry in made:
+                self._book.take(entry)
+                for move in moves:
+                    move(entry.head)
+
+    def _heads(self) -> list[SecondHead]:
+        """The one that was given, and the one that the ledger names; given one, the other need not be there."""
+        if self._lost:
+            return []
+        named = Path(self._book.head) if self._book.head else None
+        if self._given and named and (not named.exists() or (self._given.exists() and named.samefile(self._given))):
+            named = None
+        return [SecondHead(path, self._book.opening.hash) for path in (self._given, named) if path is not None]
+
+    def _known(self) -> dict[str, Head]:
+        """What each second head tells, by its name in a sentence."""
+        return {head.name: head.read() for head in self._heads()}
+
+    def _hold(self, head: SecondHead, locks: ExitStack) -> Callable[[Head], None]:
+        """How to move a second head, which nobody else can until ``locks`` are given back."""
+        known, move = locks.enter_context(head.held(self._store.seconds))
+        self._compare(known, head.name)
+        return move
+
+    def _check_end(self) -> None:
+        """The last entry that this process has seen is still there."""
+        last = self._book.last
+        if self._store.text(last.number) != last.text:
+            raise Broken(f"entry {last.number} is not what it was: an older copy was put in its place while it was open")
+
+    def _check_whole(self, known: Mapping[str, Head]) -> None:
+        """Nothing is missing at the end, as far as heads, or the number of answers, tell."""
+        for place, head in known.items():
+            self._compare(head, place)
+        if self._store.last_answer() != self._book.answered:
+            raise Broken("answers were added or taken away behind the ledger's back")
+
+    def _compare(self, known: Head, place: str) -> None:
+        """Raise Broken unless this chain goes through a head that was known."""
+        last = self._book.last.number
+        if known.count > last:
+            raise Broken(
+                f"it is older than {place}: it ends at entry {last} of {known.count}. An older copy lies in its place, or "
+                "its log (the file -wal) is lost; what was spent since would be spent again. Bring the newest copy back"
+            )
+        if not hash_of(self._store.text(known.count) or "").startswith(known.hash):
+            raise Broken(
+                f"entry {known.count} is not the one that {place} knows: it was rewritten, or two copies were used"
+            )
+
+    def _check_subject(self, relation: str, data: str) -> None:
+        self.population.check_relation(relation)
+        if data not in self._book.tables:
+            names = ", ".join(dict.fromkeys(table.name for table in self._book.tables.values())) or "none"
+            raise ConfigError(
+                f"ledger={self.path}: data {data} was not admitted (admitted: {names}): if its units are the same people, "
+                f"each {self.population.unit}, agt ledger admit {self.path} run=FOLDER says so; if not, they need a ledger "
+                "of their own"
+            )
+
+    def _left(self, debit: Debit) -> int:
+        """How many answers a debit still has room for."""
+        paid = self._book.debits.get(debit.head.count)
+        if paid is None or paid.entry.hash != debit.head.hash:
+            raise ConfigError(f"ledger={self.path}: {debit.head} is no debit of this ledger")
+        return paid.size - paid.answered
+
+    def _check_answer(self, number: int) -> None:
+        """Raise Broken unless an answer, and those that were kept with it, are what the chain says; once a process."""
+        if not 1 <= number <= self._book.answered:
+            raise Broken("answers were added behind the ledger's back")
+        batch = self._book.batch_of(number)
+        if batch.entry not in self._checked:
+            if digest_of(self._store.answer_rows(batch.first, batch.size)) != batch.digest:
+                raise Broken(f"answers were edited or taken away: they are not those of entry {batch.entry}")
+            self._checked.add(batch.entry)
 
 
-def describe(guarantee: Guarantee) -> dict[str, Any]:
-    """A guarantee as JSON."""
-    kind = next(name for name, kind in KINDS.items() if type(guarantee) is kind)
-    return {"kind": kind, **guarantee.parameters}
-
-
-def _timed(body: Mapping[str, Any]) -> dict[str, Any]:
-    return {**body, "time": datetime.now(UTC).isoformat(timespec="seconds")}
-
-
-def _digest(rows: Sequence[tuple[bytes, int, int]]) -> str:
-    return sha256(b"".join(key + label.to_bytes(8, "little") for key, _, label in rows)).hexdigest()
-
-
-def _connected(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=60, isolation_level=None)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
-    return connection
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """What SQLite or the chain raises, as an error that names the file."""
-    try:
-        yield
-    except Broken as error:
-        raise CheckError(f"ledger={path}: {error}") from None
-    except sqlite3.Error as error:
-        raise AgtError(f"ledger={path}: {error}") from error
+def _timed(body: Mapping[str, Any], spent: Cost) -> dict[str, Any]:
+    return {**body, "spent": spent.as_json(), "time": datetime.now(UTC).isoformat(timespec="seconds")}

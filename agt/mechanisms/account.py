@@ -51,7 +51,7 @@ Formal guarantees
 
     Conditions. Draws of different lots are independent. Labels from the certificates of a run whose training drew noise,
     and its noisy weights, share that noise: together they are outside (release.py, ``APART``). All lots are about the same
-    neighbours, or about more (rigour.py, ``uncovered``).
+    neighbours (one relation, and a unit the same people: the ledger sees to it).
 
     Numbers. eps and delta are the decimals that they print as: ten times 0.1 is 1, though the doubles are a little more.
     The mechanisms keep to the double and to the decimal, whichever is less (thresholds.py, aggregate.py). Sums are decimals
@@ -126,7 +126,7 @@ class Cost:
 
     def __post_init__(self) -> None:
         for value, finite in ((self.pure, False), (self.square, True), (self.leak, True)):
-            if not (isinstance(value, Decimal) and value >= 0 and (value.is_finite() or not finite)):
+            if not isinstance(value, Decimal) or value.is_nan() or value < 0 or (finite and value.is_infinite()):
                 raise ConfigError(f"a cost of {value!r}: give numbers of at least 0")
 
     def plus(self, other: "Cost") -> "Cost":
@@ -198,10 +198,14 @@ class Allowance:
         rest = float(left) if Decimal(float(left)) <= left else math.nextafter(float(left), 0.0)
         return bisect(lambda mu: mills_delta(self.eps, mu) <= rest, 0.0, _WIDEST, midpoint)[0]
 
+    @cached_property
+    def square(self) -> Decimal:
+        """M^2, rounded down."""
+        return DOWN.multiply(Decimal(self.mu), Decimal(self.mu))
+
     def holds(self, cost: Cost) -> bool:
         """Whether this much is within the budget, by one of the two filters."""
-        basic = cost.pure <= written(self.eps)
-        return cost.leak <= self.leak and (basic or cost.square <= DOWN.multiply(Decimal(self.mu), Decimal(self.mu)))
+        return cost.leak <= self.leak and (cost.pure <= written(self.eps) or cost.square <= self.square)
 
     def admits(self, spent: Cost, lot: Lot) -> bool:
         """Whether this lot may still be released."""
@@ -222,7 +226,8 @@ class Allowance:
         The proof above at eps in place of E: leaks, what eps leaves of pure E, and the Gaussian filter's delta.
         """
         gaussian = mills_delta(eps, self.mu) if self.mu else 0.0
-        parts = (float(self.leak), leftover(self.eps, eps), gaussian)
+        pure = leftover(next_up(self.eps), eps) if eps < self.eps else 0.0  # both are read as decimals
+        parts = (float(self.leak), pure, gaussian)
         return min(1.0, next_up(next_up(math.fsum(parts)))) if any(parts) else 0.0
 
     def _alone(self, lot: Lot) -> bool:

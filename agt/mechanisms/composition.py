@@ -39,7 +39,7 @@ from agt.mechanisms.guarantee import (
     PureDP,
 )
 from agt.mechanisms.responses import squared_mu
-from agt.numeric import UP, bisect, midpoint, mills_delta
+from agt.numeric import UP, bisect, midpoint, mills_delta, written
 
 BOUNDS = ("basic", "advanced", "optimal", "gaussian")
 PUBLISHED = ("basic", "advanced")  # what the papers choose from
@@ -212,7 +212,7 @@ def _maker(kind: type[G], delta: float, queries: int) -> Callable[[float], G]:
     if kind is ApproximateDP:
         if not delta:
             raise ConfigError("delta = 0: (eps, delta)-DP queries need delta > 0")
-        each = delta * 0.5 / queries
+        each = float(written(delta) / (2 * queries))  # as decimals, so that lots of a ledger share out what was meant
         return lambda value: kind(value, each)  # type: ignore[call-arg]
     if kind not in (PureDP, GaussianDP):
         raise ConfigError(f"{kind!r}: no accountant for this kind of guarantee")

@@ -42,7 +42,7 @@ class Curve:
     over: str
     eps: Epsilons
     delta: Deltas
-    at_delta: tuple[float, ...] = ()
+    at_delta: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
     at_eps: tuple[NonNegative, ...] = ()
 
     def __post_init__(self) -> None:
@@ -53,9 +53,15 @@ class Curve:
                 raise ConfigError("along a privacy curve eps grows and delta falls")
 
     @property
+    def points(self) -> tuple[tuple[float, float], ...]:
+        """(eps, delta) of both, in order."""
+        both = zip((*self.eps, *self.at_eps), (*self.delta, *self.at_delta), strict=True)
+        return tuple(sorted(both, key=lambda point: (point[0], -point[1])))
+
+    @property
     def csv(self) -> str:
         """A line a point."""
-        return "".join(("eps,delta\n", *(f"{e!r},{d!r}\n" for e, d in zip(self.eps, self.delta, strict=True))))
+        return "".join(("eps,delta\n", *(f"{eps!r},{delta!r}\n" for eps, delta in self.points)))
 
 
 def curve_of(guarantee: Guarantee, queries: int) -> Curve:

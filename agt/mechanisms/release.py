@@ -5,9 +5,9 @@
     release.draw(SystemRandomness())           [n] labels that may be published
 
 Formal guarantees
-    Preparing does everything that can fail or be refused, and draws nothing: the claim first (rigour.py), and only where it
-    stands the private evidence. What is left to ``draw`` is the mechanism itself. Each draw is a release of its own and
-    spends the guarantee anew; composition.py adds them up.
+    Preparing judges the claim (rigour.py) and checks what the model takes, from public values alone: it computes nothing
+    private about a query, so that what is released can be debited in between. ``draw`` computes the evidence and draws.
+    Each draw is a release of its own and spends the guarantee anew; composition.py adds them up.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -37,12 +37,14 @@ SHOWN_DELTA = 1e-5  # where a total is shown for budgets given per query
 SCOPE = (
     "it is about the training records, among data that training takes without an error (it refuses a batch above n_max, a "
     "unit above relation.unit_rows, a class or a value that is missing, and the like); the queries, their number and ids "
-    "are taken to be public, and not to depend on the training records"
+    "are taken to be public, and not to depend on the training records; how long it takes, and what else a machine lets be "
+    "seen of a computation (memory, caches, power), is outside it"
 )
 APART = (
     "labels released from this run's certificates take the noise that training drew as a public constant: publish such "
     "labels or the noisy weights, never both, as their losses do not add up"
 )
+NO_ACCOUNT = ("this call keeps no account of other releases about the same data: their losses add up",)
 Drawn = TypeVar("Drawn")
 OnProgress = Callable[[Progress], None]
 
@@ -76,11 +78,12 @@ class Release(Generic[Drawn]):
         over = {None: "for any number of queries", 1: "in all"}.get(self.queries, f"all {self.queries} together")
         return tuple(f"{over}: {each}" for each in self.totals)
 
-    def words(self, simulated: bool = False) -> list[str]:
+    def words(self, simulated: bool = False, account: Iterable[str] = NO_ACCOUNT) -> list[str]:
         """What may be said of it, a line each, the claim first.
 
         Args:
             simulated: it is drawn from a seed.
+            account: what is said of other releases about the same data.
         """
         lines = [self.claim.text]
         if self.claim.proved:
@@ -88,12 +91,73 @@ class Release(Generic[Drawn]):
         lines += [*self.claim.declared, *([APART] if self.noisy else [])]
         if simulated:
             return simulation("the draws come from a seed and can be predicted; this is not a private release", lines)
-        return [*lines, "this call keeps no account of other releases about the same data: their losses add up"]
+        return [*lines, *account]
 
 
 def simulation(why: str, lines: Iterable[str]) -> list[str]:
     """Words about a release, of which only a simulation is drawn."""
     return [f"SIMULATION: {why}", *(f"drawn without a seed it would be: {line}" for line in lines)]
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """Labels that may be released, for whichever queries come.
+
+    Attributes:
+        model, mechanism: what answers, and what the answers pass through.
+        claim: what may be said of each.
+        counting: what evidence counts.
+        voting: how an ensemble's evidence is made.
+    """
+
+    model: Model
+    mechanism: Mechanism
+    claim: Claim
+    counting: Counting
+    voting: Voting
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        mechanism: Mechanism,
+        conditions: Sequence[Condition] | None = None,
+        accounting: Accounting = "rigorous",
+        counting: Counting = "distance",
+    ) -> "Labelling":
+        """Judge the claim. Arguments and errors as ``prepare_labels``."""
+        settings, classes = model.problem.settings, model.problem.classes
+        if not isinstance(mechanism, Mechanism):
+            raise ConfigError(f"mechanism: {mechanism!r} is none: give an object such as RandomizedResponse(eps=1.0)")
+        if mechanism.classes != classes:
+            raise ConfigError(
+                f"mechanism.classes={mechanism.classes} and the model has {classes}: give classes={classes}, or, in a "
+                "configuration, leave it null"
+            )
+        voting = _voting(settings.ensemble.members > 1, mechanism, accounting, classes)
+        conditions = model.conditions if conditions is None else conditions
+        granted = claim(conditions, settings.relation, mechanism, accounting, counting, voting)
+        return cls(model, mechanism, granted, counting, voting)
+
+    def release(
+        self, features: np.ndarray, delta: float = 0.0, on_progress: OnProgress = lambda progress: None
+    ) -> Release[np.ndarray]:
+        """One label for each query. Arguments and errors as ``prepare_labels``."""
+        totals = totals_of(self.mechanism.guarantee, len(features), delta)
+        self.model.check(features)
+
+        def draw(randomness: Randomness) -> np.ndarray:
+            return self.labels(features, randomness, on_progress)
+
+        return Release(self.claim, draw, totals, len(features), self.model.problem.settings.noise is not None)
+
+    def labels(
+        self, features: np.ndarray, randomness: Randomness, on_progress: OnProgress = lambda progress: None
+    ) -> np.ndarray:
+        """[n] int64: certify queries and draw a label for each, which spends the guarantee of each."""
+        certificates = self.model.certify(features, on_progress=on_progress)
+        prediction, evidence = _seen(certificates, self.mechanism.needs == "votes", self.voting, self.counting)
+        return self.mechanism.release(prediction, evidence, randomness)
 
 
 def prepare_labels(
@@ -118,39 +182,13 @@ def prepare_labels(
             where nothing is proved.
         counting: what evidence counts: records, or steps of the grid, as a sparse one needs.
         delta: at which the total of all queries is shown; 0: one is chosen.
-        on_progress: called as queries are certified.
+        on_progress: called as queries are certified, which ``draw`` does.
 
     Raises:
         ConfigError: the claim is refused, the mechanism does not fit the model, or ``delta`` is less than the queries' own.
+        UnsoundError: a query is not finite in the model's precision.
     """
-    settings, classes = model.problem.settings, model.problem.classes
-    if not isinstance(mechanism, Mechanism):
-        raise ConfigError(f"mechanism: {mechanism!r} is none: give an object such as RandomizedResponse(eps=1.0)")
-    if mechanism.classes != classes:
-        raise ConfigError(
-            f"mechanism.classes={mechanism.classes} and the model has {classes}: give classes={classes}, or, in a "
-            "configuration, leave it null"
-        )
-    ensemble, by_votes = settings.ensemble.members > 1, mechanism.needs == "votes"
-    if by_votes and not ensemble:
-        raise ConfigError(f"mechanism={mechanism.name} counts an ensemble's votes: train with ensemble.members=T")
-    voting: Voting = "certified" if ensemble else "none"
-    if ensemble and accounting == "paper" and mechanism.needs == "distance":
-        voting = "published"
-        if classes > 2:
-            raise ConfigError(
-                "accounting=paper: the published vote of an ensemble (001 Theorem 5.3) is of two classes and the model "
-                f"has {classes}: use accounting=rigorous, whose certified vote takes any number"
-            )
-    totals = totals_of(mechanism.guarantee, len(features), delta)
-    conditions = model.conditions if conditions is None else conditions
-    granted = claim(conditions, settings.relation, mechanism, accounting, counting, voting)
-    prediction, evidence = _seen(model.certify(features, on_progress=on_progress), by_votes, voting, counting)
-
-    def draw(randomness: Randomness) -> np.ndarray:
-        return mechanism.release(prediction, evidence, randomness)
-
-    return Release(granted, draw, totals, len(features), settings.noise is not None)
+    return Labelling.of(model, mechanism, conditions, accounting, counting).release(features, delta, on_progress)
 
 
 def prepare_quantile(
@@ -168,10 +206,11 @@ def prepare_quantile(
     voting: Voting = "certified" if settings.ensemble.members > 1 else "none"
     conditions = model.conditions if conditions is None else conditions
     granted = claim(conditions, settings.relation, mechanism, accounting, counting, voting, Output.NUMBER)
-    evidence = evidence_of(model.certify(features, on_progress=on_progress), counting)
+    model.check(features)
     end = int(model.metrics["k_max"])  # of the grid: a public constant
 
     def draw(randomness: Randomness) -> int:
+        evidence = evidence_of(model.certify(features, on_progress=on_progress), counting)
         return release_quantile(evidence, mechanism.fraction, end, mechanism.guarantee, randomness)
 
     return Release(granted, draw, (), len(features), settings.noise is not None)
@@ -200,11 +239,11 @@ def labels_from(model: Model, features: np.ndarray) -> Callable[[np.ndarray], np
     """What released weights answer: weight [J, w] float64 -> [n] int64 labels; nothing more is spent.
 
     Args:
-        model: the head that the weights are released from, for its public features, which are worked out at once.
+        model: the head that the weights are released from, for its public features.
         features: [n, ...] the queries, as the head takes them.
     """
     head = _linear(model)
-    head.predict(features)  # what can fail has its chance before anything is drawn
+    head.check(features)
     return lambda weight: head.with_weight(torch.from_numpy(weight)).predict(features)
 
 
@@ -228,6 +267,20 @@ def totals_of(guarantee: Guarantee, queries: int, delta: float) -> tuple[Total, 
         return (shown,)
     pure = total(guarantee, queries, 0.0)
     return (pure, shown) if shown.eps < pure.eps else (pure,)
+
+
+def _voting(ensemble: bool, mechanism: Mechanism, accounting: Accounting, classes: int) -> Voting:
+    """How evidence is made of an ensemble's members."""
+    if mechanism.needs == "votes" and not ensemble:
+        raise ConfigError(f"mechanism={mechanism.name} counts an ensemble's votes: train with ensemble.members=T")
+    if not (ensemble and accounting == "paper" and mechanism.needs == "distance"):
+        return "certified" if ensemble else "none"
+    if classes > 2:
+        raise ConfigError(
+            "accounting=paper: the published vote of an ensemble (001 Theorem 5.3) is of two classes and the model "
+            f"has {classes}: use accounting=rigorous, whose certified vote takes any number"
+        )
+    return "published"
 
 
 def _seen(certificates: Certificates, by_votes: bool, voting: Voting, counting: Counting) -> tuple[np.ndarray, np.ndarray]:

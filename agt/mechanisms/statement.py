@@ -14,6 +14,7 @@ Formal guarantees
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import date
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -23,9 +24,9 @@ from pydantic import Field, TypeAdapter
 from agt import __version__
 from agt.errors import ConfigError
 from agt.mechanisms.account import Allowance, Cost
-from agt.mechanisms.composition import Total
+from agt.mechanisms.composition import Total, delta_of
 from agt.mechanisms.curve import Curve, curve_of, curve_of_budget
-from agt.mechanisms.guarantee import described, guarantee_of
+from agt.mechanisms.guarantee import Guarantee, described, guarantee_of
 from agt.mechanisms.release import SCOPE, Release
 from agt.mechanisms.rigour import Accounting, Claim, Counting, Output, neighbours_of
 from agt.settings import RelationName, schema, validate
@@ -38,6 +39,7 @@ OUTSIDE = (
     "what whoever reads this knows from elsewhere, or learns about everybody alike",
     "how good the answers are",
 )
+_MACHINES, _TINY = 1e-6, 1e-300  # what another machine's special functions may differ by, relative; and where they end
 _DAY = r"^\d{4}-\d\d-\d\d$"
 
 Words = tuple[str, ...]
@@ -54,7 +56,17 @@ class Given:
     mu: float | None = None
 
     def __post_init__(self) -> None:
-        guarantee_of({"kind": self.kind, **{n: v for n in ("eps", "delta", "mu") if (v := getattr(self, n)) is not None}})
+        _ = self.value
+
+    @property
+    def value(self) -> Guarantee:
+        """The guarantee.
+
+        Raises:
+            ConfigError: a parameter is missing, out of range, or another kind's.
+        """
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return guarantee_of(given)
 
 
 @schema
@@ -272,7 +284,8 @@ def read_claim(content: bytes) -> Statement:
     """What ``Statement.content`` gave.
 
     Raises:
-        ConfigError: another version, or no claim: no JSON, NaN or infinity, an entry unknown, missing or out of range.
+        ConfigError: another version, or no claim: no JSON, NaN or infinity, an entry unknown, missing or out of range; or
+            one that claims more than its guarantee proves.
     """
     try:
         node = json.loads(content, parse_constant=_refused)
@@ -281,7 +294,25 @@ def read_claim(content: bytes) -> Statement:
     version = node.get("schema") if isinstance(node, dict) else None
     if version != VERSION:
         raise ConfigError(f"a claim of version {version!r}; this agt reads {VERSION}")
-    return validate(Statement, node, "claim")
+    claimed = validate(Statement, node, "claim")
+    if claimed.plain != node:
+        raise ConfigError("a claim: an entry is not as agt writes it (a number as text, or null)")
+    _check_numbers(claimed)
+    return claimed
+
+
+def _check_numbers(claimed: Statement) -> None:
+    """Refuse curves and totals below what the guarantee and the budget prove, as this machine computes it."""
+    releases, account = claimed.releases, claimed.account
+    guarantee = claimed.guarantee.value
+    curves = [(claimed.curve, lambda eps: delta_of(guarantee, releases, eps))]
+    if account is not None:
+        curves.append((account.curve, Allowance(account.eps, account.delta, account.leaks).delta_of))
+    points = [(e, d, true) for curve, true in curves if curve is not None for e, d in curve.points]
+    points += [(each.eps, each.delta, curves[0][1]) for each in claimed.totals]
+    for eps, delta, true in points:
+        if true(eps) > delta * (1 + _MACHINES) + _TINY:
+            raise ConfigError(f"a claim: ({eps!r}, {delta!r}) is more than its guarantee proves")
 
 
 @cache

@@ -111,6 +111,10 @@ class EnsembleModel:
         """The first member's, and how many there are."""
         return {**self.members[0].metrics, "members": len(self.members)}
 
+    def check(self, features: np.ndarray) -> None:
+        """As every member does: they are alike but for their parameters."""
+        self.members[0].check(features)
+
     def predict(self, features: np.ndarray) -> np.ndarray:
         """[n] int64: the vote's labels, ties to the smaller class."""
         labels = np.stack([member.predict(features) for member in self.members])

@@ -163,6 +163,10 @@ class LinearModel:
         """[n, w] public features of norm at most 1."""
         return self.features(features, self.settings.training.dtype)
 
+    def check(self, features: np.ndarray) -> None:
+        """Raise ConfigError for queries of another width; whatever is finite has features."""
+        self.phi(features[:1])
+
     def _logits(self, features: np.ndarray) -> np.ndarray:
         """[n, J] float64."""
         return np.concatenate([logits_of(self.trained.weight, self.phi(piece)) for piece in pieces(features)])

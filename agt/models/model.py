@@ -49,6 +49,10 @@ class Model(Protocol):
         """Write what ``load`` needs."""
         ...
 
+    def check(self, features: np.ndarray) -> None:
+        """Raise where queries are not what it takes (ConfigError, UnsoundError): from public values alone."""
+        ...
+
     def predict(self, features: np.ndarray) -> np.ndarray:
         """[n] int64 labels of the nominal model."""
         ...

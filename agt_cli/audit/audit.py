@@ -1,16 +1,22 @@
 """From a path to what lies there and everything that it rests on, each part checked as far as it is still there."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 
 from agt.errors import ConfigError
-from agt.manifest import NAME, Broken, Manifest, read_digest, unseal
+from agt.ledger.chain import Head
+from agt.manifest import NAME, Broken, Manifest, unseal
 from agt.mechanisms.portable import COMMAND as RELEASE
 from agt_cli.audit.bound import Bound, Progress, bind
+from agt_cli.audit.files import data_subjects
 from agt_cli.audit.findings import Subject
+from agt_cli.audit.ledger import is_ledger, ledgers_of, look_at_ledger
 from agt_cli.audit.reading import parsed, read
+from agt_cli.audit.record import Record
 from agt_cli.audit.release import check_portable
-from agt_cli.audit.run import Record, check_release, check_training, claims_of_training, data_subjects
+from agt_cli.audit.run import claims_of
+from agt_cli.latest import alive
 from agt_cli.report.checks import Findings
 
 FARTHEST = 4  # steps from what is audited to what it rests on
@@ -23,10 +29,14 @@ class Audit:
 
     Attributes:
         progress: told how many files of the present folder are hashed, and of how many.
+        ledger: where the account of a release lies, by name or path; None: where it says itself.
+        head: where a ledger's chain ended at some time, as somebody noted it.
         steps: how far the present folder is from the first.
     """
 
     progress: Progress
+    ledger: str | None = None
+    head: Head | None = None
     steps: int = 0
 
     def look(self, path: Path, digest: str | None) -> Subject:
@@ -40,71 +50,89 @@ class Audit:
         """
         if not path.exists():
             raise ConfigError(f"{path}: no such file or folder")
+        if is_ledger(path):
+            if digest is not None:
+                raise ConfigError("digest: a ledger grows and has none: give head=COUNT:HASH, as agt ledger show prints it")
+            return look_at_ledger(path, self.head)[0]
         if not path.is_dir():
-            raise ConfigError(f"{path}: expected the folder of a run or of a release")
+            raise ConfigError(f"{path}: expected the folder of a run or of a release, or a ledger's file")
         if not _there(path / NAME):
             return _unfinished(path)
+        return self._folder(path, digest)[0]
+
+    def _folder(self, folder: Path, digest: str | None) -> tuple[Subject, Record | None]:
+        """A folder with a manifest, and its record, if it is a run, and no other than the one of ``digest``."""
         findings = Findings()
-        bound = bind(path, digest, findings, self.progress)
+        bound = bind(folder, digest, findings, self.progress)
         if bound is None:
-            return Subject(f"folder {path}", tuple(findings.checks))
-        return self._release(bound, findings) if bound.manifest.command == RELEASE else self._run(bound, findings)
+            return Subject(f"folder {folder}", tuple(findings.checks)), None
+        if bound.manifest.command == RELEASE:
+            return self._release(bound, findings), None
+        record = Record.read(bound, findings)
+        subject = self._run(record)
+        return subject, record if digest in (None, bound.manifest.digest) else None
 
     def _release(self, bound: Bound, findings: Findings) -> Subject:
         portable = check_portable(bound, findings)
         name, digest = f"{WORDS[RELEASE]} {bound.folder}", bound.manifest.digest
         facts = (("dataset", portable.name), ("classes", ", ".join(portable.classes))) if portable else ()
-        return Subject(name, tuple(findings.checks), facts, (), portable.words if portable else (), (), digest)
+        below = self._maker(bound)
+        return Subject(name, tuple(findings.checks), facts, (), portable.words if portable else (), below, digest)
 
-    def _run(self, bound: Bound, findings: Findings) -> Subject:
-        record = Record.read(bound, findings)
-        below, trained = self._trained(record)
-        claims: tuple[str, ...] = ()
-        if record.command == "train":
-            with findings.looking("record"):
-                check_training(record)
-                claims = claims_of_training(record)
-                below += data_subjects(record)
-        elif record.command == "predict" and record.spent:
-            claims = check_release(record, trained)
-        name = f"{WORDS.get(record.command, f'{record.command} run')} {bound.folder}"
-        facts: tuple[tuple[str, str], ...] = ()
-        with findings.looking("env.json"):
+    def _run(self, record: Record) -> Subject:
+        findings, bound = record.findings, record.bound
+        below, trained, claims, facts = tuple[Subject, ...](), None, tuple[str, ...](), tuple[tuple[str, str], ...]()
+        with findings.looking("record"):
+            for name, place, digest in record.sources():
+                subject, source = self._source(name, place, digest, bound.folder)
+                below, trained = (*below, subject), trained or source
+            claims = claims_of(record, trained)
             facts = record.facts
+            below += data_subjects(record) if record.command == "train" else ()
+            below += tuple(ledgers_of(record, self.ledger))
+        name = f"{WORDS.get(record.command, f'{record.command} run')} {bound.folder}"
         return Subject(name, tuple(findings.checks), facts, record.conditions, claims, below, bound.manifest.digest)
 
-    def _trained(self, record: Record) -> tuple[tuple[Subject, ...], Record | None]:
-        """The run that a run was made from, and its record, if that is the run that was recorded."""
-        place, digest = (record.environment.get(key) for key in ("trained_run", "trained_digest"))
-        if place is None or self.steps >= FARTHEST:
-            return (), None
-        findings = Findings()
-        with findings.looking("trained_run"):
-            digest, place = read_digest(str(digest)), Path(str(place))
-            folder = _whereabouts(place, digest, record.bound.folder)
-            if folder is None:
-                findings.unchecked("trained_run", "not there", "copy that run's folder beside this one, and verify again")
-                return (Subject(f"training run {place}", tuple(findings.checks), digest=digest),), None
-            bound = bind(folder, digest, findings, self.progress)
-            if bound is not None:
-                subject = Audit(self.progress, self.steps + 1)._run(bound, findings)
-                whole = bound.manifest.digest == digest
-                return (subject,), Record.read(bound, Findings()) if whole else None
-        return (Subject(f"training run {place}", tuple(findings.checks)),), None
+    def _source(self, name: str, place: Path, digest: str | None, home: Path) -> tuple[Subject, Record | None]:
+        """A folder that a run was made from, and its record, if it is what was recorded."""
+        findings, folder = Findings(), _whereabouts(place, digest, home) if self.steps < FARTHEST else None
+        if folder is not None:
+            return self._deeper._folder(folder, digest)
+        findings.unchecked("folder", "not there", "copy it beside this one, and verify again")
+        return Subject(f"{name} {place}", tuple(findings.checks), digest=digest or ""), None
+
+    @property
+    def _deeper(self) -> "Audit":
+        return replace(self, steps=self.steps + 1)
+
+    def _maker(self, bound: Bound) -> tuple[Subject, ...]:
+        """The run that released these weights, where they still lie in its folder: the owner's, not the public's."""
+        inside, listed = bound.folder.resolve(), sha256(bound.manifest.content).hexdigest()
+        try:
+            maker = Manifest.read(read(inside.parent / NAME))
+        except Broken:
+            return ()
+        if self.steps >= FARTHEST or maker.files.get(f"{inside.name}/{NAME}") != listed:
+            return ()
+        return (self._deeper._folder(bound.folder.parent, None)[0],)
 
 
-def _whereabouts(recorded: Path, digest: str, home: Path) -> Path | None:
-    """Where a run of this digest lies: where it did, or beside the run that names it, in a copy of the whole.
+def _whereabouts(recorded: Path, digest: str | None, home: Path) -> Path | None:
+    """Where a folder lies that a run names: where it did then, or beside that run, in a copy of the whole.
 
     None: nowhere; a folder of another digest counts only where it lies at the very place that was recorded.
+
+    Args:
+        digest: that it must have; None: any.
+        home: the run's own folder.
     """
     home = home.resolve()
     beside = (home.parent.parent / recorded.parent.name / recorded.name, home.parent / recorded.name)
     for folder in (recorded, *beside):
         try:
-            if Manifest.read(read(folder / NAME)).digest == digest:
+            if digest in (None, Manifest.read(read(folder / NAME)).digest):
                 return folder
-        except (Broken, OSError, ValueError):
+        except Broken:
             continue
     return recorded if _there(recorded / NAME) else None
 
@@ -129,6 +157,8 @@ def _unfinished(folder: Path) -> Subject:
         if state == "done":
             raise Broken(f"status.json says it is finished, and {NAME} is gone: nothing binds its files together")
         why = f": {error}" if error else ""
+        if state == "running":
+            why = ": a process is at work on it" if alive(folder) else ": nobody works on it any more, it was killed"
         findings.problem("status", f"not finished ({state}{why}), so nothing binds its files together")
     if _there(folder / "spent.json"):
         with findings.looking("budget"):

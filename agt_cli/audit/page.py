@@ -76,17 +76,23 @@ def _conditions(subject: Subject) -> Node:
 
 
 def limits(subject: Subject) -> list[str]:
-    """What no look at files can show."""
+    """What no look at it can show."""
+    if subject.limits:
+        return [*subject.limits]
     declared = any(part.declared for part in subject.every)
     drawn = any(line for line in subject.claims if "private" in line)
     return [*([OF_DECLARED] if declared else []), *([OF_DRAWS] if drawn else []), *ALWAYS]
 
 
 def rows(subject: Subject) -> list[tuple[str, str, str]]:
-    """Its own checks, and whatever is not well below; what does not hold first."""
+    """Its own checks, and what does not hold or could not be looked at below; the worst first."""
     checks = list(subject.checks)
     below = [(part, check) for part in subject.every if part is not subject for check in part.checks]
-    checks += [replace(check, words=f"{part.name}: {check.words}") for part, check in below if check.state is not State.OK]
+    checks += [
+        replace(check, words=f"{part.name}: {check.words}")
+        for part, check in below
+        if check.state in (State.UNCHECKED, State.PROBLEM)
+    ]
     checks.sort(key=lambda check: check.state is not State.PROBLEM)
     return [check.cells for check in checks]
 

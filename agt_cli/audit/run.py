@@ -1,172 +1,87 @@
-"""A run's record, looked at file by file: what it says of itself, and whether its files agree with each other."""
+"""Whether the files of a run agree with each other, and what may be claimed of it today."""
 
 import csv
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from io import StringIO
-from pathlib import Path
-from typing import Any
 
-from agt.certificates.conditions import Condition
-from agt.facts import Standing
-from agt.manifest import HASH, Broken, unseal
-from agt.mechanisms.rigour import neighbours_of
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from agt.manifest import Broken
+from agt.mechanisms.guarantee import GaussianDP
+from agt.mechanisms.rigour import Claim, Output, claim, neighbours_of
+from agt.mechanisms.statement import Statement, read_claim
+from agt.mechanisms.tuning import Trials, TunedWeights
 from agt.mechanisms.weights import noise_scale
-from agt.models.store import as_json
 from agt.relations import RELATIONS
-from agt.settings import RelationConfig, validate
-from agt_cli.audit.bound import Bound
-from agt_cli.audit.budget import NOT_AGTS, Made, guarantee_of, within
-from agt_cli.audit.findings import Subject
-from agt_cli.audit.reading import file_sha256, parsed_any
-from agt_cli.report.checks import Findings
+from agt.settings import validate
+from agt_cli.audit.budget import NOT_AGTS, Made, guarantee_among, within
+from agt_cli.audit.record import Record
+from agt_cli.audit.release import ARRAYS, CLAIM, check_lattice
 from agt_cli.report.report_md import ball, guarantee
 
 LABELS = 2**30  # bytes of a table of labels
+KEPT = "answers that were released earlier, or that weights released earlier give: they spend nothing more"
 
 
-@dataclass
-class Record:
-    """What a finished run's own files say, as far as they are what the manifest lists; the rest is empty.
+def claims_of(record: Record, trained: Record | None) -> tuple[str, ...]:
+    """Look at what its command has beside every other's; returns what is certified or guaranteed, a line each.
 
-    Attributes:
-        bound: the folder.
-        findings: takes what is seen.
-        status, environment, metrics, config: its files.
-        conditions: a to g, from their facts.
-        spent: of a release.
+    Args:
+        trained: the run that it was made from; None: it has none, or that is not there.
     """
-
-    bound: Bound
-    findings: Findings
-    status: dict[str, Any] = field(default_factory=dict)
-    environment: dict[str, Any] = field(default_factory=dict)
-    metrics: dict[str, Any] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
-    conditions: tuple[Condition, ...] = ()
-    spent: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, bound: Bound, findings: Findings) -> "Record":
-        """Read what is there; whatever cannot be read is a problem that findings take."""
-        record = cls(bound, findings)
-        for name, key in (("status.json", "status"), ("env.json", "environment"), ("metrics.json", "metrics")):
-            with findings.looking(name):
-                setattr(record, key, bound.json(name))
-        with findings.looking("config.yaml"):
-            record.config = bound.yaml("config.yaml")
-        if record.status:
-            record._check_status()
-        if bound.holds("conditions.json"):
-            with findings.looking("conditions"):
-                record._read_conditions()
-        if bound.holds("spent.json"):
-            with findings.looking("spent.json"):
-                record.spent = unseal(bound.read("spent.json"), "spent.json")
-        return record
-
-    @property
-    def command(self) -> str:
-        """Which command wrote it, by the manifest."""
-        return self.bound.manifest.command
-
-    @property
-    def relation(self) -> RelationConfig | None:
-        """Of a training run."""
-        if "relation" not in self.config:
-            return None
-        relation: RelationConfig = validate(RelationConfig, self.config["relation"], "relation")
-        return relation
-
-    @property
-    def members(self) -> int:
-        """Of a training run's ensemble; 1: it is none."""
-        return int((self.config.get("ensemble") or {}).get("members", 1))
-
-    @property
-    def facts(self) -> tuple[tuple[str, str], ...]:
-        """What it says of itself, to be shown."""
-        environment, revision = self.environment, self.environment.get("revision")
-        facts = (
-            ("made by", f"agt {self.command}, version {environment.get('agt')}, revision {revision or 'not recorded'}"),
-            ("when", f"{self.status.get('started')} to {self.status.get('ended')}"),
-            ("dataset", environment.get("dataset")),
-            ("data digest", environment.get("data_digest")),
-            ("on", f"Python {environment.get('python')}, {environment.get('platform')}, {environment.get('device')}"),
-        )
-        return tuple((name, str(value)) for name, value in facts if value is not None)
-
-    def _check_status(self) -> None:
-        state, command = self.status.get("state"), self.status.get("command")
-        holds = state == "done" and command == self.command
-        wrong = f"status.json says {state!r} of a run of {command!r}; the manifest is of a finished run of {self.command!r}"
-        self.findings.compare("status", holds, f"a finished run of agt {self.command}", wrong)
-        if str(self.environment.get("revision", "")).endswith("+changes"):
-            self.findings.note("code", "the source tree that it ran from had changes that no revision names")
-
-    def _read_conditions(self) -> None:
-        """Each stands as its own facts say; the numbers of them in metrics.json are theirs."""
-        nodes = parsed_any(self.bound.read("conditions.json"), "conditions.json")
-        self.conditions = tuple(Condition.of(node) for node in nodes)
-        wrong = [
-            c.letter for c, node in zip(self.conditions, nodes, strict=True) if json.loads(as_json(c.as_json())) != node
-        ]
-        letters = "".join(c.letter for c in self.conditions)
-        if letters != "abcdefg":
-            raise Broken(f"conditions.json has the conditions {letters!r}, expected a to g")
-        if wrong:
-            raise Broken(f"condition {wrong[0]} is said to stand otherwise than its own facts make it stand")
-        counted = {
-            "conditions": len(self.conditions),
-            "conditions_held": sum(c.held for c in self.conditions),
-            "conditions_declared": sum(c.standing is Standing.DECLARED for c in self.conditions),
-        }
-        for key, number in counted.items():
-            if self.metrics and self.metrics.get(key) != number:
-                raise Broken(f"metrics.json says {key} = {self.metrics.get(key)}, conditions.json has {number}")
-        self.findings.ok("conditions", f"each stands as its own facts make it stand: {stand_words(self.conditions)}")
+    if trained is not None and trained.conditions and record.conditions:
+        with record.findings.looking("conditions"):
+            _check_no_better(record, trained)
+    if record.bound.holds("released_weights.json"):
+        with record.findings.looking("noise"):
+            _check_weights(record, trained)
+    if record.command == "train":
+        _check_training(record)
+        return _claims_of_training(record)
+    if record.command == "tune" and record.spent:
+        return _check_tuned(record)
+    if record.command == "predict":
+        with record.findings.looking("labels"):
+            _check_labels(record, trained)
+        return _check_release(record, trained) if record.spent else (KEPT,)
+    return _claims_of_training(trained) if trained is not None else ()
 
 
-def stand_words(conditions: Sequence[Condition]) -> str:
-    """``6 proved (a b c d f g), 1 declared (e)``."""
-    by = {standing: [c.letter for c in conditions if c.standing is standing] for standing in Standing}
-    return ", ".join(f"{len(letters)} {standing} ({' '.join(letters)})" for standing, letters in by.items() if letters)
+def _check_no_better(record: Record, trained: Record) -> None:
+    """Conditions do not get better on the way from a training run to what is made from it."""
+    for then, now in zip(trained.conditions, record.conditions, strict=True):
+        if then.standing.weaker(now.standing):
+            raise Broken(f"condition {now.letter} stands better here than in the training run that it comes from")
 
 
-# -- what each command's record has beside that ----------------------------------------------------------------------------
+# -- training --------------------------------------------------------------------------------------------------------------
 
 
-def claims_of_training(record: Record) -> tuple[str, ...]:
+def _claims_of_training(record: Record) -> tuple[str, ...]:
     """What certificates of a training run are about, and whether a guarantee may rest on them."""
-    relation = record.relation
-    if relation is None or not record.conditions:
+    if record.relation is None or not record.conditions:
         return ()
-    return f"k counts {ball(relation)} (relation {relation.name})", guarantee(record.conditions)
+    return f"k counts {ball(record.relation)} (relation {record.relation.name})", guarantee(record.conditions)
 
 
-def check_training(record: Record) -> None:
-    """The boxes of a training run are those of its grid; condition g is its relation's."""
-    findings = record.findings
-    with findings.looking("relation"):
-        relation, listed = record.relation, {c.letter: c for c in record.conditions}
-        if relation is not None and "g" in listed:
-            symmetric = RELATIONS[relation.name].symmetric
-            wrong = (
-                f"relation={relation.name} is {'' if symmetric else 'not '}symmetric, and condition g is recorded otherwise"
-            )
-            findings.compare("relation", listed["g"].held == symmetric, f"{neighbours_of(relation)}", wrong)
+def _check_training(record: Record) -> None:
+    """Condition g is its relation's; what its noise gives away is what its settings ask for."""
+    findings, relation = record.findings, record.relation
+    if relation is not None and record.conditions:
+        holds = record.conditions[-1].held == RELATIONS[relation.name].symmetric
+        wrong = f"condition g is recorded otherwise than relation={relation.name} makes it"
+        findings.compare("relation", holds, neighbours_of(relation), wrong)
     if record.spent:
-        with findings.looking("budget"):
-            noise = record.config["noise"]
-            words = f"({float(noise['epsilon']):g}, {float(noise['delta']):g})-differentially private"
-            holds = record.spent["guarantee"] == words and record.spent["simulated"] == (noise["seed"] is not None)
-            findings.compare(
-                "budget", holds, f"spent.json: {words}, as noise.* asks", "spent.json is not what noise.* asks"
-            )
+        noise = record.config["noise"]
+        words = f"({float(noise['epsilon']):g}, {float(noise['delta']):g})-differentially private"
+        holds = record.spent["guarantee"] == words and record.spent["simulated"] == (noise["seed"] is not None)
+        findings.compare("budget", holds, f"the noise in training: {words}", "spent.json is not what noise.* asks for")
 
 
-def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
+# -- releases --------------------------------------------------------------------------------------------------------------
+
+
+def _check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
     """The budget of a release, worked out again; returns what may be claimed, a line each.
 
     Args:
@@ -179,127 +94,132 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
             findings.unchecked("budget", NOT_AGTS)
         elif str(made.guarantee) != spent["guarantee"]:
             raise Broken(f"spent.json says {spent['guarantee']}, the mechanism's parameters make it {made.guarantee}")
-        elif beyond := within(made.guarantee, 1 if spent["what"] != "labels" else spent["queries"], record.config["total"]):
+        elif beyond := within(made.guarantee, spent["queries"] if spent["what"] == "labels" else 1, record.config["total"]):
             raise Broken(f"more was spent than asked for: {beyond}")
-    with findings.looking("labels"):
-        _check_labels(record, trained)
-    simulated = record.config.get("seed") is not None
-    if bool(spent.get("simulated")) != simulated or bool(record.metrics.get("simulated")) != simulated:
+    simulated = _is_simulated(record, record.config.get("seed"))
+    claimed = _read_claim(record, simulated)
+    if made is None or trained is None or trained.relation is None:
+        findings.unchecked("claim", "what it rests on is in the training run, which could not be looked at")
+        return claimed.words if claimed else (str(spent.get("guarantee")), *map(str, spent.get("totals", ())))
+    with findings.looking("claim"):
+        granted = made.claim(record.conditions, trained.relation, trained.members, record.config, spent["what"])
+        totals = made.spent(granted, spent["queries"], float(record.config["total"].get("delta") or 0.0))
+        proved = granted.proved and not simulated
+        if bool(record.metrics.get("proved")) != proved:
+            raise Broken(f"metrics.json says proved = {record.metrics.get('proved')}, the conditions grant {int(proved)}")
+        same = claimed is None or (claimed.neighbours.words, claimed.declared) == (
+            neighbours_of(granted.relation),
+            granted.declared,
+        )
+        if not same:
+            raise Broken("claim.json claims it for other neighbours, or on other declarations, than the conditions grant")
+        return _granted(record, granted, totals)
+    return ()
+
+
+def _read_claim(record: Record, simulated: bool) -> Statement | None:
+    """The claim for programs, whose every number is worked out again as it is read; None: there is none.
+
+    It says what the record beside it does.
+    """
+    if not record.bound.holds(CLAIM):
+        return None
+    with record.findings.looking(CLAIM):
+        claimed, spent = read_claim(record.bound.read(CLAIM)), record.spent
+        account, ledger = claimed.account, spent.get("ledger") or {}
+        pairs = {
+            "guarantee": (str(claimed.guarantee.value), spent["guarantee"]),
+            "mechanism": (claimed.mechanism, spent["mechanism"]),
+            "releases": (claimed.releases, spent["queries"] if spent["what"] == Output.LABELS else 1),
+            "simulated": (claimed.simulated, simulated),
+            "proved": (claimed.publishable, bool(record.metrics.get("proved"))),
+            "entry": (account and account.entry, ledger.get("entry")),
+            "population": (account and account.population, ledger.get("population")),
+        }
+        for name, (ours, theirs) in pairs.items():
+            if ours != theirs:
+                raise Broken(f"{CLAIM} says {name} = {ours}, and the record beside it {theirs}")
+        record.findings.ok(
+            CLAIM, f"{claimed.schema}: says what the record does; its totals and curve are not below the truth"
+        )
+        return claimed
+    return None
+
+
+def _check_tuned(record: Record) -> tuple[str, ...]:
+    """The same of weights from private tuning."""
+    findings, config = record.findings, record.config
+    _is_simulated(record, config["tune"].get("seed"))
+    with findings.looking("claim"):
+        tune, total = config["tune"], config["total"]
+        trials: Trials = validate(Trials, tune["trials"], "tune.trials")
+        mechanism = TunedWeights.of(trials, float(total["eps"]), float(total["delta"]), tune["public"] is None)
+        if record.relation is None:
+            raise Broken("config.yaml names no relation")
+        granted = claim(record.conditions, record.relation, mechanism, output=Output.WEIGHTS)
+        return _granted(record, granted, (f"in all: {mechanism.guarantee}",))
+    return ()
+
+
+def _granted(record: Record, granted: Claim, totals: tuple[str, ...]) -> tuple[str, ...]:
+    """What is granted today is what was recorded then."""
+    spent = record.spent
+    if totals != tuple(spent["totals"]) or str(granted.guarantee) != spent["guarantee"]:
+        said = "; ".join(map(str, (spent["guarantee"], *spent["totals"])))
+        raise Broken(f"spent.json says {said}, and it comes to {granted.guarantee}; {'; '.join(totals)}")
+    record.findings.ok("claim", f"worked out again from mechanism, count and conditions: {granted.text}")
+    record.findings.ok("budget", f"worked out again: {'; '.join(totals)}")
+    return granted.text, *totals
+
+
+def _is_simulated(record: Record, seed: object) -> bool:
+    """Whether the draws came from a seed; every file must agree."""
+    simulated, findings = seed is not None, record.findings
+    if bool(record.spent.get("simulated")) != simulated or bool(record.metrics.get("simulated")) != simulated:
         findings.problem("draws", "config.yaml, spent.json and metrics.json do not agree on whether it is a simulation")
     elif simulated:
         findings.note("draws", "a SIMULATION: they come from a seed, and guarantee nothing")
-    claims: tuple[str, ...] = ()
-    if made is not None:
-        with findings.looking("claim"):
-            claims = _check_claim(record, trained, made, simulated)
-    if trained is not None and trained.bound.holds("stability.json") and record.bound.holds("released_weights.json"):
-        with findings.looking("noise"):
-            _check_noise(record, trained)
-    return claims
-
-
-def _check_claim(record: Record, trained: Record | None, made: Made, simulated: bool) -> tuple[str, ...]:
-    """What the conditions grant today."""
-    findings, spent = record.findings, record.spent
-    if trained is None or trained.relation is None:
-        findings.unchecked("claim", "which datasets are neighbours is in the training run, which was not looked at")
-        return (str(spent["guarantee"]), *map(str, spent["totals"]))
-    better = [
-        now.letter
-        for then, now in zip(trained.conditions, record.conditions, strict=False)
-        if then.standing.weaker(now.standing)
-    ]
-    if better:
-        raise Broken(f"condition {better[0]} stands better here than in the training run that it comes from")
-    granted = made.claim(record.conditions, trained.relation, trained.members, record.config, spent["what"])
-    proved = granted.proved and not simulated
-    if bool(record.metrics.get("proved")) != proved:
-        raise Broken(f"metrics.json says proved = {record.metrics.get('proved')}, and the conditions grant {int(proved)}")
-    totals = made.spent(granted, spent["queries"], float(record.config["total"].get("delta") or 0.0))
-    if totals != tuple(spent["totals"]):
-        raise Broken(f"spent.json says {'; '.join(map(str, spent['totals']))}, and it comes to {'; '.join(totals)}")
-    findings.ok("claim", f"worked out again from the mechanism, the count and the conditions: {granted.text}")
-    findings.ok("budget", f"worked out again: {'; '.join(totals)}")
-    return granted.text, *totals
+    return simulated
 
 
 def _check_labels(record: Record, trained: Record | None) -> None:
     """As many labels as were counted, each of them one of the classes."""
     if not record.bound.holds("labels.csv"):
         return
-    content = record.bound.read("labels.csv", LABELS).decode()
-    rows = csv.reader(StringIO(content, newline=""), strict=True)
+    rows = csv.reader(StringIO(record.bound.read("labels.csv", LABELS).decode(), newline=""), strict=True)
     try:
-        head, labels = next(rows, []), [row[1] for row in rows if len(row) == 2 or _bad_row(row)]
+        head, *cells = rows
     except csv.Error as error:
         raise Broken(f"labels.csv is no proper csv ({error})") from None
-    count = record.metrics.get("n_queries")
-    if head != ["record_id", "label"] or len(labels) != count:
-        raise Broken(f"labels.csv holds {len(labels)} labels, and {count} were counted")
+    count = record.metrics.get("answered", record.metrics.get("n_queries"))  # a budget may end in the middle of a file
+    if head != ["record_id", "label"] or any(len(row) != 2 for row in cells) or len(cells) != count:
+        raise Broken(f"labels.csv holds {len(cells)} rows, and {count} labels were counted")
     classes = _classes(trained)
-    unknown = sorted(set(labels) - classes) if classes else []
+    unknown = sorted({row[1] for row in cells} - classes) if classes else []
     if unknown:
         raise Broken(f"labels.csv holds the label {unknown[0]!r}, which is no class of the training run")
-    record.findings.ok("labels", f"{len(labels)}, as many as were counted{', each one of the classes' if classes else ''}")
-
-
-def _bad_row(row: list[str]) -> bool:
-    raise Broken(f"labels.csv has a row of {len(row)} cells")
+    record.findings.ok("labels", f"{len(cells)}, as many as were counted{', each one of the classes' if classes else ''}")
 
 
 def _classes(trained: Record | None) -> set[str]:
+    """The classes of a training run; empty: not known."""
     if trained is None or not trained.bound.holds("source.json"):
         return set()
     return set(map(str, trained.bound.json("source.json")["names"]))
 
 
-def _check_noise(record: Record, trained: Record) -> None:
-    """sigma is what one record moves the weights by, over mu."""
-    noise, moves = record.bound.json("released_weights.json"), trained.bound.json("stability.json")["sensitivity"]
-    expected = noise_scale(float(moves), guarantee_of({"mu": noise["mu"]}))  # type: ignore[arg-type]
-    if noise["sigma"] != expected or noise["mu"] != record.metrics["mu"]:
-        raise Broken(f"sigma = {noise['sigma']!r} was recorded; {moves!r} / mu makes it {expected!r}")
-    record.findings.ok(
-        "noise", f"sigma = {expected:.6g}: what one record moves the weights by ({float(moves):.6g}) over mu"
-    )
-
-
-# -- what a run was made from ----------------------------------------------------------------------------------------------
-
-
-def data_subjects(record: Record) -> tuple[Subject, ...]:
-    """The data of a training run: the files that it named, where they lay then."""
-    files: Mapping[str, Any] = record.environment.get("data_files") or {}
-    subjects = [_file(key, entry) for key, entry in files.items() if key != "data_dir"]
-    if not subjects:
-        target = str((record.config.get("dataset") or {}).get("_target_"))
-        findings = Findings()
-        findings.unchecked("data", "no file of the owner's, and nothing of it was made anew")
-        digest = record.environment.get("data_digest")
-        subjects = [Subject(f"data {digest}, which {target} makes or fetches", tuple(findings.checks))]
-    return tuple(subjects)
-
-
-def _file(key: str, entry: Mapping[str, Any]) -> Subject:
-    findings, path = Findings(), Path(str(entry.get("path")))
-    name, recorded = f"dataset.{key} {path}", str(entry.get("sha256", ""))
-    with findings.looking("data"):
-        if path.is_dir():
-            findings.unchecked("data", f"{name}: a folder, of whose files the record has no hashes")
-        elif not HASH.fullmatch(recorded):
-            findings.unchecked("data", f"{name}: the record has no hash of it")
-        else:
-            _compare_file(path, name, recorded, findings)
-    return Subject(name, tuple(findings.checks))
-
-
-def _compare_file(path: Path, name: str, recorded: str, findings: Findings) -> None:
+def _check_weights(record: Record, trained: Record | None) -> None:
+    """Released weights lie on their lattice; their noise is what one record moves them by, over mu."""
+    noise = record.bound.json("released_weights.json")
     try:
-        digest = file_sha256(path)
-    except Broken as error:
-        findings.unchecked("data", f"{name}: {error}")
+        weight = load(record.bound.read("released_weights.safetensors", ARRAYS))["weight"]
+    except SafetensorError as error:
+        raise Broken(f"released_weights.safetensors cannot be read ({error})") from None
+    check_lattice(weight, noise, record.findings)
+    if trained is None or not trained.bound.holds("stability.json"):
         return
-    if digest == recorded:
-        findings.ok("data", f"{name}: the bytes that were trained on (sha256 {digest[:16]}...)")
-    else:
-        findings.note("data", f"{name}: CHANGED since (sha256 {digest[:16]}..., then {recorded[:16]}...): another file now")
+    moves, budget = float(trained.bound.json("stability.json")["sensitivity"]), guarantee_among({"mu": noise["mu"]})
+    sigma = noise_scale(moves, budget) if isinstance(budget, GaussianDP) else None
+    if noise["sigma"] != sigma or noise["mu"] != record.metrics.get("mu"):
+        raise Broken(f"sigma = {noise['sigma']!r} was recorded; {moves!r} over mu makes it {sigma!r}")
+    record.findings.ok("noise", f"sigma = {sigma:.6g}: what one record moves the weights by ({moves:.6g}), over mu")

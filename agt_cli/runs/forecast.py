@@ -15,41 +15,41 @@ from agt.mechanisms.catalogue import MECHANISMS
 from agt.mechanisms.guarantee import GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.planning import Budget, Evidence, Offer, applicable, offers, weights_accuracy
-from agt.mechanisms.release import SHOWN_DELTA
+from agt.mechanisms.release import SHOWN_DELTA, Release
 from agt.mechanisms.rigour import Counting, Output, Voting, claim
 from agt.mechanisms.weights import ReleaseWeights
 from agt.models.linear import LinearModel
 from agt.quality import Judged, Quality, rate_words
 from agt_cli.runs.mechanisms import TotalConfig
-from agt_cli.runs.publish import Publication
+from agt_cli.runs.publish import Publication, Request
 from agt_cli.runs.queries import OpenedRun
 
 MOST, FEW = 10_000, 1_000  # records that a forecast looks at: of a linear head, and where certificates take time
 WORTH = 0.005  # another mechanism is named if it is right so much more often
 
 
-def forecast(opened: OpenedRun, publication: Publication, total: TotalConfig, counting: Counting) -> list[str]:
+def forecast(request: Request, publication: Publication, release: Release[Any], rows: np.ndarray) -> list[str]:
     """Lines for the owner alone; none where nothing is drawn, no labels are, or nothing is proved.
 
     Args:
-        publication: ready to be drawn.
-        total, counting: the release's settings.
+        request, publication: what is released.
+        release: ready to be drawn, and paid.
+        rows: the queries that it is about.
     """
-    release, model = publication.release, opened.model
-    if publication.earlier or release.claim.output is Output.NUMBER or not release.claim.proved:
+    opened, total, counting = request.opened, request.mechanism.total, request.counting
+    model = opened.model
+    if not len(rows) or release.claim.output is Output.NUMBER or not release.claim.proved:
         return []
-    records, labels, words = _looked_at(opened)
+    records, labels, words = _looked_at(opened, rows)
     features = records.features
     certificates = model.certify(features)
     known = certificates.prediction if labels is None else labels
     evidence = Evidence.of(certificates, known, model.problem.classes, counting)
     weights = weights_accuracy(model, features, known)
-    mechanism, _ = _mechanism(publication.mechanism, release.claim.guarantee, model.problem.classes)
-    if isinstance(mechanism, Mechanism):
-        expected = evidence.expected(mechanism)
-    else:
-        expected = weights(mechanism.mu) if weights else 0.0
-    budget = _budget(publication, total, len(opened.queries))
+    drawn, _ = _mechanism(publication.mechanism, release.claim.guarantee, model.problem.classes)
+    of_weights = weights(drawn.mu) if weights and isinstance(drawn, ReleaseWeights) else 0.0
+    expected = evidence.expected(drawn) if isinstance(drawn, Mechanism) else of_weights
+    budget = _budget(release, total, len(opened.queries))
     made = [o for o in offers(evidence, applicable(evidence), weights, [budget]) if _allowed(opened, o, counting)]
     if labels is None:
         lines = _as_without_noise(expected, words, opened.trained.finished.metrics)
@@ -64,21 +64,22 @@ def forecast(opened: OpenedRun, publication: Publication, total: TotalConfig, co
     return [*lines, "(for you alone: these numbers depend on private data, and so does a choice made by them)"]
 
 
-def _looked_at(opened: OpenedRun) -> tuple[Records, np.ndarray | None, str]:
-    """(some of the queries, their labels if they are known, what they are in words)."""
+def _looked_at(opened: OpenedRun, rows: np.ndarray) -> tuple[Records, np.ndarray | None, str]:
+    """(some of these queries, their labels if they are known, what they are in words)."""
     records, labels, words = opened.queries, opened.labels, opened.trained.words
     most = MOST if isinstance(opened.model, LinearModel) else FEW
-    if len(records) <= most:
+    if len(records) == len(rows) <= most:
         return records, labels, words
-    some = np.linspace(0, len(records) - 1, most).astype(np.int64)
+    most = min(most, len(rows))
+    some = rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
     return records.take(some), None if labels is None else labels[some], f"{most:,} of the {words}"
 
 
-def _budget(publication: Publication, total: TotalConfig, queries: int) -> Budget:
+def _budget(release: Release[Any], total: TotalConfig, queries: int) -> Budget:
     """What the whole release spends, with a delta, without which weights and Gaussian noise cannot be compared."""
     if total.eps is not None:
         return Budget(total.eps, total.delta or SHOWN_DELTA, total.queries or queries)
-    spent = publication.release.totals[-1]
+    spent = release.totals[-1]
     return Budget(spent.eps, spent.delta, queries)
 
 

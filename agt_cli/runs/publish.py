@@ -1,114 +1,212 @@
 """What a release leaves in its run's folder once it is drawn, and in which order: what it spends first."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from agt.data.blocks import selected
+from agt.errors import ConfigError
+from agt.ledger.book import Charge
+from agt.ledger.questions import UNANSWERED, Asked, Asking
 from agt.mechanisms.aggregate import CertifiedQuantile
+from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.portable import Portable
-from agt.mechanisms.release import Release, labels_from, prepare_labels, prepare_quantile, prepare_weights
-from agt.mechanisms.rigour import Accounting, Counting
+from agt.mechanisms.randomness import Randomness
+from agt.mechanisms.release import Labelling, OnProgress, Release, labels_from, prepare_quantile, prepare_weights
+from agt.mechanisms.rigour import Accounting, Claim, Counting, Output
+from agt.mechanisms.statement import Statement
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
+from agt_cli.runs.account import Account, Receipt
 from agt_cli.runs.mechanisms import MechanismConfig, earlier_weights
 from agt_cli.runs.model import certifying
 from agt_cli.runs.queries import OpenedRun
 
+Written = tuple[list[str], dict[str, Any]]
 TOLD = 10_000  # labels that --json has in its object; more are in their file alone
 _ODD = re.compile('[",\r\n]')
 CONTENT = re.compile("[0-9a-f]{32}")  # what data/ids.py makes
 
 
 @dataclass(frozen=True)
-class Publication:
-    """A release, and how what is drawn is written.
+class Request:
+    """What is to be released, of which nothing is judged.
 
     Attributes:
-        release: ready to be drawn.
-        mechanism: its name.
-        files: what may be published, in words.
-        metrics: what is known before the draw.
-        write: what was drawn -> (what it says in lines, the command's object for it), once it is in the folder.
-        earlier: says which weights, released earlier, answer; empty: something new is drawn.
+        mechanism: with its budget.
+        accounting, counting: as in ``prepare_labels``.
+        opened: the run, and the queries.
+        account: what pays.
+        record: where it is written.
+        console: for progress.
     """
 
-    release: Release[Any]
+    mechanism: MechanismConfig
+    accounting: Accounting
+    counting: Counting
+    opened: OpenedRun
+    account: Account
+    record: RunRecord
+    console: Console
+
+    @property
+    def delta(self) -> float:
+        """At which totals are shown; 0: one is chosen."""
+        return self.mechanism.total.delta
+
+    def charge(self, claim: Claim, mechanism: str) -> Charge:
+        """What a ledger is to count of each release."""
+        finished = self.opened.trained.finished
+        data = str(finished.environment.get("data_digest"))
+        return Charge(claim.guarantee, claim.output.value, mechanism, finished.digest, data, claim.relation.name)
+
+    def labelling(self, mechanism: Mechanism) -> Labelling:
+        """Judge labels."""
+        opened = self.opened
+        return Labelling.of(opened.model, mechanism, opened.conditions, self.accounting, self.counting)
+
+    def quantile(self, mechanism: CertifiedQuantile, on_progress: OnProgress = lambda progress: None) -> Release[int]:
+        """Judge one number about all queries."""
+        return prepare_quantile(
+            self.opened.model,
+            self.opened.queries.features,
+            mechanism,
+            conditions=self.opened.conditions,
+            accounting=self.accounting,
+            counting=self.counting,
+            on_progress=on_progress,
+        )
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A release that was judged, and how what is drawn is written. Nothing private was computed for it yet.
+
+    Attributes:
+        claim: what may be said of each.
+        mechanism: its name.
+        files: what may be published, in words.
+        rows: the queries that something new is drawn for, in the order in which they are paid.
+        wanted: how many releases have to be paid for; 0: nothing new is drawn.
+        metrics: what is known before the draw.
+        prepare: what was paid -> what may be drawn.
+        write: (what was drawn, its claim) -> (what it says in lines, the command's object for it),
+            once it is in the folder.
+        earlier: says which weights, released earlier, answer; empty: something new is drawn.
+        asked: the queries by question, where a ledger remembers answers.
+    """
+
+    claim: Claim
     mechanism: str
     files: str
+    rows: np.ndarray
+    wanted: int
     metrics: Mapping[str, float]
-    write: Callable[[Any], tuple[list[str], dict[str, Any]]]
+    prepare: Callable[[Receipt], Release[Any]]
+    write: Callable[[Any, Statement], Written]
     earlier: str = ""
+    asked: Asked | None = None
 
-    def words(self, simulated: bool) -> list[str]:
-        """What may be said, a line each, the claim first."""
-        return [*self.release.words(simulated), *([self.earlier] if self.earlier else [])]
+    def paid(self, receipt: Receipt) -> np.ndarray:
+        """The queries that something new is drawn for: the first so many, where each costs something."""
+        return self.rows[: receipt.size] if self.claim.output is Output.LABELS else self.rows
 
 
-def prepare_publication(
-    config: MechanismConfig,
-    opened: OpenedRun,
-    accounting: Accounting,
-    counting: Counting,
-    record: RunRecord,
-    console: Console,
-) -> Publication:
-    """Everything that can fail, and the room on the disk for what will be drawn."""
-    model, features, delta = opened.model, opened.queries.features, config.total.delta
+def prepare_publication(request: Request) -> Publication:
+    """Judge the claim, look up what was answered before, and take the room on the disk for what will be drawn.
+
+    Raises:
+        ConfigError: the claim is refused, or queries do not fit the model; or nothing is proved, and a ledger would pay.
+    """
+    config, opened = request.mechanism, request.opened
     if config.weights is not None:
-        return _kept_weights(config.weights, config, opened, record)
-    mechanism = config.mechanism(opened.model.problem.classes, len(features))
+        return _kept_weights(config.weights, request)
+    mechanism = config.mechanism(opened.model.problem.classes, len(opened.queries))
     if isinstance(mechanism, ReleaseWeights):
-        return _new_weights(mechanism, delta, opened, record)
-    common: dict[str, Any] = {"conditions": opened.conditions, "accounting": accounting, "counting": counting}
-    if isinstance(mechanism, CertifiedQuantile):
-        with certifying(model, console) as on_progress:
-            number = prepare_quantile(model, features, mechanism, **common, on_progress=on_progress)
-        return _number(number, mechanism, record)
-    with certifying(model, console) as on_progress:
-        labels = prepare_labels(model, features, mechanism, **common, delta=delta, on_progress=on_progress)
-    return Publication(labels, mechanism.name, "`labels.csv`", {"n_queries": len(features)}, _label_writer(opened, record))
+        made = _new_weights(mechanism, request)
+    elif isinstance(mechanism, CertifiedQuantile):
+        made = _number(mechanism, request)
+    else:
+        made = _labels(request.labelling(mechanism), request)
+    if request.account.ledger and not made.claim.proved:
+        raise ConfigError(
+            f"accounting={request.accounting}: nothing is proved of this release, and a ledger counts what is: use "
+            "accounting=rigorous, or give ledger=none"
+        )
+    return made
 
 
-def _number(release: Release[int], mechanism: CertifiedQuantile, record: RunRecord) -> Publication:
-    def write(value: int) -> tuple[list[str], dict[str, Any]]:
-        record.add_metrics(certified_quantile=value)
+def _labels(labelling: Labelling, request: Request) -> Publication:
+    opened, account, features = request.opened, request.account, request.opened.queries.features
+    opened.model.check(features)
+    asking = Asking(opened.trained.finished.digest, labelling.mechanism, request.accounting, request.counting)
+    asked = account.asked(asking, features)
+    rows = np.arange(len(features)) if asked is None else asked.new
+
+    def prepare(receipt: Receipt) -> Release[np.ndarray]:
+        if asked and not receipt.size:
+            return Release(labelling.claim, lambda _: asked.labels({}), (), None, noisy=False)
+        paid = selected(features, rows[: receipt.size])
+
+        def draw(randomness: Randomness) -> np.ndarray:
+            with certifying(opened.model, request.console) as on_progress:
+                drawn = labelling.labels(paid, randomness, on_progress)
+            return asked.labels(account.keep(receipt, asked.answers(drawn))) if asked else drawn
+
+        return replace(labelling.release(paid, request.delta), draw=draw)
+
+    metrics, name, write = {"n_queries": len(features)}, labelling.mechanism.name, _label_writer(request)
+    return Publication(labelling.claim, name, "`labels.csv`", rows, len(rows), metrics, prepare, write, asked=asked)
+
+
+def _number(mechanism: CertifiedQuantile, request: Request) -> Publication:
+    release, rows = request.quantile(mechanism), np.arange(len(request.opened.queries))
+
+    def draw(randomness: Randomness) -> int:
+        with certifying(request.opened.model, request.console) as on_progress:
+            return request.quantile(mechanism, on_progress).draw(randomness)
+
+    def write(value: int, claim: Statement) -> Written:
+        request.record.add_metrics(certified_quantile=value)
         line = f"{mechanism.fraction:g} of the queries are certified up to a distance of about {value}"
         return [line], {"certified_quantile": value}
 
-    return Publication(release, mechanism.name, "That number", {"fraction": mechanism.fraction}, write)
+    metrics, drawn = {"fraction": mechanism.fraction}, replace(release, draw=draw)
+    return Publication(release.claim, mechanism.name, "That number", rows, 1, metrics, lambda _: drawn, write)
 
 
-def _new_weights(mechanism: ReleaseWeights, delta: float, opened: OpenedRun, record: RunRecord) -> Publication:
+def _new_weights(mechanism: ReleaseWeights, request: Request) -> Publication:
     """Weights that are released now, and the labels that they give."""
+    opened, record, write_labels = request.opened, request.record, _label_writer(request)
     answers = labels_from(opened.model, opened.queries.features)
-    release = prepare_weights(opened.model, mechanism, conditions=opened.conditions, delta=delta)
-    write_labels = _label_writer(opened, record)
+    release = prepare_weights(opened.model, mechanism, conditions=opened.conditions, delta=request.delta)
 
-    def write(released: ReleasedWeights) -> tuple[list[str], dict[str, Any]]:
+    def write(released: ReleasedWeights, claim: Statement) -> Written:
         source = None if opened.kept.encoder is not None else opened.kept.settled
-        lines, result = write_weights(opened.model, released, source, release.words(), record)
-        labelled, labels = write_labels(answers(released.weight))
+        lines, result = write_weights(opened.model, released, source, claim, record)
+        labelled, labels = write_labels(answers(released.weight), claim)
         return [*lines, *labelled], {**result, **labels}
 
-    files = "`labels.csv`, `released_weights.safetensors` and the folder `release`"
-    return Publication(release, mechanism.name, files, {"n_queries": len(opened.queries)}, write)
+    files, rows = "`labels.csv`, `released_weights.safetensors` and the folder `release`", np.arange(len(opened.queries))
+    metrics = {"n_queries": len(rows)}
+    return Publication(release.claim, mechanism.name, files, rows, 1, metrics, lambda _: release, write)
 
 
 def write_weights(
-    model: Model, released: ReleasedWeights, source: Mapping[str, Any] | None, words: Sequence[str], record: RunRecord
+    model: Model, released: ReleasedWeights, source: Mapping[str, Any] | None, claim: Statement, record: RunRecord
 ) -> tuple[list[str], dict[str, Any]]:
     """Write released weights, and the folder that answers without this run (portable.py), where there can be one.
 
     Args:
         source: the settled configuration of the dataset (``source.settled``); None: queries pass an encoder.
-        words: of the release, the claim first.
+        claim: of the release.
     """
     noise = {"sigma": released.sigma, "step": released.step, "simulated": released.simulated}
     record.released_weights(released.weight, {**released.guarantee.parameters, **noise})
@@ -116,29 +214,32 @@ def write_weights(
         return ["no folder release: a simulation is none"], {}
     if source is None or not isinstance(model, LinearModel):
         return ["no folder release: queries pass an encoder, which is in the training run alone"], {}
-    digest = Portable.of(model, released, source, words).save(record.part("release"))
+    digest = Portable.of(model, released, source, claim.words).save(record.part("release"), claim.content)
     folder = record.folder / "release"
     said = f"release: {folder} (digest {digest}): it may be published, and answers without this run"
     return [said], {"release": str(folder), "release_digest": digest}
 
 
-def _kept_weights(folder: Path, config: MechanismConfig, opened: OpenedRun, record: RunRecord) -> Publication:
+def _kept_weights(folder: Path, request: Request) -> Publication:
     """The labels that weights released earlier give: nothing is drawn."""
-    answers = labels_from(opened.model, opened.queries.features)
-    weight, mechanism = earlier_weights(folder, config.weights_digest, opened.trained.finished)
-    release = prepare_weights(opened.model, mechanism, conditions=opened.conditions, delta=config.total.delta)
-    kept = Release(release.claim, lambda _: answers(weight), release.totals, release.queries, release.noisy)
+    opened = request.opened
+    answers, none = labels_from(opened.model, opened.queries.features), np.arange(0)
+    weight, mechanism = earlier_weights(folder, request.mechanism.weights_digest, opened.trained.finished)
+    judged = prepare_weights(opened.model, mechanism, conditions=opened.conditions, delta=request.delta)
+    release = Release(judged.claim, lambda _: answers(weight), judged.totals, judged.queries, judged.noisy)
     earlier = f"weights released earlier ({folder}): these labels spend nothing more"
-    metrics = {"n_queries": len(opened.queries)}
-    return Publication(kept, mechanism.name, "`labels.csv`", metrics, _label_writer(opened, record), earlier)
+    metrics, write = {"n_queries": len(opened.queries)}, _label_writer(request)
+    return Publication(judged.claim, mechanism.name, "`labels.csv`", none, 0, metrics, lambda _: release, write, earlier)
 
 
-def _label_writer(opened: OpenedRun, record: RunRecord) -> Callable[[np.ndarray], tuple[list[str], dict[str, Any]]]:
-    """Writes labels.csv, whose room on the disk is taken at once."""
-    table = LabelTable(public_names(opened.queries.ids), opened.dataset.classes)
-    write_file = record.reserve("labels.csv", table.size)
+def _label_writer(request: Request) -> Callable[[np.ndarray, Statement], Written]:
+    """Writes labels.csv, whose room on the disk is taken at once; queries that were not answered are not in it."""
+    names, classes = public_names(request.opened.queries.ids), request.opened.dataset.classes
+    write_file = request.record.reserve("labels.csv", LabelTable(names, classes).size)
 
-    def write(labels: np.ndarray) -> tuple[list[str], dict[str, Any]]:
+    def write(labels: np.ndarray, claim: Statement) -> Written:
+        answered = labels != UNANSWERED
+        table, labels = LabelTable(names[answered], classes), labels[answered]
         path = write_file(table.csv(labels))
         return [], {"labels": table.names_of(labels) if len(labels) <= TOLD else str(path)}
 

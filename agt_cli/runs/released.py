@@ -43,7 +43,7 @@ class Answering:
         total, mechanism = config.get("total") or {}, config.get("mechanism") or {}
         given = [f"total.{key}" for key, value in total.items() if value]
         given += [f"mechanism.{key}" for key, value in mechanism.items() if value and key != "_target_"]
-        for key in (*(key for key in ("run", "seed") if config.get(key) is not None), *given):
+        for key in (*(key for key in ("run", "seed", "ledger") if config.get(key) is not None), *given):
             raise ConfigError(f"release={folder}: its weights are drawn, and answer as they are: leave out {key}")
         release = Portable.open(folder, digest_of(config, "digest"))
         if inputs is None:

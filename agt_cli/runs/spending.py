@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from agt.errors import AgtError
 from agt.manifest import NAME as MANIFEST
@@ -36,6 +37,7 @@ class Spending:
         queries: how many.
         dataset: its name.
         simulated: drawn with a seed: nothing is given away that counts.
+        ledger: the entry that counts it: population, number and hash; None: none does.
     """
 
     what: str
@@ -45,6 +47,12 @@ class Spending:
     queries: int
     dataset: str
     simulated: bool
+    ledger: Mapping[str, Any] | None = None
+
+    @property
+    def entry(self) -> str:
+        """Which entry counts it, in words; empty: none does."""
+        return f" (entry {self.ledger['entry']} of the ledger of {self.ledger['population']})" if self.ledger else ""
 
 
 @contextmanager
@@ -59,31 +67,37 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
         AgtError: what was drawn could not be written.
     """
     note = f"from this time on {about.what} may have been drawn: count them as spent, whatever became of this run"
-    now = _begun(record.folder) or datetime.now(UTC).isoformat(timespec="seconds")
-    record.write(NAME, seal({**asdict(about), **subject, "time": now, "note": note}))
+    began = spent_before(record).get("time")
+    now, place = began or datetime.now(UTC).isoformat(timespec="seconds"), record.folder / NAME
+    try:
+        record.write(NAME, seal({**asdict(about), **subject, "time": now, "note": note}))
+    except OSError as error:
+        if about.ledger is None:
+            raise
+        raise AgtError(
+            f"{error.filename}: {error.strerror}; nothing was drawn, and it stays debited{about.entry}"
+        ) from error
+    counted = f"; {about.what} may have been drawn: {place} says what to count{{}}{about.entry}"
+    counted = "" if about.simulated else counted
     try:
         yield
     except KeyboardInterrupt as error:
-        counted = (
-            "" if about.simulated else f"; {about.what} may have been drawn: {record.folder / NAME} says what to count"
-        )
-        error.args = (f"{error or 'interrupted'}{counted}",)
+        error.args = (f"{error or 'interrupted'}{counted.format('')}",)
         raise
     except Exception as error:
         where = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        spent = record.folder / NAME
-        counted = "" if about.simulated else f"; {about.what} may have been drawn: {spent} says what to count as spent"
+        text = f"{where}{counted.format(' as spent')}"
         if isinstance(error, OSError | MemoryError | AgtError):
-            raise AgtError(f"{where}{counted}") from error
-        raise RuntimeError(f"{type(error).__name__}: {error}{counted}") from error
+            raise AgtError(text) from error
+        raise RuntimeError(f"{type(error).__name__}: {text}") from error
 
 
-def _begun(folder: Path) -> str | None:
-    """When the release began, of a run that goes on with it: it draws what it would have drawn then."""
+def spent_before(record: RunRecord) -> dict[str, Any]:
+    """What spent.json says of a run that goes on, which draws what it would have drawn then; empty: nothing was drawn."""
     try:
-        return str(unseal((folder / NAME).read_bytes(), NAME)["time"])
-    except (OSError, Broken, KeyError):
-        return None
+        return unseal((record.folder / NAME).read_bytes(), NAME)
+    except (OSError, Broken):
+        return {}
 
 
 def of_run(finished: FinishedRun) -> dict[str, str]:
@@ -99,7 +113,8 @@ def of_data(digest: str) -> dict[str, str]:
 def unfinished(record: RunRecord, subject: Mapping[str, str]) -> list[str]:
     """Earlier attempts of the same command on the same subject that did not end as done, a line each.
 
-    They are looked for where runs are written (``output_dir``) and beside the present run.
+    They are looked for where runs are written (``output_dir``) and beside the present run. What a ledger counts is not
+    told again.
     """
     homes = (Path(record.config.get("output_dir") or ".") / record.command, record.folder.parent)
     attempts = {path.resolve(): path for home in homes for place in PLACES for path in sorted(home.glob(place))}
@@ -122,7 +137,8 @@ def _line(path: Path, subject: Mapping[str, str]) -> str | None:
             f"an earlier attempt ({path.parent}, {state}) may have released something: its spent.json cannot be read "
             f"({error}): count it as spent, the amount unknown"
         )
-    if value.get("simulated") or any(value.get(key) != subject[key] for key in subject if key.endswith("_digest")):
+    other = any(value.get(key) != subject[key] for key in subject if key.endswith("_digest"))
+    if value.get("simulated") or value.get("ledger") or other:
         return None
     return (
         f"an earlier attempt ({path.parent}, {value.get('time')}, {state}) may have released {about}: count it as spent: "

@@ -1,0 +1,295 @@
+"""What the entries of a ledger come to: whose budget, which tables, what was spent, how many answers; each rule rechecked.
+
+Formal guarantees
+    ``Book.take`` goes on only where the entry could have been made by this module at that place: a debit's cost is
+    computed again from its guarantee and size and must be what ``spent`` grew by (``SAME``, relative: another machine's
+    special functions may differ in the last digits, by far less than what costs are rounded up by, ``numeric.UP``); the
+    sum is within the budget; its data was admitted and its relation is the population's; answers belong to a debit, and
+    are no more than its size. So a chain that was rewritten with smaller costs, a larger lot or another budget is refused
+    even where each hash fits, as far as its first entry is believed.
+    Times are kept and never believed: order is by number.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from math import isclose
+from typing import Any
+
+from agt.errors import ConfigError
+from agt.ledger.chain import Entry
+from agt.manifest import Broken
+from agt.mechanisms.account import Allowance, Cost, Lot
+from agt.mechanisms.guarantee import Guarantee, described, guarantee_of
+
+RELATIONS = ("add_remove", "substitute", "paper_privacy")  # those that go both ways: removals alone protect nobody
+SAME = 1e-12
+SLACK = 1e-9  # of a budget that is compared again, for the same reason
+
+
+@dataclass(frozen=True)
+class Population:
+    """Whose data the budget is about.
+
+    Attributes:
+        name: of the population, for people.
+        unit: whose addition or removal makes a neighbour, in words ("one customer").
+        relation: of every run that is answered from.
+        allowance: the budget over all that is ever released.
+
+    Raises:
+        ConfigError: no name or unit, or a relation that protects nobody.
+    """
+
+    name: str
+    unit: str
+    relation: str
+    allowance: Allowance
+
+    def __post_init__(self) -> None:
+        for key in ("name", "unit"):
+            if not getattr(self, key).strip() or not getattr(self, key).isprintable():
+                raise ConfigError(f"{key}={getattr(self, key)!r}: give it in a few words, unit='one customer' say")
+        if self.relation not in RELATIONS:
+            raise ConfigError(
+                f"relation={self.relation}: a budget is for one of {', '.join(RELATIONS)}: what protects against removals "
+                "alone is no privacy"
+            )
+
+    def check_relation(self, relation: str) -> None:
+        """Raise ConfigError unless a run under this relation may be answered from on this budget."""
+        if relation != self.relation:
+            raise ConfigError(
+                f"relation={relation}: the ledger of {self.name} counts what is released under relation={self.relation}, "
+                "and one eps means another thing under each: train under that one"
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, node: Mapping[str, Any]) -> "Population":
+        """What ``as_json`` gave."""
+        return cls(node["name"], node["unit"], node["relation"], Allowance(**node["allowance"]))
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What is to be released.
+
+    Attributes:
+        guarantee: of each release.
+        output: labels, weights, a number.
+        mechanism: its name.
+        run: the digest of the training run that it is released from; of weights trained with noise, empty.
+        data: the digest of the data.
+        relation: of that run.
+    """
+
+    guarantee: Guarantee
+    output: str
+    mechanism: str
+    run: str
+    data: str
+    relation: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**vars(self), "guarantee": described(self.guarantee)}
+
+    @classmethod
+    def of(cls, node: Mapping[str, Any]) -> "Charge":
+        """What ``as_json`` gave, among other values."""
+        others = {name: str(node[name]) for name in ("output", "mechanism", "run", "data", "relation")}
+        return cls(guarantee_of(node["guarantee"]), **others)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table about these people.
+
+    Attributes:
+        name: for people.
+        data: its digest.
+        files: SHA-256 of the files that it was read from.
+    """
+
+    name: str
+    data: str
+    files: tuple[str, ...] = ()
+
+
+@dataclass
+class Paid:
+    """A debit, and what came of it.
+
+    Attributes:
+        entry: that made it.
+        charge, size: what was paid for.
+        answered: how many of its answers are kept.
+    """
+
+    entry: Entry
+    charge: Charge
+    size: int
+    answered: int = 0
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Answers that were kept together.
+
+    Attributes:
+        first, size: their numbers.
+        digest: ``digest_of`` them.
+        entry: the number of the entry that tells it.
+    """
+
+    first: int
+    size: int
+    digest: str
+    entry: int
+
+
+@dataclass
+class Book:
+    """The entries so far.
+
+    Attributes:
+        opening: the first entry; its hash names the ledger.
+        population: as it was opened.
+        last: the newest entry.
+        spent: by all of them.
+        head: where a second head is kept, as was written; empty: nowhere.
+        tables: those admitted, by data digest.
+        debits: by number.
+        answers: in order.
+        backwards: the numbers of those with an earlier time than the one before.
+        headless: the numbers of those that started a second head anew, without the one before it.
+    """
+
+    opening: Entry
+    population: Population
+    last: Entry
+    spent: Cost = field(default_factory=Cost)
+    head: str = ""
+    tables: dict[str, Table] = field(default_factory=dict)
+    debits: dict[int, Paid] = field(default_factory=dict)
+    answers: list[Answered] = field(default_factory=list)
+    backwards: list[int] = field(default_factory=list)
+    headless: list[int] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, opening: Entry) -> "Book":
+        """With the first entry.
+
+        Raises:
+            Broken: it opens no ledger.
+        """
+        if opening.kind != "open":
+            raise Broken("the first entry does not open a ledger")
+        with _reading(opening) as body:
+            if body["spent"] != Cost().as_json():
+                raise Broken("the first entry tells of something spent before it")
+            return cls(opening, Population.of(body["population"]), opening, head=str(body["head"]))
+
+    def take(self, entry: Entry) -> None:
+        """Go on with the next entry, which follows the last (chain.py).
+
+        Raises:
+            Broken: it is none that could have been made here.
+        """
+        rules = {"debit": self._debit, "answers": self._answers, "admit": self._admit, "head": self._move}
+        with _reading(entry) as body:
+            if entry.kind not in rules:
+                raise Broken(f"entry {entry.number} is of a kind that this version does not know: {entry.kind}")
+            spent = rules[entry.kind](entry, body)
+            if spent is self.spent:
+                if body["spent"] != self.last.body["spent"]:
+                    raise Broken(f"entry {entry.number} changes what was spent, and is no debit")
+            elif not _same(spent, body["spent"]):
+                raise Broken(
+                    f"entry {entry.number} adds another cost than its {body['size']} releases have: {body['spent']} spent "
+                    f"with it, where it comes to {spent.as_json()}"
+                )
+        self.spent = spent if spent is self.spent else Cost.of(body["spent"])
+        if entry.time < self.last.time:
+            self.backwards.append(entry.number)
+        self.last = entry
+
+    def _debit(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
+        charge, size = Charge.of(body), body["size"]
+        if charge.data not in self.tables or charge.relation != self.population.relation:
+            raise Broken(f"entry {entry.number} pays for data that was not admitted before it, or for another relation")
+        lot = Lot(charge.guarantee, size)
+        spent = self.spent.plus(lot.cost)
+        if not (self._within.holds(spent) or self._within.admits(self.spent, lot)):
+            raise Broken(f"entry {entry.number} goes beyond the budget, which no debit does")
+        self.debits[entry.number] = Paid(entry, charge, size)
+        return spent
+
+    def _answers(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
+        paid, size = self.debits[body["debit"]], body["size"]
+        if body["first"] != self.answered + 1 or not 1 <= size <= paid.size - paid.answered:
+            raise Broken(f"entry {entry.number} tells of answers that nobody paid for, or counts them wrong")
+        paid.answered += size
+        self.answers.append(Answered(body["first"], size, body["digest"], entry.number))
+        return self.spent
+
+    def _admit(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
+        self.tables[body["data"]] = Table(body["table"], body["data"], tuple(body["files"]))
+        return self.spent
+
+    def _move(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
+        self.head = str(body["head"])
+        if body["lost"]:
+            self.headless.append(entry.number)
+        return self.spent
+
+    @property
+    def answered(self) -> int:
+        """How many answers are kept."""
+        return self.answers[-1].first + self.answers[-1].size - 1 if self.answers else 0
+
+    def batch_of(self, number: int) -> Answered:
+        """Which answers one was kept with."""
+        return self.answers[bisect_right(self.answers, number, key=lambda batch: batch.first) - 1]
+
+    @cached_property
+    def _within(self) -> Allowance:
+        allowance = self.population.allowance
+        return replace(allowance, eps=allowance.eps * (1 + SLACK), delta=allowance.delta * (1 + SLACK))
+
+
+def digest_of(rows: Iterable[tuple[int, bytes, int]]) -> str:
+    """SHA-256 of answers (number, key, label), in order: the key's length in two bytes, the key, the label in eight.
+
+    Raises:
+        Broken: they are no keys and labels.
+    """
+    try:
+        parts = (len(key).to_bytes(2) + key + label.to_bytes(8, signed=True) for _, key, label in rows)
+        return sha256(b"".join(parts)).hexdigest()
+    except (AttributeError, TypeError, OverflowError):
+        raise Broken("answers were edited: there is one that could not have been kept") from None
+
+
+def _same(cost: Cost, node: Mapping[str, Any]) -> bool:
+    expected = cost.as_json()
+    return node.keys() == expected.keys() and all(
+        value == node[name] or isclose(float(str(value)), float(str(node[name])), rel_tol=SAME)
+        for name, value in expected.items()
+    )
+
+
+@contextmanager
+def _reading(entry: Entry) -> Iterator[Mapping[str, Any]]:
+    """Its body; Broken where it does not hold what its kind needs."""
+    try:
+        yield entry.body
+    except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
+        raise Broken(f"entry {entry.number} ({entry.kind}) cannot be understood: {error!r}") from None

@@ -1,0 +1,49 @@
+"""Other ledgers of the same folder: two budgets for the same people would add up, and each would be broken."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from agt.errors import ConfigError
+from agt.ledger.book import Table
+from agt.ledger.chain import follow
+from agt.ledger.place import take_lock
+from agt.ledger.store import Foreign, Store
+
+
+@contextmanager
+def folder_alone(folder: Path, seconds: float = 60.0) -> Iterator[None]:
+    """Nobody else makes a ledger in this folder, or admits a table there."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        take_lock(handle, seconds, f"ledger: {folder}")
+        yield
+    finally:
+        os.close(handle)
+
+
+def check_unclaimed(path: Path, table: Table) -> None:
+    """Raise ConfigError where another ledger of the folder than ``path`` admitted a table's people: the same data or file.
+
+    Raises:
+        CheckError: another ledger there is damaged, so that nobody can say.
+    """
+    for other in sorted(path.parent.glob("*.ledger")):
+        if other.resolve() != path.resolve() and (entry := admitted(other, table)):
+            raise ConfigError(
+                f"the people of {table.name} have a ledger already: {other} admitted {entry['table']}, the same "
+                f"{'data' if entry['data'] == table.data else 'file'}; the losses under two budgets add up: use that one"
+            )
+
+
+def admitted(path: Path, table: Table) -> Mapping[str, Any] | None:
+    """What a ledger says of a table that it admitted; None: it did not."""
+    try:
+        store = Store(path, writing=False)
+    except (Foreign, ConfigError):  # another program's file
+        return None
+    with closing(store), store.turn():
+        bodies = [entry.body for entry in follow(store.texts()) if entry.kind == "admit"]
+    return next((b for b in bodies if b["data"] == table.data or {*table.files} & {*b["files"]}), None)

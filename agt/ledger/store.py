@@ -1,0 +1,294 @@
+"""The SQLite file under a ledger: opened, checked, read, and written so that what was committed is on the disk.
+
+Formal guarantees
+    A transaction that has returned is durable and whole (write-ahead log, synchronous=FULL: the log is synced at each
+    commit); one that was killed left nothing. Writers are one after the other (BEGIN IMMEDIATE), on one machine: network
+    file systems, and files of several names, are refused (place.py). The file's tables are those that this module makes:
+    no trigger or view of somebody else's stands between.
+"""
+
+import os
+import shutil
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import quote
+
+from agt.disk import sync_folder
+from agt.errors import AgtError, CheckError, ConfigError
+from agt.ledger.chain import Entry
+from agt.ledger.place import check_file, check_local
+from agt.manifest import Broken
+
+FORMAT = 1
+APPLICATION = 0x61677431  # "agt1", in the file's header
+MODE = 0o600  # questions are private, and so are hashes of whole tables, of which a guess can be tested
+TABLES = """
+CREATE TABLE entries (number INTEGER PRIMARY KEY, text TEXT NOT NULL);
+CREATE TABLE answers (number INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, label INTEGER NOT NULL);
+CREATE TRIGGER entries_stay BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END;
+CREATE TRIGGER entries_remain BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END;
+CREATE TRIGGER answers_stay BEFORE UPDATE ON answers BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
+CREATE TRIGGER answers_remain BEFORE DELETE ON answers BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
+"""
+_MAGIC = b"SQLite format 3\0"
+_AT_ONCE = 500  # keys of one question to SQLite, which takes 999 at least
+_SYNCED = "PRAGMA synchronous=FULL; PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON;"
+_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMOPEN)
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_CLOSED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
+
+
+class Foreign(CheckError):
+    """A file that is no ledger."""
+
+
+class Store:
+    """One open file.
+
+    Args:
+        path: of a ledger.
+        writing: False: it may lie where nothing can be written, and is then read as it is there, with its log.
+        seconds: how long to wait for other processes.
+
+    Attributes:
+        path: as it was given.
+        real: where that leads, through links.
+
+    Raises:
+        ConfigError: there is no such file, it lies where none can, or a newer agt made it.
+        CheckError: it is damaged, or no ledger (``Foreign``).
+    """
+
+    def __init__(self, path: Path, writing: bool = True, seconds: float = 60.0) -> None:
+        check_file(path)
+        self.path, self.real, self.seconds, self._writing = path, path.resolve(), seconds, writing
+        if writing:
+            check_local(path, "move it to a local disk, and give its path there")
+        _check_header(path)
+        self._process, self._turn = os.getpid(), threading.RLock()
+        self._copy: TemporaryDirectory[str] | None = None
+        self._file = _identity(self.real)
+        with explained(path, seconds):
+            self._connection = self._connected()
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._writing:
+            return _opened(self.real, self.seconds)
+        try:
+            check_local(self.real, "")
+            return _opened(self.real, self.seconds)
+        except ConfigError:
+            return self._copied()
+        except sqlite3.Error as error:
+            if _primary(error) not in (*_CLOSED, sqlite3.SQLITE_IOERR):
+                raise
+            return self._copied()
+
+    def _copied(self) -> sqlite3.Connection:
+        """A copy of a file beside which SQLite can keep no log; what its own log holds is part of it."""
+        self._copy = copy = TemporaryDirectory(prefix="agt-ledger-")
+        for suffix in ("", "-wal"):
+            if Path(f"{self.real}{suffix}").exists():
+                shutil.copyfile(f"{self.real}{suffix}", f"{copy.name}/ledger{suffix}")
+        return _opened(Path(copy.name) / "ledger", self.seconds)
+
+    def close(self) -> None:
+        """Give the file back; in another process than the one that opened it, leave it alone."""
+        if os.getpid() == self._process:
+            with explained(self.path, self.seconds):
+                self._connection.close()
+            if self._copy is not None:
+                self._copy.cleanup()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """One thread at a time, in the process that opened it, and every failure as an error that names the file."""
+        if os.getpid() != self._process:
+            raise AgtError(f"ledger={self.path}: was opened before this process was forked: open it anew in each process")
+        with self._turn, explained(self.path, self.seconds):
+            yield
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Alone among all writers; committed, and on the disk, at the end."""
+        if not self._writing:
+            raise AgtError(f"ledger={self.path}: was opened for reading alone")
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            if _identity(self.real) != self._file:
+                raise Broken("another file was put in its place while it was open: open it anew")
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All that is read within is as it was at one moment."""
+        self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._connection.execute("COMMIT")
+
+    def texts(self, after: int = 0) -> list[tuple[int, str]]:
+        """(number, text) of every entry beyond a number."""
+        return self._rows("SELECT number, text FROM entries WHERE number > ? ORDER BY number", (after,))
+
+    def text(self, number: int) -> str | None:
+        """An entry's; None: there is none."""
+        rows = self._rows("SELECT text FROM entries WHERE number = ?", (number,))
+        return str(rows[0][0]) if rows else None
+
+    def append(self, entry: Entry) -> None:
+        """Add the next entry."""
+        self._connection.execute("INSERT INTO entries VALUES (?, ?)", (entry.number, entry.text))
+
+    def answers(self, keys: Sequence[bytes]) -> dict[bytes, tuple[int, int]]:
+        """Those of the keys that have an answer, with (number, label)."""
+        stored: dict[bytes, tuple[int, int]] = {}
+        for start in range(0, len(keys), _AT_ONCE):
+            some = keys[start : start + _AT_ONCE]
+            marks = ",".join("?" * len(some))
+            rows = self._rows(f"SELECT key, number, label FROM answers WHERE key IN ({marks})", some)
+            stored.update((key, (number, label)) for key, number, label in rows)
+        return stored
+
+    def answer_rows(self, first: int, size: int) -> list[tuple[int, bytes, int]]:
+        """(number, key, label) of the answers ``first`` ... ``first + size - 1``, as far as they are there."""
+        return self._rows("SELECT * FROM answers WHERE number >= ? AND number < ? ORDER BY number", (first, first + size))
+
+    def last_answer(self) -> int:
+        """The greatest number of an answer; 0: there is none."""
+        return int(self._rows("SELECT coalesce(max(number), 0) FROM answers", ())[0][0])
+
+    def count_answers(self) -> int:
+        """How many there are, whatever their numbers."""
+        return int(self._rows("SELECT count(*) FROM answers", ())[0][0])
+
+    def add_answers(self, first: int, labels: Mapping[bytes, int]) -> None:
+        """Add answers, numbered from ``first``."""
+        rows = ((number, key, label) for number, (key, label) in enumerate(labels.items(), start=first))
+        self._connection.executemany("INSERT INTO answers VALUES (?, ?, ?)", rows)
+
+    def check(self) -> None:
+        """Raise Broken unless SQLite finds its file in order, to the last byte of it."""
+        (fault,) = self._rows("PRAGMA integrity_check(1)", ())[0]
+        if fault != "ok":
+            raise Broken(f"the file is damaged: {' '.join(str(fault).split())}")
+        (pages,), (size,) = (self._rows(f"PRAGMA page_{name}", ())[0] for name in ("count", "size"))
+        more = self.real.stat().st_size - pages * size
+        if more > 0:
+            raise Broken(f"the file has {more} bytes behind its end")
+
+    def _rows(self, question: str, values: Sequence[object]) -> list[tuple]:
+        with closing(self._connection.execute(question, values)) as rows:
+            return rows.fetchall()
+
+
+def make(path: Path, opening: Entry) -> None:
+    """A new ledger's file with its first entry: there as a whole, or not at all. The caller keeps others from the name."""
+    check_local(path, "make it on a local disk")
+    part = path.with_name(f"{path.name}.part{os.getpid()}")
+    try:
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, MODE))
+        with explained(path, 0), closing(sqlite3.connect(part, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.executescript(f"{_SYNCED} PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT};")
+            connection.executescript(f"BEGIN; {TABLES} COMMIT;")
+            connection.execute("INSERT INTO entries VALUES (?, ?)", (1, opening.text))
+        part.rename(path)
+        for folder in path.resolve().parents:
+            sync_folder(folder)  # whoever made them, a power cut must not take what is in them
+    finally:
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            Path(f"{part}{suffix}").unlink(missing_ok=True)
+
+
+def _opened(path: Path, seconds: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?mode=rw", timeout=seconds, isolation_level=None, check_same_thread=False, uri=True
+    )
+    try:
+        connection.executescript(f"PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; {_SYNCED}")
+        (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        if mode != "wal":
+            raise Broken(f"no write-ahead log can be kept where it lies (journal_mode is {mode}): move it to a local disk")
+        if connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall() != _tables():
+            raise Broken("its tables or triggers are not those of a ledger: somebody altered them")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@cache
+def _tables() -> list[tuple]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(TABLES)
+        return connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
+
+
+def _check_header(path: Path) -> None:
+    """Say what a file is that is no ledger, before SQLite makes a log beside it."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except OSError as error:
+        raise AgtError(f"ledger={path}: cannot be read ({error.strerror})") from None
+    if not header:
+        raise Foreign(f"ledger={path}: is empty: no ledger was ever there, or all of it is lost: restore a copy")
+    if not header.startswith(_MAGIC):
+        raise Foreign(f"ledger={path}: is no ledger (it is no SQLite file, or its first bytes are lost)")
+    if len(header) < 100:
+        raise CheckError(f"ledger={path}: is cut off after {len(header)} bytes: restore a copy")
+    version, application = (int.from_bytes(header[at : at + 4]) for at in (60, 68))
+    if application != APPLICATION:
+        raise Foreign(f"ledger={path}: is an SQLite file of another program, and no ledger")
+    if version > FORMAT:
+        raise ConfigError(f"ledger={path}: is of format {version}, written by a newer agt: use that version")
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise Broken("the file is gone") from None
+    return status.st_dev, status.st_ino
+
+
+def _primary(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
+@contextmanager
+def explained(path: Path, seconds: float) -> Iterator[None]:
+    """What SQLite or the chain raises, as an error that names the file and says what to do."""
+    try:
+        yield
+    except Broken as error:
+        raise CheckError(f"ledger={path}: {error}") from None
+    except sqlite3.Error as error:
+        primary = _primary(error)
+        if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise AgtError(
+                f"ledger={path}: another process has kept it locked for {seconds:g} s; nothing was written: is one stopped "
+                f"half-way? (fuser -v {path} lists them)"
+            ) from None
+        if getattr(error, "sqlite_errorcode", 0) in _FULL:
+            raise AgtError(f"ledger={path}: no room on its disk ({error}); nothing was written: make room there") from None
+        if primary in _CLOSED:
+            raise AgtError(
+                f"ledger={path}: cannot be written ({error}); nothing was written: it and its folder must be writable, for "
+                "the log beside it"
+            ) from None
+        if primary in _DAMAGED:
+            raise CheckError(f"ledger={path}: the file is damaged ({error}): restore a copy, and verify it") from None
+        raise AgtError(f"ledger={path}: {error}") from error

@@ -1,0 +1,159 @@
+"""Ledgers as the command line names them, and what a finished run tells one."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from agt.errors import ConfigError
+from agt.ledger.book import Population, Table
+from agt.ledger.chain import Head
+from agt.mechanisms.account import Allowance
+from agt.settings import schema, validate
+from agt_cli.latest import resolved
+
+if TYPE_CHECKING:
+    from agt_cli.report.finished import FinishedRun
+
+FOLDER, SUFFIX = "ledgers", ".ledger"
+FOR = {
+    "init": ("total", "unit", "relation", "run", "digest", "data", "table"),
+    "admit": ("run", "digest", "data", "table", "lost"),
+    "show": (),
+    "verify": (),
+}
+_NAME = re.compile(r"\w[\w .-]*")
+_DIGEST = re.compile("[0-9a-f]{32}")
+
+
+@schema
+class LedgerConfig:
+    """What ``agt ledger`` is told, as in conf/ledger.yaml."""
+
+    action: Literal["init", "show", "verify", "admit"]
+    ledger: str
+    total: Mapping[str, float | None]
+    unit: str | None = None
+    relation: str | None = None
+    run: str | None = None
+    digest: str | None = None
+    data: str | None = None
+    table: str | None = None
+    head: str | None = None
+    lost: bool = False
+    output_dir: str = "outputs"
+
+    def __post_init__(self) -> None:
+        for key in sorted({key for keys in FOR.values() for key in keys} - {*FOR[self.action]}):
+            value = any(self.total.values()) if key == "total" else getattr(self, key)
+            if value:
+                actions = " and ".join(action for action, keys in FOR.items() if key in keys)
+                raise ConfigError(f"{key} is for agt ledger {actions}: agt ledger {self.action} takes no {key}")
+        empty = [key for key, value in vars(self).items() if value == ""]
+        if empty:
+            raise ConfigError(f"{empty[0]}= is empty: give a value, or leave it out")
+        if self.action == "verify" and re.match(r"\d+:", self.head or "") and not self.noted:
+            raise ConfigError(f"head={self.head}: COUNT:HASH needs at least the first 16 digits of the hash")
+        if self.run and self.data:
+            raise ConfigError("run and data: give one of them: a run tells the digest of its data")
+        if self.data and not (_DIGEST.fullmatch(self.data) and self.table):
+            raise ConfigError("data: give data_digest of a run's env.json (32 hexadecimal digits), and table=NAME with it")
+
+    def settled(self, note: Callable[[str], None]) -> "LedgerConfig":
+        """The same with the folder that run=latest means in its place."""
+        return replace(self, run=str(resolved(vars(self), note)["run"])) if self.run else self
+
+    @property
+    def path(self) -> Path:
+        """Of the ledger's file."""
+        return ledger_path(self.ledger)
+
+    @property
+    def noted(self) -> Head | None:
+        """The head that is to be compared, where one was given in so many digits."""
+        return Head.read(self.head) if self.head and self.action == "verify" else None
+
+    @property
+    def second_head(self) -> Path | None:
+        """The file of the second head, where one was given."""
+        return Path(self.head) if self.head and not self.noted else None
+
+    def subject(self) -> "Subject | None":
+        """Whose data is admitted; None: nobody's was named."""
+        if self.run:
+            return Subject.of_run(Path(self.run), self.digest, self.table)
+        return Subject(Table(self.table, self.data)) if self.data and self.table else None
+
+    def population(self, subject: "Subject | None") -> Population:
+        """Whose budget a new ledger is.
+
+        Raises:
+            ConfigError: no budget, or nobody's.
+        """
+        if self.total.get("eps") is None:
+            raise ConfigError(
+                "total.eps: a budget is needed: total.eps=1 total.delta=1e-5, say; it is for everything that is ever "
+                "released about these people, and cannot be raised later"
+            )
+        given = {key: value for key, value in self.total.items() if value is not None}
+        allowance = validate(Allowance, given, "total")
+        unit = self.unit or (subject.unit if subject else "")
+        if not unit:
+            raise ConfigError("unit: whose data one step of privacy is: unit='one customer', say; run=FOLDER tells it too")
+        told = subject.relation if subject else ""
+        return Population(self.path.stem, unit, self.relation or told or "add_remove", allowance)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Data about a population, and how a run on it counted people.
+
+    Attributes:
+        table: the data.
+        relation: of the run; empty: there is none.
+        unit: of the run, in words; empty: unknown.
+    """
+
+    table: Table
+    relation: str = ""
+    unit: str = ""
+
+    @classmethod
+    def of_run(cls, folder: Path, digest: str | None, name: str | None) -> "Subject":
+        """Of a finished training run.
+
+        Raises:
+            ConfigError: it is none, or another than ``digest``.
+        """
+        from agt_cli.report.finished import open_run  # loads torch
+        from agt_cli.runs.queries import digest_of
+
+        return cls.of_finished(open_run(folder, "train", digest_of({"digest": digest}, "digest")), name)
+
+    @classmethod
+    def of_finished(cls, run: "FinishedRun", name: str | None = None) -> "Subject":
+        """The same of one that is open."""
+        files = (run.environment.get("data_files") or {}).values()
+        hashes = tuple(sorted(file["sha256"] for file in files if "sha256" in file))
+        table = Table(name or str(run.environment["dataset"]), str(run.environment["data_digest"]), hashes)
+        relation = run.config["relation"]
+        return cls(table, relation["name"], _unit(run.config["dataset"].get("unit"), relation.get("unit_rows", 1)))
+
+
+def ledger_path(name: str) -> Path:
+    """Where a ledger lies that is called by its name, or by a path (anything with a slash, or that ends in .ledger).
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if "/" in name or name.endswith(SUFFIX):
+        return Path(name)
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"ledger={name}: give a name of letters, digits, - and _, or a path")
+    return Path(FOLDER) / f"{name}{SUFFIX}"
+
+
+def _unit(column: object, rows: int) -> str:
+    one = "one record" if column is None else f"one {column}"
+    return one if rows == 1 else f"{one} (up to {rows} records)"

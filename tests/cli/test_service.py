@@ -1,0 +1,251 @@
+"""agt predict under a ledger: debited before anything private is computed, stored answers free, an end told exactly."""
+
+import json
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from agt.ledger.book import Population
+from agt.ledger.ledger import Ledger
+from agt.mechanisms.account import Allowance
+from agt.models.box import BoxModel
+from agt_cli.cli import main
+
+from .conftest import TINY, Agt, Said
+from .test_spending import HEAD, QUANTILE, WEIGHTS, child
+
+EACH = ("mechanism.eps=0.1",)
+POINTS = np.random.default_rng(0).normal(size=(10, 2)).round(3)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two training runs, on the same data, that no test changes."""
+    home = tmp_path_factory.mktemp("trained")
+    for name, settings in {"box": TINY, "head": HEAD}.items():
+        assert main(["train", *settings, "training.chosen_on=public", f"hydra.run.dir={home / name}", "-q", "--json"]) == 0
+    return home
+
+
+def open_ledger(run: Path, eps: float, delta: float = 0.0, name: str = "people", relation: str = "add_remove") -> Path:
+    """A ledger for the data of a run, in the working directory."""
+    path = Path(f"ledgers/{name}.ledger")
+    with Ledger.create(path, Population(name, "one person", relation, Allowance(eps, delta))) as ledger:
+        ledger.admit("table", json.loads((run / "env.json").read_text())["data_digest"])
+    return path
+
+
+def entries(path: Path, kind: str) -> list[dict[str, Any]]:
+    with Ledger.open(path) as ledger:
+        return [dict(entry.body) for entry in ledger.entries() if entry.kind == kind]
+
+
+def points(rows: np.ndarray, name: str = "q.csv") -> str:
+    pd.DataFrame(rows, columns=["x1", "x2"]).to_csv(name, index=False)
+    return f"inputs={name}"
+
+
+Ask = Callable[..., Said]
+
+
+@pytest.fixture
+def ask(agt: Agt, home: Path) -> Ask:
+    """``agt predict`` from the box run on the ledger of people."""
+    return lambda *more: agt("predict", f"run={home / 'box'}", "ledger=people", *more)
+
+
+def labels_of(said: Said) -> pd.DataFrame:
+    folder = re.search(r"^labels: (.+)/labels\.csv$", said.out, re.M)
+    assert folder, said.out + said.err
+    return pd.read_csv(Path(folder[1]) / "labels.csv", dtype=str)
+
+
+def test_a_repeated_question_gets_its_stored_answer_free(ask: Ask, home: Path) -> None:
+    path, rows = open_ledger(home / "box", 10), np.concatenate([POINTS, POINTS[:3]])
+    first = ask(points(rows), *EACH, "--json", "-q").json
+    assert first["metrics"]["answered"] == 13
+    assert first["labels"][:3] == first["labels"][10:], "asked once, paid once"
+    assert [entry["size"] for entry in entries(path, "debit")] == [10]
+    again = ask(points(rows[::-1]), *EACH, "--json", "-q").json
+    assert again["labels"] == first["labels"][::-1]
+    assert (again["metrics"]["stored"], again["metrics"]["unanswered"]) == (13, 0)
+    assert len(entries(path, "debit")) == 1
+    assert not (Path(again["run"]) / "spent.json").exists(), "nothing was drawn"
+    assert any("nothing was debited for it" in line for line in again["words"])
+    other = ask(points(rows), "mechanism.eps=0.2", "--json", "-q").json
+    assert other["metrics"]["stored"] == 0, "another eps is another question"
+    assert [entry["size"] for entry in entries(path, "debit")] == [10, 10]
+    spent = json.loads((Path(other["run"]) / "spent.json").read_text())
+    last = entries(path, "answers")[-1]
+    assert (spent["ledger"]["population"], spent["ledger"]["entry"]) == ("people", last["debit"])
+    assert any(f"entry {last['debit']} of it counts this" in line for line in other["words"])
+
+
+def test_the_budget_ends_in_mid_file(ask: Ask, home: Path) -> None:
+    path = open_ledger(home / "box", 0.75)
+    ask(points(POINTS[[1, 4]], "two.csv"), *EACH, "-q")
+    said = ask(points(POINTS), *EACH)
+    assert said.code == 3
+    text = "answered 7 of 10 (2 of them from stored answers); the budget of people holds no more labels, each "
+    assert f"agt: error: {text}0.1-differentially private; 3 are not answered: rows 8 to 10" in said.err
+    assert len(labels_of(said)) == 7
+    folder = Path(re.search(r"^labels: (.+)/labels", said.out, re.M)[1])  # type: ignore[index]
+    assert json.loads((folder / "status.json").read_text())["state"] == "done"
+    assert text in (folder / "report.md").read_text()
+    again = ask(points(POINTS[::-1]), *EACH, "--json", "-q")
+    assert again.code == again.json["exit_code"] == 3
+    assert again.json["metrics"]["answered"] == again.json["metrics"]["stored"] == 7
+    assert "rows 1 to 3" in again.json["error"]
+    refused = ask(points(POINTS[7:], "last.csv"), *EACH)
+    assert refused.code == 3
+    assert "none of 3 is answered, and nothing was drawn" in refused.err
+    assert [entry["size"] for entry in entries(path, "debit")] == [2, 5]
+    ask(points(POINTS[7:], "last.csv"), "mechanism.eps=0.02")
+    assert [entry["size"] for entry in entries(path, "debit")] == [2, 5, 2], "what is cheaper still fits"
+
+
+def test_debited_before_anything_private_is_computed(ask: Ask, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, seen = open_ledger(home / "box", 10), []
+    for name in ("certify", "predict"):
+        real = getattr(BoxModel, name)
+
+        def looked(self: BoxModel, *arguments: Any, real: Any = real, **more: Any) -> Any:
+            seen.append(len(entries(path, "debit")))
+            return real(self, *arguments, **more)
+
+        monkeypatch.setattr(BoxModel, name, looked)
+    assert ask(points(POINTS), *EACH).code == 0
+    assert seen
+    assert set(seen) == {1}
+    seen.clear()
+    assert ask(points(POINTS), "mechanism.eps=20", "inputs=missing.csv").code == 4
+    assert ask(points(POINTS), "mechanism.eps=20").code == 3
+    assert not seen, "what is not paid for is not looked at"
+    assert len(entries(path, "debit")) == 1
+
+
+def test_killed_between_the_debit_and_the_answers(ask: Ask, home: Path) -> None:
+    path, inputs = open_ledger(home / "box", 10), points(POINTS)
+    kill = "from agt.mechanisms.mechanism import Mechanism\nMechanism.release = lambda *_: os.kill(os.getpid(), 9)"
+    assert child(kill, "predict", f"run={home / 'box'}", "ledger=people", inputs, *EACH).returncode == -9
+    assert [entry["size"] for entry in entries(path, "debit")] == [10]
+    assert not entries(path, "answers")
+    said = ask(inputs, *EACH)
+    assert said.code == 0, said.err
+    assert "earlier attempt" not in said.out, "the ledger counts it"
+    assert [entry["size"] for entry in entries(path, "debit")] == [10, 10]
+
+
+@pytest.mark.parametrize(("name", "asked"), [("head", WEIGHTS), ("box", QUANTILE)])
+def test_weights_and_numbers_are_debited(agt: Agt, home: Path, name: str, asked: tuple[str, ...]) -> None:
+    path = open_ledger(home / name, 1.2, 2e-5)
+    said = agt("predict", f"run={home / name}", "ledger=people", *asked, "hydra.run.dir=first")
+    assert said.code == 0, said.err
+    (debit,) = entries(path, "debit")
+    assert debit["size"] == 1
+    assert json.loads(Path("first/spent.json").read_text())["ledger"]["entry"] == 3
+    refused = agt("predict", f"run={home / name}", "ledger=people", *asked)
+    assert refused.code == 3, "each draw is paid for"
+    if name == "head":
+        kept = agt("predict", f"run={home / name}", "mechanism=release_weights", "mechanism.weights=first")
+        assert kept.code == 0, "weights released earlier cost nothing, and ask no ledger"
+        assert agt("predict", "release=first/release", points(POINTS)).code == 0
+        said = agt("predict", "release=first/release", points(POINTS), "ledger=people")
+        assert "leave out ledger" in said.err
+    assert len(entries(path, "debit")) == 1
+
+
+def test_data_on_an_account_is_not_released_beside_it(agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, inputs = f"run={home / 'box'}", points(POINTS)
+    free = agt("predict", run, inputs, *EACH)
+    assert "keeps no account of other releases about the same data: their losses add up; agt ledger init" in free.out
+    path = open_ledger(home / "box", 2)
+    said = agt("predict", run, inputs, *EACH)
+    assert said.code == 2
+    assert "are in the ledger of people: give ledger=people" in said.err
+    assert agt("predict", run, inputs, *EACH, "seed=1").code == 0, "a simulation"
+    outside = agt("predict", run, inputs, *EACH, "ledger=none")
+    assert "released outside the ledger of people (ledger=none)" in outside.out
+    assert not entries(path, "debit")
+    monkeypatch.setenv("AGT_LEDGER", "people")
+    assert agt("predict", run, inputs, *EACH).code == 0
+    assert len(entries(path, "debit")) == 1
+    assert agt("predict", run, inputs, *EACH, "seed=1", "ledger=people").code == 0
+    assert len(entries(path, "debit")) == 1
+    monkeypatch.setenv("AGT_LEDGER", "")
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TRIGGER IF EXISTS entries_stay")
+        connection.execute("UPDATE entries SET text = replace(text, 'people', 'others')")
+    said = agt("predict", run, inputs, *EACH)
+    assert said.code != 0, "nobody knows whether the data is in it"
+    assert "people.ledger" in said.err
+
+
+def test_what_a_ledger_does_not_pay_for(agt: Agt, ask: Ask, home: Path) -> None:
+    inputs = points(POINTS)
+    assert "no such file" in ask(inputs, *EACH).err
+    open_ledger(home / "box", 1, name="people", relation="substitute")
+    said = ask(inputs, *EACH)
+    assert (said.code, "relation=substitute" in said.err) == (2, True)
+    other = Path("ledgers/other.ledger")
+    with Ledger.create(other, Population("other", "one person", "add_remove", Allowance(1))):
+        said = ask(inputs, *EACH, "ledger=other")
+    assert (said.code, "was not admitted" in said.err) == (2, True)
+    shutil.rmtree("ledgers")
+    assert agt("train", *TINY, "hydra.run.dir=unproved", "-q", "--json").code == 0
+    open_ledger(Path("unproved"), 1)
+    said = agt("predict", "run=unproved", inputs, *EACH, "ledger=people", "accounting=paper")
+    assert (said.code, "nothing is proved of this release" in said.err) == (2, True)
+    assert "no budget" in ask(inputs).err
+
+
+def test_a_full_disk_costs_nothing_before_the_debit_and_is_told_after_it(
+    ask: Ask, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agt.disk import Pending
+
+    path, real, full = open_ledger(home / "box", 10), Pending.write, "spent.json"
+
+    def write(self: Pending, content: bytes) -> None:
+        if self.path.name == full:
+            raise OSError(28, "No space left on device", str(self.path))
+        real(self, content)
+
+    monkeypatch.setattr(Pending, "write", write)
+    said = ask(points(POINTS), *EACH)
+    assert said.code == 1
+    assert "nothing was drawn, and it stays debited (entry 3 of the ledger of people)" in said.err
+    full = "labels.csv"
+    said = ask(points(POINTS), *EACH)
+    assert "labels may have been drawn" in said.err
+    assert "(entry 4 of the ledger of people)" in said.err
+    full = ""
+    value = ask(points(POINTS), *EACH, "--json", "-q").json
+    assert value["metrics"]["stored"] == 10, "drawn, remembered, and not written"
+    assert len(entries(path, "debit")) == 2
+
+
+def test_questions_by_the_hundred_thousand(ask: Ask, home: Path) -> None:
+    rows = np.random.default_rng(1).normal(size=(2000, 2)).round(2)
+    open_ledger(home / "box", 5000)
+    first = ask(points(rows), *EACH, "--json", "-q").json
+    again = ask(points(np.concatenate([rows] * 5)), *EACH, "--json", "-q").json
+    assert again["labels"] == first["labels"] * 5
+    with sqlite3.connect("ledgers/people.ledger") as connection:
+        (count,) = connection.execute("SELECT count(*) FROM answers").fetchone()
+    assert count == len(np.unique(rows, axis=0))
+
+
+def test_the_mechanism_and_what_evidence_counts_make_the_question(ask: Ask, home: Path) -> None:
+    path = open_ledger(home / "box", 100)
+    calls = (EACH, (*EACH, "mechanism=smooth_cauchy"), (*EACH, "counting=index"), ("total.eps=2",), ("total.eps=2",))
+    stored = [ask(points(POINTS), *call, "--json", "-q").json["metrics"]["stored"] for call in calls]
+    assert stored == [0, 0, 0, 0, 10]
+    assert len(entries(path, "debit")) == 4

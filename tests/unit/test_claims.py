@@ -1,0 +1,236 @@
+"""Claims as JSON: written, read back, refused; their curves against exact ones; what must not be in them."""
+
+import json
+import math
+from dataclasses import replace
+from datetime import date
+from importlib import resources
+from typing import Any
+
+import mpmath
+import pytest
+from pydantic import TypeAdapter
+
+from agt.errors import ConfigError
+from agt.mechanisms.account import Allowance, Cost, Lot
+from agt.mechanisms.composition import delta_of, total
+from agt.mechanisms.curve import Curve, curve_of, curve_of_budget
+from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.release import Release, totals_of
+from agt.mechanisms.rigour import Claim, Output, Reason
+from agt.mechanisms.statement import VERSION, Account, Statement, of_release, read_claim, statement
+from agt.settings import RelationConfig
+
+RELATION = RelationConfig("add_remove", 2)
+DECLARED = ("declared, not proved (condition c): the size is public; broken if it was counted",)
+GUARANTEES: tuple[Guarantee, ...] = (PureDP(0.1), ApproximateDP(0.1, 1e-8), GaussianDP(0.07))
+
+
+PURE = PureDP(0.1)
+
+
+def claimed(guarantee: Guarantee = PURE, queries: int = 1000, **changes: Any) -> Statement:
+    claim = Claim(guarantee, RELATION, declared=DECLARED)
+    account = Account.of("loans", "one customer", 7, Allowance(1.0, 1e-5), Lot(guarantee, 3).cost)
+    kept = {
+        "totals": totals_of(guarantee, queries, 0.0),
+        "queries": queries,
+        "account": account,
+        "issued": date(2026, 5, 4),
+    }
+    return statement(claim, "randomized_response", [claim.text], **{**kept, **changes})
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES, ids=str)
+@pytest.mark.parametrize("queries", [1, 1000, 10**6])
+def test_what_is_written_is_read(guarantee: Guarantee, queries: int) -> None:
+    one = claimed(guarantee, queries)
+    assert read_claim(one.content) == one
+    node = json.loads(one.content)
+    assert node["schema"] == VERSION
+    assert node["guarantee"] == {"kind": node["guarantee"]["kind"], **guarantee.parameters}
+    assert (node["releases"], node["answers"], node["issued"]) == (queries, queries, "2026-05-04")
+    assert len(node["curve"]["eps"]) >= 33
+
+
+def test_a_claim_of_weights_and_one_of_a_number() -> None:
+    for output, per in ((Output.WEIGHTS, "the weights, once"), (Output.NUMBER, "the one number")):
+        claim = Claim(GaussianDP(0.2), RELATION, output)
+        release = Release(claim, lambda _: None, (total(GaussianDP(0.2), 1, 1e-5),), None, noisy=False)
+        told = of_release(release, "release_weights")
+        assert (told.releases, told.answers, told.per, told.issued, told.account) == (1, None, per, None, None)
+        assert read_claim(told.content) == told
+        assert told.words[0] == claim.text
+
+
+def test_nothing_is_claimed_where_nothing_is_proved() -> None:
+    reason = Reason("condition e (public preprocessing) does not hold: 24,428 records", "declare it", "e")
+    unproved = replace(Claim(PureDP(0.1), RELATION), accounting="paper", reasons=(reason,))
+    told = statement(unproved, "smooth_cauchy", [unproved.text], totals=totals_of(PureDP(0.1), 9, 0), queries=9)
+    assert not told.proved
+    assert not told.publishable
+    assert (told.totals, told.curve, told.reasons) == ((), None, ("condition e does not hold",))
+    assert b"24,428" not in told.content
+    simulated = claimed(simulated=True)
+    assert (simulated.proved, simulated.publishable) == (True, False)
+
+
+def test_what_must_stay_at_home_has_no_entry() -> None:
+    """Every entry that there is, by name: a new one is looked at before it is published."""
+    names = {name for kind in (Statement, Account, Curve) for name in kind.__dataclass_fields__}
+    assert names == {
+        *("schema", "agt", "proved", "publishable", "simulated", "reasons", "guarantee", "mechanism", "output", "per"),
+        *("releases", "answers", "neighbours", "accounting", "counting", "declared", "totals", "curve", "scope", "outside"),
+        *("words", "issued", "account"),
+        *("population", "unit", "entry", "eps", "delta", "leaks", "spent", "curve"),
+        *("over", "eps", "delta", "at_delta", "at_eps"),
+    }
+
+
+def change(node: dict[str, Any], path: str, value: Any) -> bytes:
+    here: Any = node
+    *above, last = [int(key) if key.isdigit() else key for key in path.split(".")]
+    for key in above:
+        here = here[key]
+    if value is None:
+        del here[last]
+    else:
+        here[last] = value
+    return json.dumps(node).encode()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "match"),
+    [
+        ("schema", "agt.claim/2", "version 'agt.claim/2'"),
+        ("schema", None, "version None"),
+        ("guarantee.eps", math.nan, "NaN is no number"),
+        ("guarantee.eps", math.inf, "Infinity is no number"),
+        ("guarantee.eps", "0.1", "not as agt writes it"),
+        ("guarantee.eps", 0.0, "1e-15 to 100"),
+        ("guarantee.mu", 0.1, "a guarantee of"),
+        ("guarantee.kind", "gaussian", "a guarantee of"),
+        ("guarantee.eps", 0.2, "more than its guarantee proves"),
+        ("releases", 2000, "more than its guarantee proves"),
+        ("curve.delta.20", 0.0, "delta falls"),
+        ("curve.delta.64", 0.0, "more than its guarantee proves"),
+        ("totals.0.eps", 1.0, "more than its guarantee proves"),
+        ("account.delta", 1e-4, "more than its guarantee proves"),
+        ("account.spent.square", "nan", "square"),
+        ("account.leaks", 2.0, "leaks"),
+        ("issued", "yesterday", "issued"),
+        ("publishable", False, "publishable means"),
+        ("words", [], "words"),
+        ("neighbours", None, "neighbours"),
+        ("secret", "digest", "secret"),
+    ],
+)
+def test_other_claims_are_refused(path: str, value: Any, match: str) -> None:
+    node = json.loads(claimed().content)
+    with pytest.raises(ConfigError, match=match):
+        read_claim(change(node, path, value))
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b"null", b"1e400", b"[" * 100_000, b'{"schema": "agt.claim/1"}'])
+def test_what_is_no_claim_is_refused(content: bytes) -> None:
+    with pytest.raises(ConfigError, match="claim"):
+        read_claim(content)
+
+
+def test_numbers_beyond_all_doubles_are_refused() -> None:
+    raw = claimed().content.replace(b'"eps": 0.1', b'"eps": 1e400', 1)
+    with pytest.raises(ConfigError, match="eps"):
+        read_claim(raw)
+
+
+def test_the_schema_file_is_the_form() -> None:
+    """For other programs. Descriptions are docstrings; what counts is the form."""
+    node = json.loads(resources.files("agt.mechanisms").joinpath("claim.schema.json").read_text(encoding="utf-8"))
+    assert node.pop("$id") == VERSION
+    assert node.pop("$schema").startswith("https://json-schema.org/")
+    assert bare(node) == bare(TypeAdapter(Statement).json_schema())
+
+
+def bare(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {
+            key: bare(value)
+            for key, value in node.items()
+            if key not in ("description", "title") or isinstance(value, dict)
+        }
+    return [bare(value) for value in node] if isinstance(node, list) else node
+
+
+class TestCurves:
+    def exact(self, guarantee: Guarantee, queries: int, eps: float) -> mpmath.mpf:
+        """In 60 digits, term by term."""
+        with mpmath.workdps(60):
+            if isinstance(guarantee, GaussianDP):
+                mu, e = mpmath.mpf(guarantee.mu) * mpmath.sqrt(queries), mpmath.mpf(eps)
+                return mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - e / mu)
+            e0, d = mpmath.mpf(guarantee.eps), mpmath.mpf(getattr(guarantee, "delta", 0.0))
+            p = 1 / (1 + mpmath.exp(-e0))
+            terms = (
+                mpmath.binomial(queries, j)
+                * p**j
+                * (1 - p) ** (queries - j)
+                * max(0, 1 - mpmath.exp(eps - (2 * j - queries) * e0))
+                for j in range(queries + 1)
+            )
+            return 1 - (1 - d) ** queries * (1 - mpmath.fsum(terms))
+
+    @pytest.mark.parametrize("guarantee", GUARANTEES, ids=str)
+    @pytest.mark.parametrize("queries", [1, 2, 60])
+    def test_the_truth_is_never_above(self, guarantee: Guarantee, queries: int) -> None:
+        curve = curve_of(guarantee, queries)
+        for eps, delta in curve.points[::5] + curve.points[-1:]:
+            true = self.exact(guarantee, queries, eps)
+            assert true <= delta <= true * (1 + mpmath.mpf(1e-5)) + mpmath.mpf(3e-9)
+
+    @pytest.mark.parametrize("guarantee", GUARANTEES, ids=str)
+    @pytest.mark.parametrize("queries", [1, 50, 10**6, 2 * 10**9])
+    def test_it_says_what_totals_say(self, guarantee: Guarantee, queries: int) -> None:
+        curve = curve_of(guarantee, queries)
+        assert curve.eps[0] == 0
+        assert list(curve.delta) == sorted(curve.delta, reverse=True)
+        for delta, eps in zip(curve.at_delta, curve.at_eps, strict=True):
+            assert delta_of(guarantee, queries, eps) <= delta
+            if queries <= 10**6:
+                assert eps == pytest.approx(
+                    total(guarantee, queries, delta, ("optimal", "gaussian")).eps, rel=1e-3, abs=1e-9
+                )
+
+    def test_a_budget_s(self) -> None:
+        allowance = Allowance(1.0, 1e-5)
+        curve = curve_of_budget(allowance)
+        at = dict(zip(curve.at_delta, curve.at_eps, strict=True))
+        assert at[1e-5] == pytest.approx(1.0, rel=1e-6)
+        assert 1e-6 not in at  # leaks: no eps takes them away
+        pure = curve_of_budget(Allowance(1.0))
+        assert (pure.eps[-1], pure.delta[-1]) == (pytest.approx(1.0), pytest.approx(0.0, abs=1e-11))
+
+    @pytest.mark.parametrize(
+        "allowance", [Allowance(1e-9), Allowance(1e300, 0.5), Allowance(1e-3, 1 - 1e-9, 1.0), Allowance(50.0, 1e-300)]
+    )
+    def test_odd_budgets_have_one(self, allowance: Allowance) -> None:
+        curve = curve_of_budget(allowance)
+        assert all(0 <= delta <= 1 and math.isfinite(eps) for eps, delta in curve.points)
+
+    def test_as_a_table(self) -> None:
+        curve = curve_of(PureDP(0.5), 4)
+        rows = [tuple(map(float, line.split(","))) for line in curve.csv.splitlines()[1:]]
+        assert tuple(rows) == curve.points
+        assert curve.csv.startswith("eps,delta\n0.0,")
+
+    @pytest.mark.parametrize(
+        "change", [{"eps": (0.0, 1.0, 0.5)}, {"delta": (0.1, 0.2, 0.3)}, {"delta": (0.2, 0.1)}, {"at_eps": (1.0,)}]
+    )
+    def test_no_curve(self, change: dict[str, Any]) -> None:
+        with pytest.raises(ConfigError, match="curve"):
+            replace(Curve("it", (0.0, 0.5, 1.0), (0.3, 0.2, 0.1)), **change)
+
+    def test_a_lot_admitted_alone_has_its_own(self) -> None:
+        """What a fresh ledger takes by the lot's own total is not under the filters' curve."""
+        allowance, lot = Allowance(1.0, 1e-5), Lot(PureDP(0.00848), 1000)
+        assert allowance.admits(Cost(), lot)
+        assert Account.of("loans", "one customer", 2, allowance, lot.cost).curve is None
