@@ -21,7 +21,7 @@ from agt.folder import plain
 
 CHECKPOINTS = "checkpoint"  # the folder of what a training had reached; no part of the finished record
 KEY = "resume"
-_LOCK = "lock"
+LOCK = "lock"
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,12 @@ def check_open(folder: Path, status: dict[str, Any]) -> None:
 
 def is_alive(folder: Path) -> bool:
     """Whether the process of a run is there."""
-    return is_locked(folder / _LOCK)
+    return is_locked(folder / LOCK)
 
 
 def lock_of(folder: Path) -> Lock:
     """What a run's process holds as long as it lives."""
-    return Lock(folder / _LOCK)
+    return Lock(folder / LOCK)
 
 
 def remove_leftovers(folder: Path) -> None:
