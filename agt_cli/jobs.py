@@ -155,7 +155,7 @@ def run(
     from agt_cli.runs.unread import unread
 
     with ExitStack() as stack:
-        stack.callback(_refresh_index, folder, config.get("output_dir"), console)
+        stack.callback(refresh_index, folder, config.get("output_dir"), console)
         try:
             settings = settled(command, config, overrides, console)
             begun = sweep and (folder / "status.json").exists()  # a killed job that this one is to go on with
@@ -166,7 +166,7 @@ def run(
                 with suppress(OSError):
                     folder.rmdir()  # Hydra's new one
                 folder, settings = again.folder, again.config
-                stack.callback(_refresh_index, folder, settings.get("output_dir"), console)
+                stack.callback(refresh_index, folder, settings.get("output_dir"), console)
             record = RunRecord(folder, command, settings, again)
             if sweep:
                 stack.enter_context(record)
@@ -196,12 +196,17 @@ def signed(command: str, settings: Mapping[str, Any]) -> str:
         return ""
 
 
-def _refresh_index(folder: Path, outputs: object, console: "Console") -> None:
-    """List the run that just ended, however it ended; whatever goes wrong with that is no failure of the command."""
+def refresh_index(folder: Path, outputs: object, console: "Console") -> None:
+    """List what just ended, however it ended; whatever goes wrong with that is no failure of the command.
+
+    Args:
+        folder: of the run, or of the sweep.
+        outputs: where all runs are.
+    """
     from agt_cli.report.index import refresh
 
     outputs = Path(str(outputs))
-    if folder.resolve().is_relative_to(outputs.resolve()) and (folder / "status.json").exists():
+    if folder.resolve().is_relative_to(outputs.resolve()) and folder.exists():
         try:
             refresh(outputs)
         except Exception as error:

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, open_dict
 
 from agt.disk import Lock
 from agt.errors import AgtError, ConfigError
-from agt_cli.jobs import Task, settled, signed
+from agt_cli.jobs import Task, refresh_index, settled, signed
 from agt_cli.report.console import Console
 from agt_cli.report.unfinished import is_alive
 from agt_cli.runs.sweep import Job, differing, planned
@@ -72,6 +72,7 @@ class AgtSweeper(Sweeper):
                 ended = [job if job.before else job.ended(results.get(str(job.folder), {})) for job in jobs]
                 table = self.task.outcome.table = Table(sweep, self.task.command, ended)
                 table.write()
+                refresh_index(sweep, self.master.get("output_dir"), self.task.console)
             for job in ended:
                 if job.error and (self._elsewhere or job.state != "failed"):  # in this process it has said so itself
                     self.task.console.error(f"{job.label}: {job.error}")
@@ -110,9 +111,8 @@ class AgtSweeper(Sweeper):
                     break
                 if len(left) == len(waiting):
                     raise AgtError(f"hydra/launcher={self._launcher_name}: {_first_line(trouble)}") from trouble
-                self.task.console.note(
-                    f"the launcher broke down ({_first_line(trouble)}): {len(left)} jobs are still to start"
-                )
+                broken = f"{self._launcher_name} broke down ({_first_line(trouble)})"
+                self.task.console.note(f"{broken}, and is started again for what it left: {len(left)} jobs")
                 waiting = left
 
     def _launch(self, jobs: Sequence[Job], results: dict[str, Mapping[str, Any]]) -> Exception | None:
@@ -163,9 +163,13 @@ def _place(folder: Path) -> tuple[str, str]:
 
 @contextmanager
 def _every_job_awaited() -> Iterator[None]:
-    """submitit's launchers give up at the first job that ended badly, and leave the others at work: wait for each."""
+    """submitit's launchers give up at the first job that ended badly, and leave the others at work: wait for each.
+
+    A process of this machine that has ended has also written all that it will; submitit would wait for more.
+    """
     from submitit.core.core import Job as Submitted
     from submitit.core.utils import UncompletedJobError
+    from submitit.local.local import LocalJob
 
     results = Submitted.results
 
@@ -174,7 +178,7 @@ def _every_job_awaited() -> Iterator[None]:
             return results(job)
         return [None]
 
-    with patch.object(Submitted, "results", awaited):
+    with patch.object(Submitted, "results", awaited), patch.object(LocalJob, "_results_timeout_s", 0):
         yield
 
 

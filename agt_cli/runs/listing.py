@@ -134,10 +134,8 @@ def named(text: str, runs: Sequence[Run]) -> Run:
     parts = Path(text).parts
     some = [run for run in runs if run.folder.parts[-len(parts) :] == parts or has_digest(run, text)]
     if len(some) != 1:
-        which = f": {', '.join(str(run.folder) for run in some[:3])}" if some else ""
-        raise ConfigError(
-            f"compare: '{text}' is {len(some) or 'no'} run{'s' * (len(some) != 1)} here{which}: give its folder"
-        )
+        which = f"{len(some)} runs ({', '.join(str(run.folder) for run in some[:3])})" if some else "no run here"
+        raise ConfigError(f"compare: '{text}' is {which}: give the folder of one")
     return some[0]
 
 

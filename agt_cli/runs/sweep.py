@@ -82,7 +82,8 @@ class Job:
     @property
     def started(self) -> bool:
         """Whether a process has begun with it, or begun with it again, since it was planned."""
-        return self.folder.exists() and (self.run is None or Run.read(self.folder).status != self.run.status)
+        status = self.folder / "status.json"
+        return status.exists() and (self.run is None or Run.read(self.folder).status != self.run.status)
 
     def ended(self, result: Mapping[str, Any]) -> "Job":
         """The same job after its process, by its record.
