@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agt.ledger.ledger import Ledger, Population
+from agt.ledger.book import Population
+from agt.ledger.ledger import Ledger
 from agt.mechanisms.account import Allowance
 from agt.models.box import BoxModel
 from agt_cli.cli import main
@@ -84,7 +85,7 @@ def test_a_repeated_question_gets_its_stored_answer_free(ask: Ask, home: Path) -
     spent = json.loads((Path(other["run"]) / "spent.json").read_text())
     last = entries(path, "answers")[-1]
     assert (spent["ledger"]["population"], spent["ledger"]["entry"]) == ("people", last["debit"])
-    assert any(f"entry {last['debit']} counts it" in line for line in other["words"])
+    assert any(f"entry {last['debit']} of it counts this" in line for line in other["words"])
 
 
 def test_the_budget_ends_in_mid_file(ask: Ask, home: Path) -> None:
@@ -168,10 +169,10 @@ def test_data_on_an_account_is_not_released_beside_it(agt: Agt, home: Path, monk
     path = open_ledger(home / "box", 2)
     said = agt("predict", run, inputs, *EACH)
     assert said.code == 2
-    assert "this data is on the account of people: give ledger=people" in said.err
+    assert "are in the ledger of people: give ledger=people" in said.err
     assert agt("predict", run, inputs, *EACH, "seed=1").code == 0, "a simulation"
     outside = agt("predict", run, inputs, *EACH, "ledger=none")
-    assert "released outside the account of people (ledger=none)" in outside.out
+    assert "released outside the ledger of people (ledger=none)" in outside.out
     assert not entries(path, "debit")
     monkeypatch.setenv("AGT_LEDGER", "people")
     assert agt("predict", run, inputs, *EACH).code == 0
@@ -179,7 +180,9 @@ def test_data_on_an_account_is_not_released_beside_it(agt: Agt, home: Path, monk
     assert agt("predict", run, inputs, *EACH, "seed=1", "ledger=people").code == 0
     assert len(entries(path, "debit")) == 1
     monkeypatch.setenv("AGT_LEDGER", "")
-    path.write_bytes(b"no ledger")
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TRIGGER IF EXISTS entries_stay")
+        connection.execute("UPDATE entries SET text = replace(text, 'people', 'others')")
     said = agt("predict", run, inputs, *EACH)
     assert said.code != 0, "nobody knows whether the data is in it"
     assert "people.ledger" in said.err
