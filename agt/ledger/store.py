@@ -169,6 +169,10 @@ class Store:
         """The greatest number of an answer; 0: there is none."""
         return int(self._rows("SELECT coalesce(max(number), 0) FROM answers", ())[0][0])
 
+    def count_answers(self) -> int:
+        """How many there are, whatever their numbers."""
+        return int(self._rows("SELECT count(*) FROM answers", ())[0][0])
+
     def add_answers(self, first: int, labels: Mapping[bytes, int]) -> None:
         """Add answers, numbered from ``first``."""
         rows = ((number, key, label) for number, (key, label) in enumerate(labels.items(), start=first))
@@ -201,7 +205,8 @@ def make(path: Path, opening: Entry) -> None:
             connection.executescript(f"BEGIN; {TABLES} COMMIT;")
             connection.execute("INSERT INTO entries VALUES (?, ?)", (1, opening.text))
         part.rename(path)
-        sync_folder(path.parent)
+        for folder in path.resolve().parents:
+            sync_folder(folder)  # whoever made them, a power cut must not take what is in them
     finally:
         for suffix in ("", "-wal", "-shm", "-journal"):
             Path(f"{part}{suffix}").unlink(missing_ok=True)

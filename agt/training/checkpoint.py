@@ -189,7 +189,8 @@ class CheckpointFolder:
         for path in _states(self.folder)[: 1 - KEPT]:
             path.unlink(missing_ok=True)
         header = {"format": str(FORMAT), "run": self.run, "step": str(step)}
-        content = save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, metadata=header)
+        apart = {name: tensor.cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
+        content = save(apart, metadata=header)  # which takes no two tensors that share their memory
         write_atomic(self.folder / f"step={step:012d}.{sha256(content).hexdigest()}.safetensors", content)
 
 

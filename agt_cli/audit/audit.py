@@ -1,20 +1,23 @@
 """From a path to what lies there and everything that it rests on, each part checked as far as it is still there."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
 from agt.errors import ConfigError
+from agt.ledger.chain import Head
 from agt.manifest import NAME, Broken, Manifest, unseal
 from agt.mechanisms.portable import COMMAND as RELEASE
 from agt_cli.audit.bound import Bound, Progress, bind
 from agt_cli.audit.files import data_subjects
 from agt_cli.audit.findings import Subject
+from agt_cli.audit.ledger import is_ledger, ledgers_of, look_at_ledger
 from agt_cli.audit.reading import parsed, read
 from agt_cli.audit.record import Record
 from agt_cli.audit.release import check_portable
 from agt_cli.audit.run import claims_of
 from agt_cli.report.checks import Findings
+from agt_cli.report.unfinished import is_alive
 
 FARTHEST = 4  # steps from what is audited to what it rests on
 WORDS = {"train": "training run", RELEASE: "released weights", "agt.save": "saved model"}
@@ -26,10 +29,14 @@ class Audit:
 
     Attributes:
         progress: told how many files of the present folder are hashed, and of how many.
+        ledger: where the account of a release lies, by name or path; None: where it says itself.
+        head: where a ledger's chain ended at some time, as somebody noted it.
         steps: how far the present folder is from the first.
     """
 
     progress: Progress
+    ledger: str | None = None
+    head: Head | None = None
     steps: int = 0
 
     def look(self, path: Path, digest: str | None) -> Subject:
@@ -43,8 +50,12 @@ class Audit:
         """
         if not path.exists():
             raise ConfigError(f"{path}: no such file or folder")
+        if is_ledger(path):
+            if digest is not None:
+                raise ConfigError("digest: a ledger grows and has none: give head=COUNT:HASH, as agt ledger show prints it")
+            return look_at_ledger(path, self.head)[0]
         if not path.is_dir():
-            raise ConfigError(f"{path}: expected the folder of a run or of a release")
+            raise ConfigError(f"{path}: expected the folder of a run or of a release, or a ledger's file")
         if not _there(path / NAME):
             return _unfinished(path)
         return self._folder(path, digest)[0]
@@ -78,6 +89,7 @@ class Audit:
             claims = claims_of(record, trained)
             facts = record.facts
             below += data_subjects(record) if record.command == "train" else ()
+            below += tuple(ledgers_of(record, self.ledger))
         name = f"{WORDS.get(record.command, f'{record.command} run')} {bound.folder}"
         return Subject(name, tuple(findings.checks), facts, record.conditions, claims, below, bound.manifest.digest)
 
@@ -85,9 +97,13 @@ class Audit:
         """A folder that a run was made from, and its record, if it is what was recorded."""
         findings, folder = Findings(), _whereabouts(place, digest, home) if self.steps < FARTHEST else None
         if folder is not None:
-            return Audit(self.progress, self.steps + 1)._folder(folder, digest)
+            return self._deeper._folder(folder, digest)
         findings.unchecked("folder", "not there", "copy it beside this one, and verify again")
         return Subject(f"{name} {place}", tuple(findings.checks), digest=digest or ""), None
+
+    @property
+    def _deeper(self) -> "Audit":
+        return replace(self, steps=self.steps + 1)
 
     def _maker(self, bound: Bound) -> tuple[Subject, ...]:
         """The run that released these weights, where they still lie in its folder: the owner's, not the public's."""
@@ -98,7 +114,7 @@ class Audit:
             return ()
         if self.steps >= FARTHEST or maker.files.get(f"{inside.name}/{NAME}") != listed:
             return ()
-        return (Audit(self.progress, self.steps + 1)._folder(bound.folder.parent, None)[0],)
+        return (self._deeper._folder(bound.folder.parent, None)[0],)
 
 
 def _whereabouts(recorded: Path, digest: str | None, home: Path) -> Path | None:
@@ -141,6 +157,8 @@ def _unfinished(folder: Path) -> Subject:
         if state == "done":
             raise Broken(f"status.json says it is finished, and {NAME} is gone: nothing binds its files together")
         why = f": {error}" if error else ""
+        if state == "running":
+            why = ": a process is at work on it" if is_alive(folder) else ": nobody works on it any more, it was killed"
         findings.problem("status", f"not finished ({state}{why}), so nothing binds its files together")
     if _there(folder / "spent.json"):
         with findings.looking("budget"):

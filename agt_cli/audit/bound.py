@@ -8,6 +8,7 @@ from typing import Any
 from agt.manifest import NAME, Broken, Manifest
 from agt_cli.audit.reading import TEXT, Inventory, file_sha256, parsed, read, settings
 from agt_cli.report.checks import Findings
+from agt_cli.report.unfinished import CHECKPOINTS, LOCK
 
 SHOWN = 12  # files that are named one by one
 Progress = Callable[[int, int], None]
@@ -71,6 +72,10 @@ def bind(folder: Path, digest: str | None, findings: Findings, progress: Progres
     with findings.looking("nothing else"):
         inventory = Inventory.of(folder)
         extra = sorted({*inventory.files, *inventory.others} - {NAME, *manifest.files})
+        left = [name for name in extra if name == LOCK or name.startswith(f"{CHECKPOINTS}/")]
+        if left:
+            findings.note("nothing else", f"left over from when it ran: {_some(left)}", "delete it")
+        extra = [name for name in extra if name not in left]
         kinds = [f"{name}{f' ({inventory.others[name]})' if name in inventory.others else ''}" for name in extra]
         words = f"not listed, so no part of it, and nothing vouches for them: {_some(kinds)}"
         findings.compare("nothing else", not extra, "nothing lies beside them", words)

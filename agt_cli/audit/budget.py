@@ -56,7 +56,7 @@ class Made:
         for key in ("eps", "mu"):
             if node.get(key) is not None and float(node[key]) != metrics.get(key):
                 raise Broken(f"config.yaml asks for mechanism.{key}={node[key]}, metrics.json says {metrics.get(key)}")
-        return cls(kind.name, kind.needs, guarantee_of(metrics))
+        return cls(kind.name, kind.needs, guarantee_among(metrics))
 
     def claim(
         self, conditions: Sequence[Condition], relation: RelationConfig, members: int, config: Mapping[str, Any], what: str
@@ -90,7 +90,7 @@ class Made:
         return Release(granted, _nothing, totals, None if weights else queries, False).spent
 
 
-def guarantee_of(parameters: Mapping[str, Any]) -> Guarantee:
+def guarantee_among(parameters: Mapping[str, Any]) -> Guarantee:
     """The guarantee with these parameters, among others that are none.
 
     Raises:

@@ -21,6 +21,7 @@ class Subject:
         claims: what is certified or guaranteed, a line each.
         rests_on: what it was made from.
         digest: of a folder; empty: it has none.
+        limits: what no look at it can show; empty: what no look at a folder can.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Subject:
     claims: tuple[str, ...] = ()
     rests_on: tuple["Subject", ...] = ()
     digest: str = ""
+    limits: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", visible(self.name))

@@ -76,7 +76,9 @@ def _conditions(subject: Subject) -> Node:
 
 
 def limits(subject: Subject) -> list[str]:
-    """What no look at files can show."""
+    """What no look at it can show."""
+    if subject.limits:
+        return [*subject.limits]
     declared = any(part.declared for part in subject.every)
     drawn = any(line for line in subject.claims if "private" in line)
     return [*([OF_DECLARED] if declared else []), *([OF_DRAWS] if drawn else []), *ALWAYS]

@@ -95,6 +95,18 @@ def read(path: Path, most: int = TEXT) -> bytes:
     return content
 
 
+def begins_with(path: Path, start: bytes) -> bool:
+    """Whether a plain file begins so. Raises Broken as ``read`` does."""
+    with _plain(path, LARGEST) as file:
+        return bool(file.read(len(start)) == start)
+
+
+def check_plain(path: Path, most: int) -> None:
+    """Raise Broken, as ``read`` does, unless there is a plain file of at most so many bytes."""
+    with _plain(path, most):
+        pass
+
+
 def file_sha256(path: Path) -> str:
     """The SHA-256 of a plain file, as hexadecimal digits. Raises Broken as ``read`` does."""
     digest, left = sha256(), LARGEST

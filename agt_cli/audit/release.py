@@ -12,11 +12,13 @@ from agt.manifest import Broken
 from agt.mechanisms.composition import total
 from agt.mechanisms.guarantee import GaussianDP
 from agt.mechanisms.portable import RELEASE, WEIGHTS, Portable
+from agt.mechanisms.statement import read_claim
 from agt.mechanisms.weights import FINE
 from agt_cli.audit.bound import Bound
-from agt_cli.audit.budget import guarantee_of
+from agt_cli.audit.budget import guarantee_among
 from agt_cli.report.checks import Findings
 
+CLAIM = "claim.json"
 ARRAYS = 2**30  # bytes of all arrays together, unpacked
 _TOTAL = re.compile(r"\((?P<eps>[\d.e+-]+), (?P<delta>[\d.e+-]+)\)-differentially private in all")
 
@@ -38,6 +40,12 @@ def check_portable(bound: Bound, findings: Findings) -> Portable | None:
         check_lattice(portable.weight, portable.noise, findings)
     with findings.looking("budget"):
         _check_words(portable, findings)
+    if bound.holds(CLAIM):
+        with findings.looking(CLAIM):
+            claimed = read_claim(bound.read(CLAIM))
+            if not claimed.publishable or claimed.guarantee.value != guarantee_among(portable.noise):
+                raise Broken(f"{CLAIM} is of {claimed.guarantee.value}, the weights of {guarantee_among(portable.noise)}")
+            findings.ok(CLAIM, f"{claimed.schema}: the same guarantee; its totals and curve are not below the truth")
     return portable
 
 
@@ -52,7 +60,7 @@ def check_lattice(weight: np.ndarray, noise: Any, findings: Findings) -> None:
 
 
 def _check_words(portable: Portable, findings: Findings) -> None:
-    guarantee = guarantee_of(portable.noise)
+    guarantee = guarantee_among(portable.noise)
     said = [match for line in portable.words if (match := _TOTAL.search(line))]
     if str(guarantee) not in portable.words[0]:
         raise Broken(f"its first words are no claim of {guarantee}: {portable.words[0]}")

@@ -9,17 +9,18 @@ from safetensors.numpy import load
 from agt.manifest import Broken
 from agt.mechanisms.guarantee import GaussianDP
 from agt.mechanisms.rigour import Claim, Output, claim, neighbours_of
+from agt.mechanisms.statement import Statement, read_claim
 from agt.mechanisms.tuning import Trials, TunedWeights
 from agt.mechanisms.weights import noise_scale
 from agt.relations import RELATIONS
 from agt.settings import validate
-from agt_cli.audit.budget import NOT_AGTS, Made, guarantee_of, within
+from agt_cli.audit.budget import NOT_AGTS, Made, guarantee_among, within
 from agt_cli.audit.record import Record
-from agt_cli.audit.release import ARRAYS, check_lattice
+from agt_cli.audit.release import ARRAYS, CLAIM, check_lattice
 from agt_cli.report.report_md import ball, guarantee
 
 LABELS = 2**30  # bytes of a table of labels
-KEPT = "labels of weights that were released earlier: they spend nothing more"
+KEPT = "answers that were released earlier, or that weights released earlier give: they spend nothing more"
 
 
 def claims_of(record: Record, trained: Record | None) -> tuple[str, ...]:
@@ -96,17 +97,53 @@ def _check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
         elif beyond := within(made.guarantee, spent["queries"] if spent["what"] == "labels" else 1, record.config["total"]):
             raise Broken(f"more was spent than asked for: {beyond}")
     simulated = _is_simulated(record, record.config.get("seed"))
+    claimed = _read_claim(record, simulated)
     if made is None or trained is None or trained.relation is None:
         findings.unchecked("claim", "what it rests on is in the training run, which could not be looked at")
-        return str(spent.get("guarantee")), *map(str, spent.get("totals", ()))
+        return claimed.words if claimed else (str(spent.get("guarantee")), *map(str, spent.get("totals", ())))
     with findings.looking("claim"):
         granted = made.claim(record.conditions, trained.relation, trained.members, record.config, spent["what"])
         totals = made.spent(granted, spent["queries"], float(record.config["total"].get("delta") or 0.0))
         proved = granted.proved and not simulated
         if bool(record.metrics.get("proved")) != proved:
             raise Broken(f"metrics.json says proved = {record.metrics.get('proved')}, the conditions grant {int(proved)}")
+        same = claimed is None or (claimed.neighbours.words, claimed.declared) == (
+            neighbours_of(granted.relation),
+            granted.declared,
+        )
+        if not same:
+            raise Broken("claim.json claims it for other neighbours, or on other declarations, than the conditions grant")
         return _granted(record, granted, totals)
     return ()
+
+
+def _read_claim(record: Record, simulated: bool) -> Statement | None:
+    """The claim for programs, whose every number is worked out again as it is read; None: there is none.
+
+    It says what the record beside it does.
+    """
+    if not record.bound.holds(CLAIM):
+        return None
+    with record.findings.looking(CLAIM):
+        claimed, spent = read_claim(record.bound.read(CLAIM)), record.spent
+        account, ledger = claimed.account, spent.get("ledger") or {}
+        pairs = {
+            "guarantee": (str(claimed.guarantee.value), spent["guarantee"]),
+            "mechanism": (claimed.mechanism, spent["mechanism"]),
+            "releases": (claimed.releases, spent["queries"] if spent["what"] == Output.LABELS else 1),
+            "simulated": (claimed.simulated, simulated),
+            "proved": (claimed.publishable, bool(record.metrics.get("proved"))),
+            "entry": (account and account.entry, ledger.get("entry")),
+            "population": (account and account.population, ledger.get("population")),
+        }
+        for name, (ours, theirs) in pairs.items():
+            if ours != theirs:
+                raise Broken(f"{CLAIM} says {name} = {ours}, and the record beside it {theirs}")
+        record.findings.ok(
+            CLAIM, f"{claimed.schema}: says what the record does; its totals and curve are not below the truth"
+        )
+        return claimed
+    return None
 
 
 def _check_tuned(record: Record) -> tuple[str, ...]:
@@ -154,7 +191,7 @@ def _check_labels(record: Record, trained: Record | None) -> None:
         head, *cells = rows
     except csv.Error as error:
         raise Broken(f"labels.csv is no proper csv ({error})") from None
-    count = record.metrics.get("n_queries")
+    count = record.metrics.get("answered", record.metrics.get("n_queries"))  # a budget may end in the middle of a file
     if head != ["record_id", "label"] or any(len(row) != 2 for row in cells) or len(cells) != count:
         raise Broken(f"labels.csv holds {len(cells)} rows, and {count} labels were counted")
     classes = _classes(trained)
@@ -181,7 +218,7 @@ def _check_weights(record: Record, trained: Record | None) -> None:
     check_lattice(weight, noise, record.findings)
     if trained is None or not trained.bound.holds("stability.json"):
         return
-    moves, budget = float(trained.bound.json("stability.json")["sensitivity"]), guarantee_of({"mu": noise["mu"]})
+    moves, budget = float(trained.bound.json("stability.json")["sensitivity"]), guarantee_among({"mu": noise["mu"]})
     sigma = noise_scale(moves, budget) if isinstance(budget, GaussianDP) else None
     if noise["sigma"] != sigma or noise["mu"] != record.metrics.get("mu"):
         raise Broken(f"sigma = {noise['sigma']!r} was recorded; {moves!r} over mu makes it {sigma!r}")

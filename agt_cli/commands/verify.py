@@ -1,4 +1,4 @@
-"""agt verify PATH: is a run or a release what was made, and what does it rest on? Writes nothing but a page asked for."""
+"""agt verify PATH: is a run, a release or a ledger what was made, and what does it rest on? It writes at most a page."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Any
 
 from agt.disk import write_atomic
 from agt.errors import CheckError, ConfigError
+from agt.ledger.chain import Head
 from agt_cli.audit.audit import Audit
 from agt_cli.audit.page import headline, markdown, say
 from agt_cli.report.console import Console
@@ -25,11 +26,15 @@ class VerifyConfig:
         path: what lies there.
         digest: that it must have; None: any.
         page: where the audit is written to as well; None: nowhere.
+        ledger: that counts a release, by name or path; None: where the release says.
+        head: where a ledger's chain ended at some time; None: nobody noted it.
     """
 
     path: Path
     digest: str | None
     page: Path | None
+    ledger: str | None
+    head: Head | None
 
 
 def configure(config: Mapping[str, Any]) -> VerifyConfig:
@@ -38,7 +43,7 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
     Raises:
         ConfigError: no digest, or a page that would lie in what is verified, or over something else.
     """
-    only_keys(config, ("path", "digest", "page"))
+    only_keys(config, ("path", "digest", "page", "ledger", "head"))
     path, page = Path(str(config["path"])).expanduser(), config.get("page")
     page = None if page is None else Path(str(page))
     if page is not None:
@@ -50,7 +55,11 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
             raise ConfigError(
                 f"page={page}: lies in the folder that is verified, which must stay as it is: name another place"
             )
-    return VerifyConfig(path, digest_of(config, "digest"), page)
+    head, ledger = config.get("head"), config.get("ledger")
+    noted = None if head is None else Head.read(str(head))
+    if head is not None and noted is None:
+        raise ConfigError(f"head={head}: expected COUNT:HASH, as agt ledger show prints it")
+    return VerifyConfig(path, digest_of(config, "digest"), page, None if ledger is None else str(ledger), noted)
 
 
 def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
@@ -60,7 +69,8 @@ def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
         CheckError: something does not verify.
     """
     with console.progress(f"verifying {config.path}", "file") as report:
-        subject = Audit(lambda done, files: report(done, files, done, files)).look(config.path, config.digest)
+        audit = Audit(lambda done, files: report(done, files, done, files), config.ledger, config.head)
+        subject = audit.look(config.path, config.digest)
     say(subject, console)
     if config.page is not None:
         text = markdown(subject)

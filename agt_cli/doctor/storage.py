@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from agt.ledger.place import NETWORK, file_system
 from agt_cli.report.checks import Findings
+from agt_cli.runs.ledger import FOLDER
 
 LEAST = 2**30  # bytes that should be free
 SECONDS = 0.25  # for which writes are counted
@@ -17,11 +19,13 @@ SLOW = 50  # durable writes a second, below which a ledger is felt
 
 
 def check(outputs: Path, findings: Findings) -> None:
-    """Where runs are written."""
+    """Where runs are written, and ledgers lie."""
+    with findings.looking("ledgers"):
+        _network(findings)
     with findings.looking("disk"):
         folder = nearest_folder(outputs)
         usage = shutil.disk_usage(folder)
-        words = f"{outputs}: {usage.free / 2**30:.1f} GiB free"
+        words = f"{outputs}: {file_system(folder) or 'file system not known'}, {usage.free / 2**30:.1f} GiB free"
         try:
             with tempfile.TemporaryDirectory(prefix=".agt-doctor-", dir=folder) as place:
                 rate = durable_writes(Path(place))
@@ -62,6 +66,18 @@ def _locks(folder: Path, findings: Findings) -> None:
         wrong = [name for name, works in LOCKS.items() if not _works(works, folder / name)]
         words = f"no {' and no '.join(wrong)} here: two processes could spend one budget, so keep no ledger on this disk"
         findings.compare("locks", not wrong, f"{' and '.join(LOCKS)} work", words)
+
+
+def _network(findings: Findings) -> None:
+    """Ledgers lie on a disk of this machine: SQLite's log needs memory that all its processes share."""
+    folder = nearest_folder(Path(FOLDER))
+    kind = file_system(folder)
+    if kind in NETWORK:
+        findings.note(
+            "ledgers",
+            f"{folder} is on a network file system ({kind}): no ledger can lie here",
+            "give it a path on a local disk",
+        )
 
 
 def _works(test: Callable[[Path], bool], path: Path) -> bool:

@@ -96,7 +96,8 @@ class LedgerConfig:
                 "total.eps: a budget is needed: total.eps=1 total.delta=1e-5, say; it is for everything that is ever "
                 "released about these people, and cannot be raised later"
             )
-        allowance = validate(Allowance, self.total, "total")
+        given = {key: value for key, value in self.total.items() if value is not None}
+        allowance = validate(Allowance, given, "total")
         unit = self.unit or (subject.unit if subject else "")
         if not unit:
             raise ConfigError("unit: whose data one step of privacy is: unit='one customer', say; run=FOLDER tells it too")

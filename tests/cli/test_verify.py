@@ -22,7 +22,8 @@ PUBLIC = "training.chosen_on=public"
 TINY = ("dataset.n_train=80", "training.epochs=2", "kgrid.max=3", "compute.kernel=reference", PUBLIC, "model=linear")
 LINEAR = (*TINY, "training.loss=binary_cross_entropy", "training.clip=0.5", "training.momentum=0", "certificate=stability")
 WEIGHTS = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
-RUNS: dict[str, tuple[str, ...]] = {
+PAID = ("ledger=people", "mechanism=gaussian_margin", "mechanism.mu=0.1")
+COMMANDS: dict[str, tuple[str, ...]] = {
     "train/box": ("train", *TINY),
     "train/head": ("train", *LINEAR),
     "train/noise": ("train", *TINY, "noise.epsilon=1", "training.clip=0.05"),
@@ -35,8 +36,14 @@ RUNS: dict[str, tuple[str, ...]] = {
     "predict/weights": ("predict", "run=train/head", *WEIGHTS),
     "predict/kept": ("predict", "run=train/head", "mechanism=release_weights", "mechanism.weights=predict/weights"),
     "predict/answers": ("predict", "release=predict/weights/release", "inputs=queries.npz"),
+    "ledgers": ("ledger", "init", "people", "run=train/head", "total.eps=1", "total.delta=1e-5", "unit=one person"),
+    "predict/paid": ("predict", "run=train/head", "inputs=queries.npz", *PAID),
+    "predict/again": ("predict", "run=train/head", "inputs=queries.npz", *PAID),
     "tune/private": ("tune", *LINEAR, "tune.private=true", *WEIGHTS[1:], "tune.grid={training.epochs: [1, 2]}"),
 }
+
+
+RUNS = [name for name in COMMANDS if name != "ledgers"]
 
 
 @pytest.fixture(scope="session")
@@ -45,10 +52,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("audited")
     before = Path.cwd()
     os.chdir(home)
-    np.savez("queries.npz", x=np.zeros((3, 2)), id=np.array(["a", "b", "c"]))
+    np.savez("queries.npz", x=np.arange(6.0).reshape(3, 2), id=np.array(["a", "b", "c"]))
     try:
-        for name, words in RUNS.items():
-            assert main([*words, f"hydra.run.dir={name}", "-q", "--json"]) == 0, name
+        for name, words in COMMANDS.items():
+            place = [] if name == "ledgers" else [f"hydra.run.dir={name}"]
+            assert main([*words, *place, "-q", "--json"]) == 0, name
     finally:
         os.chdir(before)
     return home
@@ -182,6 +190,8 @@ def test_a_run_that_did_not_end_does_not_verify(outputs: Path, agt: Agt) -> None
     folder = outputs / "predict/labels"
     (folder / "manifest.json").unlink()
     assert "manifest.json is gone" in problems(agt("verify", str(folder), "--json", "-q"))["status"]
+    change(folder / "status.json", lambda status: status.update(state="running"))
+    assert "it was killed" in problems(agt("verify", str(folder), "--json", "-q"))["status"]
     change(folder / "status.json", lambda status: status.update(state="failed", error="disk full"))
     said = problems(agt("verify", str(folder), "--json", "-q"))
     assert "failed: disk full" in said["status"]
@@ -335,6 +345,85 @@ def test_words_of_a_release_are_not_believed(outputs: Path, agt: Agt) -> None:
     change(folder / "release.json", lambda value: value["words"].__setitem__(1, value["words"][1].replace("(1,", "(0.1,")))
     reseal(folder)
     assert "comes to (1, 1e-05)" in problems(agt("verify", str(folder), "--json", "-q"))["budget"]
+
+
+# -- ledgers ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_ledger_verifies_and_says_what_rests_on_it(made: Path, agt: Agt) -> None:
+    said = agt("verify", str(made / "ledgers/people.ledger"))
+    assert said.code == 0, said.out
+    for words in (
+        "VERIFIES: ledger",
+        "all that is ever released on it: (1, 1e-05)-differentially private in all",
+        "1 debits, each cost worked out again",
+        "3 that are kept",
+        "declared, not checked: in the table",
+        "no second head is kept",
+        "that everything which was released about these people is in it",
+    ):
+        assert words in " ".join(said.out.split()), words
+
+
+def test_a_head_that_was_noted_is_compared(made: Path, agt: Agt) -> None:
+    path = str(made / "ledgers/people.ledger")
+    head = agt("verify", path, "--json", "-q").json["facts"]["head"]
+    assert agt("verify", path, f"head={head}", "-q").code == 0
+    assert "rewritten" in problems(agt("verify", path, f"head={head[:2]}{64 * '0'}", "--json", "-q"))["ledger"]
+    assert "older" in problems(agt("verify", path, f"head=99:{64 * '0'}", "--json", "-q"))["ledger"]
+    assert agt("verify", path, "head=nonsense").code == 2
+    assert agt("verify", path, f"digest=sha256:{64 * '0'}").code == 2
+
+
+def test_a_release_is_compared_with_the_entry_that_counts_it(outputs: Path, agt: Agt) -> None:
+    said = agt("verify", "predict/paid", "--json", "-q")
+    assert said.code == 0
+    ledger = said.json["rests_on"][-1]
+    assert {"check": "entry", "state": "ok"}.items() <= ledger["checks"][-1].items()
+    assert "3 of 0.1-Gaussian" in ledger["checks"][-1]["words"]
+    again = agt("verify", "predict/again", "-q")
+    assert again.code == 0
+    assert "they spend nothing more" in again.out
+
+
+def test_an_entry_of_another_release_is_a_problem(outputs: Path, agt: Agt) -> None:
+    path = Path("predict/paid/spent.json")
+    value = json.loads(path.read_text())
+    for key, other, words in (
+        ("entry", 1, "is not the one that paid"),
+        ("hash", 64 * "0", "is not the one that paid"),
+        ("population", "others", "population is people there"),
+    ):
+        spent = {**value, "ledger": {**value["ledger"], key: other}}
+        path.write_bytes(seal({name: spent[name] for name in spent if name not in ("seal", "format")}))
+        reseal(path.parent)
+        said = agt("verify", "predict/paid", "--json", "-q")
+        assert said.code == 3
+        assert words in said.json["rests_on"][-1]["checks"][-1]["words"]
+
+
+def test_a_ledger_that_is_not_there_is_not_checked(outputs: Path, agt: Agt) -> None:
+    shutil.move("ledgers", "accounts")
+    (Path("ledgers")).mkdir()
+    said = agt("verify", "predict/paid")
+    assert said.code == 0
+    assert "no ledger was found: ledger=NAME or ledger=FILE says where it lies" in " ".join(said.out.split())
+    assert agt("verify", "predict/paid", "ledger=accounts/people.ledger", "--json", "-q").json["rests_on"][-1]["state"] != (
+        "not checked"
+    )
+
+
+def test_a_ledger_that_was_edited_or_is_none_does_not_verify(outputs: Path, agt: Agt) -> None:
+    path = Path("ledgers/people.ledger")
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b'"size":3', b'"size":1'))
+    assert problems(agt("verify", str(path), "--json", "-q"))
+    for spoilt in (b"", b"not a ledger", content[: len(content) // 2]):
+        path.write_bytes(spoilt)
+        assert problems(agt("verify", str(path), "--json", "-q"))["ledger"]
+    path.unlink()
+    os.mkfifo(path)
+    assert "is a pipe" in problems(agt("verify", str(path), "--json", "-q"))["ledger"]
 
 
 # -- hostile folders -------------------------------------------------------------------------------------------------------

@@ -87,6 +87,13 @@ def test_what_is_not_listed_is_named(folder: Path) -> None:
     }, "an empty folder says nothing to anybody"
 
 
+def test_what_a_run_left_over_is_a_note(folder: Path) -> None:
+    (folder / "checkpoint").mkdir()
+    (folder / "checkpoint/state.npz").write_bytes(b"")
+    (folder / "lock").write_bytes(b"")
+    assert not look(folder)[1]
+
+
 def test_what_is_read_is_what_was_hashed(folder: Path) -> None:
     """A file that is exchanged between the two is not used."""
     bound, _ = look(folder)

@@ -160,6 +160,14 @@ def test_a_disk_that_takes_nothing_is_a_problem(tmp_path: Path, monkeypatch: pyt
     assert "Read-only file system" in told(findings, "disk").words
 
 
+def test_a_network_disk_takes_no_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "file_system", lambda _: "nfs4")
+    findings = Findings()
+    storage.check(tmp_path, findings)
+    assert "nfs4" in told(findings, "ledgers").words
+    assert told(findings, "ledgers").state is State.NOTE
+
+
 def test_locks_that_lock_nothing_are_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage.fcntl, "flock", lambda *_: None)
     findings = Findings()
