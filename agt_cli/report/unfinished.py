@@ -6,7 +6,6 @@ nobody holds was killed.
 
 import json
 import shutil
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -101,13 +100,6 @@ def remove_leftovers(folder: Path) -> None:
     """Remove what a finished run needs no more."""
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     (folder / _LOCK).unlink(missing_ok=True)
-
-
-def remove_parts(folder: Path) -> None:
-    """Remove files that a killed process left half written."""
-    for part in folder.rglob("*.part*"):
-        with suppress(OSError):
-            part.unlink()
 
 
 def read_config(content: bytes, path: Path, key: str) -> dict[str, Any]:
