@@ -101,6 +101,7 @@ COMMANDS: dict[str, Command] = {
             "agt train dataset=digits model=linear         real digits, 3 against 8",
             "agt train dataset=table dataset.path=my.csv dataset.label=y '+dataset.numeric={age: [0, 100]}'",
             "agt train relation=remove kgrid=sparse        certificates about deletions alone",
+            "agt train resume=outputs/train/2026-01-31_12-00-00-000000     a run that was killed goes on, to the same bits",
         ),
     ),
     "tune": Command(
@@ -347,7 +348,8 @@ def overview() -> str:
             *_section("options", FLAGS),
             "",
             "agt COMMAND --help lists a command's examples and settings.",
-            "exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 a check not met, 4 data missing, 130 interrupted",
+            "exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 a check not met, 4 data missing, 130 interrupted,",
+            "143 terminated (SIGTERM), 129 hung up (SIGHUP)",
         ]
     )
 

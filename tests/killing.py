@@ -56,6 +56,11 @@ class Killed:
             self.faults.append(" ".join(rest))
         self.counts[word] += 1
 
+    def check_head(self, head: SecondHead | None) -> None:
+        """Compare the second head with what was told."""
+        if head and head.read().count < max(self.told, default=0):
+            self.faults.append("a debit returned before the second head had it")
+
     def check(self, path: Path) -> None:
         """Compare the ledger with what was told."""
         with Ledger.open(path, writing=False) as ledger:
@@ -100,14 +105,15 @@ def _attack(path: Path, head: SecondHead | None, seed: int, kills: int, processe
         _kill(list(ends) if together else due, ends, killed)
         for line in next(lines):
             killed.hear(line)
-        if together and head and head.read().count < max(killed.told, default=0):
-            killed.faults.append("a debit returned before the second head had it")
+        if together:
+            killed.check_head(head)
         time.sleep(0.0005)
     _kill(list(ends), ends, killed)
     os.close(writer)
     for line in next(lines):
         killed.hear(line)
     os.close(reader)
+    killed.check_head(head)
     killed.check(path)
     return killed
 

@@ -312,10 +312,10 @@ class Ledger:
             return self._book
 
     def _begun(self) -> Book:
-        text = self._store.text(1)
-        if text is None:
+        opening = next(follow(self._store.texts(0, 1)), None)
+        if opening is None:
             raise Broken("it has no entries")
-        return Book.begin(Entry.read(text, 1, START))
+        return Book.begin(opening)
 
     def _catch_up(self) -> None:
         """Take in what was appended since."""

@@ -146,11 +146,11 @@ class CheckpointFolder:
 
     def offer(self, step: int, tensors: Tensors, last: bool = False) -> None:
         """As ``Checkpoints``. A disk too full for a checkpoint ends no training."""
+        if os.getpid() != self.owner != os.getppid():
+            os._exit(1)  # a worker whose run was killed: another may have taken the run up, and nobody waits for this one
         now = time.monotonic()
         if self.every == 0 or now - self._since < self._pause(tensors, last):
             return
-        if os.getpid() != self.owner != os.getppid():
-            os._exit(1)  # a worker whose run was killed: another may have taken the run up, and nobody waits for this one
         try:
             self._write(step, tensors)
         except OSError as error:

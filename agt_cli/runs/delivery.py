@@ -18,6 +18,7 @@ import numpy as np
 from agt.errors import CheckError
 from agt.ledger.ledger import Exhausted
 from agt.ledger.questions import UNANSWERED
+from agt.mechanisms.portable import CLAIM
 from agt.mechanisms.randomness import Randomness
 from agt.mechanisms.rigour import Output
 from agt.mechanisms.statement import of_release
@@ -81,7 +82,7 @@ def _drawn(
         lines, result = publication.write(drawn, claimed)
         short = _short(publication, request, drawn)
         if receipt.size or publication.earlier:
-            record.write("claim.json", replace(claimed, issued=datetime.now(UTC).date().isoformat()).content)
+            record.write(CLAIM, replace(claimed, issued=datetime.now(UTC).date().isoformat()).content)
         publishable = publication.files if claim.proved and not simulated else None
         listed = [*lines, *words, *earlier, *filter(None, [short])]
         record.report(predict_report(dataset, opened.trained.words, name, listed, publishable, record))

@@ -3,12 +3,14 @@
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from agt.certificates.conditions import Condition
 from agt.facts import Fact, Grounds, declared
 from agt.ledger.book import Charge
+from agt.mechanisms.portable import CLAIM
 from agt.mechanisms.randomness import Randomness, SeededRandomness, SystemRandomness
 from agt.mechanisms.rigour import Output
 from agt.mechanisms.statement import Statement, of_release
@@ -69,6 +71,7 @@ class PrivateTuning:
         about = Spending("weights", name, str(guarantee), release.spent, 0, loaded.name, simulated, receipt.facts)
         with spending(record, subject, about):
             lines, result = self._publish(release.draw(randomness), contestants, data, claim, record)
+            record.write(CLAIM, replace(claim, issued=datetime.now(UTC).date().isoformat()).content)
             publishable = None if simulated else "The folder `release`, and `released_weights.safetensors`"
             listed = [*lines, *words, *(f"candidate: {choice.words}" for choice in self.choices)]
             report = predict_report(

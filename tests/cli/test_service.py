@@ -162,6 +162,27 @@ def test_weights_and_numbers_are_debited(agt: Agt, home: Path, name: str, asked:
     assert len(entries(path, "debit")) == 1
 
 
+def test_noise_in_training_is_debited_once_whatever_becomes_of_the_run(agt: Agt, home: Path) -> None:
+    noisy = ("train", *TINY, "training.chosen_on=public", "noise.epsilon=0.8")
+    assert "training without noise releases nothing" in agt(*noisy[:-1], "ledger=people").err
+    path = open_ledger(home / "box", 0.9, 1e-4)
+    beside = agt(*noisy)
+    assert (beside.code, "are in the ledger of people" in beside.err) == (2, True)
+    unproved = agt("train", *TINY, "noise.epsilon=0.8", "ledger=people")
+    assert (unproved.code, "nothing is proved of the noisy weights" in unproved.err) == (2, True)
+    kill = "from agt.models.box import BoxModel\nBoxModel.save = lambda *_: os.kill(os.getpid(), 9)"
+    assert child(kill, *noisy, "ledger=people", "hydra.run.dir=killed").returncode == -9
+    (debit,) = entries(path, "debit")
+    assert (debit["guarantee"]["kind"], debit["output"], debit["run"]) == ("gaussian", "weights", "")
+    said = agt("train", "resume=killed", "--json", "-q")
+    assert said.code == 0, said.err
+    assert any("entry 3 of the ledger of people counts this" in line for line in said.json["words"])
+    assert json.loads(Path("killed/spent.json").read_text())["ledger"]["entry"] == 3
+    assert agt(*noisy, "ledger=people").code == 3
+    assert agt(*noisy, "noise.seed=1").code == 0, "a simulation"
+    assert len(entries(path, "debit")) == 1
+
+
 def test_data_on_an_account_is_not_released_beside_it(agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, inputs = f"run={home / 'box'}", points(POINTS)
     free = agt("predict", run, inputs, *EACH)

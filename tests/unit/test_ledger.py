@@ -233,16 +233,19 @@ EDITS = {
         "UPDATE entries SET text = replace(text, 'labels', 'number') WHERE number = 4",
         "entry 4 was edited",
     ),
+    "the last edited": ("UPDATE entries SET text = replace(text, ':\"20', ':\"30') WHERE number = 6", "entry 6 was edited"),
+    "a hash edited": ("UPDATE entries SET hash = upper(hash) WHERE number = 5", "entry 5 was edited"),
     "an entry deleted": ("DELETE FROM entries WHERE number = 4", "entry 4 is gone: the next one there is 5"),
-    "the first deleted": ("DELETE FROM entries WHERE number = 1", "it has no entries"),
+    "the first deleted": ("DELETE FROM entries WHERE number = 1", "entry 1 is gone"),
+    "all deleted": ("DELETE FROM entries", "it has no entries"),
     "swapped": ("UPDATE entries SET number = CASE number WHEN 4 THEN -5 ELSE -4 END WHERE number IN (4, 5)", "is gone"),
     "a blank": ("UPDATE entries SET text = text || ' ' WHERE number = 5", "entry 5 is not as it was written"),
     "a key twice": ("UPDATE entries SET text = '{\"a\":1,' || substr(text, 2) WHERE number = 5", "entry 5 is not as"),
     "a blob": ("UPDATE entries SET text = CAST(text AS BLOB) WHERE number = 5", "entry 5 is not as it was written"),
     "a number": ("UPDATE entries SET text = 7 WHERE number = 5", "entry 5 is not as it was written"),
     "deep": ("UPDATE entries SET text = printf('%.*c', 100000, '[') WHERE number = 5", "entry 5 is not as it was written"),
-    "one more": ("INSERT INTO entries VALUES (9, '{}')", "entry 7 is gone: the next one there is 9"),
-    "a nonsense one more": ("INSERT INTO entries VALUES (7, '{}')", "entry 7 is not as it was written"),
+    "one more": ("INSERT INTO entries VALUES (9, '', '{}')", "entry 7 is gone: the next one there is 9"),
+    "a nonsense one more": ("INSERT INTO entries VALUES (7, '', '{}')", "entry 7 is not as it was written"),
 }
 
 
@@ -270,7 +273,7 @@ def rewritten(path: Path, change: Callable[[int, dict[str, Any]], None]) -> None
         fresh = Entry(entry.number, kind, body, before)
         before = fresh.hash
         quoted = fresh.text.replace("'", "''")
-        statements.append(f"UPDATE entries SET text = '{quoted}' WHERE number = {entry.number}")
+        statements.append(f"UPDATE entries SET text = '{quoted}', hash = '{fresh.hash}' WHERE number = {entry.number}")
     edited(path, *statements)
 
 
@@ -363,13 +366,13 @@ def test_what_not_every_reader_reads_alike_is_never_written(value: object) -> No
 def test_nor_read(note: str) -> None:
     text = Entry(1, "open", {"note": 7}, START).text.replace(":7", f":{note}")
     with pytest.raises(Broken, match="entry 1 is not as it was written"):
-        Entry.read(text, 1, START)
+        Entry.read(text, 1, START, "")
 
 
 def test_any_text_is_kept_in_ascii() -> None:
     entry = Entry(1, "open", {"note": "Köln \U0001f600 \n\0 <é>", "zero": -0.0, "tiny": 5e-324}, START)
     assert entry.text.isascii()
-    assert Entry.read(entry.text, 1, START) == entry
+    assert Entry.read(entry.text, 1, START, entry.hash) == entry
 
 
 # -- the second head ---------------------------------------------------------------------------------------------------
