@@ -59,6 +59,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "counting": ("distance", "index"),
     "profile": ("both", "paper", "ours", "smoke"),
     "data": ("either", "original", "stand_in"),
+    "state": ("done", "failed", "running", "killed", "unreadable"),
 }
 """Settings with a few values; tests hold them against the types that check them, which take seconds to load."""
 RUNS = {"run": "train", "mechanism.weights": "predict"}
@@ -179,6 +180,8 @@ def _values(name: str, chosen: Mapping[str, str], key: str, typed: str) -> Itera
     last = key.rpartition(".")[2]
     if key in usage.groups(usage.COMMANDS[name].config):
         yield from _starting(typed, usage.options(key))
+    elif key == "command":
+        yield from _starting(typed, usage.COMMANDS)
     elif key in RUNS:
         yield from _runs(RUNS[key], chosen, typed)
     elif key in VALUES and not (key == "data" and name != "reproduce"):

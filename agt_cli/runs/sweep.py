@@ -100,7 +100,7 @@ class Job:
         number = {"job": self.number} if self.number >= 0 else {}
         about = {"command": command, **number, "run": str(self.folder), "state": self.state, "settings": settings}
         if self.error or run is None:
-            return {**about, "error": self.error, "exit_code": self.exit_code}
+            return {**self.result, **about, "error": self.error, "exit_code": self.exit_code}
         facts = {"metrics": run.metrics, "data_digest": run.environment.get("data_digest"), "digest": run.digest}
         return {**about, "done_before": self.before, **{key: fact for key, fact in facts.items() if fact}, **self.result}
 

@@ -37,6 +37,12 @@ WEIGHTS = "predict run=@head mechanism=release_weights "
 COMMAND_LINES = """
 trian                                        | 2 | unknown command 'trian' | did you mean 'train'
 certfy run=x                                 | 2 | did you mean 'certify'
+runs state=lost                              | 2 | state: Input should be 'done'
+runs command=trian                           | 2 | command=trian | did you mean 'train'
+runs where=accuracy                          | 2 | where: 'accuracy' is no comparison
+runs since=yesterday                         | 2 | since=yesterday | 2026-01-31
+runs compare=[box,nothing]                   | 2 | compare: 'box' is no run here
+runs -m limit=1,2                            | 2 | -m: agt runs keeps no record
 dataset=digits train                         | 2 | the command comes first: agt train dataset=digits
 -m train training.seed=1,2                   | 2 | the command comes first: agt train -m training.seed=1,2
 train blobs                                  | 2 | 'blobs' is no setting | did you mean 'dataset=blobs'

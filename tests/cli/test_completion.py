@@ -14,6 +14,7 @@ from agt.settings import ComputeConfig, FeaturesConfig, TrainingConfig
 from agt.training.noise import NoiseConfig
 from agt_cli import completion, usage
 from agt_cli.commands.reproduce import ReproduceConfig
+from agt_cli.report.listed import State
 
 from .conftest import Agt
 from .test_latest import kept
@@ -149,7 +150,7 @@ def choices(annotation: Any) -> set[str]:
 def test_the_values_offered_are_those_that_are_taken() -> None:
     types = {"training": TrainingConfig, "compute": ComputeConfig, "certificate.features": FeaturesConfig}
     types |= {"dataset": Table, "noise": NoiseConfig, "": ReproduceConfig}
-    plain = {"accounting": Accounting, "counting": Counting}
+    plain = {"accounting": Accounting, "counting": Counting, "state": State}
     for key, offered in completion.VALUES.items():
         where, _, name = key.rpartition(".")
         annotation = plain[key] if key in plain else get_type_hints(types[where], include_extras=True)[name]
