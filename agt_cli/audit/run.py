@@ -88,6 +88,10 @@ def _check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
         trained: the run that it was made from; None: it is not there, or not what it was.
     """
     findings, spent, made = record.findings, record.spent, None
+    with findings.looking("training run"):
+        for key in ("trained_run", "trained_digest"):
+            if spent[key] != record.environment.get(key):
+                raise Broken(f"spent.json and env.json name two: {key} is {spent[key]}, and {record.environment.get(key)}")
     with findings.looking("budget"):
         made = Made.of(record.config, record.metrics)
         if made is None:
