@@ -80,26 +80,6 @@ def _put(path: Path, content: bytes, mode: str) -> None:
         os.fsync(file.fileno())
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Keep other processes out of what a file, which is made and stays, or a folder stands for.
-
-    The lock is the system's own (flock): it ends with the process, however that ends.
-
-    Raises:
-        BlockingIOError: another process has it.
-        OSError: the file cannot be opened, or its file system has no locks.
-    """
-    if fcntl is None:
-        raise OSError(errno.ENOTSUP, "this system keeps no locks", str(path))
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(handle)
-
-
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable; nothing where the platform or the file system cannot."""
     try:

@@ -110,6 +110,7 @@ def _dispatch(name: str, rest: list[str], console: "Console") -> int:
         rest = usage.settings_from_words(name, rest)
         _check_flags(rest)
         _check_places(rest)
+        _check_sweep(name, rest)
         _run_hydra(name, rest, console, outcome)
         if outcome.error:
             raise outcome.error
@@ -149,9 +150,9 @@ def _explain(console: "Console", error: Exception, name: str, rest: list[str], o
         import traceback
 
         traceback.print_exception(error)
-    result = known.result if isinstance(known, CheckError) else {}
     code = known.exit_code if known else AgtError.exit_code
-    return _fail(console, words(known, error), code, {**_listed(outcome), **result})
+    told = known.result if isinstance(known, CheckError) else {}
+    return _fail(console, words(known, error), code, {**_listed(outcome), **told})
 
 
 def _fail(console: "Console", text: str, code: int, more: Mapping[str, Any]) -> int:
@@ -183,16 +184,29 @@ def _check_places(rest: Sequence[str]) -> None:
             raise ConfigError(f"{word}: no folder is named: give one (. is the present one), or leave it out: outputs")
 
 
+def _check_sweep(name: str, rest: Sequence[str]) -> None:
+    """Refuse a sweep that would leave nothing to go on with."""
+    if usage.is_sweep(rest) and not usage.COMMANDS[name].recorded:
+        raise ConfigError(f"-m: agt {name} keeps no record, and has no sweeps: call it once for each value")
+    other = next((word for word in rest if word.startswith("hydra/sweeper=") and word != "hydra/sweeper=agt"), None)
+    if other:
+        raise ConfigError(f"{other}: another sweeper's jobs are not kept account of: leave it out")
+
+
 def _run_hydra(name: str, rest: list[str], console: "Console", outcome: Outcome) -> None:
     import hydra
 
-    from agt_cli import search_path, sweeper
+    from agt_cli import search_path
 
     search_path.register()
-    sweeper.register()
+    if usage.is_sweep(rest):
+        from agt_cli import sweeper  # much to load
+
+        sweeper.register()
     task = Task(name, (f"agt {name}", *rest), console, outcome)
     logging.raiseExceptions = False  # a log line that nobody reads is no error
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises what happened instead of printing it and exiting
     entry = hydra.main(version_base="1.3", config_path=str(usage.config_dir()), config_name=usage.COMMANDS[name].config)
-    with command_line([f"agt {name}", *usage.settings_of_sweep(rest)]):
+    rest = usage.settings_of_sweep(rest) if usage.COMMANDS[name].recorded else rest
+    with command_line([f"agt {name}", *rest]):
         entry(task)()

@@ -63,7 +63,7 @@ VALUES: dict[str, tuple[str, ...]] = {
 """Settings with a few values; tests hold them against the types that check them, which take seconds to load."""
 RUNS = {"run": "train", "mechanism.weights": "predict"}
 FILES = ("inputs", "path", "test", "file", "reviews", "data", "labels", "weights", "model")
-FOLDERS = ("release", "data_dir", "output_dir", "runs_dir", "cache_dir", "--config-dir", "-cd")
+FOLDERS = ("release", "resume", "data_dir", "output_dir", "runs_dir", "cache_dir", "--config-dir", "-cd")
 _SPECIAL = re.compile(r"([^\w@%+=:,./~-])")
 
 

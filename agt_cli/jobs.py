@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from agt_cli.report.console import Console
-    from agt_cli.runs.sweep import Table
+    from agt_cli.runs.sweep_table import Table
 
 
 @dataclass
@@ -89,7 +89,10 @@ class Task:
             known = explain(error, usage.COMMANDS[self.command].config, ())
             if known is None and self.console.verbose:
                 traceback.print_exception(error)
-            self.console.error(f"{label}: {words(known, error)}")
+            if elsewhere:
+                self.console.note(f"{label}: failed, {folder}")
+            else:
+                self.console.error(f"{label}: {words(known, error)}")
             code = known.exit_code if known else AgtError.exit_code
             return {"command": self.command, "run": str(folder), "error": words(known, error), "exit_code": code}
         if elsewhere:  # of many at once, one line each; the table says the rest
@@ -139,25 +142,31 @@ def run(
     A single run that never started leaves no folder; a sweep's job always leaves a record, which says why it failed. A
     command that keeps no record writes nothing here.
     """
-    from agt_cli.report.record import RunRecord
     from agt_cli.runs.compose import plain
-    from agt_cli.runs.resume import unfinished
-    from agt_cli.runs.unread import unread
 
     task, result = import_module(usage.COMMANDS[command].module), dict[str, Any]()
     if not usage.COMMANDS[command].recorded:
         result = task.run(task.configure(plain(config)), console)
         return {"command": command, **result}
+
+    from agt_cli.report.record import RunRecord
+    from agt_cli.report.unfinished import Unfinished
+    from agt_cli.runs.resume import unfinished
+    from agt_cli.runs.unread import unread
+
     with ExitStack() as stack:
-        stack.callback(_refresh_index, folder, config.get("output_dir"), console)
+        stack.callback(refresh_index, folder, config.get("output_dir"), console)
         try:
             settings = settled(command, config, overrides, console)
-            again = unfinished(settings, overrides, sweep) if command == "train" else None
+            begun = sweep and (folder / "status.json").exists()  # a killed job that this one is to go on with
+            again = Unfinished.open(folder, command) if begun else None
+            if command == "train" and not begun:
+                again = unfinished(settings, overrides, sweep)
             if again:
                 with suppress(OSError):
                     folder.rmdir()  # Hydra's new one
                 folder, settings = again.folder, again.config
-                stack.callback(_refresh_index, folder, settings.get("output_dir"), console)
+                stack.callback(refresh_index, folder, settings.get("output_dir"), console)
             record = RunRecord(folder, command, settings, again)
             if sweep:
                 stack.enter_context(record)
@@ -187,12 +196,17 @@ def signed(command: str, settings: Mapping[str, Any]) -> str:
         return ""
 
 
-def _refresh_index(folder: Path, outputs: object, console: "Console") -> None:
-    """List the run that just ended, however it ended; whatever goes wrong with that is no failure of the command."""
+def refresh_index(folder: Path, outputs: object, console: "Console") -> None:
+    """List what just ended, however it ended; whatever goes wrong with that is no failure of the command.
+
+    Args:
+        folder: of the run, or of the sweep.
+        outputs: where all runs are.
+    """
     from agt_cli.report.index import refresh
 
     outputs = Path(str(outputs))
-    if folder.resolve().is_relative_to(outputs.resolve()) and (folder / "status.json").exists():
+    if folder.resolve().is_relative_to(outputs.resolve()) and folder.exists():
         try:
             refresh(outputs)
         except Exception as error:

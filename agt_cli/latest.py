@@ -12,11 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agt.disk import is_locked
 from agt.errors import ConfigError
 
 LATEST = "latest"
-LOCK = "lock"  # in a run's folder, held by the process that writes it; and in a sweep's, by the one that runs its jobs
 PLACES = ("*/status.json", "*/*/status.json")  # runs, and the jobs of a sweep
 _STAMP = re.compile(r"\d{4}(-\d\d){2}_\d\d(-\d\d){2}-\d{6}")
 
@@ -41,11 +39,6 @@ class Recorded:
         """Orders runs, the oldest first."""
         stamps = [match[0] for name in self.folder.parts[-2:] if (match := _STAMP.match(name))]
         return self.started, stamps[-1] if stamps else "", int(self.folder.name) if self.folder.name.isdecimal() else 0
-
-
-def alive(folder: Path) -> bool:
-    """Whether a process is at work on a run: it holds the lock of its folder. A run that is running without was killed."""
-    return is_locked(folder / LOCK)
 
 
 def recorded(home: Path, command: str) -> list[Recorded]:

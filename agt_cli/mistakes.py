@@ -16,6 +16,7 @@ _NAMES = (
     "names in a mapping take no quotes: {a.b: [0, 1], c d: [0, 1]}; with letters beyond ASCII they go into a file "
     "conf/dataset/NAME.yaml (agt data inspect FILE writes one)"
 )
+LAUNCHERS = ("joblib", "submitit_local", "submitit_slurm")  # of the extra cluster
 MEMORY = "lower compute.memory_mb or compute.fragment, or use a smaller model or a shorter kgrid"
 
 
@@ -176,6 +177,8 @@ def _missing_option(error: Any) -> str:
     if not group:
         return _one_line(error)
     known = nearest(option, error.options or usage.options(group))
+    if group == "hydra/launcher" and option in LAUNCHERS:
+        return f"hydra/launcher={option} is not installed: pip install 'agt-certified[cluster]'"
     if group == "training":  # also where it was chosen by dataset=NAME, with a dataset of the user's own
         file = usage.options("dataset").get(option)
         begin = f", or let {file} begin with defaults: [table, _self_] (or embeddings)" if file else ""

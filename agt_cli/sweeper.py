@@ -6,7 +6,7 @@ Hydra's launchers still start the jobs; whatever they say or fail to say, jobs c
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,17 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
-from agt.disk import locked
+from agt.disk import Lock
 from agt.errors import AgtError, ConfigError
-from agt_cli.jobs import Task, settled, signed
-from agt_cli.latest import LOCK, alive
+from agt_cli.jobs import Task, refresh_index, settled, signed
 from agt_cli.report.console import Console
-from agt_cli.runs.sweep import Job, Table, differing, planned
+from agt_cli.report.unfinished import is_alive
+from agt_cli.runs.sweep import Job, differing, planned
+from agt_cli.runs.sweep_table import Table
 from agt_cli.usage import quoted
 
 TARGET = "hydra_plugins.agt.AgtSweeper"  # in conf/hydra/sweeper/agt.yaml
+LOCK = "lock"  # in the sweep's folder
 DYING = 5.0  # seconds that processes have to end after their launcher has
 
 
@@ -61,13 +63,7 @@ class AgtSweeper(Sweeper):
         sweep = Path(os.path.relpath(self.master.hydra.sweep.dir))
         jobs = self._jobs([*(f"{key}={value}" for key, value in self.params.items()), *arguments], sweep)
         sweep.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(locked(sweep / LOCK))
-            except BlockingIOError:
-                raise ConfigError(
-                    f"{sweep}: another process is running this sweep: wait for it, or give sweep=NAME another name"
-                ) from None
+        with _alone(sweep, self.task.console):
             jobs = planned(self.task.command, sweep, jobs, self.task.console.note)
             results: dict[str, Mapping[str, Any]] = {}
             try:
@@ -76,6 +72,10 @@ class AgtSweeper(Sweeper):
                 ended = [job if job.before else job.ended(results.get(str(job.folder), {})) for job in jobs]
                 table = self.task.outcome.table = Table(sweep, self.task.command, ended)
                 table.write()
+                refresh_index(sweep, self.master.get("output_dir"), self.task.console)
+            for job in ended:
+                if job.error and (self._elsewhere or job.state != "failed"):  # in this process it has said so itself
+                    self.task.console.error(f"{job.label}: {job.error}")
 
     def _jobs(self, arguments: list[str], sweep: Path) -> list[Job]:
         """Every job of the call.
@@ -106,21 +106,20 @@ class AgtSweeper(Sweeper):
             waiting: Sequence[Job] = jobs[start : start + size]
             while waiting:
                 trouble = self._launch(waiting, results)
-                left = [job for job in waiting if not job.folder.exists()]
+                left = [job for job in waiting if not job.started]
                 if trouble is None or not left:
                     break
                 if len(left) == len(waiting):
                     raise AgtError(f"hydra/launcher={self._launcher_name}: {_first_line(trouble)}") from trouble
-                self.task.console.note(
-                    f"the launcher broke down ({_first_line(trouble)}): {len(left)} jobs are still to start"
-                )
+                broken = f"{self._launcher_name} broke down ({_first_line(trouble)})"
+                self.task.console.note(f"{broken}, and is started again for what it left: {len(left)} jobs")
                 waiting = left
 
     def _launch(self, jobs: Sequence[Job], results: dict[str, Mapping[str, Any]]) -> Exception | None:
         """Have the launcher run jobs, and note what they return; what it raises is returned, once they all have ended."""
         task = replace(self.task, labels={str(job.folder): job.label for job in jobs})
         launcher = Plugins.instance().instantiate_launcher(self.context, task, self.master)
-        if self._launcher_name != "basic":
+        if self._elsewhere:
             self.task.console.note(f"{len(jobs)} jobs, started by {self._launcher_name}")
         batch = [[*job.line, *_place(job.folder)] for job in jobs]
         try:
@@ -135,8 +134,27 @@ class AgtSweeper(Sweeper):
         return None
 
     @property
+    def _elsewhere(self) -> bool:
+        """Whether jobs run in other processes."""
+        return self._launcher_name != "basic"
+
+    @property
     def _launcher_name(self) -> str:
         return str(self.master.hydra.runtime.choices["hydra/launcher"])
+
+
+@contextmanager
+def _alone(sweep: Path, console: Console) -> Iterator[None]:
+    """Keep other processes from running the same sweep, as long as this one lives."""
+    lock = Lock(sweep / LOCK)
+    if not lock.take():
+        raise ConfigError(f"{sweep}: another process is running this sweep: wait for it, or give sweep=NAME another name")
+    if not lock.works:
+        console.note(f"note: the file system of {sweep} keeps no locks: do not run this sweep twice at once")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _place(folder: Path) -> tuple[str, str]:
@@ -145,9 +163,13 @@ def _place(folder: Path) -> tuple[str, str]:
 
 @contextmanager
 def _every_job_awaited() -> Iterator[None]:
-    """submitit's launchers give up at the first job that ended badly, and leave the others at work: wait for each."""
+    """submitit's launchers give up at the first job that ended badly, and leave the others at work: wait for each.
+
+    A process of this machine that has ended has also written all that it will; submitit would wait for more.
+    """
     from submitit.core.core import Job as Submitted
     from submitit.core.utils import UncompletedJobError
+    from submitit.local.local import LocalJob
 
     results = Submitted.results
 
@@ -156,14 +178,14 @@ def _every_job_awaited() -> Iterator[None]:
             return results(job)
         return [None]
 
-    with patch.object(Submitted, "results", awaited):
+    with patch.object(Submitted, "results", awaited), patch.object(LocalJob, "_results_timeout_s", 0):
         yield
 
 
 def _wait(jobs: Sequence[Job]) -> None:
     """For processes that end because their launcher did."""
     end = time.monotonic() + DYING
-    while any(alive(job.folder) for job in jobs) and time.monotonic() < end:
+    while any(is_alive(job.folder) for job in jobs) and time.monotonic() < end:
         time.sleep(0.05)
 
 

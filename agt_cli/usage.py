@@ -22,11 +22,13 @@ HYDRA = (
     ("KEY=VALUE", "change a setting: agt train training.lr=0.5 kgrid.max=20"),
     ("+KEY={a: 1}", "add entries to a setting that is a mapping"),
     ("GROUP=NAME", "choose a file of a group: agt train dataset=digits"),
+    ("--cfg job", "print the composed configuration instead of running"),
+    ("--info, --hydra-help", "Hydra's own help"),
+)
+SWEEPS = (
     ("-m, --multirun", "run every combination of comma-separated values: agt train -m training.seed=0,1,2"),
     ("sweep=NAME", "with -m: keep the sweep under this name; the same line again runs only what is not done yet"),
     ("hydra/launcher=joblib", "with -m: several at once; or submitit_local, submitit_slurm (agt-certified[cluster])"),
-    ("--cfg job", "print the composed configuration instead of running"),
-    ("--info, --hydra-help", "Hydra's own help"),
 )
 ALSO = (
     ("help COMMAND", "the same as agt COMMAND --help"),
@@ -99,6 +101,7 @@ COMMANDS: dict[str, Command] = {
             "agt train dataset=digits model=linear         real digits, 3 against 8",
             "agt train dataset=table dataset.path=my.csv dataset.label=y '+dataset.numeric={age: [0, 100]}'",
             "agt train relation=remove kgrid=sparse        certificates about deletions alone",
+            "agt train resume=outputs/train/2026-01-31_12-00-00-000000     a run that was killed goes on, to the same bits",
         ),
     ),
     "tune": Command(
@@ -204,6 +207,18 @@ COMMANDS: dict[str, Command] = {
         ),
         recorded=False,
     ),
+    "runs": Command(
+        "agt_cli.commands.runs",
+        "runs",
+        "what was run, the newest first: chosen by settings and results, sorted, or side by side; writes nothing",
+        (
+            "agt runs                                      every run below outputs/",
+            "agt runs command=train state=failed since=2026-01-31",
+            "agt runs data=adult 'where=test_accuracy>0.8 and training.lr<=0.1' sort=test_accuracy",
+            "agt runs compare=[2026-01-31_12-00-00-000000,2026-02-01_09-30-00-000000]",
+        ),
+        recorded=False,
+    ),
 }
 
 
@@ -271,10 +286,15 @@ def settings_of_sweep(rest: Sequence[str]) -> list[str]:
     name = named[-1].partition("=")[2].strip("'\"").removesuffix(SWEEP)
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{named[-1]}: a sweep's name is letters, digits and . _ - behind the first")
-    if not {"-m", "--multirun"} & set(rest):
+    if not is_sweep(rest):
         raise ConfigError(f"{named[-1]} names the folder of a sweep: add -m, and values to try: training.seed=0,1,2")
     folder = f"hydra.sweep.dir='${{output_dir}}/${{hydra.job.config_name}}/{name}{SWEEP}'"
     return [folder, *(word for word in rest if word not in named)]
+
+
+def is_sweep(rest: Sequence[str]) -> bool:
+    """Whether a command line asks for a job for each combination of values."""
+    return bool({"-m", "--multirun"} & set(rest))
 
 
 def bare_words(rest: Sequence[str]) -> list[int]:
@@ -328,7 +348,8 @@ def overview() -> str:
             *_section("options", FLAGS),
             "",
             "agt COMMAND --help lists a command's examples and settings.",
-            "exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 a check not met, 4 data missing, 130 interrupted",
+            "exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 a check not met, 4 data missing, 130 interrupted,",
+            "143 terminated (SIGTERM), 129 hung up (SIGHUP)",
         ]
     )
 
@@ -342,7 +363,7 @@ def command_help(name: str) -> str:
     for group in groups(command.config):
         lines += _section(f"{group}=", [(option, summary(path)) for option, path in options(group).items()])
     lines += _section("settings", _settings(command.config))
-    lines += _section("ways to change and combine them", HYDRA)
+    lines += _section("ways to change and combine them", HYDRA + SWEEPS * command.recorded)
     return "\n".join([*lines, *_section("options", FLAGS)])
 
 

@@ -227,7 +227,7 @@ class Book:
             raise Broken(f"entry {entry.number} pays for data that was not admitted before it, or for another relation")
         lot = Lot(charge.guarantee, size)
         spent = self.spent.plus(lot.cost)
-        if not self._within.admits(self.spent, lot):
+        if not (self._within.holds(spent) or self._within.admits(self.spent, lot)):
             raise Broken(f"entry {entry.number} goes beyond the budget, which no debit does")
         self.debits[entry.number] = Paid(entry, charge, size)
         return spent
@@ -266,9 +266,16 @@ class Book:
 
 
 def digest_of(rows: Iterable[tuple[int, bytes, int]]) -> str:
-    """SHA-256 of answers (number, key, label), in order: the key's length in two bytes, the key, the label in eight."""
-    parts = (len(key).to_bytes(2) + key + label.to_bytes(8, signed=True) for _, key, label in rows)
-    return sha256(b"".join(parts)).hexdigest()
+    """SHA-256 of answers (number, key, label), in order: the key's length in two bytes, the key, the label in eight.
+
+    Raises:
+        Broken: they are no keys and labels.
+    """
+    try:
+        parts = (len(key).to_bytes(2) + key + label.to_bytes(8, signed=True) for _, key, label in rows)
+        return sha256(b"".join(parts)).hexdigest()
+    except (AttributeError, TypeError, OverflowError):
+        raise Broken("answers were edited: there is one that could not have been kept") from None
 
 
 def _same(cost: Cost, node: Mapping[str, Any]) -> bool:

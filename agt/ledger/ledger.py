@@ -75,7 +75,8 @@ class Ledger:
         self._checked: set[int] = set()
         with store.turn():
             self._book = self._begun()
-            known = self._known()  # before the ledger, which can only grow meanwhile
+            self._catch_up()  # to where the head is kept
+            known = self._known()  # before the ledger's end, which can only grow meanwhile
             with store.snapshot():
                 self._catch_up()
                 self._check_whole(known)
@@ -306,13 +307,15 @@ class Ledger:
                 self._checked.clear()
                 for batch in self._book.answers:
                     self._check_answer(batch.first)
+                if self._store.count_answers() != self._book.answered:
+                    raise Broken("answers were added behind the ledger's back")
             return self._book
 
     def _begun(self) -> Book:
-        text = self._store.text(1)
-        if text is None:
+        opening = next(follow(self._store.texts(0, 1)), None)
+        if opening is None:
             raise Broken("it has no entries")
-        return Book.begin(Entry.read(text, 1, START))
+        return Book.begin(opening)
 
     def _catch_up(self) -> None:
         """Take in what was appended since."""

@@ -31,14 +31,14 @@ def check_unclaimed(path: Path, table: Table) -> None:
         CheckError: another ledger there is damaged, so that nobody can say.
     """
     for other in sorted(path.parent.glob("*.ledger")):
-        if other.resolve() != path.resolve() and (admitted := _admitted(other, table)):
+        if other.resolve() != path.resolve() and (entry := admitted(other, table)):
             raise ConfigError(
-                f"the people of {table.name} have a ledger already: {other} admitted {admitted['table']}, the same "
-                f"{'data' if admitted['data'] == table.data else 'file'}; the losses under two budgets add up: use that one"
+                f"the people of {table.name} have a ledger already: {other} admitted {entry['table']}, the same "
+                f"{'data' if entry['data'] == table.data else 'file'}; the losses under two budgets add up: use that one"
             )
 
 
-def _admitted(path: Path, table: Table) -> Mapping[str, Any] | None:
+def admitted(path: Path, table: Table) -> Mapping[str, Any] | None:
     """What a ledger says of a table that it admitted; None: it did not."""
     try:
         store = Store(path, writing=False)

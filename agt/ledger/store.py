@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from agt.disk import sync_folder
 from agt.errors import AgtError, CheckError, ConfigError
-from agt.ledger.chain import Entry
+from agt.ledger.chain import Entry, Row
 from agt.ledger.place import check_file, check_local
 from agt.manifest import Broken
 
@@ -28,7 +28,7 @@ FORMAT = 1
 APPLICATION = 0x61677431  # "agt1", in the file's header
 MODE = 0o600  # questions are private, and so are hashes of whole tables, of which a guess can be tested
 TABLES = """
-CREATE TABLE entries (number INTEGER PRIMARY KEY, text TEXT NOT NULL);
+CREATE TABLE entries (number INTEGER PRIMARY KEY, hash TEXT NOT NULL, text TEXT NOT NULL);
 CREATE TABLE answers (number INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, label INTEGER NOT NULL);
 CREATE TRIGGER entries_stay BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END;
 CREATE TRIGGER entries_remain BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END;
@@ -138,9 +138,9 @@ class Store:
         finally:
             self._connection.execute("COMMIT")
 
-    def texts(self, after: int = 0) -> list[tuple[int, str]]:
-        """(number, text) of every entry beyond a number."""
-        return self._rows("SELECT number, text FROM entries WHERE number > ? ORDER BY number", (after,))
+    def texts(self, after: int = 0, most: int = -1) -> list[Row]:
+        """(number, hash, text) of every entry beyond a number, ``most`` of them; -1: all."""
+        return self._rows("SELECT * FROM entries WHERE number > ? ORDER BY number LIMIT ?", (after, most))
 
     def text(self, number: int) -> str | None:
         """An entry's; None: there is none."""
@@ -149,7 +149,7 @@ class Store:
 
     def append(self, entry: Entry) -> None:
         """Add the next entry."""
-        self._connection.execute("INSERT INTO entries VALUES (?, ?)", (entry.number, entry.text))
+        self._connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (entry.number, entry.hash, entry.text))
 
     def answers(self, keys: Sequence[bytes]) -> dict[bytes, tuple[int, int]]:
         """Those of the keys that have an answer, with (number, label)."""
@@ -168,6 +168,10 @@ class Store:
     def last_answer(self) -> int:
         """The greatest number of an answer; 0: there is none."""
         return int(self._rows("SELECT coalesce(max(number), 0) FROM answers", ())[0][0])
+
+    def count_answers(self) -> int:
+        """How many there are, whatever their numbers."""
+        return int(self._rows("SELECT count(*) FROM answers", ())[0][0])
 
     def add_answers(self, first: int, labels: Mapping[bytes, int]) -> None:
         """Add answers, numbered from ``first``."""
@@ -199,9 +203,10 @@ def make(path: Path, opening: Entry) -> None:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.executescript(f"{_SYNCED} PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT};")
             connection.executescript(f"BEGIN; {TABLES} COMMIT;")
-            connection.execute("INSERT INTO entries VALUES (?, ?)", (1, opening.text))
+            connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (1, opening.hash, opening.text))
         part.rename(path)
-        sync_folder(path.parent)
+        for folder in path.resolve().parents:
+            sync_folder(folder)  # whoever made them, a power cut must not take what is in them
     finally:
         for suffix in ("", "-wal", "-shm", "-journal"):
             Path(f"{part}{suffix}").unlink(missing_ok=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from agt.ledger.book import Book, Population
 from agt.mechanisms.account import Allowance, Cost
-from agt.mechanisms.guarantee import LEAST, GaussianDP, Guarantee
+from agt.mechanisms.guarantee import LEAST, ApproximateDP, GaussianDP, Guarantee
 from agt.numeric import bisect
 
 NO_HEAD = (
@@ -65,11 +65,15 @@ def eps_so_far(allowance: Allowance, spent: Cost) -> float:
 def refusal(population: Population, spent: Cost, guarantee: Guarantee) -> str:
     """Why not one release of this guarantee fits, and which would."""
     allowance = population.allowance
-    largest = _largest(allowance, spent, guarantee)
+    largest, leak = _largest(allowance, spent, guarantee), allowance.leak - spent.leak
     if largest is not None:
         fits = f"one that is {largest} would still fit"
     elif isinstance(guarantee, GaussianDP) and not allowance.delta:
         fits = "nothing that is Gaussian fits a budget without delta"
+    elif isinstance(guarantee, ApproximateDP) and guarantee.delta > leak >= 0:
+        fits = (
+            f"of its delta, {allowance.leaks:g} is for releases with one of their own (total.leaks), and {leak:.3g} is left"
+        )
     else:
         fits = "none of this kind fits, however little it tells"
     return (

@@ -51,7 +51,7 @@ Formal guarantees
 
     Conditions. Draws of different lots are independent. Labels from the certificates of a run whose training drew noise,
     and its noisy weights, share that noise: together they are outside (release.py, ``APART``). All lots are about the same
-    neighbours, or about more (rigour.py, ``uncovered``).
+    neighbours (one relation, and a unit the same people: the ledger sees to it).
 
     Numbers. eps and delta are the decimals that they print as: ten times 0.1 is 1, though the doubles are a little more.
     The mechanisms keep to the double and to the decimal, whichever is less (thresholds.py, aggregate.py). Sums are decimals
@@ -207,14 +207,6 @@ class Allowance:
         """Whether this much is within the budget, by one of the two filters."""
         return cost.leak <= self.leak and (cost.pure <= written(self.eps) or cost.square <= self.square)
 
-    def used(self, spent: Cost) -> float:
-        """Which part of the budget is gone, 0 to 1, by the filter that has more left; for people to see."""
-        if spent == Cost() or not self.holds(spent):  # beyond: a first lot that its own total alone admitted
-            return float(spent != Cost())
-        leak = spent.leak / self.leak if self.leak else Decimal(0)
-        gaussian = spent.square / self.square if self.square else Decimal("Infinity")
-        return min(1.0, float(max(leak, min(spent.pure / written(self.eps), gaussian))))
-
     def admits(self, spent: Cost, lot: Lot) -> bool:
         """Whether this lot may still be released."""
         return self.holds(spent.plus(lot.cost)) or (spent == Cost() and self._alone(lot))
@@ -226,23 +218,6 @@ class Allowance:
             return size == 0 or self.admits(spent, Lot(guarantee, size))
 
         return wanted if fits(wanted) else bisect(fits, 0, wanted, whole_midpoint)[0]
-
-    def refusal(self, spent: Cost, guarantee: Guarantee) -> str:
-        """Why not one more release of this guarantee fits, in a clause; depends on lots alone."""
-        cost = Lot(guarantee).cost
-        left = DOWN.subtract(self.leak, spent.leak)
-        if spent != Cost() and not self.holds(spent):
-            return (
-                "its first lot took all of it: that lot alone fits the budget by its own total, and nothing can follow it"
-            )
-        if cost.leak > left:
-            return (
-                f"a release with a delta of its own ({cost.leak:.3g}) needs what total.leaks={self.leaks:g} keeps for such "
-                f"out of total.delta={self.delta:g}, and {left:.3g} of that is left"
-            )
-        return (
-            f"{self.used(spent):.1%} of eps = {self.eps:g}, delta = {self.delta:g} is spent, and one release is {guarantee}"
-        )
 
     def delta_of(self, eps: float) -> float:
         """The delta for which all that the filters ever admit is (eps, delta)-DP, rounded up; not for a first lot that its

@@ -42,7 +42,7 @@ from agt.settings import FeaturesConfig, build, validate
 
 FORMAT = 1
 COMMAND = "agt.release"  # what such a folder's manifest says wrote it
-RELEASE, WEIGHTS, README = "release.json", "weights.npz", "README.md"
+RELEASE, WEIGHTS, README, CLAIM = "release.json", "weights.npz", "README.md", "claim.json"
 _NOISE = {"sigma", "step", "mu", "eps", "delta"}
 AT_HOME = ("data_dir", "test", "obtain", "download", "public_digest")  # settings of a dataset that queries do not need
 
@@ -93,12 +93,17 @@ class Portable:
         noise |= released.guarantee.parameters
         return cls(name, dataset.classes, kept, model.features, dtype, released.weight, noise, tuple(words))
 
-    def save(self, store: Store) -> str:
-        """Write the folder; returns its digest."""
+    def save(self, store: Store, claim: bytes) -> str:
+        """Write the folder, with claim.json (statement.py); returns its digest."""
         arrays = BytesIO()
         matrices: dict[str, Any] = {name: matrix.numpy() for name, matrix in self.features.matrices.items()}
         np.savez(arrays, weight=self.weight, **matrices)
-        files = {RELEASE: as_json(self._described()), WEIGHTS: arrays.getvalue(), README: self.readme().encode()}
+        files = {
+            RELEASE: as_json(self._described()),
+            WEIGHTS: arrays.getvalue(),
+            README: self.readme().encode(),
+            CLAIM: claim,
+        }
         for name, content in files.items():
             store.write(name, content)
         manifest = Manifest(COMMAND, {name: sha256(content).hexdigest() for name, content in files.items()})

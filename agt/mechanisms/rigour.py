@@ -193,27 +193,6 @@ def neighbours_of(relation: RelationConfig) -> str:
     return f"{relation.name} neighbours ({RELATIONS[relation.name].neighbours(relation.unit_rows)})"
 
 
-def uncovered(claimed: RelationConfig, population: RelationConfig) -> str:
-    """Why a guarantee for the neighbours of ``claimed`` is none for those of a population; empty: it is one.
-
-    The same relation with at least as many rows a unit has more neighbours. Others differ: who replaces a record by another
-    keeps the number of records, which adding or removing one does not; and removals alone are no symmetric relation.
-    """
-    if not RELATIONS[population.name].symmetric:
-        return f"relation={population.name} is not symmetric, and no guarantee of privacy is about it"
-    if claimed.name != population.name:
-        return (
-            f"the guarantee is for {neighbours_of(claimed)}, and the ledger is kept for {neighbours_of(population)}: train "
-            f"with relation={population.name}, or keep another ledger"
-        )
-    if claimed.unit_rows < population.unit_rows:
-        return (
-            f"the guarantee is for units of up to {claimed.unit_rows} records, and the ledger is kept for units of up to "
-            f"{population.unit_rows}: train with relation.unit_rows={population.unit_rows}"
-        )
-    return ""
-
-
 def _needed(conditions: Sequence[Condition], mechanism: Guaranteed, counting: Counting) -> list[Condition]:
     """The conditions that the mechanism rests on; one that nobody assessed does not hold."""
     known = {condition.letter: condition for condition in conditions}

@@ -70,12 +70,7 @@ class BoxModel:
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g; under noise, given the draw."""
-        settings = self.settings
-        conditions = assess(self.problem.dataset, self.problem.recipe, self.plan, settings.choices)
-        conditions = tuple(c.and_(*settings.model.facts) if c.letter == "e" else c for c in conditions)
-        if settings.noise is None:
-            return conditions
-        return tuple(c.and_(proved(GIVEN_THE_DRAW)) if c.letter == "d" else c for c in conditions)
+        return conditions_of(self.problem)
 
     @property
     def noise(self) -> NoisePlan | None:
@@ -129,6 +124,16 @@ class BoxModel:
         for start in range(0, len(features) or 1, BLOCK):
             block = np.array(features[start : start + BLOCK], order="C")  # a copy: features may be read-only
             yield check_queries(torch.from_numpy(block).to(dtype), self.settings.training.dtype)
+
+
+def conditions_of(problem: Problem) -> tuple[Condition, ...]:
+    """Conditions a-g of a head trained on it, which are known before it is."""
+    settings = problem.settings
+    conditions = assess(problem.dataset, problem.recipe, problem.plan, settings.choices)
+    conditions = tuple(c.and_(*settings.model.facts) if c.letter == "e" else c for c in conditions)
+    if settings.noise is None:
+        return conditions
+    return tuple(c.and_(proved(GIVEN_THE_DRAW)) if c.letter == "d" else c for c in conditions)
 
 
 def start_from(head: nn.Sequential, initial: Mapping[str, Tensor]) -> bool:

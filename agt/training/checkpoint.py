@@ -146,11 +146,11 @@ class CheckpointFolder:
 
     def offer(self, step: int, tensors: Tensors, last: bool = False) -> None:
         """As ``Checkpoints``. A disk too full for a checkpoint ends no training."""
+        if os.getpid() != self.owner != os.getppid():
+            os._exit(1)  # a worker whose run was killed: another may have taken the run up, and nobody waits for this one
         now = time.monotonic()
         if self.every == 0 or now - self._since < self._pause(tensors, last):
             return
-        if os.getpid() != self.owner != os.getppid():
-            os._exit(1)  # a worker whose run was killed: another may have taken the run up, and nobody waits for this one
         try:
             self._write(step, tensors)
         except OSError as error:
@@ -189,7 +189,8 @@ class CheckpointFolder:
         for path in _states(self.folder)[: 1 - KEPT]:
             path.unlink(missing_ok=True)
         header = {"format": str(FORMAT), "run": self.run, "step": str(step)}
-        content = save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, metadata=header)
+        apart = {name: tensor.cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
+        content = save(apart, metadata=header)  # which takes no two tensors that share their memory
         write_atomic(self.folder / f"step={step:012d}.{sha256(content).hexdigest()}.safetensors", content)
 
 

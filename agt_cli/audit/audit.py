@@ -16,8 +16,8 @@ from agt_cli.audit.reading import parsed, read
 from agt_cli.audit.record import Record
 from agt_cli.audit.release import check_portable
 from agt_cli.audit.run import claims_of
-from agt_cli.latest import alive
 from agt_cli.report.checks import Findings
+from agt_cli.report.unfinished import is_alive
 
 FARTHEST = 4  # steps from what is audited to what it rests on
 WORDS = {"train": "training run", RELEASE: "released weights", "agt.save": "saved model"}
@@ -158,7 +158,7 @@ def _unfinished(folder: Path) -> Subject:
             raise Broken(f"status.json says it is finished, and {NAME} is gone: nothing binds its files together")
         why = f": {error}" if error else ""
         if state == "running":
-            why = ": a process is at work on it" if alive(folder) else ": nobody works on it any more, it was killed"
+            why = ": a process is at work on it" if is_alive(folder) else ": nobody works on it any more, it was killed"
         findings.problem("status", f"not finished ({state}{why}), so nothing binds its files together")
     if _there(folder / "spent.json"):
         with findings.looking("budget"):

@@ -1,6 +1,7 @@
 """agt predict: a finished training run and a file of queries -> labels that may be published, with their guarantee."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 from pydantic import Field, InstanceOf
@@ -12,8 +13,9 @@ from agt.mechanisms.weights import ReleaseWeights
 from agt.settings import schema, validate
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.account import account_of_run
+from agt_cli.runs.account import Account, account_of
 from agt_cli.runs.delivery import deliver
+from agt_cli.runs.ledger import Subject
 from agt_cli.runs.mechanisms import MechanismConfig, TotalConfig
 from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.publish import Request
@@ -72,6 +74,7 @@ def run(config: PredictConfig | Answering, record: RunRecord, console: Console) 
     count, most = len(opened.queries), mechanism.total.queries
     if most is not None and count > most:
         raise ConfigError(f"the file holds {count} queries and total.queries is {most}: raise it, or cut the file")
-    with account_of_run(config.ledger, opened, free=randomness.simulated or mechanism.weights is not None) as account:
+    free, people = randomness.simulated or mechanism.weights is not None, Subject.of_finished(opened.trained.finished)
+    with nullcontext(Account()) if free else account_of(config.ledger, people) as account:
         request = Request(mechanism, config.accounting, config.counting, opened, account, record, console)
         return deliver(request, randomness)

@@ -1,8 +1,7 @@
 """agt train: configuration -> dataset -> head -> training with certificates -> run record."""
 
 import time
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agt.certificates.conditions import Condition
@@ -12,17 +11,16 @@ from agt.models.linear import LinearModel
 from agt.models.model import Model, accuracy
 from agt.quality import Judged, Quality, rate_words
 from agt.training.checkpoint import Checkpoints
-from agt.training.noise import NoiseConfig
 from agt_cli.report.console import Console, show
 from agt_cli.report.quality import judge, quality_section, say_quality, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import train_report, unmet
 from agt_cli.runs.model import fit
-from agt_cli.runs.noise import noise_words, proved
+from agt_cli.runs.noise import drawing, noise_words, proved
 from agt_cli.runs.prepare import Prepared, RunSettings, data_files, prepare, settings_of
 from agt_cli.runs.resume import checkpoints_of
 from agt_cli.runs.source import keep
-from agt_cli.runs.spending import Spending, of_data, spending, unfinished
+from agt_cli.runs.spending import of_data, unfinished
 
 
 def configure(config: Mapping[str, Any]) -> RunSettings:
@@ -42,8 +40,8 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     for line in earlier:
         console.say(line)
     checkpoints = checkpoints_of(record, settings, prepared, console)
-    with _drawing(settings.noise, record, prepared) if settings.noise else nullcontext():
-        conditions, words, quality = _train(prepared, settings, record, console, checkpoints)
+    with drawing(settings, record, prepared) as account:
+        conditions, words, quality = _train(prepared, settings, record, console, checkpoints, account)
         lines, told = [*words, *earlier], (quality.verdict, quality_section(quality))
         report = train_report(record, dataset, settings.relation, settings.certificate, conditions, *told, lines)
         record.report(report)
@@ -57,7 +55,12 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
 
 
 def _train(
-    prepared: Prepared, settings: RunSettings, record: RunRecord, console: Console, checkpoints: Checkpoints
+    prepared: Prepared,
+    settings: RunSettings,
+    record: RunRecord,
+    console: Console,
+    checkpoints: Checkpoints,
+    account: Sequence[str],
 ) -> tuple[tuple[Condition, ...], list[str], Quality]:
     """Train and save the model; returns its conditions, what may be said of its noise, in lines, and how good it is."""
     dataset, started = prepared.dataset, time.perf_counter()
@@ -83,7 +86,7 @@ def _train(
     if noise is None:
         return model.conditions, [], quality
     record.add_metrics(noise_proved=int(proved(settings, model.conditions)))
-    return model.conditions, noise_words(settings, noise, model.conditions), quality
+    return model.conditions, noise_words(settings, noise, model.conditions, account), quality
 
 
 def _judge(model: Model, test: Records) -> Judged:
@@ -91,14 +94,6 @@ def _judge(model: Model, test: Records) -> Judged:
     certificates = model.certify(test.features) if isinstance(model, LinearModel) else None
     distance = None if certificates is None else certificates.stable_distance
     return judge(model, test, "test records", test.labels, model.predict(test.features), distance)
-
-
-def _drawing(noise: NoiseConfig, record: RunRecord, prepared: Prepared) -> AbstractContextManager[None]:
-    """Noise in training makes the weights a release: on disk before the first draw, as any other (spending.py)."""
-    guarantee = f"({noise.epsilon:g}, {noise.delta:g})-differentially private"
-    totals = (f"the weights: {guarantee}",)
-    about = Spending("weights", "noise in training", guarantee, totals, 0, prepared.dataset.name, noise.seed is not None)
-    return spending(record, of_data(prepared.loaded.digest), about)
 
 
 def _say(record: RunRecord, name: str, words: list[str], quality: Quality, console: Console) -> None:

@@ -7,7 +7,7 @@ writer's page stays, whole; a run that it had not seen yet is there after the ne
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 from pathlib import Path
@@ -36,22 +36,21 @@ def refresh(outputs: Path) -> Path:
         return run.sweep.relative_to(outputs).as_posix() if run.sweep else ""
 
     runs = sorted(runs_below(outputs), key=lambda run: (sweep(run), run.started, run.folder.name), reverse=True)
-    models = {str(run.folder.resolve()): run.model for run in runs if run.model}
     groups = {name: list(jobs) for name, jobs in groupby(runs, key=sweep)}
     body = f"<h1>Runs</h1>\n<p>{escape(NOTE)}</p>\n"
     if (outputs / "reproduce" / NAME).exists():
         body += f'<p><a href="reproduce/{NAME}">The papers, reproduced: every figure</a></p>\n'
-    body += _listed(outputs, groups.pop("", []), models)
+    body += _listed(outputs, groups.pop("", []))
     for name, jobs in groups.items():
         page_there = (outputs / name / SWEEP_PAGE).exists()
         title = f'<a href="{quote(f"{name}/{SWEEP_PAGE}")}">{escape(name)}</a>' if page_there else escape(name)
         states = ", ".join(f"{count} {state}" for state, count in Counter(job.state for job in jobs).items())
-        body += f"<h2>{title}: {states}</h2>\n{_listed(outputs, jobs, models)}"
+        body += f"<h2>{title}: {states}</h2>\n{_listed(outputs, jobs)}"
     write_atomic(outputs / NAME, page("Runs", body).encode())
     return outputs / NAME
 
 
-def _listed(outputs: Path, runs: Sequence[Run], models: Mapping[str, str]) -> str:
+def _listed(outputs: Path, runs: Sequence[Run]) -> str:
     """Runs as a table; the settings in which a sweep's jobs differ beside each."""
     common = set.intersection(*(set(run.overrides) for run in runs)) if runs else set()
     rows = []
@@ -59,7 +58,7 @@ def _listed(outputs: Path, runs: Sequence[Run], models: Mapping[str, str]) -> st
         place, report = run.folder.relative_to(outputs), "report.html" if (run.folder / "report.html").exists() else ""
         link = f'<a href="{quote((place / report).as_posix())}">{escape(MICROSECONDS.sub("", place.name))}</a>'
         own = [word for word in run.overrides if word not in common]
-        words = (run.dataset, run.model or models.get(run.trained, ""), " ".join(own), run.result)
+        words = (run.dataset, run.model, " ".join(own), run.result)
         command, state = run.command or place.parts[0], standing(run.state, LOOKS.get(run.state, "void"))
         rows.append([link, escape(command), state, *(escape(_short(text)) for text in words)])
     columns = ("run", "command", "state", "dataset", "model", "settings", "result")

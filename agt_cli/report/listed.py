@@ -18,9 +18,10 @@ import yaml  # type: ignore[import-untyped]
 
 from agt.folder import plain
 from agt.manifest import NAME as MANIFEST
-from agt_cli.latest import alive
+from agt_cli.report.unfinished import is_alive
 from agt_cli.usage import SWEEP
 
+STATES = ("done", "failed", "running", "killed", "unreadable")
 UNREADABLE = "status.json cannot be read"
 
 
@@ -50,7 +51,7 @@ class Run:
     def state(self) -> str:
         """running, done or failed as recorded; killed: recorded as running, and its process is gone; else unreadable."""
         state = str(self.status.get("state", "unreadable"))
-        return "killed" if state == "running" and not alive(self.folder) else state
+        return "killed" if state == "running" and not is_alive(self.folder) else state
 
     @property
     def started(self) -> str:
@@ -116,9 +117,9 @@ class Run:
 
     @cached_property
     def model(self) -> str:
-        """Of a training run: hidden layers, certificate and members, in words."""
+        """Hidden layers, certificate and members of the run, or of the one that it used, in words."""
         if self.command != "train":
-            return ""
+            return Run.read(Path(self.trained)).model if self.trained else ""
         settings = _yaml(self.folder / "config.yaml", "model|certificate")
         model, certificate = (settings.get(name) or {} for name in ("model", "certificate"))
         if not isinstance(model, dict) or not isinstance(certificate, dict) or not model:
@@ -134,6 +135,13 @@ class Run:
         if not self.status:
             return UNREADABLE
         return self.error or (self._answer() if self.state == "done" else "")
+
+    def as_json(self) -> dict[str, Any]:
+        """As --json lists it."""
+        about = ("command", "state", "started", "dataset", "model", "result", "digest")
+        seconds = {"seconds": self.status["seconds"]} if "seconds" in self.status else {}
+        words = {name: getattr(self, name) for name in about}
+        return {"run": str(self.folder), **words, **seconds, "overrides": self.overrides, "metrics": self.metrics}
 
     def _answer(self) -> str:
         metrics = self.metrics

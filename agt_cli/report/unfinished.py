@@ -15,13 +15,13 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from agt.disk import Lock
+from agt.disk import Lock, is_locked
 from agt.errors import ConfigError
 from agt.folder import plain
-from agt_cli.latest import LOCK, alive
 
 CHECKPOINTS = "checkpoint"  # the folder of what a training had reached; no part of the finished record
 KEY = "resume"
+LOCK = "lock"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Unfinished:
             raise ConfigError(
                 f"{KEY}={folder}: this is a run of {status.get('command')!r}, not of {command!r}: start it again"
             )
-        if alive(folder):
+        if is_alive(folder):
             raise still_running(folder)
         check_open(folder, status)
         config = read_config(
@@ -85,6 +85,11 @@ def check_open(folder: Path, status: dict[str, Any]) -> None:
         raise ConfigError(
             f"{KEY}={folder}: the run is finished, there is nothing to do: agt certify run={folder} comes next"
         )
+
+
+def is_alive(folder: Path) -> bool:
+    """Whether the process of a run is there."""
+    return is_locked(folder / LOCK)
 
 
 def lock_of(folder: Path) -> Lock:

@@ -7,7 +7,10 @@ Formal guarantees
     ledger's counter.
 """
 
+from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -15,8 +18,10 @@ import numpy as np
 from agt.errors import CheckError
 from agt.ledger.ledger import Exhausted
 from agt.ledger.questions import UNANSWERED
+from agt.mechanisms.portable import CLAIM
 from agt.mechanisms.randomness import Randomness
 from agt.mechanisms.rigour import Output
+from agt.mechanisms.statement import of_release
 from agt_cli.report.release_md import predict_report
 from agt_cli.runs.account import Receipt
 from agt_cli.runs.forecast import forecast
@@ -33,39 +38,56 @@ def deliver(request: Request, randomness: Randomness) -> dict[str, Any]:
         CheckError: some of the queries were not paid for; the record is finished, and says what was answered.
         Exhausted: none was, and none was answered before; nothing was drawn.
     """
-    opened, record, console, simulated = request.opened, request.record, request.console, randomness.simulated
-    subject, publication = of_run(opened.trained.finished), prepare_publication(request)
-    earlier = [] if simulated else unfinished(record, subject)
+    record, console, simulated = request.record, request.console, randomness.simulated
+    publication = prepare_publication(request)
+    claim = publication.claim
+    earlier = [] if simulated else unfinished(record, of_run(request.opened.trained.finished))
     for line in earlier:
         console.say(line)
-    claim, name, dataset = publication.claim, publication.mechanism, opened.dataset.name
-    proved, receipt = claim.proved and not simulated, _paid(publication, request)
-    release, rows = publication.prepare(receipt), publication.paid(receipt)
-    words = [*release.words(simulated, receipt.words), *filter(None, [publication.earlier])]
-    record.conditions(opened.conditions)
-    record.add_metrics(**publication.metrics, proved=int(proved), simulated=int(simulated), **claim.guarantee.parameters)
-    about = Spending(claim.output, name, str(claim.guarantee), release.spent, len(rows), dataset, simulated, receipt.facts)
-    # Whatever can fail has had its chance; from here on what was spent is on disk.
-    with spending(record, subject, about) if receipt.size else nullcontext():
-        for line in [] if console.quiet or not receipt.size else forecast(request, publication, release, rows):
-            console.note(line)
-        drawn = release.draw(randomness)
-        lines, result = publication.write(drawn, release.words(account=receipt.words))
-        short = _short(publication, request, drawn)
-        publishable, listed = publication.files if proved else None, [*lines, *words, *earlier, *filter(None, [short])]
-        record.report(predict_report(dataset, opened.trained.words, name, listed, publishable, record))
-        digest = record.finish()
+    record.conditions(request.opened.conditions)
+    flags = {"proved": int(claim.proved and not simulated), "simulated": int(simulated)}
+    record.add_metrics(**publication.metrics, **flags, **claim.guarantee.parameters)
+    receipt = _paid(publication, request)
+    lines, words, result, short = _drawn(request, publication, receipt, randomness, earlier)
     for line in (*lines, *words):
         console.say(line)
     if claim.output is not Output.NUMBER:
         console.say(f"labels: {record.folder / 'labels.csv'}")
     result = {"metrics": record.metrics, "claim": words[0], "words": [*words, *earlier], **result}
     if claim.output is Output.WEIGHTS and receipt.size:  # a later call can ask for exactly these
-        console.say(f"digest: {digest}")
-        result["digest"] = digest
+        console.say(f"digest: {record.digest}")
+        result["digest"] = record.digest
     if short:
         raise CheckError(short, result)
     return result
+
+
+def _drawn(
+    request: Request, publication: Publication, receipt: Receipt, randomness: Randomness, earlier: Sequence[str]
+) -> tuple[list[str], list[str], dict[str, Any], str]:
+    """Draw what was paid and finish the record; (what was drawn in lines, its claim in lines, the command's object for it,
+    what the budget did not hold)."""
+    opened, record, simulated, claim = request.opened, request.record, randomness.simulated, publication.claim
+    release, rows, subject = publication.prepare(receipt), publication.paid(receipt), of_run(opened.trained.finished)
+    name, dataset, counting = publication.mechanism, opened.dataset.name, request.counting
+    words, account = release.words(simulated, receipt.words), receipt.counted
+    claimed = of_release(release, name, words=words, counting=counting, simulated=simulated, account=account)
+    words = [*words, *filter(None, [publication.earlier])]
+    about = Spending(claim.output, name, str(claim.guarantee), release.spent, len(rows), dataset, simulated, receipt.facts)
+    # Whatever can fail has had its chance; from here on what was spent is on disk.
+    with spending(record, subject, about) if receipt.size else nullcontext():
+        for line in [] if request.console.quiet or not receipt.size else forecast(request, publication, release, rows):
+            request.console.note(line)
+        drawn = release.draw(randomness)
+        lines, result = publication.write(drawn, claimed)
+        short = _short(publication, request, drawn)
+        if receipt.size or publication.earlier:
+            record.write(CLAIM, replace(claimed, issued=datetime.now(UTC).date().isoformat()).content)
+        publishable = publication.files if claim.proved and not simulated else None
+        listed = [*lines, *words, *earlier, *filter(None, [short])]
+        record.report(predict_report(dataset, opened.trained.words, name, listed, publishable, record))
+        record.finish()
+    return lines, words, result, short
 
 
 def _paid(publication: Publication, request: Request) -> Receipt:

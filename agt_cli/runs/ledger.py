@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from agt.errors import ConfigError
 from agt.ledger.book import Population, Table
@@ -12,6 +12,9 @@ from agt.ledger.chain import Head
 from agt.mechanisms.account import Allowance
 from agt.settings import schema, validate
 from agt_cli.latest import resolved
+
+if TYPE_CHECKING:
+    from agt_cli.report.finished import FinishedRun
 
 FOLDER, SUFFIX = "ledgers", ".ledger"
 FOR = {
@@ -93,7 +96,8 @@ class LedgerConfig:
                 "total.eps: a budget is needed: total.eps=1 total.delta=1e-5, say; it is for everything that is ever "
                 "released about these people, and cannot be raised later"
             )
-        allowance = validate(Allowance, self.total, "total")
+        given = {key: value for key, value in self.total.items() if value is not None}
+        allowance = validate(Allowance, given, "total")
         unit = self.unit or (subject.unit if subject else "")
         if not unit:
             raise ConfigError("unit: whose data one step of privacy is: unit='one customer', say; run=FOLDER tells it too")
@@ -125,7 +129,11 @@ class Subject:
         from agt_cli.report.finished import open_run  # loads torch
         from agt_cli.runs.queries import digest_of
 
-        run = open_run(folder, "train", digest_of({"digest": digest}, "digest"))
+        return cls.of_finished(open_run(folder, "train", digest_of({"digest": digest}, "digest")), name)
+
+    @classmethod
+    def of_finished(cls, run: "FinishedRun", name: str | None = None) -> "Subject":
+        """The same of one that is open."""
         files = (run.environment.get("data_files") or {}).values()
         hashes = tuple(sorted(file["sha256"] for file in files if "sha256" in file))
         table = Table(name or str(run.environment["dataset"]), str(run.environment["data_digest"]), hashes)

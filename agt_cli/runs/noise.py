@@ -6,15 +6,25 @@ The (epsilon, delta) of the weights averages over the draws. Both at once are co
 and labels from the certificates sees two functions of one draw.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from agt.certificates.conditions import Condition, declarations
-from agt.mechanisms.release import APART, simulation
-from agt.mechanisms.rigour import neighbours_of, reason_of
-from agt.training.noise import NoisePlan
+from agt.errors import ConfigError
+from agt.ledger.book import Charge
+from agt.mechanisms.guarantee import GaussianDP
+from agt.mechanisms.release import APART, NO_ACCOUNT, simulation
+from agt.mechanisms.rigour import Output, neighbours_of, reason_of
+from agt.models.box import conditions_of
+from agt.numeric import UP, gaussian_mu
+from agt.training.noise import NoiseConfig, NoisePlan
 from agt_cli.papers.baselines.released import caveat_of
-from agt_cli.runs.prepare import RunSettings
+from agt_cli.report.record import RunRecord
+from agt_cli.runs.account import Receipt, account_of, people_of
+from agt_cli.runs.prepare import Prepared, RunSettings
+from agt_cli.runs.spending import Spending, of_data, spending, spent_before
 
+NAME = "noise in training"
 RESTS_ON = "bceg"  # a and f speak of boxes alone; d of their nesting
 REDRAWN = (
     "certificates compare with runs that meet the noise this run drew; training again draws anew and may give a query "
@@ -27,8 +37,54 @@ SCOPE = (
 )
 
 
-def noise_words(settings: RunSettings, noise: NoisePlan, conditions: Sequence[Condition]) -> list[str]:
-    """What may be said of the noisy weights, in lines; the first says whether anything is guaranteed."""
+@contextmanager
+def drawing(settings: RunSettings, record: RunRecord, prepared: Prepared) -> Iterator[Sequence[str]]:
+    """Noise in training makes the weights a release: paid, and on disk, before the first draw, as any other (spending.py).
+
+    A run that goes on draws what it would have drawn then, and has paid for it. Yields what is said of the account.
+
+    Raises:
+        ConfigError: a ledger is named, and nothing is released, or nothing is proved of it.
+        Exhausted: the budget does not hold it.
+    """
+    ledger, noise = record.config.get("ledger"), settings.noise
+    if noise is None:
+        if ledger is not None:
+            raise ConfigError(f"ledger={ledger}: training without noise releases nothing: leave it out")
+        yield ()
+        return
+    loaded, guarantee = prepared.loaded, f"({noise.epsilon:g}, {noise.delta:g})-differentially private"
+    receipt = _paid(settings, noise, record, prepared)
+    totals, simulated = (f"the weights: {guarantee}",), noise.seed is not None
+    about = Spending("weights", NAME, guarantee, totals, 0, prepared.dataset.name, simulated, receipt.facts)
+    with spending(record, of_data(loaded.digest), about):
+        yield receipt.words
+
+
+def _paid(settings: RunSettings, noise: NoiseConfig, record: RunRecord, prepared: Prepared) -> Receipt:
+    """One release of weights, for which a Gaussian mechanism of the noise's own mu stands."""
+    before = spent_before(record)
+    if before or noise.seed is not None:
+        facts = before.get("ledger")
+        counted = (f"entry {facts['entry']} of the ledger of {facts['population']} counts this",) if facts else NO_ACCOUNT
+        return Receipt(1, counted, facts=facts)
+    people = people_of(prepared.loaded, settings)
+    with account_of(record.config.get("ledger"), people) as account:
+        missing = [c for c in conditions_of(prepared.problem(settings)) if c.letter in RESTS_ON and not c.held]
+        if account.ledger and missing:
+            raise ConfigError(f"ledger={account.name}: nothing is proved of the noisy weights: {reason_of(missing[0])}")
+        mu = GaussianDP(gaussian_mu(noise.epsilon, noise.delta) * (1 + UP))
+        return account.pay(Charge(mu, Output.WEIGHTS.value, NAME, "", prepared.loaded.digest, people.relation), 1)
+
+
+def noise_words(
+    settings: RunSettings, noise: NoisePlan, conditions: Sequence[Condition], account: Sequence[str]
+) -> list[str]:
+    """What may be said of the noisy weights, in lines; the first says whether anything is guaranteed.
+
+    Args:
+        account: what is said of other releases about the same data.
+    """
     if settings.noise is None:
         return []
     config, relation = settings.noise, settings.relation
@@ -50,7 +106,7 @@ def noise_words(settings: RunSettings, noise: NoisePlan, conditions: Sequence[Co
         *declarations([c for c in conditions if c.letter in RESTS_ON]),
         APART,
         REDRAWN,
-        "this run keeps no account of other releases about the same data: their losses add up",
+        *account,
     ]
     if config.seed is not None:
         return simulation("the noise comes from a seed and can be subtracted; nothing here is private", words)

@@ -37,7 +37,7 @@ PARTS: dict[str, type[Any]] = {
     "compute": ComputeConfig,
     "ensemble": EnsembleConfig,
 }
-PATHS = ("output_dir", "data_dir")
+PATHS = ("output_dir", "data_dir", "ledger")
 FILES = ("path", "test")  # a dataset's settings that name files
 
 

@@ -1,18 +1,25 @@
 """Private tuning of released weights: what it takes from the data, what it spends, and what it leaves in its folder."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from agt.certificates.conditions import Condition
 from agt.facts import Fact, Grounds, declared
+from agt.ledger.book import Charge
+from agt.mechanisms.portable import CLAIM
 from agt.mechanisms.randomness import Randomness, SeededRandomness, SystemRandomness
+from agt.mechanisms.rigour import Output
+from agt.mechanisms.statement import Statement, of_release
 from agt.mechanisms.tuning import Contestant, Tuned, TunedWeights, prepare_tuned
 from agt.tuning import linear_head
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import predict_report
+from agt_cli.runs.account import Account, account_of, people_of
 from agt_cli.runs.choices import still_chosen
 from agt_cli.runs.experiment import write_experiment
 from agt_cli.runs.mechanisms import TotalConfig
@@ -51,19 +58,26 @@ class PrivateTuning:
             self.tune.trials, float(self.total.eps or 0.0), self.total.delta, self.tune.public is None
         )
         release, simulated = prepare_tuned(contestants, mechanism, conditions), randomness.simulated
-        loaded = data.prepared(self.given).loaded
-        subject = of_data(loaded.digest)
+        loaded, name, guarantee = data.prepared(self.given).loaded, "private tuning", mechanism.guarantee
+        subject, people = of_data(loaded.digest), people_of(loaded, self.given.settings)
         earlier = [] if simulated else unfinished(record, subject)
-        words = [*release.words(simulated), *earlier]
         record.environment(**subject, dataset=loaded.name)
         record.conditions(conditions)
-        about = Spending("weights", "private tuning", str(mechanism.guarantee), release.spent, 0, loaded.name, simulated)
+        with nullcontext(Account()) if simulated else account_of(record.config.get("ledger"), people) as account:
+            receipt = account.pay(Charge(guarantee, Output.WEIGHTS.value, name, "", loaded.digest, people.relation), 1)
+        told = release.words(simulated, receipt.words)
+        claim = of_release(release, name, words=told, simulated=simulated, account=receipt.counted)
+        words = [*claim.words, *earlier]
+        about = Spending("weights", name, str(guarantee), release.spent, 0, loaded.name, simulated, receipt.facts)
         with spending(record, subject, about):
-            lines, result = self._publish(release.draw(randomness), contestants, data, release.words(), record)
+            lines, result = self._publish(release.draw(randomness), contestants, data, claim, record)
+            record.write(CLAIM, replace(claim, issued=datetime.now(UTC).date().isoformat()).content)
             publishable = None if simulated else "The folder `release`, and `released_weights.safetensors`"
             listed = [*lines, *words, *(f"candidate: {choice.words}" for choice in self.choices)]
-            queries, name = "Any number of queries", "weights from private tuning"
-            record.report(predict_report(loaded.name, queries, name, listed, publishable, record))
+            report = predict_report(
+                loaded.name, "Any number of queries", f"weights from {name}", listed, publishable, record
+            )
+            record.report(report)
             digest = record.finish()
         for line in (*lines, *words):
             console.say(line)
@@ -99,7 +113,7 @@ class PrivateTuning:
         drawn: Tuned | None,
         contestants: Sequence[Contestant],
         data: TuningData,
-        words: Sequence[str],
+        claim: Statement,
         record: RunRecord,
     ) -> tuple[list[str], dict[str, Any]]:
         """Write what was drawn; nothing of the trials that lost."""
@@ -109,7 +123,7 @@ class PrivateTuning:
         record.add_metrics(chosen=drawn.candidate, score=drawn.score, simulated=int(released.simulated))
         config = {**choice.config, "training": {**choice.config["training"], "chosen_on": "data"}}
         write_experiment(self.path, config, f"chosen by private tuning on the training records: {choice.words}")
-        lines, result = write_weights(model, released, settled(config, data.prepared(choice).loaded), words, record)
+        lines, result = write_weights(model, released, settled(config, data.prepared(choice).loaded), claim, record)
         lines = [
             f"chosen: {choice.words}; score {drawn.score:g}",
             *lines,

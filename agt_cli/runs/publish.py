@@ -1,7 +1,7 @@
 """What a release leaves in its run's folder once it is drawn, and in which order: what it spends first."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 
 from agt.data.blocks import selected
 from agt.errors import ConfigError
-from agt.ledger.ledger import Charge
+from agt.ledger.book import Charge
 from agt.ledger.questions import UNANSWERED, Asked, Asking
 from agt.mechanisms.aggregate import CertifiedQuantile
 from agt.mechanisms.mechanism import Mechanism
@@ -18,6 +18,7 @@ from agt.mechanisms.portable import Portable
 from agt.mechanisms.randomness import Randomness
 from agt.mechanisms.release import Labelling, OnProgress, Release, labels_from, prepare_quantile, prepare_weights
 from agt.mechanisms.rigour import Accounting, Claim, Counting, Output
+from agt.mechanisms.statement import Statement
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.linear import LinearModel
 from agt.models.model import Model
@@ -96,7 +97,7 @@ class Publication:
         wanted: how many releases have to be paid for; 0: nothing new is drawn.
         metrics: what is known before the draw.
         prepare: what was paid -> what may be drawn.
-        write: (what was drawn, what may be said, the claim first) -> (what it says in lines, the command's object for it),
+        write: (what was drawn, its claim) -> (what it says in lines, the command's object for it),
             once it is in the folder.
         earlier: says which weights, released earlier, answer; empty: something new is drawn.
         asked: the queries by question, where a ledger remembers answers.
@@ -109,7 +110,7 @@ class Publication:
     wanted: int
     metrics: Mapping[str, float]
     prepare: Callable[[Receipt], Release[Any]]
-    write: Callable[[Any, Sequence[str]], Written]
+    write: Callable[[Any, Statement], Written]
     earlier: str = ""
     asked: Asked | None = None
 
@@ -151,7 +152,7 @@ def _labels(labelling: Labelling, request: Request) -> Publication:
 
     def prepare(receipt: Receipt) -> Release[np.ndarray]:
         if asked and not receipt.size:
-            return Release(labelling.claim, lambda _: asked.labels({}), (), 0, noisy=False)
+            return Release(labelling.claim, lambda _: asked.labels({}), (), None, noisy=False)
         paid = selected(features, rows[: receipt.size])
 
         def draw(randomness: Randomness) -> np.ndarray:
@@ -172,7 +173,7 @@ def _number(mechanism: CertifiedQuantile, request: Request) -> Publication:
         with certifying(request.opened.model, request.console) as on_progress:
             return request.quantile(mechanism, on_progress).draw(randomness)
 
-    def write(value: int, words: Sequence[str]) -> Written:
+    def write(value: int, claim: Statement) -> Written:
         request.record.add_metrics(certified_quantile=value)
         line = f"{mechanism.fraction:g} of the queries are certified up to a distance of about {value}"
         return [line], {"certified_quantile": value}
@@ -187,10 +188,10 @@ def _new_weights(mechanism: ReleaseWeights, request: Request) -> Publication:
     answers = labels_from(opened.model, opened.queries.features)
     release = prepare_weights(opened.model, mechanism, conditions=opened.conditions, delta=request.delta)
 
-    def write(released: ReleasedWeights, words: Sequence[str]) -> Written:
+    def write(released: ReleasedWeights, claim: Statement) -> Written:
         source = None if opened.kept.encoder is not None else opened.kept.settled
-        lines, result = write_weights(opened.model, released, source, words, record)
-        labelled, labels = write_labels(answers(released.weight), words)
+        lines, result = write_weights(opened.model, released, source, claim, record)
+        labelled, labels = write_labels(answers(released.weight), claim)
         return [*lines, *labelled], {**result, **labels}
 
     files, rows = "`labels.csv`, `released_weights.safetensors` and the folder `release`", np.arange(len(opened.queries))
@@ -199,13 +200,13 @@ def _new_weights(mechanism: ReleaseWeights, request: Request) -> Publication:
 
 
 def write_weights(
-    model: Model, released: ReleasedWeights, source: Mapping[str, Any] | None, words: Sequence[str], record: RunRecord
+    model: Model, released: ReleasedWeights, source: Mapping[str, Any] | None, claim: Statement, record: RunRecord
 ) -> tuple[list[str], dict[str, Any]]:
     """Write released weights, and the folder that answers without this run (portable.py), where there can be one.
 
     Args:
         source: the settled configuration of the dataset (``source.settled``); None: queries pass an encoder.
-        words: of the release, the claim first.
+        claim: of the release.
     """
     noise = {"sigma": released.sigma, "step": released.step, "simulated": released.simulated}
     record.released_weights(released.weight, {**released.guarantee.parameters, **noise})
@@ -213,7 +214,7 @@ def write_weights(
         return ["no folder release: a simulation is none"], {}
     if source is None or not isinstance(model, LinearModel):
         return ["no folder release: queries pass an encoder, which is in the training run alone"], {}
-    digest = Portable.of(model, released, source, words).save(record.part("release"))
+    digest = Portable.of(model, released, source, claim.words).save(record.part("release"), claim.content)
     folder = record.folder / "release"
     said = f"release: {folder} (digest {digest}): it may be published, and answers without this run"
     return [said], {"release": str(folder), "release_digest": digest}
@@ -231,12 +232,12 @@ def _kept_weights(folder: Path, request: Request) -> Publication:
     return Publication(judged.claim, mechanism.name, "`labels.csv`", none, 0, metrics, lambda _: release, write, earlier)
 
 
-def _label_writer(request: Request) -> Callable[[np.ndarray, Sequence[str]], Written]:
+def _label_writer(request: Request) -> Callable[[np.ndarray, Statement], Written]:
     """Writes labels.csv, whose room on the disk is taken at once; queries that were not answered are not in it."""
     names, classes = public_names(request.opened.queries.ids), request.opened.dataset.classes
     write_file = request.record.reserve("labels.csv", LabelTable(names, classes).size)
 
-    def write(labels: np.ndarray, words: Sequence[str]) -> Written:
+    def write(labels: np.ndarray, claim: Statement) -> Written:
         answered = labels != UNANSWERED
         table, labels = LabelTable(names[answered], classes), labels[answered]
         path = write_file(table.csv(labels))

@@ -53,6 +53,8 @@ def unfinished(config: dict[str, Any], overrides: Sequence[str], sweep: bool) ->
                 f"{KEY}={folder}: {key}: the run was begun with {had}, and this line has {value}: leave settings out, as "
                 "the run goes on with its own; or start another without resume="
             )
+    if "data_dir" in given and "dataset.data_dir" in recorded:
+        given.setdefault("dataset.data_dir", given["data_dir"])
     for key in FREE:
         if key in given:
             _put(run.config, key.split("."), given[key])

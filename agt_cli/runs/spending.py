@@ -67,7 +67,8 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
         AgtError: what was drawn could not be written.
     """
     note = f"from this time on {about.what} may have been drawn: count them as spent, whatever became of this run"
-    now, place = _begun(record.folder) or datetime.now(UTC).isoformat(timespec="seconds"), record.folder / NAME
+    began = spent_before(record).get("time")
+    now, place = began or datetime.now(UTC).isoformat(timespec="seconds"), record.folder / NAME
     try:
         record.write(NAME, seal({**asdict(about), **subject, "time": now, "note": note}))
     except OSError as error:
@@ -91,12 +92,12 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
         raise RuntimeError(f"{type(error).__name__}: {text}") from error
 
 
-def _begun(folder: Path) -> str | None:
-    """When the release began, of a run that goes on with it: it draws what it would have drawn then."""
+def spent_before(record: RunRecord) -> dict[str, Any]:
+    """What spent.json says of a run that goes on, which draws what it would have drawn then; empty: nothing was drawn."""
     try:
-        return str(unseal((folder / NAME).read_bytes(), NAME)["time"])
-    except (OSError, Broken, KeyError):
-        return None
+        return unseal((record.folder / NAME).read_bytes(), NAME)
+    except (OSError, Broken):
+        return {}
 
 
 def of_run(finished: FinishedRun) -> dict[str, str]:

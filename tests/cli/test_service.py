@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agt.ledger.ledger import Ledger, Population
+from agt.ledger.book import Population
+from agt.ledger.ledger import Ledger
 from agt.mechanisms.account import Allowance
 from agt.models.box import BoxModel
 from agt_cli.cli import main
@@ -84,7 +85,7 @@ def test_a_repeated_question_gets_its_stored_answer_free(ask: Ask, home: Path) -
     spent = json.loads((Path(other["run"]) / "spent.json").read_text())
     last = entries(path, "answers")[-1]
     assert (spent["ledger"]["population"], spent["ledger"]["entry"]) == ("people", last["debit"])
-    assert any(f"entry {last['debit']} counts it" in line for line in other["words"])
+    assert any(f"entry {last['debit']} of it counts this" in line for line in other["words"])
 
 
 def test_the_budget_ends_in_mid_file(ask: Ask, home: Path) -> None:
@@ -161,6 +162,27 @@ def test_weights_and_numbers_are_debited(agt: Agt, home: Path, name: str, asked:
     assert len(entries(path, "debit")) == 1
 
 
+def test_noise_in_training_is_debited_once_whatever_becomes_of_the_run(agt: Agt, home: Path) -> None:
+    noisy = ("train", *TINY, "training.chosen_on=public", "noise.epsilon=0.8")
+    assert "training without noise releases nothing" in agt(*noisy[:-1], "ledger=people").err
+    path = open_ledger(home / "box", 0.9, 1e-4)
+    beside = agt(*noisy)
+    assert (beside.code, "are in the ledger of people" in beside.err) == (2, True)
+    unproved = agt("train", *TINY, "noise.epsilon=0.8", "ledger=people")
+    assert (unproved.code, "nothing is proved of the noisy weights" in unproved.err) == (2, True)
+    kill = "from agt.models.box import BoxModel\nBoxModel.save = lambda *_: os.kill(os.getpid(), 9)"
+    assert child(kill, *noisy, "ledger=people", "hydra.run.dir=killed").returncode == -9
+    (debit,) = entries(path, "debit")
+    assert (debit["guarantee"]["kind"], debit["output"], debit["run"]) == ("gaussian", "weights", "")
+    said = agt("train", "resume=killed", "--json", "-q")
+    assert said.code == 0, said.err
+    assert any("entry 3 of the ledger of people counts this" in line for line in said.json["words"])
+    assert json.loads(Path("killed/spent.json").read_text())["ledger"]["entry"] == 3
+    assert agt(*noisy, "ledger=people").code == 3
+    assert agt(*noisy, "noise.seed=1").code == 0, "a simulation"
+    assert len(entries(path, "debit")) == 1
+
+
 def test_data_on_an_account_is_not_released_beside_it(agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, inputs = f"run={home / 'box'}", points(POINTS)
     free = agt("predict", run, inputs, *EACH)
@@ -168,10 +190,10 @@ def test_data_on_an_account_is_not_released_beside_it(agt: Agt, home: Path, monk
     path = open_ledger(home / "box", 2)
     said = agt("predict", run, inputs, *EACH)
     assert said.code == 2
-    assert "this data is on the account of people: give ledger=people" in said.err
+    assert "are in the ledger of people: give ledger=people" in said.err
     assert agt("predict", run, inputs, *EACH, "seed=1").code == 0, "a simulation"
     outside = agt("predict", run, inputs, *EACH, "ledger=none")
-    assert "released outside the account of people (ledger=none)" in outside.out
+    assert "released outside the ledger of people (ledger=none)" in outside.out
     assert not entries(path, "debit")
     monkeypatch.setenv("AGT_LEDGER", "people")
     assert agt("predict", run, inputs, *EACH).code == 0
@@ -179,7 +201,9 @@ def test_data_on_an_account_is_not_released_beside_it(agt: Agt, home: Path, monk
     assert agt("predict", run, inputs, *EACH, "seed=1", "ledger=people").code == 0
     assert len(entries(path, "debit")) == 1
     monkeypatch.setenv("AGT_LEDGER", "")
-    path.write_bytes(b"no ledger")
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TRIGGER IF EXISTS entries_stay")
+        connection.execute("UPDATE entries SET text = replace(text, 'people', 'others')")
     said = agt("predict", run, inputs, *EACH)
     assert said.code != 0, "nobody knows whether the data is in it"
     assert "people.ledger" in said.err

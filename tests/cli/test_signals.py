@@ -1,10 +1,12 @@
 """A run that is killed or interrupted in the middle of training."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,13 +17,14 @@ LONG = ("model.hidden=[512,512]", "training.epochs=200", "kgrid.max=100", "compu
 
 
 def listen_to_interrupts() -> None:
-    """Whoever starts the tests in the background may have told them, and so their children, to ignore interrupts."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Whoever starts the tests in the background may have told them, and so their children, to ignore them."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
-def start(folder: Path) -> tuple[subprocess.Popen[str], Path]:
+def start(folder: Path, *more: str) -> tuple[subprocess.Popen[str], Path]:
     """A long run, and its record once it has one."""
-    command = [sys.executable, "-m", "agt_cli", "train", *LONG]
+    command = [sys.executable, "-m", "agt_cli", "train", *LONG, *more]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     run = subprocess.Popen(command, cwd=folder, text=True, preexec_fn=listen_to_interrupts, **pipes)  # type: ignore[call-overload]
     deadline = time.monotonic() + 60
@@ -42,6 +45,51 @@ def test_a_killed_run_is_not_a_finished_run(agt: Agt, tmp_path: Path) -> None:
     said = agt("certify", f"run={record}")
     assert said.code == 2
     assert "'running'" in said.err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_that_ends_a_run_leaves_a_record(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    run, record = start(tmp_path)
+    run.send_signal(number)
+    run.send_signal(number)  # whoever asks twice does not cut the record short
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == code
+    assert err.splitlines()[-1] == f"agt: error: terminated by signal {int(number)}"
+    assert "Traceback" not in err
+    status = json.loads((record / "status.json").read_text())
+    assert (status["state"], status["exit_code"]) == ("failed", code)
+    assert status["error"] == f"terminated by signal {int(number)}"
+    assert not (record / "lock").exists()
+
+
+def children(process: int) -> list[int]:
+    """The workers of an ensemble."""
+    said = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(process)], capture_output=True, text=True, check=False)
+    return [int(line.split()[0]) for line in said.stdout.splitlines() if "popen_loky" in line]
+
+
+def until(happens: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 60
+    while not happens() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return happens()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux") or not shutil.which("ps"), reason="Linux, with ps")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_ensemble_s_workers_end_with_it(tmp_path: Path, number: signal.Signals) -> None:
+    """By a word from their parent, or because they find that it is gone."""
+    more = ("ensemble.members=2", "compute.threads=2", "compute.checkpoint_seconds=0.01", "model.hidden=[8]")
+    run, record = start(tmp_path, *more, "training.epochs=10000", "kgrid.max=2")
+    assert until(lambda: len(list(record.glob("checkpoint/members/*/step=*"))) >= 2)
+    workers = children(run.pid)
+    assert len(workers) == 2
+    run.send_signal(number)
+    run.communicate(timeout=60)
+    assert until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
+    state = json.loads((record / "status.json").read_text())["state"]
+    assert state == ("failed" if number == signal.SIGTERM else "running")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")

@@ -8,6 +8,9 @@ import pandas as pd
 import pytest
 import yaml
 
+from agt.ledger.book import Population
+from agt.ledger.ledger import Ledger
+from agt.mechanisms.account import Allowance
 from agt.mechanisms.randomness import SeededRandomness
 from agt.mechanisms.tuning import Trials
 
@@ -135,7 +138,8 @@ def test_private_tuning_releases_weights_with_their_price(agt: Agt) -> None:
     assert any("the price of choosing: in all (2, 1e-05)" in line for line in words)
     assert any("candidates that private tuning chose from are public constants" in line for line in words)
     assert (record / "spent.json").exists()
-    assert {p.name for p in (record / "release").iterdir()} == {"release.json", "weights.npz", "README.md", "manifest.json"}
+    files = {"release.json", "weights.npz", "README.md", "claim.json", "manifest.json"}
+    assert {p.name for p in (record / "release").iterdir()} == files
     constants = json.loads((record / "released_weights.json").read_text())
     assert (constants["eps"], constants["delta"]) == (2, 1e-5)
     assert "mu" not in constants, "one trial's budget is not the release's"
@@ -147,6 +151,24 @@ def test_private_tuning_releases_weights_with_their_price(agt: Agt) -> None:
     assert words[1] in answered.json["words"], "the price goes with the weights"
     e = condition_e(agt("train", "experiment=table_tuned", "-q", "--json"))
     assert (e["standing"], "by looking at results on this data" in e["why"]) == ("not held", True)
+
+
+def test_private_tuning_is_debited_before_it_draws(agt: Agt) -> None:
+    write()
+    asked = ("tune", *TABLE, *QUIET, *PRIVATE, "tune.trials.mean=2", "ledger=people")
+    names = iter(("tune.name=a", "tune.name=b", "tune.name=c", "tune.name=d"))
+    data = agt("tune", *TABLE, *QUIET, *PRIVATE, "tune.seed=1").json["run"]
+    digest = json.loads((Path(data) / "env.json").read_text())["data_digest"]
+    people = Population("people", "one customer", "add_remove", Allowance(1.5, 1.2e-4))
+    with Ledger.create(Path("ledgers/people.ledger"), people) as ledger:
+        assert "was not admitted" in agt(*asked, next(names)).err
+        ledger.admit("t", digest)
+    said = agt(*asked, next(names))
+    assert said.code == 0, said.err
+    assert "entry 3 of it counts this" in str(said.json["words"])
+    assert json.loads((Path(said.json["run"]) / "claim.json").read_text())["account"]["entry"] == 3
+    assert agt(*asked, next(names)).code == 3
+    assert "are in the ledger of people" in agt(*asked[:-1], next(names)).err, "not beside it either"
 
 
 def test_trials_scored_on_public_rows_and_a_simulation(agt: Agt) -> None:

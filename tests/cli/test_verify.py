@@ -39,7 +39,14 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "ledgers": ("ledger", "init", "people", "run=train/head", "total.eps=1", "total.delta=1e-5", "unit=one person"),
     "predict/paid": ("predict", "run=train/head", "inputs=queries.npz", *PAID),
     "predict/again": ("predict", "run=train/head", "inputs=queries.npz", *PAID),
-    "tune/private": ("tune", *LINEAR, "tune.private=true", *WEIGHTS[1:], "tune.grid={training.epochs: [1, 2]}"),
+    "tune/private": (
+        "tune",
+        *LINEAR,
+        "tune.private=true",
+        "ledger=none",
+        *WEIGHTS[1:],
+        "tune.grid={training.epochs: [1, 2]}",
+    ),
 }
 
 

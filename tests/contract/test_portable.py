@@ -53,7 +53,7 @@ RUNS: dict[str, tuple[str, ...]] = {
 }
 ALONE = [name for name in RUNS if name.startswith(("table", "vectors"))]
 RELEASE = ("mechanism=release_weights", "total.eps=10", "total.delta=1e-5")
-FILES = {"release.json", "weights.npz", "README.md", "manifest.json"}
+FILES = {"release.json", "weights.npz", "README.md", "claim.json", "manifest.json"}
 
 Home = Callable[[str], Path]
 

@@ -6,11 +6,12 @@
 The last step is the renaming of one to the other: a folder that can be trained on is a finished one.
 """
 
+import fcntl
 import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 
 from agt.data.dataset import DataError
 from agt.data.prepared import FORMAT, PREPARED, PROGRESS, part_of, read_prepared
-from agt.disk import locked, write_atomic
+from agt.disk import write_atomic
 from agt.errors import AgtError, ConfigError
 from agt.sealed import file_sha256, seal
 
@@ -215,12 +216,14 @@ def _flatten(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 @contextmanager
 def _locked(work: Path) -> Iterator[None]:
     """Keep other processes out of ``work``; the lock ends with the process, however it ends."""
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(locked(work))
-        except BlockingIOError:
-            raise ConfigError(f"{work}: another process is preparing this folder: wait for it") from None
+    handle = os.open(work, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
+    except BlockingIOError:
+        raise ConfigError(f"{work}: another process is preparing this folder: wait for it") from None
+    finally:
+        os.close(handle)
 
 
 def _read_progress(path: Path) -> dict[str, Any] | None:

@@ -1,0 +1,162 @@
+"""Which runs ``agt runs`` tells of, in which order, and how some of them differ."""
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from agt.errors import ConfigError
+from agt_cli.report.listed import Run
+
+COLUMNS = ("command", "state", "dataset", "model", "started", "digest")  # of a run; other names are metrics or settings
+SIGNS: dict[str, Callable[[Any, Any], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "!=": operator.ne,
+    "==": operator.eq,
+    ">": operator.gt,
+    "<": operator.lt,
+    "=": operator.eq,
+}
+DIGITS = 4  # of a digest, at least, to name a run by it
+EVEN = ("==", "=", "!=")  # what text can be asked
+_CONDITION = re.compile(rf"\s*([\w./-]+)\s*({'|'.join(SIGNS)})\s*(.+?)\s*")
+Value = float | str
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One comparison of ``where``: a metric, a setting or a column, with a number or a text.
+
+    Raises:
+        ConfigError: a text is asked whether it is more or less.
+    """
+
+    key: str
+    sign: str
+    value: Value
+
+    def __post_init__(self) -> None:
+        if isinstance(self.value, str) and self.sign not in EVEN:
+            raise ConfigError(f"where: {self.key}{self.sign}{self.value}: only numbers are more or less: = or != for text")
+
+    def holds(self, run: Run) -> bool:
+        """Whether a run has the key, and it is so."""
+        value = value_of(run, self.key)
+        comparable = value is not None and isinstance(value, float) == isinstance(self.value, float)
+        return SIGNS[self.sign](value, self.value) if comparable else value is not None and self.sign == "!="
+
+
+def conditions(text: str | None) -> tuple[Condition, ...]:
+    """None, or from ``test_accuracy>0.8 and training.lr<=0.1``.
+
+    Raises:
+        ConfigError: a part of it is no comparison.
+    """
+    parts = []
+    for part in () if text is None else re.split(r"\s+and\s+|[;,]", text):
+        match = _CONDITION.fullmatch(part)
+        if match is None:
+            raise ConfigError(f"where: '{part.strip()}' is no comparison: KEY>NUMBER or KEY=TEXT, joined by and")
+        parts.append(Condition(match[1], match[2], _number(match[3].strip("'\""))))
+    return tuple(parts)
+
+
+def value_of(run: Run, key: str) -> Value | None:
+    """A column, a metric or a setting (``training.lr``) of a run; None: it has no such."""
+    if key in COLUMNS:
+        return str(getattr(run, key))
+    node: Any = run.metrics.get(key)
+    if node is None:
+        node = run.config
+        for part in key.split("."):
+            node = node.get(part) if isinstance(node, Mapping) else None
+    return None if node is None or isinstance(node, Mapping) else _number(node)
+
+
+def _number(value: object) -> Value:
+    """As a number, if it is one; true and false are words."""
+    try:
+        return float(str(value))
+    except ValueError:
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def moment(text: str) -> datetime:
+    """A day, or a time of it, as ISO 8601 has it; where no zone is given, this machine's.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ConfigError(f"since={text}: expected a day like 2026-01-31, or a time like 2026-01-31T12:00") from None
+
+
+def ordered(runs: Iterable[Run], key: str) -> list[Run]:
+    """The largest number first, then texts by the alphabet, then those that have no such value; among equals the newest.
+
+    Args:
+        key: started, another column, a metric or a setting.
+    """
+    newest = sorted(runs, key=lambda run: (run.moment, run.folder.name), reverse=True)
+    if key == "started":
+        return newest
+    values = [(value_of(run, key), run) for run in newest]
+    numbers = sorted((-value, place) for place, (value, _) in enumerate(values) if isinstance(value, float))
+    texts = sorted((value, place) for place, (value, _) in enumerate(values) if isinstance(value, str))
+    without = [run for value, run in values if value is None]
+    return [*(newest[place] for _, place in numbers), *(newest[place] for _, place in texts), *without]
+
+
+def check_known(runs: Sequence[Run], keys: Iterable[str], where: str) -> None:
+    """Raise ConfigError, naming the nearest, where no run has a metric or a setting of this name."""
+    for key in keys:
+        if runs and key not in COLUMNS and all(value_of(run, key) is None for run in runs):
+            known = {name for run in runs for name in (*run.metrics, *dict(flat(run.config)))}
+            close = "".join(f"; did you mean '{name}'?" for name in get_close_matches(key, known, 1))
+            raise ConfigError(f"{where}: none of these {len(runs)} runs has '{key}'{close}")
+
+
+def named(text: str, runs: Sequence[Run]) -> Run:
+    """One of the runs, by its folder or the end of it, or by the beginning of its digest.
+
+    Raises:
+        ConfigError: it is none, or several.
+    """
+    if (Path(text) / "status.json").exists():
+        return Run.read(Path(text))
+    parts = Path(text).parts
+    some = [run for run in runs if run.folder.parts[-len(parts) :] == parts or has_digest(run, text)]
+    if len(some) != 1:
+        which = f"{len(some)} runs ({', '.join(str(run.folder) for run in some[:3])})" if some else "no run here"
+        raise ConfigError(f"compare: '{text}' is {which}: give the folder of one")
+    return some[0]
+
+
+def has_digest(run: Run, start: str) -> bool:
+    """Whether a finished run's digest begins so, with sha256: or without."""
+    digits = start.lower().removeprefix("sha256:")
+    return len(digits) >= DIGITS and run.digest.removeprefix("sha256:").startswith(digits)
+
+
+def side_by_side(runs: Sequence[Run], part: Callable[[Run], Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Of a part of each run's record, by dotted keys, what is not the same in all; None: a run has no such."""
+    columns = [dict(flat(part(run))) for run in runs]
+    keys = dict.fromkeys(key for column in columns for key in column)
+    rows = {key: [column.get(key) for column in columns] for key in keys}
+    return {key: row for key, row in rows.items() if any(value != row[0] for value in row)}
+
+
+def flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Values by their dotted keys."""
+    for key, value in node.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -1,0 +1,319 @@
+"""agt train resume=FOLDER: a run that was killed or failed goes on in its folder, to the bits of one left alone."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from agt.disk import Lock
+from agt.errors import ConfigError
+from agt.models import box
+from agt.training.checkpoint import CheckpointFolder
+from agt_cli.cli import main
+from agt_cli.report.record import RunRecord
+from agt_cli.report.unfinished import Unfinished
+from agt_cli.runs import resume
+
+from .conftest import TINY, Agt
+
+TIMES = {"env.json", "status.json", "metrics.json", "report.md", "report.html", "manifest.json", "spent.json"}
+OFTEN = "compute.checkpoint_seconds=1e-6"
+BOXES = (*TINY, OFTEN, "training.epochs=6", "training.momentum=0.9", "training.chosen_on=public")
+HEAD = (
+    "dataset=digits",
+    "training=generic",
+    "model=linear",
+    "training.loss=binary_cross_entropy",
+    "training.clip=0.5",
+    OFTEN,
+)
+SGD = (*HEAD, "certificate=stability", "training.lr=4", "training.epochs=20", "certificate.average=12")
+ERM = (*HEAD, "certificate=erm", "training.weight_decay=0.01", "training.batch.count=1", "certificate.tolerance=1e-7")
+MEMBERS = (*BOXES, "ensemble.members=3", "compute.threads=1")
+KINDS = {"boxes": BOXES, "linear": SGD, "minimiser": ERM, "ensemble": MEMBERS}
+WITH_SOURCE = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+Stop = Callable[[int], None]
+
+
+@pytest.fixture
+def stop(monkeypatch: pytest.MonkeyPatch) -> Stop:
+    """Lets trainings fail once they have offered a checkpoint so often; 0: lets them go on."""
+    offer, left = CheckpointFolder.offer, [0]
+
+    def offered(self: CheckpointFolder, step: int, tensors: dict[str, object], last: bool = False) -> None:
+        offer(self, step, tensors, last)  # type: ignore[arg-type]
+        left[0] -= 1
+        if left[0] == 0:
+            raise OSError(5, "Input/output error", "something else")
+
+    monkeypatch.setattr(CheckpointFolder, "offer", offered)
+    return lambda times: left.__setitem__(0, times)
+
+
+def stopped(agt: Agt, stop: Stop, *settings: str, after: int = 4, folder: str = "run") -> Path:
+    """The folder of a run that failed."""
+    stop(after)
+    said = agt("train", *settings, f"hydra.run.dir={folder}", "-q")
+    assert said.code == 1, said.err
+    stop(0)
+    return Path(folder)
+
+
+def bits(folder: Path) -> dict[str, bytes]:
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in files.items() if name not in TIMES}
+
+
+def told(folder: Path, name: str) -> dict[str, object]:
+    value = json.loads((folder / name).read_text())
+    assert isinstance(value, dict)
+    return value
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_it_ends_with_the_same_bits(agt: Agt, stop: Stop, name: str) -> None:
+    run = stopped(agt, stop, *KINDS[name])
+    assert told(run, "status.json")["state"] == "failed"
+    assert list((run / "checkpoint").rglob("step=*"))
+    stop(2)
+    assert agt("train", f"resume={run}", "-q").code == 1
+    stop(0)
+    said = agt("train", f"resume={run}", "--json", "-q")
+    assert said.code == 0, said.err
+    assert said.json["run"] == str(run)
+    assert agt("train", *KINDS[name], "hydra.run.dir=whole", "-q").code == 0
+    assert bits(run) == bits(Path("whole"))
+    assert agt("certify", f"run={run}", "map_resolution=0", f"digest={said.json['digest']}", "-q").code == 0
+    assert not Path("outputs/train").exists() or not list(Path("outputs/train").iterdir()), "Hydra's own folder is gone"
+
+
+def killed(folder: Path, after: int, *words: str) -> None:
+    """A process that is killed once it has offered a checkpoint so often."""
+    code = (
+        "import os, sys\nfrom agt_cli.cli import main\nfrom agt.training.checkpoint import CheckpointFolder\n"
+        "offer, left = CheckpointFolder.offer, [int(sys.argv.pop(1))]\n"
+        "def offered(*given, **more):\n    offer(*given, **more)\n    left[0] -= 1\n"
+        "    if not left[0]:\n        os.kill(os.getpid(), 9)\n"
+        "CheckpointFolder.offer = offered\nsys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(after), *words], cwd=folder, env=WITH_SOURCE, capture_output=True
+    )
+    assert done.returncode == -9, done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+def test_killed_twice(agt: Agt, tmp_path: Path) -> None:
+    killed(tmp_path, 3, "train", *BOXES, "hydra.run.dir=run", "-q")
+    run = Path("run")
+    assert told(run, "status.json")["state"] == "running"
+    (run / "model.safetensors.part12-34").write_bytes(b"half")
+    said = agt("certify", f"run={run}")
+    assert said.code == 2
+    assert (
+        f"'running', and its process is gone: it was killed, so there is nothing to use: agt train resume={run}" in said.err
+    )
+    killed(tmp_path, 2, "train", "resume=run", "-q")
+    said = agt("train", "resume=run", "--json", "-q")
+    assert said.code == 0, said.err
+    assert agt("train", *BOXES, "hydra.run.dir=whole", "-q").code == 0
+    assert bits(run) == bits(Path("whole"))
+    status, environment = told(run, "status.json"), told(run, "env.json")
+    assert status["state"] == "done"
+    assert len(status["resumed"]) == 2  # type: ignore[arg-type]
+    assert [entry["argv"][1:] for entry in environment["resumed"]] == [["resume=run"], ["resume=run"]]  # type: ignore[attr-defined]
+    assert "resumed" not in told(Path("whole"), "status.json")
+    assert set(BOXES) <= set(environment["argv"]), "how it was begun"  # type: ignore[call-overload]
+
+
+def test_a_run_without_a_checkpoint_starts_over_in_its_folder(agt: Agt, stop: Stop) -> None:
+    run = stopped(agt, stop, *TINY, "training.epochs=3", "compute.checkpoint_seconds=0", after=2)
+    assert not list((run / "checkpoint").glob("step=*"))
+    said = agt("train", f"resume={run}", "compute.checkpoint_seconds=null", f"output_dir={Path.cwd()}", "--json", "-q")
+    assert said.code == 0, said.err
+    assert said.json["metrics"]["steps"] == 3
+    assert "checkpoint_seconds: null" in (run / "config.yaml").read_text(), "what cannot change a bit may change"
+
+
+REFUSED = {
+    "another value": (("training.lr=0.5",), "training.lr: the run was begun with 2.0, and this line has 0.5"),
+    "the usual value": (("training.epochs=4",), "training.epochs: the run was begun with 6, and this line has 4"),
+    "another group": (("model=mlp",), r"model\.hidden: the run was begun with \[\], and this line has \[128"),
+    "another data set": (("dataset=digits",), r"dataset\..*: the run was begun with"),
+    "a key that it has not": (("+dataset.colour=red",), "dataset.colour: the run was begun with none of it"),
+    "threads": (("compute.threads=7",), "compute.threads: the run was begun with None, and this line has 7"),
+    "a sweep": (("-m",), "goes on with one run, and a sweep starts many"),
+}
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that failed; no test changes it."""
+    folder = tmp_path_factory.mktemp("failed") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("agt_cli.commands.train.keep", lambda *given: (_ for _ in ()).throw(OSError(28, "No space left")))
+        assert main(["train", *BOXES, f"hydra.run.dir={folder}", "-q"]) == 1
+    return folder
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_settings_are_refused_by_name(agt: Agt, failed: Path, name: str) -> None:
+    words, message = REFUSED[name]
+    said = agt("train", f"resume={failed}", *words)
+    assert said.code in (1, 2)
+    assert re.search(message, said.err), said.err
+    assert told(failed, "status.json")["state"] == "failed", "as it was"
+    assert name == "a sweep" or not list(Path().rglob("status.json"))
+
+
+def test_the_same_line_with_resume_goes_on(agt: Agt, stop: Stop) -> None:
+    run = stopped(agt, stop, *BOXES)
+    said = agt("train", *BOXES, f"resume={run}", "data_dir=elsewhere", "--json", "-q")
+    assert said.code == 0, said.err
+    assert said.json["metrics"]["conditions_held"] == 7, "what it declared of its settings still stands"
+
+
+def test_what_cannot_be_resumed(agt: Agt, failed: Path, tmp_path: Path) -> None:
+    def refused(folder: object, *words: str) -> str:
+        said = agt("train", f"resume={folder}", *words)
+        assert said.code == 2, said
+        return said.err
+
+    assert "resume=nowhere: no such folder" in refused("nowhere")
+    (tmp_path / "empty").mkdir()
+    assert "status.json cannot be read (No such file or directory): is this the folder of a run?" in refused("empty")
+    assert "resume= is empty" in refused("") or "give the folder" in refused("")
+    assert agt("train", *TINY, "hydra.run.dir=done", "-q").code == 0
+    (tmp_path / "done/checkpoint").mkdir()
+    assert "resume=done: the run is finished, there is nothing to do: agt certify run=done" in refused("done")
+    assert not (tmp_path / "done/checkpoint").exists(), "killed right after its last word, it left this"
+    assert agt("certify", "run=done", "map_resolution=0", "hydra.run.dir=c", "-q").code == 0
+    assert "resume=c: this is a run of 'certify'" in refused("c")
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    (begun / "status.json").write_text('{"state": "running", "command": "train", "started": "2026-01-31T12:00:00+00:00"}')
+    assert "config.yaml cannot be read (No such file or directory): the run was killed before it began" in refused("begun")
+    said = agt("tune", f"resume={failed}")
+    assert said.code == 2
+    assert "agt train alone goes on with a run that was killed" in said.err
+
+
+def test_a_run_whose_process_lives_is_left_alone(agt: Agt, stop: Stop) -> None:
+    run = stopped(agt, stop, *BOXES)
+    (run / "status.json").write_text((run / "status.json").read_text().replace("failed", "running"))
+    lock = Lock(run / "lock")
+    assert lock.take()
+    said = agt("train", f"resume={run}")
+    assert said.code == 2
+    assert "the run is still going on, in another process" in said.err
+    assert "'running' and it is, so there is nothing to use: wait for it" in agt("certify", f"run={run}").err
+    lock.release()
+    assert agt("train", f"resume={run}", "-q").code == 0
+
+
+def test_of_two_that_resume_at_once_one_wins(agt: Agt, stop: Stop) -> None:
+    run = stopped(agt, stop, *BOXES)
+    one, other = (Unfinished.open(run, "train") for _ in range(2))
+    with RunRecord(run, "train", one.config, one):
+        with pytest.raises(ConfigError, match="still going on"), RunRecord(run, "train", other.config, other):
+            pass
+        assert told(run, "status.json")["state"] == "running"
+    with pytest.raises(ConfigError, match="finished"), RunRecord(run, "train", other.config, other):
+        pass
+
+
+def test_no_locks_no_resume(agt: Agt, stop: Stop, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = stopped(agt, stop, *BOXES)
+    monkeypatch.setattr("agt.disk.fcntl", None)
+    assert "keeps no locks" in agt("train", f"resume={run}").err
+
+
+def test_another_version_another_machine_another_thread(agt: Agt, stop: Stop, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = stopped(agt, stop, *BOXES)
+    for name, value, message in (
+        ("package_digest", lambda package: "other", "agt's code was .* and is other now"),
+        ("machine", lambda device: {"torch": "1.0"}, "this machine's .* was .* and is "),
+        ("default_threads", lambda: (64, None), r"threads was .* and is \[64, None\] now"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(resume, name, value)
+            said = agt("train", f"resume={run}")
+            assert said.code == 2
+            assert re.search(message, said.err), said.err
+    assert agt("train", f"resume={run}", "-q").code == 0, "none of them did any harm"
+
+
+def test_changed_data_is_refused(agt: Agt, stop: Stop) -> None:
+    frame = pd.DataFrame({"a": [i % 17 for i in range(80)], "y": ["yes" if i % 17 > 8 else "no" for i in range(80)]})
+    frame.to_csv("rows.csv", index=False)
+    table = ("dataset=table", "dataset.path=rows.csv", "dataset.label=y", "+dataset.numeric={a: [0, 16]}", "data_dir=.")
+    more = ("certificate=box", "training=generic", "training.epochs=6", "kgrid.max=2", OFTEN)
+    run = stopped(agt, stop, *table, *more)
+    frame.iloc[:-1].to_csv("rows.csv", index=False)
+    said = agt("train", f"resume={run}")
+    assert said.code == 2
+    assert "data_digest was" in said.err
+    frame.to_csv("rows.csv", index=False)
+    Path("moved").mkdir()
+    Path("rows.csv").rename("moved/rows.csv")
+    said = agt("train", f"resume={run}", "data_dir=moved", "-q")
+    assert said.code == 0, "where it lies is no part of it: " + said.err
+
+
+def test_edited_settings_are_refused(agt: Agt, stop: Stop) -> None:
+    run = stopped(agt, stop, *BOXES)
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("epochs: 6", "epochs: 5"))
+    said = agt("train", f"resume={run}")
+    assert said.code == 2
+    assert "training.epochs was 6 when the run began and is 5 now" in said.err
+
+
+def test_a_damaged_checkpoint_is_named_and_not_used(agt: Agt, stop: Stop) -> None:
+    run = stopped(agt, stop, *BOXES)
+    last = max((run / "checkpoint").glob("step=*"))
+    last.write_bytes(last.read_bytes()[:-1])
+    said = agt("train", f"resume={run}")
+    assert said.code == 0
+    assert f"note: {last}: is damaged" in said.err
+    assert agt("train", *BOXES, "hydra.run.dir=whole", "-q").code == 0
+    assert bits(run) == bits(Path("whole"))
+
+
+# -- private noise: one draw, one release ----------------------------------------------------------------------------------
+
+NOISY = (*BOXES, "noise.epsilon=2")
+
+
+def test_private_noise_is_drawn_once(agt: Agt, stop: Stop, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = stopped(agt, stop, *NOISY)
+    seed = int(told(run / "checkpoint", "noise.json")["number"], 16)  # type: ignore[call-overload]
+    spent = (run / "spent.json").read_bytes()
+    said = agt("train", f"resume={run}")
+    assert said.code == 0, said.err
+    assert "an earlier attempt" not in said.out, "the same release is no other one"
+    assert (run / "spent.json").read_bytes() == spent, "from the time of its first draw on"
+    monkeypatch.setattr(box, "noise_seed", lambda config: seed)
+    assert agt("train", *NOISY, "hydra.run.dir=whole", "-q").code == 0
+    assert bits(run) == bits(Path("whole"))
+    everything = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
+    assert f"{seed:x}".encode() not in everything, "whoever has the seed can subtract the noise"
+
+
+def test_noise_whose_seed_is_gone_is_not_drawn_again(agt: Agt, stop: Stop) -> None:
+    run = stopped(agt, stop, *NOISY)
+    for path in (run / "checkpoint").iterdir():
+        path.unlink()
+    (run / "checkpoint").rmdir()
+    said = agt("train", f"resume={run}")
+    assert said.code == 2
+    assert "noise was drawn for this run, and run/checkpoint, which kept its seed, is gone" in said.err
+    said = agt("train", *NOISY)
+    assert said.code == 0
+    assert "an earlier attempt (run, " not in said.out, "it was written elsewhere"

@@ -1,0 +1,384 @@
+"""Training that was killed after any step ends with the bits of a training that was not; what may not be used is not."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from synthetic import make_head, make_recipe, make_records, make_training
+from torch import Tensor
+
+from agt.bounds.box import Box
+from agt.data.dataset import Records
+from agt.errors import ConfigError, UnsoundError
+from agt.training import checkpoint
+from agt.training.checkpoint import NOWHERE, CheckpointFolder, Checkpoints, open_checkpoints
+from agt.training.ensemble import EnsembleConfig, train_members
+from agt.training.erm import train_erm
+from agt.training.linear import train_linear
+from agt.training.loop import Progress, Run, train
+from agt.training.recipe import Recipe
+
+ABOUT = {"training": {"lr": 0.1, "batch": {"count": 1}}, "data_digest": "abc"}
+Train = Callable[[Checkpoints, Callable[[Progress], None]], dict[str, Tensor]]
+
+
+class Killed(BaseException):
+    """What stands for SIGKILL in one process: nothing catches it."""
+
+
+def some_records(n: int = 60, width: int = 3) -> Records:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n, width))
+    return make_records(x / np.linalg.norm(x, axis=1, keepdims=True) * 0.99, rng.integers(0, 2, n))
+
+
+def of_box(box: Box) -> dict[str, Tensor]:
+    ends = {f"lower.{n}": t for n, t in box.lower.items()} | {f"upper.{n}": t for n, t in box.upper.items()}
+    return {**box.nominal, **ends}
+
+
+def boxes(relation: str = "add_remove", noise: bool = False, **settings: object) -> Train:
+    training, records = make_training(epochs=3, batch={"count": 2}, **settings), some_records()
+    recipe, head = make_recipe(training, relation, ks=(0, 1, 5), kernel="reference"), make_head(training, 3, 2, (4,))
+
+    def draw(step: int) -> dict[str, Tensor]:
+        generator = torch.Generator().manual_seed(step)
+        return {n: torch.randn(p.shape, generator=generator, dtype=torch.float64) for n, p in head.named_parameters()}
+
+    def run(kept: Checkpoints, heard: Callable[[Progress], None]) -> dict[str, Tensor]:
+        return of_box(train(head, recipe, records, heard, draw if noise else None, checkpoints=kept))
+
+    return run
+
+
+def linear(average: int = 1, batches: int = 1) -> Train:
+    settings = {"loss": "binary_cross_entropy", "clip": 1.0, "lr": 1.0, "epochs": 6 // batches}
+    training = make_training(**settings, batch={"count": batches, "normalizer": 60.0 / batches, "n_max": 80})
+
+    def run(kept: Checkpoints, heard: Callable[[Progress], None]) -> dict[str, Tensor]:
+        return {"weight": train_linear(make_recipe(training), some_records(), 0.0, average, heard, kept).weight}
+
+    return run
+
+
+def minimiser(kept: Checkpoints, heard: Callable[[Progress], None]) -> dict[str, Tensor]:
+    settings = {"loss": "binary_cross_entropy", "clip": 1.0, "lr": 0.5, "weight_decay": 0.1}
+    training = make_training(**settings, batch={"count": 1, "normalizer": 60.0, "n_max": 80})
+    return {"weight": train_erm(make_recipe(training), some_records(), 0.0, 1e-6, heard, kept).weight}
+
+
+KINDS: dict[str, Train] = {
+    "boxes": boxes(),
+    "momentum": boxes(momentum=0.9, dampening=0.3, weight_decay=0.01),
+    "Nesterov": boxes(momentum=0.9, nesterov=True, decay=0.1),
+    "substitute, float32": boxes("substitute", momentum=0.5, dtype="float32"),
+    "published": boxes("paper_unlearning"),
+    "noise": boxes(noise=True, momentum=0.9),
+    "linear": linear(),
+    "linear, average": linear(average=4, batches=2),
+    "minimiser": minimiser,
+}
+
+
+def opened(folder: Path, every: float | None = 1e-9) -> CheckpointFolder:
+    return open_checkpoints(folder, ABOUT, every, lambda line: pytest.fail(line))
+
+
+class Dying:
+    """Checkpoints of a process that is killed right after it was offered the state of some step."""
+
+    def __init__(self, kept: Checkpoints, step: int) -> None:
+        self.kept, self.step, self.offered = kept, step, 0
+        self.last, self.part, self.number = kept.last, kept.part, kept.number
+
+    def offer(self, step: int, tensors: dict[str, Tensor], last: bool = False) -> None:
+        self.kept.offer(step, tensors, last)
+        self.offered = step
+        if step >= self.step:
+            raise Killed
+
+
+def silent(progress: Progress) -> None:
+    pass
+
+
+def resumed(kind: Train, folder: Path, *kills: int) -> dict[str, Tensor]:
+    """The result of a training that was killed after each of these steps."""
+    for step in kills:
+        with pytest.raises(Killed):
+            kind(Dying(opened(folder), step), silent)
+    return kind(opened(folder), silent)
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_killed_after_any_step_it_ends_with_the_same_bits(tmp_path: Path, name: str) -> None:
+    kind = KINDS[name]
+    whole = kind(NOWHERE, silent)
+    for step in range(1, 7):
+        assert same(resumed(kind, tmp_path / str(step), step), whole), step
+    assert same(resumed(kind, tmp_path / "often", 1, 2, 2, 5), whole)
+
+
+def test_it_goes_on_and_does_not_begin_anew(tmp_path: Path) -> None:
+    kind, steps, done = KINDS["momentum"], list[int](), list[int]()
+    kind(NOWHERE, lambda at: done.append(at.done))
+    whole = done[-1]
+    with pytest.raises(Killed):
+        kind(Dying(opened(tmp_path / "c"), 4), silent)
+    done.clear()
+    kind(opened(tmp_path / "c"), lambda at: (steps.append(at.step), done.append(at.done))[0])  # type: ignore[func-returns-value]
+    assert steps[0] == 4, "progress says where it goes on"
+    assert done[-1] == whole
+
+
+BROKEN: dict[str, tuple[str, Callable[[int, dict[str, Tensor]], tuple[int, dict[str, Tensor]]]]] = {
+    "momentum buffers left out": (
+        "momentum",
+        lambda step, at: (step, {n: t for n, t in at.items() if "buffer" not in n}),
+    ),
+    "one buffer is another's": (
+        "momentum",
+        lambda step, at: (step, at | {n: at[n.replace("lower", "upper")] for n in at if n.startswith('["buffer", "lower')}),
+    ),
+    "the running average forgotten": ("linear, average", lambda step, at: (step, at | {"total": 0 * at["total"]})),
+    "a step too far": ("linear, average", lambda step, at: (step + 1, at)),
+    "a step too few": ("boxes", lambda step, at: (step - 1, at)),
+    "bounds from the point": (
+        "boxes",
+        lambda step, at: (step, at | {n: at[n.replace("lower", "nominal")].expand_as(at[n]) for n in at if "lower" in n}),
+    ),
+    "one of the minimiser's points": ("minimiser", lambda step, at: (step, at | {"x": at["y"]})),
+    "rounded to float32": ("linear", lambda step, at: (step, {n: t.float().double() for n, t in at.items()})),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_checkpoint_that_forgets_something_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    kind, change = BROKEN[name]
+    offer = CheckpointFolder.offer
+    monkeypatch.setattr(CheckpointFolder, "offer", lambda self, step, at, last=False: offer(self, *change(step, at), last))
+    with suppress(UnsoundError):  # some do not even hold together
+        assert not same(resumed(KINDS[kind], tmp_path, 4), KINDS[kind](NOWHERE, silent))
+
+
+def test_everything_that_a_run_holds_is_contiguous() -> None:
+    """A file keeps no strides, and a product may round otherwise with others."""
+    training = make_training(momentum=0.9, nesterov=True, batch={"count": 2})
+    records = some_records()
+    for kernel in ("reference", "cpu"):
+        run = Run(make_head(training, 3, 2, (4,)), make_recipe(training, ks=(0, 2), kernel=kernel), records)
+        with torch.no_grad():
+            for rows in run.plan.batches(records.units):
+                run.step(rows)
+        assert all(tensor.is_contiguous() for tensor in run.tensors().values())
+
+
+def member(recipe: Recipe, records: Records, checkpoints: Checkpoints) -> tuple[int, Tensor]:
+    """A stand-in for a member: counts to 3, and says where it began."""
+    state = checkpoints.last()
+    begun = state.step if state else 0
+    at = state.tensors["x"] if state else torch.zeros(1)
+    for step in range(begun, 3):
+        at = at + len(records)
+        checkpoints.offer(step + 1, {"x": at}, last=step == 2)
+    return begun, at
+
+
+@pytest.mark.parametrize("threads", [1, 2], ids=["one process", "two processes"])
+def test_members_that_are_done_are_kept(tmp_path: Path, threads: int) -> None:
+    recipe, config = make_recipe(make_training(), declared_size=60, threads=threads), EnsembleConfig(members=3)
+    first = train_members(member, recipe, some_records(), config, checkpoints=opened(tmp_path))
+    assert [begun for begun, _ in first] == [0, 0, 0]
+    for path in (tmp_path / "members/001").iterdir():
+        if path.name.startswith("step=000000000003"):
+            path.unlink()
+    again = train_members(member, recipe, some_records(), config, checkpoints=opened(tmp_path))
+    assert [begun for begun, _ in again] == [3, 2, 3]
+    assert [float(x) for _, x in again] == [float(x) for _, x in first]
+
+
+# -- what is never used ----------------------------------------------------------------------------------------------------
+
+
+def filled(folder: Path, about: dict[str, object] = ABOUT) -> list[Path]:
+    kept = open_checkpoints(folder, about, 1e-9, lambda line: None)
+    for step in (1, 2, 3):
+        kept.offer(step, {"x": torch.full((2,), float(step), dtype=torch.float64)})
+    return sorted(folder.glob("step=*"))
+
+
+def test_the_last_two_are_kept(tmp_path: Path) -> None:
+    assert [int(path.name[5:17]) for path in filled(tmp_path)] == [2, 3]
+    state = opened(tmp_path).last()
+    assert state
+    assert (state.step, state.tensors["x"].tolist()) == (3, [3.0, 3.0])
+    assert state.tensors["x"].data_ptr() % 64 == 0
+    if os.name == "posix":
+        assert tmp_path.stat().st_mode & 0o077 == 0 or tmp_path.exists()
+
+
+def test_tensors_may_share_their_memory(tmp_path: Path) -> None:
+    """The minimiser's two points are one where no step is needed, as of an empty shard."""
+    x, kept = torch.arange(4.0), opened(tmp_path)
+    kept.offer(1, {"x": x, "y": x, "part": x[:2]})
+    state = opened(tmp_path).last()
+    assert state
+    assert [state.tensors[name].tolist() for name in ("y", "part")] == [[0, 1, 2, 3], [0, 1]]
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "cut short": lambda path: path.write_bytes(path.read_bytes()[:-5]),
+    "empty": lambda path: path.write_bytes(b""),
+    "a bit flipped": lambda path: path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1])),
+    "called another step": lambda path: path.rename(path.with_name(path.name.replace("03.", "09."))),
+    "not its name": lambda path: path.rename(path.with_name("step=5.safetensors")),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_one_is_named_and_the_one_before_is_used(tmp_path: Path, how: str) -> None:
+    DAMAGE[how](filled(tmp_path)[-1])
+    notes: list[str] = []
+    state = open_checkpoints(tmp_path, ABOUT, None, notes.append).last()
+    assert state
+    assert state.step == 2
+    (line,) = notes
+    assert "step=" in line
+    assert "training goes on from an earlier step" in line
+    assert len(list(tmp_path.glob("step=*"))) == 1
+
+
+def test_one_of_another_run_is_named(tmp_path: Path) -> None:
+    foreign = filled(tmp_path / "other", {**ABOUT, "data_digest": "xyz"})[-1]
+    filled(tmp_path / "ours")
+    foreign.rename(tmp_path / "ours" / foreign.name.replace("step=000000000003", "step=000000000007"))
+    notes: list[str] = []
+    state = open_checkpoints(tmp_path / "ours", ABOUT, None, notes.append).last()
+    assert state
+    assert state.step == 3
+    assert "is of another run, or another step" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        ({**ABOUT, "data_digest": "new"}, "data_digest was abc when the run began and is new now"),
+        ({**ABOUT, "training": {"lr": 0.2, "batch": {"count": 1}}}, r"training\.lr was 0\.1 .* is 0\.2 now"),
+        ({**ABOUT, "code": "x"}, "code was None"),
+        ({"data_digest": "abc"}, "training.*was"),
+    ],
+)
+def test_something_else_that_bits_depend_on_is_refused(tmp_path: Path, about: dict[str, object], message: str) -> None:
+    filled(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        open_checkpoints(tmp_path, about, None, lambda line: None)
+
+
+def test_a_run_json_that_was_edited_is_refused(tmp_path: Path) -> None:
+    filled(tmp_path)
+    path = tmp_path / "run.json"
+    path.write_text(path.read_text().replace("abc", "xyz"))
+    with pytest.raises(ConfigError, match=r"run\.json: is damaged"):
+        open_checkpoints(tmp_path, {**ABOUT, "data_digest": "xyz"}, None, lambda line: None)
+
+
+def test_what_a_killed_writer_left_half_written_goes(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (tmp_path / "members").mkdir()
+    (tmp_path / "members" / "x.part12-13").write_bytes(b"half")
+    opened(tmp_path)
+    assert not list(tmp_path.rglob("*.part*"))
+
+
+def test_a_number_is_drawn_once(tmp_path: Path) -> None:
+    drawn = opened(tmp_path).number("noise", lambda: 2**127 + 1)
+    assert drawn == 2**127 + 1
+    assert opened(tmp_path).number("noise", lambda: pytest.fail("drawn again")) == drawn
+    path = tmp_path / "noise.json"
+    path.write_text(path.read_text().replace("8", "9", 1))
+    with pytest.raises(ConfigError, match=r"noise\.json: is damaged .* cannot be drawn again"):
+        opened(tmp_path).number("noise", lambda: 3)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="POSIX permissions")
+def test_nobody_else_may_look_into_them(tmp_path: Path) -> None:
+    opened(tmp_path / "checkpoint")
+    assert (tmp_path / "checkpoint").stat().st_mode & 0o077 == 0
+
+
+# -- the price -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("takes", "step", "size"), [(0.001, 0.01, 10), (0.5, 0.3, 10), (3.0, 0.01, 10), (0.05, 7.0, 10**6)]
+)
+def test_checkpoints_take_no_more_than_a_twentieth_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes: float, step: float, size: int
+) -> None:
+    """On a clock of our own: every step takes ``step`` seconds, and every file ``takes``."""
+    now, wrote = [0.0], [0]
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
+    kept = opened(tmp_path, every=None)
+    kept.last()
+
+    def write(self: CheckpointFolder, at: int, tensors: dict[str, Tensor]) -> None:
+        now[0] += takes
+        wrote[0] += 1
+
+    monkeypatch.setattr(CheckpointFolder, "_write", write)
+    tensors = {"x": torch.zeros(size)}
+    while now[0] < 500:
+        now[0] += step
+        kept.offer(1, tensors)
+    spent = wrote[0] * takes
+    assert wrote[0] >= 3
+    assert spent <= 0.05 * now[0] + takes, "the first is written before anybody knows what it takes"
+
+
+def test_none_if_none_is_wanted(tmp_path: Path) -> None:
+    kept = opened(tmp_path, every=0)
+    kept.offer(1, {"x": torch.zeros(1)}, last=True)
+    assert not list(tmp_path.glob("step=*"))
+
+
+def test_a_full_disk_ends_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    kept = opened(tmp_path)
+    monkeypatch.setattr(checkpoint, "write_atomic", full)
+    with pytest.warns(UserWarning, match="No space left on device: no checkpoint of step 1"):
+        kept.offer(1, {"x": torch.zeros(1)})
+
+
+def test_a_worker_whose_run_was_killed_ends(tmp_path: Path) -> None:
+    """Its folder may be another's by now: it writes nothing any more."""
+    kept = opened(tmp_path)
+    kept.owner = 1 if os.getppid() != 1 else 2**22
+    process = os.fork() if hasattr(os, "fork") else pytest.skip("POSIX processes")
+    if not process:
+        kept.offer(1, {"x": torch.zeros(1)})
+        os._exit(0)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(process, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.01)
+    assert os.waitstatus_to_exitcode(status) == 1
+    assert not list(tmp_path.glob("step=*"))
+
+
+def test_a_run_json_is_for_people_to_read(tmp_path: Path) -> None:
+    opened(tmp_path)
+    assert json.loads((tmp_path / "run.json").read_text())["training.batch.count"] == 1

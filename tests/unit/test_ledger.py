@@ -1,0 +1,621 @@
+"""A ledger as its users know it: what it admits, keeps and says; and each rule that its chain is checked by."""
+
+import json
+import math
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ledgers import DATA, charge, keys, new, people
+
+from agt.errors import CheckError, ConfigError
+from agt.ledger import book as book_module
+from agt.ledger import ledger as ledger_module
+from agt.ledger.book import RELATIONS, Table
+from agt.ledger.chain import START, Entry, Head
+from agt.ledger.head import SecondHead
+from agt.ledger.ledger import Debit, Exhausted, Ledger
+from agt.ledger.words import NO_HEAD, SAME_DISK, clock, eps_so_far
+from agt.manifest import Broken
+from agt.mechanisms.account import Allowance, Cost, Lot
+from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, PureDP
+from agt.relations import RELATIONS as ALL_RELATIONS
+
+# -- debits ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_debit_is_what_fits_and_is_there_when_it_is_opened_again(tmp_path: Path) -> None:
+    with new(tmp_path) as ledger:
+        assert (ledger.debit(charge(), 60).size, ledger.debit(charge(), 60).size) == (60, 40), "0.01 a hundred times"
+        assert ledger.fitting(PureDP(0.01), 1) == 0
+        head = ledger.last.head
+    with Ledger.open(tmp_path / "loans.ledger") as ledger:
+        assert ledger.last.head == head
+        assert ledger.spent == Lot(PureDP(0.01), 60).cost.plus(Lot(PureDP(0.01), 40).cost)
+        with pytest.raises(
+            Exhausted, match=r"loans.*has no room for a release that is 0.01-diff.*counter stands at eps = 1;"
+        ):
+            ledger.debit(charge(), 1)
+        assert ledger.last.head == head, "a refusal leaves no entry"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["loans.ledger"]
+    assert (tmp_path / "loans.ledger").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_refusal_says_what_would_fit(tmp_path: Path) -> None:
+    with new(tmp_path, population=people(0.5)) as ledger:
+        with pytest.raises(Exhausted, match=r"one that is 0\.5-differentially private would still fit"):
+            ledger.debit(charge(0.7), 1)
+        ledger.debit(charge(0.5), 1)
+        with pytest.raises(Exhausted, match="none of this kind fits, however little it tells"):
+            ledger.debit(charge(1e-3), 1)
+    with (
+        new(tmp_path / "other", population=people(0.5)) as ledger,
+        pytest.raises(Exhausted, match="nothing that is Gaussian"),
+    ):
+        ledger.debit(charge(GaussianDP(0.1)), 1)
+    with new(tmp_path / "third", population=people(0.5, 1e-6)) as ledger:
+        with pytest.raises(Exhausted, match=r"one that is \(.*, 1e-07\)-diff.* would still fit|none of this kind"):
+            ledger.debit(charge(ApproximateDP(2.0, 1e-7)), 1)
+        with pytest.raises(Exhausted, match=r"one that is 0\.\d+-Gaussian differentially private would still fit") as error:
+            ledger.debit(charge(GaussianDP(3.0)), 1)
+        fits = float(re.findall(r"one that is ([\d.]+)-Gaussian", str(error.value))[0])
+        assert ledger.debit(charge(GaussianDP(fits)), 1).size == 1
+
+
+@pytest.mark.parametrize("wanted", [0, -1, True, 1.0, 2**60])
+def test_a_lot_of_no_size_is_refused_before_anything_is_written(tmp_path: Path, wanted: Any) -> None:
+    with new(tmp_path) as ledger:
+        with pytest.raises(ConfigError, match="give a whole number"):
+            ledger.debit(charge(), wanted)
+        assert ledger.last.number == 2
+
+
+def test_what_is_refused_depends_on_the_entries_alone(tmp_path: Path) -> None:
+    """Whatever the labels are, kept or not, the same debits give the same refusals."""
+    sizes = []
+    for name, labels in (("a", None), ("b", 0), ("c", 1)):
+        with new(tmp_path / name) as ledger:
+            told = []
+            for lot in range(7):
+                debit = ledger.debit(charge(), 15)
+                told.append(debit.size)
+                if labels is not None:
+                    ledger.answer(debit, dict.fromkeys(keys(debit.size, 100 * lot), labels))
+            sizes.append(told)
+    assert sizes == [[15] * 6 + [10]] * 3
+
+
+def test_data_and_relation_must_be_the_population_s(tmp_path: Path) -> None:
+    with new(tmp_path) as ledger:
+        with pytest.raises(ConfigError, match=r"was not admitted \(admitted: customers\).*agt ledger admit .*run=FOLDER"):
+            ledger.debit(charge(data="e" * 32), 1)
+        with pytest.raises(ConfigError, match=r"relation=substitute: the ledger of loans counts .* relation=add_remove"):
+            ledger.debit(charge(relation="substitute"), 1)
+        with pytest.raises(ConfigError, match="was not admitted"):
+            ledger.check("add_remove", "e" * 32)
+        ledger.check("add_remove", DATA)
+        ledger.admit("accounts", "e" * 32)
+        ledger.admit("accounts", "e" * 32)
+        assert ledger.tables() == {DATA: "customers", "e" * 32: "accounts"}
+        assert ledger.debit(charge(data="e" * 32), 1).head.count == 4, "admitting twice is admitting once"
+        (line, _) = ledger.words()
+        assert "tables customers, accounts a unit is one customer" in line
+        assert "e" * 8 not in line, "claims hold no digests of data"
+
+
+def test_relations_that_go_one_way_have_no_budget() -> None:
+    assert {name for name, relation in ALL_RELATIONS.items() if relation.symmetric} == set(RELATIONS)
+    with pytest.raises(ConfigError, match="what protects against removals alone is no privacy"):
+        people(relation="remove")
+    for key in ("name", "unit"):
+        with pytest.raises(ConfigError, match=f"{key}="):
+            people(**{key: " "})
+
+
+@pytest.mark.parametrize("eps", [0.0, -1.0, math.nan, math.inf])
+def test_a_budget_is_a_positive_number(eps: float) -> None:
+    with pytest.raises(ConfigError, match=r"total\.eps="):
+        people(eps)
+
+
+def test_two_ledgers_of_a_folder_never_hold_the_same_people(tmp_path: Path) -> None:
+    new(tmp_path).close()
+    with pytest.raises(
+        ConfigError, match=r"the people of customers have a ledger already: .*loans.ledger admitted customers"
+    ):
+        new(tmp_path, "again")
+    assert not (tmp_path / "again.ledger").exists()
+    with Ledger.create(tmp_path / "other.ledger", people(name="other")) as other:
+        with pytest.raises(ConfigError, match="the same data"):
+            other.admit("renamed", DATA)
+        other.admit("fine", "e" * 32, ["f" * 64])
+    with Ledger.open(tmp_path / "loans.ledger") as ledger, pytest.raises(ConfigError, match="the same file"):
+        ledger.admit("same file, other preparation", "0" * 32, ["f" * 64])
+    (tmp_path / "accounts.ledger").write_text("2026/01/01 bread\n")  # of another program
+    new(tmp_path / "sub", "again").close()
+
+
+def test_a_ledger_is_made_once(tmp_path: Path) -> None:
+    new(tmp_path).close()
+    with pytest.raises(ConfigError, match="there is one already, and a budget is for good"):
+        new(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["loans.ledger"]
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+
+def test_answers_are_kept_once_and_given_again(tmp_path: Path) -> None:
+    with new(tmp_path) as one, Ledger.open(one.path) as two:
+        first, second = one.debit(charge(), 3), two.debit(charge(), 3)
+        a, b, c, d = keys(4)
+        assert one.answer(first, {a: 1, b: 0}) == {a: 1, b: 0}
+        assert two.answer(second, {b: 1, c: 1}) == {b: 0, c: 1}, "whoever keeps it first"
+        assert one.answer(first, {d: np.int64(5)}) == {d: 5}, "a lot may be answered in parts"
+        with pytest.raises(ConfigError, match="1 answers on entry 3, which paid for 3 and has 0 left"):
+            one.answer(first, {keys(1, 50)[0]: 1})
+        assert one.answer(first, {a: 0}) == {a: 1}, "what is kept already takes no room"
+        assert one.stored([d, *keys(9, 60), a]) == two.stored([a, d]) == {a: 1, d: 5}
+        assert one.stored([]) == {}
+        with pytest.raises(ConfigError, match="is no debit of this ledger"):
+            one.answer(Debit(Head(2, "0" * 64), 1), {keys(1, 51)[0]: 1})
+        assert two.verify().answered == 4
+
+
+def test_many_answers(tmp_path: Path) -> None:
+    questions = keys(3000)
+    with new(tmp_path, population=people(40.0)) as ledger:
+        ledger.answer(ledger.debit(charge(), 3000), {key: place for place, key in enumerate(questions)})
+    with Ledger.open(tmp_path / "loans.ledger") as ledger:
+        assert ledger.stored(questions) == {key: place for place, key in enumerate(questions)}
+
+
+def edited(path: Path, *statements: str) -> None:
+    """What somebody who writes SQL does to a ledger."""
+    triggers = ("entries_stay", "entries_remain", "answers_stay", "answers_remain")
+    connection = sqlite3.connect(path, isolation_level=None)
+    kept = [connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()[0] for name in triggers]
+    for statement in (*(f"DROP TRIGGER {name}" for name in triggers), *statements, *kept):
+        connection.execute(statement)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "at_once"),
+    [
+        ("UPDATE answers SET label = 1 - label WHERE number = 2", False),
+        ("UPDATE answers SET key = x'00' WHERE number = 2", False),
+        ("DELETE FROM answers WHERE number = 2", False),
+        ("DELETE FROM answers WHERE number = 4", True),
+        ("INSERT INTO answers VALUES (9, x'00', 1)", True),
+        ("INSERT INTO answers VALUES (-1, x'00', 1)", False),
+        ("UPDATE answers SET label = label + 0.5 WHERE number = 2", False),
+    ],
+)
+def test_an_edited_answer_is_not_given_again(tmp_path: Path, statement: str, at_once: bool) -> None:
+    questions = keys(4)
+    with new(tmp_path) as ledger:
+        ledger.answer(ledger.debit(charge(), 4), dict.fromkeys(questions, 1))
+    edited(ledger.path, statement)
+    if at_once:
+        with pytest.raises(CheckError, match="answers were added or taken away behind the ledger's back"):
+            Ledger.open(ledger.path)
+        return
+    with Ledger.open(ledger.path) as ledger:
+        with pytest.raises(CheckError, match="answers were"):
+            ledger.verify()
+        if "-1" not in statement:
+            with pytest.raises(CheckError, match="answers were edited"):
+                ledger.stored(questions)
+
+
+# -- the chain ---------------------------------------------------------------------------------------------------------
+
+
+def lots(folder: Path, sizes: tuple[int, ...] = (5, 6, 7), head: Path | None = None) -> Path:
+    """A ledger with some debits (entries 3, 4, 5) and an answer (6)."""
+    with new(folder, head=head) as ledger:
+        debits = [ledger.debit(charge(), size) for size in sizes]
+        ledger.answer(debits[0], {keys(1)[0]: 1})
+    return folder / "loans.ledger"
+
+
+EDITS = {
+    "an entry edited": (
+        "UPDATE entries SET text = replace(text, 'labels', 'number') WHERE number = 4",
+        "entry 4 was edited",
+    ),
+    "the last edited": ("UPDATE entries SET text = replace(text, ':\"20', ':\"30') WHERE number = 6", "entry 6 was edited"),
+    "a hash edited": ("UPDATE entries SET hash = upper(hash) WHERE number = 5", "entry 5 was edited"),
+    "an entry deleted": ("DELETE FROM entries WHERE number = 4", "entry 4 is gone: the next one there is 5"),
+    "the first deleted": ("DELETE FROM entries WHERE number = 1", "entry 1 is gone"),
+    "all deleted": ("DELETE FROM entries", "it has no entries"),
+    "swapped": ("UPDATE entries SET number = CASE number WHEN 4 THEN -5 ELSE -4 END WHERE number IN (4, 5)", "is gone"),
+    "a blank": ("UPDATE entries SET text = text || ' ' WHERE number = 5", "entry 5 is not as it was written"),
+    "a key twice": ("UPDATE entries SET text = '{\"a\":1,' || substr(text, 2) WHERE number = 5", "entry 5 is not as"),
+    "a blob": ("UPDATE entries SET text = CAST(text AS BLOB) WHERE number = 5", "entry 5 is not as it was written"),
+    "a number": ("UPDATE entries SET text = 7 WHERE number = 5", "entry 5 is not as it was written"),
+    "deep": ("UPDATE entries SET text = printf('%.*c', 100000, '[') WHERE number = 5", "entry 5 is not as it was written"),
+    "one more": ("INSERT INTO entries VALUES (9, '', '{}')", "entry 7 is gone: the next one there is 9"),
+    "a nonsense one more": ("INSERT INTO entries VALUES (7, '', '{}')", "entry 7 is not as it was written"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_chain_is_refused(tmp_path: Path, edit: str) -> None:
+    path = lots(tmp_path)
+    statements = [EDITS[edit][0]]
+    if edit == "swapped":
+        statements.append("UPDATE entries SET number = -number WHERE number < 0")
+    edited(path, *statements)
+    with pytest.raises(CheckError, match="numbered|breaks" if edit == "swapped" else EDITS[edit][1]) as error:
+        Ledger.open(path)
+    assert str(error.value).startswith(f"ledger={path}: ")
+
+
+def rewritten(path: Path, change: Callable[[int, dict[str, Any]], None]) -> None:
+    """A chain whose every hash fits, each body changed by whoever rewrote it."""
+    with Ledger.open(path) as ledger:
+        old = ledger.entries()
+    before, statements = START, []
+    for entry in old:
+        body = json.loads(json.dumps(dict(entry.body)))
+        change(entry.number, body)
+        kind = body.pop("kind", entry.kind)
+        fresh = Entry(entry.number, kind, body, before)
+        before = fresh.hash
+        quoted = fresh.text.replace("'", "''")
+        statements.append(f"UPDATE entries SET text = '{quoted}', hash = '{fresh.hash}' WHERE number = {entry.number}")
+    edited(path, *statements)
+
+
+def cheaper(number: int, body: dict[str, Any]) -> None:
+    if number >= 4:
+        body["spent"] = {**body["spent"], "pure": str(float(body["spent"]["pure"]) - 0.06)}
+
+
+REWRITINGS: dict[str, tuple[Callable[[int, dict[str, Any]], Any], str]] = {
+    "a cheaper debit": (cheaper, "entry 4 adds another cost than its 6 releases have"),
+    "a smaller lot": (lambda n, body: n == 4 and body.update(size=1), "entry 4 adds another cost than its 1 releases have"),
+    "a size that is none": (lambda n, body: n == 4 and body.update(size=-6), "entry 4 .debit. cannot be understood"),
+    "a weaker guarantee": (
+        lambda n, body: n == 4 and body.update(guarantee={"kind": "pure", "eps": 0.001}),
+        "entry 4 adds another cost",
+    ),
+    "a smaller budget": (lambda n, body: n == 1 and body["population"]["allowance"].update(eps=0.1), "entry 4 goes beyond"),
+    "spent before the first": (lambda n, body: n == 1 and body["spent"].update(pure="-1"), "something spent before it"),
+    "spent by an answer": (lambda n, body: n == 6 and body["spent"].update(pure="0"), "entry 6 changes what was spent"),
+    "spent by admitting": (lambda n, body: n == 2 and body["spent"].update(pure="0.1"), "entry 2 changes what was spent"),
+    "another relation": (lambda n, body: n == 4 and body.update(relation="remove"), "entry 4 pays for data that was not"),
+    "data never admitted": (lambda n, body: n == 4 and body.update(data="f" * 32), "entry 4 pays for data that was not"),
+    "an unknown kind": (lambda n, body: n == 4 and body.update(kind="gift"), "of a kind that this version does not know"),
+    "another first": (lambda n, body: n == 1 and body.update(kind="debit"), "the first entry does not open a ledger"),
+    "a population of removals": (
+        lambda n, body: n == 1 and body["population"].update(relation="remove"),
+        "entry 1 .open. cannot be understood",
+    ),
+    "answers nobody paid for": (lambda n, body: n == 6 and body.update(debit=2), "entry 6 .answers. cannot be understood"),
+    "more answers than paid for": (lambda n, body: n == 6 and body.update(size=6), "answers that nobody paid for"),
+    "an entry without a cost": (lambda n, body: n == 4 and body.pop("spent"), "entry 4 .debit. cannot be understood"),
+    "a cost of words": (lambda n, body: n == 4 and body["spent"].update(pure="x"), "entry 4 .debit. cannot be understood"),
+    "a body of words": (lambda n, body: n == 4 and body.update(guarantee="pure"), "entry 4 .debit. cannot be understood"),
+}
+
+
+@pytest.mark.parametrize("rewriting", REWRITINGS)
+def test_a_chain_that_was_rewritten_in_full_is_held_to_the_rules(tmp_path: Path, rewriting: str) -> None:
+    path = lots(tmp_path)
+    rewritten(path, lambda number, body: None)
+    Ledger.open(path).close()
+    change, message = REWRITINGS[rewriting]
+    rewritten(path, change)
+    with pytest.raises(CheckError, match=message):
+        Ledger.open(path)
+
+
+def test_costs_that_are_not_computed_again_are_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check broken on purpose: then a rewritten chain spends less than it did."""
+    path = lots(tmp_path)
+    rewritten(path, cheaper)
+    monkeypatch.setattr(book_module, "_same", lambda cost, node: True)
+    with Ledger.open(path) as ledger:
+        assert float(ledger.spent.pure) == pytest.approx(0.12), "and 18 were paid for, 0.01 each"
+
+
+def test_a_cost_of_another_machine_s_last_digit_is_the_same(tmp_path: Path) -> None:
+    path = lots(tmp_path)
+    rewritten(
+        path, lambda n, body: n > 2 and body["spent"].update(square=repr(float(body["spent"]["square"]) * (1 + 1e-15)))
+    )
+    with Ledger.open(path) as ledger:
+        assert ledger.debit(charge(), 1).size == 1
+
+
+def test_a_clock_that_runs_backwards_is_told_and_changes_nothing(tmp_path: Path) -> None:
+    path = lots(tmp_path)
+    rewritten(path, lambda n, body: body.update(time=f"2026-01-0{9 if n == 4 else n}T00:00:00+00:00"))
+    with Ledger.open(path) as ledger:
+        told = ["the clock ran backwards between entries 4 and 5: their order is that of their numbers"]
+        assert clock(ledger.book) == clock(ledger.verify()) == told
+        assert ledger.debit(charge(), 1).head.count == 7
+
+
+@pytest.mark.parametrize("time", [None, 3, "", "yesterday", {}])
+def test_a_time_that_is_none_changes_nothing(tmp_path: Path, time: object) -> None:
+    path = lots(tmp_path)
+    rewritten(path, lambda n, body: body.update(time=time))
+    with Ledger.open(path) as ledger:
+        assert ledger.debit(charge(), 1).head.count == 7
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 2**60, "\ud800", {"\udfff": 1}, {1: 2}, b"bytes", ["\ud800"]])
+def test_what_not_every_reader_reads_alike_is_never_written(value: object) -> None:
+    with pytest.raises(ConfigError, match="note"):
+        _ = Entry(1, "open", {"note": value}, START).text
+
+
+@pytest.mark.parametrize("note", ['"\\ud800"', "123456789012345678901234567890", "1e999", "NaN", "Infinity", "1" * 5000])
+def test_nor_read(note: str) -> None:
+    text = Entry(1, "open", {"note": 7}, START).text.replace(":7", f":{note}")
+    with pytest.raises(Broken, match="entry 1 is not as it was written"):
+        Entry.read(text, 1, START, "")
+
+
+def test_any_text_is_kept_in_ascii() -> None:
+    entry = Entry(1, "open", {"note": "Köln \U0001f600 \n\0 <é>", "zero": -0.0, "tiny": 5e-324}, START)
+    assert entry.text.isascii()
+    assert Entry.read(entry.text, 1, START, entry.hash) == entry
+
+
+# -- the second head ---------------------------------------------------------------------------------------------------
+
+
+def test_an_older_copy_is_refused_where_there_is_a_second_head(tmp_path: Path) -> None:
+    path = lots(tmp_path, head=tmp_path / "away" / "loans.head")
+    older = path.read_bytes()
+    with Ledger.open(path) as ledger:
+        assert ledger.words()[-1] == SAME_DISK
+        ledger.debit(charge(), 5)
+    path.write_bytes(older)
+    for head in (None, tmp_path / "away" / "loans.head", tmp_path / "away"):
+        with pytest.raises(CheckError, match=r"it is older than its second head .*loans.head: it ends at entry 6 of 7"):
+            Ledger.open(path, head)
+
+
+def test_without_one_an_older_copy_passes_and_that_is_said(tmp_path: Path) -> None:
+    path = lots(tmp_path)
+    older = path.read_bytes()
+    with Ledger.open(path) as ledger:
+        noted = ledger.debit(charge(), 5).head
+        assert ledger.verify(noted).last.number == noted.count
+        assert ledger.words()[-1] == NO_HEAD
+    path.write_bytes(older)
+    with Ledger.open(path) as ledger, pytest.raises(CheckError, match="it is older than the head that was noted"):
+        ledger.verify(noted)
+
+
+def test_a_ledger_that_went_another_way_than_its_head_is_refused(tmp_path: Path) -> None:
+    head = tmp_path / "away" / "loans.head"
+    path = lots(tmp_path, head=head)
+    older, older_head = path.read_bytes(), head.read_bytes()
+    with Ledger.open(path) as ledger:
+        ledger.debit(charge(), 5)
+    newer_head = head.read_bytes()
+    path.write_bytes(older)
+    head.write_bytes(older_head)
+    with Ledger.open(path) as ledger:  # both went back together: this cannot be seen
+        ledger.debit(charge(), 6)
+        noted = ledger.last.head
+    head.write_bytes(newer_head)
+    with pytest.raises(CheckError, match=r"entry 7 is not the one that its second head .* knows"):
+        Ledger.open(path)
+    with Ledger.open(lots(tmp_path / "b")) as other, pytest.raises(CheckError, match="the head that was noted"):
+        other.verify(noted)
+
+
+def test_a_ledger_ahead_of_its_head_was_killed_between_the_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = tmp_path / "away" / "loans.head"
+    path = lots(tmp_path, head=head)
+    with Ledger.open(path) as ledger, monkeypatch.context() as patch:
+        patch.setattr(SecondHead, "_write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            ledger.debit(charge(), 5)
+    with Ledger.open(path) as ledger:
+        assert (ledger.last.number, SecondHead(head, ledger.entries()[0].hash).read().count) == (7, 6)
+        ledger.debit(charge(), 1)
+        assert SecondHead(head, ledger.entries()[0].hash).read() == ledger.last.head
+
+
+def test_a_head_that_is_moved_before_the_commit_refuses_an_honest_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order broken on purpose: the process is killed between the two, and the ledger is older than its head."""
+    head = tmp_path / "away" / "loans.head"
+    path = lots(tmp_path, head=head)
+
+    def early(self: Ledger, second: SecondHead, locks: Any) -> Callable[[Head], None]:
+        with second.held(1) as (known, move):
+            move(Head(known.count + 1, "0" * 64))
+        raise KeyboardInterrupt
+
+    with Ledger.open(path) as ledger, monkeypatch.context() as patch:
+        patch.setattr(Ledger, "_hold", early)
+        with pytest.raises(KeyboardInterrupt):
+            ledger.debit(charge(), 5)
+    with pytest.raises(CheckError, match="it is older than its second head"):
+        Ledger.open(path)
+
+
+def test_a_torn_write_of_the_head_leaves_the_one_before(tmp_path: Path) -> None:
+    head = tmp_path / "away" / "loans.head"
+    path = lots(tmp_path, head=head)
+    with Ledger.open(path) as ledger:
+        second = SecondHead(head, ledger.entries()[0].hash)
+    whole, counts = head.read_bytes(), []
+    for block in (0, 4096):
+        head.write_bytes(whole[: block + 90] + bytes(30) + whole[block + 120 :])
+        counts.append(second.read().count)
+        with Ledger.open(path) as ledger:
+            ledger.debit(charge(), 1)
+            assert second.read() == ledger.last.head
+        whole = head.read_bytes()
+    assert min(counts) >= 5
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is damaged, or no second head"),
+        (b"x" * 8192, "is damaged, or no second head"),
+        (b"\xff" * 8192, "is damaged, or no second head"),
+        (None, "is gone, without which an older copy"),
+    ],
+)
+def test_a_head_that_is_none(tmp_path: Path, content: bytes | None, message: str) -> None:
+    head = tmp_path / "away" / "loans.head"
+    path = lots(tmp_path, head=head)
+    with Ledger.open(path) as ledger:
+        if content is None:
+            head.unlink()
+        else:
+            head.write_bytes(content)
+        with pytest.raises(CheckError, match=message):
+            ledger.debit(charge(), 1)
+        assert ledger.last.number == 6, "nothing is spent where the head cannot be moved"
+    with pytest.raises(CheckError, match=message):
+        Ledger.open(path)
+
+
+def test_another_ledger_s_head_is_refused(tmp_path: Path) -> None:
+    one, two = (lots(tmp_path / name, head=tmp_path / name / "head") for name in "ab")
+    with pytest.raises(CheckError, match="is the second head of another ledger"):
+        Ledger.open(one, two.parent / "head")
+    with pytest.raises(ConfigError, match="something is there already, and one head serves one ledger"):
+        Ledger.create(tmp_path / "c.ledger", people(), one.parent / "head")
+    with pytest.raises(ConfigError, match="is the ledger itself"):
+        Ledger.create(tmp_path / "c.ledger", people(), tmp_path / "c.ledger")
+    assert not (tmp_path / "c.ledger").exists()
+
+
+def test_another_ledger_in_its_place_is_refused_by_whoever_names_the_head(tmp_path: Path) -> None:
+    """A swapped ledger names no head, or its own: the path in the ledger is not enough then, head= is."""
+    head = tmp_path / "away" / "loans.head"
+    path = lots(tmp_path, head=head)
+    path.write_bytes(lots(tmp_path / "fresh").read_bytes())
+    Ledger.open(path).close()
+    with pytest.raises(CheckError, match="is the second head of another ledger: this one was put in the place"):
+        Ledger.open(path, head)
+
+
+def test_a_second_head_moves_and_the_old_one_knows(tmp_path: Path) -> None:
+    old, late = tmp_path / "old.head", tmp_path / "stick"
+    late.mkdir()
+    path = lots(tmp_path, head=old)
+    older = path.read_bytes()
+    with Ledger.open(path) as ledger, Ledger.open(path) as other:
+        ledger.move_head(late)
+        assert ledger.head == late / "loans.head"
+        other.debit(charge(), 1)
+        assert other.head == late / "loans.head", "who had it open moves the new one, too"
+    with Ledger.open(path) as ledger:
+        assert SecondHead(late / "loans.head", ledger.entries()[0].hash).read() == ledger.last.head
+    path.write_bytes(older)
+    with pytest.raises(CheckError, match=r"it is older than its second head .*old.head"):
+        Ledger.open(path)
+
+
+def test_a_lost_head_is_replaced_and_the_chain_says_so(tmp_path: Path) -> None:
+    head = tmp_path / "away" / "loans.head"
+    path = lots(tmp_path, head=head)
+    head.unlink()
+    Ledger.replace_head(path, tmp_path / "next.head")
+    with Ledger.open(path) as ledger:
+        assert ledger.head == tmp_path / "next.head"
+        assert any("entry 7 started a second head anew" in line for line in ledger.words())
+
+
+def test_given_another_place_both_heads_are_moved(tmp_path: Path) -> None:
+    head, copy = tmp_path / "away" / "loans.head", tmp_path / "copy.head"
+    path = lots(tmp_path, head=head)
+    copy.write_bytes(head.read_bytes())
+    with Ledger.open(path, copy) as ledger:
+        last = ledger.debit(charge(), 1).head
+        name = ledger.entries()[0].hash
+    assert SecondHead(head, name).read() == SecondHead(copy, name).read() == last
+    head.unlink()
+    with Ledger.open(path, copy) as ledger:
+        ledger.debit(charge(), 1)
+    with Ledger.open(path, copy.parent / ".." / tmp_path.name / "copy.head") as ledger:
+        ledger.debit(charge(), 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "head"),
+    [
+        ("12:" + "a" * 64, Head(12, "a" * 64)),
+        (" 12:" + "A" * 16, Head(12, "a" * 16)),
+        ("12:" + "a" * 15, None),
+        ("0:" + "a" * 64, None),
+        ("a.head", None),
+        ("1:" + "a" * 65, None),
+    ],
+)
+def test_heads_are_read_as_people_write_them(text: str, head: Head | None) -> None:
+    assert Head.read(text) == head
+
+
+# -- what it says ------------------------------------------------------------------------------------------------------
+
+
+def test_the_counter_s_place() -> None:
+    allowance = Allowance(1.0, 1e-5)
+    assert eps_so_far(allowance, Cost()) == 0
+    assert eps_so_far(Allowance(1.0), Lot(PureDP(0.25), 1).cost) == pytest.approx(0.25)
+    size = allowance.fitting(Cost(), GaussianDP(0.01), 10**6)
+    half, whole = (eps_so_far(allowance, Lot(GaussianDP(0.01), n).cost) for n in (size // 2, size))
+    assert 0.5 < half < 0.8 < whole <= 1
+    assert replace(allowance, eps=half).holds(Lot(GaussianDP(0.01), size // 2).cost)
+
+
+def test_the_auditors_twenty_lines(tmp_path: Path) -> None:
+    """docs/ledger.md shows a check that needs Python alone; it finds what it says."""
+    text = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
+    (program,) = (
+        part for part in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL) if "sqlite3" in part
+    )
+    path = lots(tmp_path)
+    with Ledger.open(path) as ledger:
+        head = ledger.last.head
+
+    def check() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-I", "-c", program, str(path)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert check().stdout.strip() == str(head), check().stderr
+    edited(path, "UPDATE answers SET label = 0 WHERE number = 1")
+    assert check().returncode != 0
+    edited(path, "UPDATE answers SET label = 1 WHERE number = 1")
+    assert check().returncode == 0
+    edited(path, EDITS["an entry edited"][0])
+    assert check().returncode != 0
+
+
+def test_what_is_hashed_is_what_the_page_says(tmp_path: Path) -> None:
+    with Ledger.open(lots(tmp_path)) as ledger:
+        for entry in ledger.entries():
+            assert entry.hash == sha256(entry.text.encode()).hexdigest()
+        assert len(ledger.entries()[0].body["salt"]) == 64
+    assert ledger_module.digest_of([(1, b"k", 1)]) == sha256(b"\0\1k" + bytes(7) + b"\1").hexdigest()
+
+
+def test_tables_of_files_are_known_again(tmp_path: Path) -> None:
+    with Ledger.create(tmp_path / "a.ledger", people(), tables=[Table("t", DATA, ("f" * 64,))]) as ledger:
+        assert ledger.book.tables[DATA] == Table("t", DATA, ("f" * 64,))

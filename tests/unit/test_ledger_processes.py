@@ -1,0 +1,222 @@
+"""Many processes and threads on one ledger: killed, stopped, forked; each lock comes free or is named."""
+
+import fcntl
+import os
+import signal
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledgers import charge, keys, new
+
+from agt.errors import AgtError, CheckError
+from agt.ledger.head import SecondHead
+from agt.ledger.ledger import Exhausted, Ledger
+from agt.ledger.place import take_lock
+from agt.ledger.store import Store
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from killing import attack
+
+
+@pytest.mark.parametrize("second", [True, False])
+def test_killed_processes_lose_nothing_and_spend_nothing_twice(tmp_path: Path, second: bool) -> None:
+    """scripts/attack_ledger.py at length."""
+    killed = attack(tmp_path, 7 + second, kills=60, processes=8, capacity=150, second=second)
+    assert killed.faults == []
+    assert killed.counts["debits"] >= 10
+
+
+@pytest.mark.parametrize("broken", ["the head is not written", "a debit is not written", "costs of others are not seen"])
+def test_the_attack_finds_what_is_broken_on_purpose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    if broken == "the head is not written":
+        monkeypatch.setattr(SecondHead, "_write", lambda *_: None)
+        monkeypatch.setattr("killing.TOGETHER", 0.5)
+    elif broken == "a debit is not written":
+
+        @contextmanager
+        def forgetful(self: Store) -> Iterator[None]:
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield
+            self._connection.execute("ROLLBACK")
+
+        monkeypatch.setattr(Store, "transaction", forgetful)
+    else:
+        monkeypatch.setattr(Ledger, "_catch_up", lambda self: None)
+        monkeypatch.setattr(Ledger, "_check_whole", lambda self, known: None)
+    try:
+        killed = attack(tmp_path, 3, kills=60, processes=6, capacity=100)
+    except CheckError:
+        return
+    assert killed.faults
+
+
+def test_writers_wait_for_each_other(tmp_path: Path) -> None:
+    """Two connections that read and then write: BEGIN IMMEDIATE makes the second wait; BEGIN alone would make it fail."""
+    with new(tmp_path) as one, Ledger.open(one.path) as two:
+        inside, sizes = threading.Event(), list[int]()
+
+        def other() -> None:
+            inside.wait(10)
+            sizes.append(two.debit(charge(), 60).size)
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        with one._store.transaction():
+            inside.set()
+            time.sleep(0.2)
+            assert sizes == []
+        sizes.append(one.debit(charge(), 60).size)
+        thread.join()
+        assert sorted(sizes) == [40, 60]
+
+
+def test_a_deferred_transaction_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule broken on purpose: reading before the lock is held, a writer meets what it did not see."""
+
+    class Deferred:
+        def __init__(self, real: sqlite3.Connection) -> None:
+            self._real = real
+
+        def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+            return self._real.execute(statement.replace("BEGIN IMMEDIATE", "BEGIN"), *values)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._real, name)
+
+    with new(tmp_path) as one, Ledger.open(one.path) as two:
+        monkeypatch.setattr(one._store, "_connection", Deferred(one._store._connection))
+        real = one._check_subject
+
+        def meanwhile(relation: str, data: str) -> None:
+            real(relation, data)
+            two.debit(charge(), 1)
+
+        monkeypatch.setattr(one, "_check_subject", meanwhile)
+        with pytest.raises(AgtError, match="locked"):
+            one.debit(charge(), 1)
+
+
+def test_commits_are_synced(tmp_path: Path) -> None:
+    with new(tmp_path) as ledger:
+        ask = ledger._store._connection.execute
+        assert ask("PRAGMA synchronous").fetchone() == (2,), "FULL: the log is synced at each commit"
+        assert ask("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_lock_that_never_comes_free_is_named(tmp_path: Path) -> None:
+    with new(tmp_path, head=tmp_path / "away.head") as ledger:
+        holder = sqlite3.connect(ledger.path, isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        with Ledger.open(ledger.path, seconds=0.1) as other:
+            with pytest.raises(AgtError, match=r"has kept it locked for 0.1 s; nothing was written.*fuser -v"):
+                other.debit(charge(), 1)
+            assert other.fitting(charge().guarantee, 1) == 1, "reading goes on"
+        holder.execute("ROLLBACK")
+        holder.close()
+        with open(tmp_path / "away.head", "rb") as held, Ledger.open(ledger.path, seconds=0.1) as other:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            with pytest.raises(AgtError, match=r"head=.*away.head: another process has kept it locked for 0.1 s"):
+                other.debit(charge(), 1)
+        assert ledger.debit(charge(), 1).head.count == 3, "nothing was spent meanwhile"
+
+
+def test_a_lock_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "x").touch()
+    with open(tmp_path / "x") as one, open(tmp_path / "x") as two:
+        fcntl.flock(one, fcntl.LOCK_EX)
+        threading.Timer(0.1, lambda: fcntl.flock(one, fcntl.LOCK_UN)).start()
+        take_lock(two.fileno(), 5, "x")
+
+
+def in_a_child(task: Callable[[], None]) -> int:
+    process = os.fork()
+    if not process:
+        try:
+            task()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def test_a_fork_must_open_it_anew(tmp_path: Path) -> None:
+    with new(tmp_path) as ledger:
+
+        def child() -> None:
+            for use in (
+                lambda: ledger.debit(charge(), 1),
+                lambda: ledger.spent,
+                lambda: ledger.stored([b"k"]),
+                ledger.verify,
+            ):
+                with pytest.raises(AgtError, match="was opened before this process was forked: open it anew"):
+                    use()
+            ledger.close()
+            with Ledger.open(ledger.path) as own:
+                own.debit(charge(), 2)
+
+        assert in_a_child(child) == 0
+        assert ledger.debit(charge(), 1).head.count == 4, "and the parent's connection is whole"
+        ledger.verify()
+
+
+def test_threads_share_a_ledger(tmp_path: Path) -> None:
+    with new(tmp_path, head=tmp_path / "away.head") as ledger, ThreadPoolExecutor(8) as pool:
+
+        def spend(number: int) -> int:
+            debit = ledger.debit(charge(), 3)
+            ledger.answer(debit, dict.fromkeys(keys(debit.size, 5 * number), number))
+            assert len(ledger.stored(keys(debit.size, 5 * number))) == debit.size
+            return debit.size
+
+        assert sum(pool.map(spend, range(33))) == 99
+        assert ledger.debit(charge(), 3).size == 1
+        with pytest.raises(Exhausted):
+            ledger.debit(charge(), 1)
+        assert ledger.verify().answered == 99
+
+
+def test_a_stopped_process_that_goes_on_sees_what_happened(tmp_path: Path) -> None:
+    """SIGSTOP is no lock that is held: between calls a process holds none."""
+    path = new(tmp_path)
+    path.close()
+    ready, go = os.pipe()
+    process = os.fork()
+    if not process:
+        ledger = Ledger.open(path.path)
+        os.write(go, b"x")
+        os.kill(os.getpid(), signal.SIGSTOP)
+        os._exit(0 if ledger.debit(charge(), 100).size == 40 else 1)
+    os.read(ready, 1)
+    os.waitpid(process, os.WUNTRACED)
+    with Ledger.open(path.path, seconds=5) as ledger:
+        ledger.debit(charge(), 60)
+    os.kill(process, signal.SIGCONT)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    os.close(ready)
+    os.close(go)
+
+
+def test_two_who_make_one_ledger(tmp_path: Path) -> None:
+    made = [in_a_child(lambda: new(tmp_path).close()) for _ in range(3)]
+    assert sorted(made) == [0, 1, 1]
+    with ThreadPoolExecutor(6) as pool:
+        codes = list(pool.map(lambda n: _try(tmp_path / "sub", f"l{n}"), range(6)))
+    assert sum(codes) == 1, "whoever is first has these people"
+
+
+def _try(folder: Path, name: str) -> bool:
+    try:
+        new(folder, name).close()
+    except AgtError:
+        return False
+    return True
