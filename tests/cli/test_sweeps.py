@@ -207,7 +207,8 @@ def test_the_table_is_printed_and_written_as_a_page(agt: Agt) -> None:
     assert "# Sweep seeds_sweep: agt train" in text
     assert "For the data owner" in text
     assert "training.lr: Input should be greater than 0, got -1" in text
-    assert '<a href="0/">0</a>' in page
+    assert '<a href="0/report.html">0</a>' in page
+    assert '<a href="1/">1</a>' in page
     assert 'href="train/seeds_sweep/sweep.html"' in Path("outputs/index.html").read_text()
 
 
