@@ -5,6 +5,7 @@ And a lock that a folder's process holds as long as it lives, so that a dead one
 
 import errno
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +16,8 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+_PART = re.compile(r"\.part\d+-\d+$")
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -78,6 +81,13 @@ def _put(path: Path, content: bytes, mode: str) -> None:
         file.truncate()
         file.flush()
         os.fsync(file.fileno())
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove what killed processes left half written in a folder, and in those below it."""
+    for path in folder.rglob("*.part*"):
+        if _PART.search(path.name):
+            path.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

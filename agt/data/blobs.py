@@ -8,7 +8,7 @@ from pydantic import Field
 
 from agt.data.assemble import default_ids, queries, query_labels, records
 from agt.data.dataset import Dataset, Plane, Records
-from agt.data.files import open_columns, same_shape
+from agt.data.files import Columns, open_columns, same_shape
 from agt.facts import grounds, proved
 from agt.settings import Positive, schema
 
@@ -60,9 +60,12 @@ class Blobs:
 
     def load_queries(self, path: Path) -> Records:
         """Points from columns x1 and x2, or key x [n, 2] of an npz; an optional ``label`` is left or right."""
-        columns = open_columns(path, "inputs")
+        return self.read_queries(open_columns(path, "inputs"))
+
+    def read_queries(self, columns: Columns) -> Records:
+        """The same of columns that are there (memory.py)."""
         points = columns.matrix("x", "inputs").astype(np.float64)
-        same_shape(points, (2,), path)
+        same_shape(points, (2,), columns.path)
         labels = query_labels(columns, "label", CLASSES, len(points))
         return queries(columns, lift(points), (points,), labels)
 

@@ -237,5 +237,6 @@ class DataSource(Protocol):
         """Read a file of queries, scaled by the same public constants; labels are UNLABELLED where absent.
 
         A source with a setting ``settled`` gets what ``Dataset.settled`` had there, and then reads nothing but ``path``.
+        One that has ``read_queries(columns)`` beside it, to the same bytes, answers JSON lines too (memory.py).
         """
         ...

@@ -9,7 +9,7 @@ from pydantic import Field
 from agt.data.assemble import default_ids, hash_split, queries, query_labels, records
 from agt.data.dataset import DataError, Dataset, Records
 from agt.data.declarations import split_fact
-from agt.data.files import open_columns, same_shape
+from agt.data.files import Columns, open_columns, same_shape
 from agt.facts import grounds, proved
 from agt.settings import DeclaredSize, schema
 
@@ -66,7 +66,11 @@ class Digits:
 
     def load_queries(self, path: Path) -> Records:
         """Raw pixels 0..16: key x [n, 64] or [n, 8, 8] of an npz, or columns x0..x63; ``label`` and ``id`` optional."""
-        columns = open_columns(path, "inputs")
+        return self.read_queries(open_columns(path, "inputs"))
+
+    def read_queries(self, columns: Columns) -> Records:
+        """The same of columns that are there (memory.py)."""
+        path = columns.path
         pixels = columns.matrix("x", "inputs").astype(np.float64)
         pixels = pixels.reshape(len(pixels), -1)
         same_shape(pixels, (64,), path)

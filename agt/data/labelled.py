@@ -268,8 +268,11 @@ class LabelledFile(ABC):
         settled, path = self.settled or self._settle(), locate(path, self.data_dir, "inputs")
         if is_large(path):
             return self._streamed(path, settled)
-        columns = open_columns(path, "inputs", form=self._form)
-        content = self._content(columns)
+        return self.read_queries(open_columns(path, "inputs", form=self._form))
+
+    def read_queries(self, columns: Columns) -> Records:
+        """The same of columns that are there (memory.py)."""
+        settled, content = self.settled or self._settle(), self._content(columns)
         features = self._asked(columns, content, settled)
         labels, groups = self._told(columns, len(features), settled.classes)
         outside, id = self._misfit(content, settled), self.id or "id"

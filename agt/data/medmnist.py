@@ -131,10 +131,13 @@ class MedMnist:
 
         Labels are MedMNIST's own classes.
         """
-        columns = open_columns(path, "inputs")
+        return self.read_queries(open_columns(path, "inputs"))
+
+    def read_queries(self, columns: Columns) -> Records:
+        """The same of columns that are there (memory.py)."""
         images = _images(columns, "x" if "x" in columns.names else "images")
         settled = self.settled or self._settle()
-        same_shape(images, settled.shape, path)
+        same_shape(images, settled.shape, columns.path)
         labels = np.full(len(images), UNLABELLED, dtype=np.int64)
         if "labels" in columns.names:
             labels = self._indices(_labels(columns, "labels"), list(settled.used))

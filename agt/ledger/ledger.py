@@ -29,7 +29,7 @@ from agt.errors import CheckError, ConfigError
 from agt.ledger.book import Book, Charge, Population, Table, digest_of
 from agt.ledger.chain import START, Entry, Head, follow, hash_of
 from agt.ledger.head import SecondHead, head_file
-from agt.ledger.neighbours import check_unclaimed, folder_alone
+from agt.ledger.neighbours import SUFFIX, check_unclaimed, folder_alone
 from agt.ledger.place import same_disk
 from agt.ledger.store import Store, make
 from agt.ledger.words import NO_HEAD, SAME_DISK, declaration, headless, refusal
@@ -92,6 +92,8 @@ class Ledger:
         Raises:
             ConfigError: something is there already, or another ledger in the folder holds a table's people.
         """
+        if path.suffix != SUFFIX:
+            raise ConfigError(f"ledger={path}: give it a name that ends in {SUFFIX}, by which ledgers find each other")
         path.parent.mkdir(parents=True, exist_ok=True)
         place = None if head is None else head_file(head, path)
         body = {"population": population.as_json(), "head": str(place or ""), "salt": token_hex(32)}

@@ -12,6 +12,8 @@ from agt.ledger.chain import follow
 from agt.ledger.place import take_lock
 from agt.ledger.store import Foreign, Store
 
+SUFFIX = ".ledger"
+
 
 @contextmanager
 def folder_alone(folder: Path, seconds: float = 60.0) -> Iterator[None]:
@@ -30,7 +32,7 @@ def check_unclaimed(path: Path, table: Table) -> None:
     Raises:
         CheckError: another ledger there is damaged, so that nobody can say.
     """
-    for other in sorted(path.parent.glob("*.ledger")):
+    for other in sorted(path.parent.glob(f"*{SUFFIX}")):
         if other.resolve() != path.resolve() and (entry := admitted(other, table)):
             raise ConfigError(
                 f"the people of {table.name} have a ledger already: {other} admitted {entry['table']}, the same "

@@ -73,6 +73,11 @@ class Asked:
     keys: Sequence[bytes]
     known: Mapping[bytes, int]
 
+    @classmethod
+    def each(cls, count: int) -> "Asked":
+        """Of queries that are questions of their own, whatever they ask: nobody remembers answers."""
+        return cls([row.to_bytes(8) for row in range(count)], {})
+
     @cached_property
     def new(self) -> np.ndarray:
         """[m] int64: the first query of each question that was not answered before, in their order."""

@@ -28,7 +28,8 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -40,7 +41,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from agt import sealed
-from agt.disk import write_atomic
+from agt.disk import Lock, remove_parts, write_atomic
 from agt.errors import ConfigError
 
 FORMAT = 1
@@ -204,9 +205,12 @@ def open_checkpoints(folder: Path, about: Mapping[str, Any], every: float | None
         note: takes a line for each file that cannot be used: it is removed.
 
     Raises:
-        ConfigError: the folder's run depends on something else, which is named, or run.json is damaged.
+        ConfigError: the folder's run depends on something else, which is named; or run.json is damaged, or missing among
+            other files.
     """
     path, started = folder / RUN, time.perf_counter()
+    if not path.exists() and folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{folder}: something else is there, and no {RUN}: checkpoints need a folder of their own")
     content = sealed.seal({"format": FORMAT, **_flat(about)})
     if path.exists():
         _compare(path, json.loads(content))
@@ -214,8 +218,7 @@ def open_checkpoints(folder: Path, about: Mapping[str, Any], every: float | None
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomic(path, content)
     run, cost = sha256(path.read_bytes()).hexdigest(), max(time.perf_counter() - started, _LEAST)
-    for file in folder.rglob("*.part*"):  # half written
-        file.unlink(missing_ok=True)
+    remove_parts(folder)
     for state in sorted(folder.rglob("step=*.safetensors")):
         try:
             _read(state, run)
@@ -223,6 +226,29 @@ def open_checkpoints(folder: Path, about: Mapping[str, Any], every: float | None
             note(f"note: {error}: it is removed, and training goes on from an earlier step")
             state.unlink()
     return CheckpointFolder(folder, run, every, cost)
+
+
+@contextmanager
+def kept_in(folder: Path, about: Mapping[str, Any], every: float | None) -> Iterator[CheckpointFolder]:
+    """The same for one training of a program, which has the folder to itself: done, it is removed; else it stays.
+
+    Raises:
+        ConfigError: as ``open_checkpoints``, or another process trains with it.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = Lock(folder.with_name(f"{folder.name}.lock"))
+    if not lock.take():
+        raise ConfigError(f"checkpoint={folder}: another process trains with it")
+    try:
+        yield open_checkpoints(folder, about, every, warnings.warn)
+        with suppress(OSError):  # somebody put another file there
+            for path in sorted([folder, *folder.rglob("*")], reverse=True):  # what is in a folder before the folder
+                if path.is_dir():
+                    path.rmdir()
+                elif path.name == RUN or _NAME.fullmatch(path.name):
+                    path.unlink()
+    finally:
+        lock.release()
 
 
 def _compare(path: Path, now: Mapping[str, Any]) -> None:

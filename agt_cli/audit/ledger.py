@@ -107,21 +107,25 @@ def ledgers_of(record: Record, given: str | None) -> Iterator[Subject]:
 
 
 def _compare(record: Record, facts: Mapping[str, Any], book: Book, findings: Findings) -> None:
-    """The entry is of this release and no other."""
+    """The entry is of this release and no other; those of a session, which is paid line by line, all are."""
     spent, paid = record.spent, book.debits.get(facts["entry"])
+    others = [
+        book.debits[number] for number in facts.get("entries", ()) if number in book.debits and number != facts["entry"]
+    ]
     if paid is None or paid.entry.hash != facts["hash"]:
         raise Broken(f"entry {facts['entry']} of this ledger is not the one that paid: another ledger, or a rewritten one")
     size = spent["queries"] if spent["what"] == Output.LABELS else 1
     pairs = {
         "population": (facts["population"], book.population.name),
         "guarantee": (spent["guarantee"], str(paid.charge.guarantee)),
-        "releases": (size, paid.size),
+        "releases": (size, paid.size + sum(other.size for other in others if other.charge == paid.charge)),
         "training run": (spent.get("trained_digest", ""), paid.charge.run),
     }
     for name, (ours, theirs) in pairs.items():
         if ours != theirs:
             raise Broken(f"entry {facts['entry']} is of another release: {name} is {theirs} there, and {ours} here")
-    findings.ok("entry", f"{facts['entry']} counts exactly this: {paid.size} of {paid.charge.guarantee}")
+    earlier = f" with {len(others)} before it" if others else ""
+    findings.ok("entry", f"{facts['entry']}{earlier} counts exactly this: {size} of {paid.charge.guarantee}")
 
 
 def _whereabouts(name: object, home: Path) -> Path | None:

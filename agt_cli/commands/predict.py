@@ -19,11 +19,12 @@ from agt_cli.runs.ledger import Subject
 from agt_cli.runs.mechanisms import MechanismConfig, TotalConfig
 from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.publish import Request
-from agt_cli.runs.queries import TrainedRun
+from agt_cli.runs.queries import LINES, TrainedRun
 from agt_cli.runs.released import Answering
+from agt_cli.runs.session import serve
 
 OF_RUNS = ("run", "release", "inputs", "digest", "ledger", "compute", "output_dir")
-KEYS = (*OF_RUNS, "mechanism", "total", "accounting", "counting", "seed")
+KEYS = (*OF_RUNS, "mechanism", "total", "accounting", "counting", "seed", "lot")
 
 
 @schema
@@ -36,6 +37,7 @@ class PredictConfig:
         accounting, counting: as in ``agt.mechanisms.release.prepare_labels``.
         seed: of a simulation; None: the operating system draws.
         ledger: that pays, by name or path; none: no account; None: AGT_LEDGER's, or no account.
+        lot: how many questions of JSON lines are paid at once.
     """
 
     trained: InstanceOf[TrainedRun]
@@ -44,6 +46,7 @@ class PredictConfig:
     counting: Counting = "distance"
     seed: Annotated[int, Field(ge=0)] | None = None
     ledger: str | None = None
+    lot: Annotated[int, Field(ge=1)] = 1
 
     def __post_init__(self) -> None:
         for key, usual in (("accounting", "rigorous"), ("counting", "distance")):
@@ -51,6 +54,8 @@ class PredictConfig:
                 raise ConfigError(
                     f"{key}={getattr(self, key)}: mechanism=release_weights reads no stable distance: leave it out"
                 )
+        if self.lot > 1 and self.trained.inputs != LINES:
+            raise ConfigError(f"lot={self.lot}: a file is paid for as one: leave it out, or ask by lines with inputs=-")
 
 
 def configure(config: Mapping[str, Any]) -> PredictConfig | Answering:
@@ -61,7 +66,7 @@ def configure(config: Mapping[str, Any]) -> PredictConfig | Answering:
     if config.get("run") is None:
         raise ConfigError("run: a value is required; give run=VALUE, or release=FOLDER of weights released earlier")
     mechanism = MechanismConfig.of(config.get("mechanism"), validate(TotalConfig, config.get("total"), "total"))
-    chosen = {key: config.get(key) for key in ("accounting", "counting", "seed", "ledger")}
+    chosen = {key: config.get(key) for key in ("accounting", "counting", "seed", "ledger", "lot")}
     return validate(PredictConfig, {"trained": TrainedRun.of(config), "mechanism": mechanism, **chosen}, "")
 
 
@@ -70,11 +75,11 @@ def run(config: PredictConfig | Answering, record: RunRecord, console: Console) 
     if isinstance(config, Answering):
         return config.run(record, console)
     randomness: Randomness = SystemRandomness() if config.seed is None else SeededRandomness(config.seed)
-    opened, mechanism = config.trained.open(record, console), config.mechanism
+    opened, mechanism, lines = config.trained.open(record, console), config.mechanism, config.trained.inputs == LINES
     count, most = len(opened.queries), mechanism.total.queries
     if most is not None and count > most:
         raise ConfigError(f"the file holds {count} queries and total.queries is {most}: raise it, or cut the file")
     free, people = randomness.simulated or mechanism.weights is not None, Subject.of_finished(opened.trained.finished)
     with nullcontext(Account()) if free else account_of(config.ledger, people) as account:
         request = Request(mechanism, config.accounting, config.counting, opened, account, record, console)
-        return deliver(request, randomness)
+        return serve(request, randomness, config.lot) if lines else deliver(request, randomness)

@@ -56,15 +56,16 @@ def _say_debits(book: Book, console: Console) -> None:
     debits = list(book.debits.values())
     hidden = len(debits) - SHOWN
     title = "spent on" if hidden <= 0 else f"spent on (the last {SHOWN} of {len(debits)}; --json has all)"
-    columns = ("entry", "time", "releases", "kept answers", "each", "mechanism", "run")
-    rows = [
-        (
-            *(str(paid.entry.number), paid.entry.time.removesuffix("+00:00"), str(paid.size), str(paid.answered)),
-            *(str(paid.charge.guarantee), f"{paid.charge.mechanism} ({paid.charge.output})", _short(paid.charge.run)),
-        )
-        for paid in debits[-SHOWN:]
-    ]
-    console.table(title, columns, rows)
+    columns = ("entry", "time", "releases", "each", "of", "kept", "run")
+    console.table(title, columns, [_row(paid) for paid in debits[-SHOWN:]])
+
+
+def _row(paid: Paid) -> tuple[str, ...]:
+    charge, time = paid.charge, paid.entry.time.removesuffix("+00:00").replace("T", " ")
+    each = ", ".join(f"{name} = {value:g}" for name, value in charge.guarantee.parameters.items())
+    run = charge.run.removeprefix("sha256:")[:12] or "-"
+    of = f"{charge.output} by {charge.mechanism}"
+    return str(paid.entry.number), time, str(paid.size), each, of, str(paid.answered), run
 
 
 def _spent(told: dict[str, Any], book: Book, eps: float) -> str:
@@ -77,10 +78,6 @@ def _spent(told: dict[str, Any], book: Book, eps: float) -> str:
         f"spent: the counter stands at eps = {told['eps_so_far']:.4g} of {eps:g} ({100 * share:.3g} %); of releases like "
         f"the last, {left} more fit"
     )
-
-
-def _short(digest: str) -> str:
-    return digest.removeprefix("sha256:")[:12] or "-"
 
 
 def say_verified(ledger: Ledger, book: Book, console: Console) -> dict[str, Any]:

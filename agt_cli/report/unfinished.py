@@ -6,7 +6,6 @@ nobody holds was killed.
 
 import json
 import shutil
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,13 +99,6 @@ def lock_of(folder: Path) -> Lock:
 def remove_leftovers(folder: Path) -> None:
     """Remove what a finished run needs no more."""
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
-
-
-def remove_parts(folder: Path) -> None:
-    """Remove files that a killed process left half written."""
-    for part in folder.rglob("*.part*"):
-        with suppress(OSError):
-            part.unlink()
 
 
 def read_config(content: bytes, path: Path, key: str) -> dict[str, Any]:

@@ -12,16 +12,20 @@ import numpy as np
 from agt.data.dataset import Dataset
 from agt.errors import AgtError, CheckError, ConfigError
 from agt.ledger.book import Charge, Table
+from agt.ledger.chain import Entry
 from agt.ledger.ledger import Debit, Ledger
 from agt.ledger.neighbours import admitted
 from agt.ledger.questions import Asked, Asking
 from agt.ledger.words import budget, eps_so_far
-from agt.mechanisms.account import Cost
+from agt.mechanisms.account import Cost, Lot
+from agt.mechanisms.guarantee import Guarantee
 from agt.mechanisms.release import NO_ACCOUNT
 from agt.mechanisms.statement import Account as Counted
+from agt.numeric import bisect, whole_midpoint
 from agt_cli.runs.ledger import FOLDER, SUFFIX, Subject, ledger_path
 from agt_cli.runs.prepare import RunSettings, data_files
 
+MANY = 10**9
 NONE = "none"
 VARIABLE = "AGT_LEDGER"
 UNNAMED = "; agt ledger init NAME run=FOLDER total.eps=EPS opens an account, which counts before it answers"
@@ -66,7 +70,7 @@ class Account:
     @property
     def free(self) -> Receipt:
         """For what costs nothing."""
-        return Receipt(0, self._words(None))
+        return Receipt(0, self.words("nothing was debited for it"))
 
     def pay(self, charge: Charge, wanted: int) -> Receipt:
         """Debit as many releases as the budget holds, durably.
@@ -77,10 +81,28 @@ class Account:
         if self.ledger is None:
             return Receipt(wanted, self.outside)
         debit, population = self.ledger.debit(charge, wanted), self.ledger.population
-        spent = Cost.of(self.ledger.book.debits[debit.head.count].entry.body["spent"])
-        made = Counted.of(population.name, population.unit, debit.head.count, population.allowance, spent)
-        facts = {"population": population.name, "entry": debit.head.count, "hash": debit.head.hash}
-        return Receipt(debit.size, self._words(debit, spent), debit, made, facts)
+        entry = self.ledger.book.debits[debit.head.count].entry
+        words = self.words(f"entry {entry.number} of it counts this", entry)
+        facts = {"population": population.name, "entry": entry.number, "hash": entry.hash}
+        return Receipt(debit.size, words, debit, self.counted(entry), facts)
+
+    def left(self, guarantee: Guarantee, most: int = MANY) -> int | None:
+        """How many more releases of this guarantee the budget holds, as one lot; None: nobody counts.
+
+        Args:
+            most: they were so many some time ago: found faster from near there, as there are never more.
+        """
+        if self.ledger is None:
+            return None
+        allowance, spent = self.ledger.population.allowance, self.ledger.spent
+
+        def held(size: int) -> bool:
+            return size == 0 or allowance.admits(spent, Lot(guarantee, size))
+
+        low = high = most
+        while not held(low):
+            low, high = max(0, 2 * low - most - 1), low
+        return bisect(held, low, high, whole_midpoint)[0] if low < high else low
 
     def asked(self, asking: Asking, features: np.ndarray) -> Asked | None:
         """Which queries were answered before, and which are new; None without a ledger: each is new."""
@@ -93,13 +115,25 @@ class Account:
         """Remember what was drawn: key of a question -> label; returns what everybody is told."""
         return answers if self.ledger is None or receipt.debit is None else self.ledger.answer(receipt.debit, answers)
 
-    def _words(self, debit: Debit | None, spent: Cost | None = None) -> tuple[str, ...]:
-        """What may be said of a release that this ledger paid for; of one that cost nothing, with no debit."""
+    def counted(self, entry: Entry | None = None) -> Counted | None:
+        """How the ledger stands with an entry, for claims; None: with its newest. None: there is no ledger."""
+        if self.ledger is None:
+            return None
+        entry, population = entry or self.ledger.last, self.ledger.population
+        spent = Cost.of(entry.body["spent"])
+        return Counted.of(population.name, population.unit, entry.number, population.allowance, spent)
+
+    def words(self, counted: str, entry: Entry | None = None) -> tuple[str, ...]:
+        """What may be said of a release on this account, a line each.
+
+        Args:
+            counted: how the ledger counts it.
+            entry: that the ledger stands at; None: its newest.
+        """
         if self.ledger is None:
             return self.outside
         population, allowance = self.ledger.population, self.ledger.population.allowance
-        counted = "nothing was debited for it" if debit is None else f"entry {debit.head.count} of it counts this"
-        stands = eps_so_far(allowance, self.ledger.spent if spent is None else spent)
+        stands = eps_so_far(allowance, Cost.of((entry or self.ledger.last).body["spent"]))
         return (
             f"released on the ledger of {population.name} ({counted}): all that is ever released on it, this included, is "
             f"({allowance.eps:g}, {allowance.delta:g})-differentially private in all, a unit being {population.unit}",

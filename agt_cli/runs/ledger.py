@@ -4,11 +4,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from agt.errors import ConfigError
 from agt.ledger.book import Population, Table
 from agt.ledger.chain import Head
+from agt.ledger.neighbours import SUFFIX
 from agt.mechanisms.account import Allowance
 from agt.settings import schema, validate
 from agt_cli.latest import resolved
@@ -16,7 +17,7 @@ from agt_cli.latest import resolved
 if TYPE_CHECKING:
     from agt_cli.report.finished import FinishedRun
 
-FOLDER, SUFFIX = "ledgers", ".ledger"
+FOLDER = "ledgers"
 FOR = {
     "init": ("total", "unit", "relation", "run", "digest", "data", "table"),
     "admit": ("run", "digest", "data", "table", "lost"),
@@ -33,9 +34,9 @@ class LedgerConfig:
 
     action: Literal["init", "show", "verify", "admit"]
     ledger: str
-    total: Mapping[str, float | None]
+    total: Mapping[str, Any]
     unit: str | None = None
-    relation: str | None = None
+    relation: Mapping[str, Any] | None = None
     run: str | None = None
     digest: str | None = None
     data: str | None = None
@@ -102,7 +103,8 @@ class LedgerConfig:
         if not unit:
             raise ConfigError("unit: whose data one step of privacy is: unit='one customer', say; run=FOLDER tells it too")
         told = subject.relation if subject else ""
-        return Population(self.path.stem, unit, self.relation or told or "add_remove", allowance)
+        chosen = str((self.relation or {}).get("name") or told or "add_remove")
+        return Population(self.path.stem, unit, chosen, allowance)
 
 
 @dataclass(frozen=True)

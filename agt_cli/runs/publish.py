@@ -67,6 +67,14 @@ class Request:
         data = str(finished.environment.get("data_digest"))
         return Charge(claim.guarantee, claim.output.value, mechanism, finished.digest, data, claim.relation.name)
 
+    def check_proved(self, claim: Claim) -> None:
+        """Raise ConfigError where a ledger would count what is not proved."""
+        if self.account.ledger and not claim.proved:
+            raise ConfigError(
+                f"accounting={self.accounting}: nothing is proved of this release, and a ledger counts what is: use "
+                "accounting=rigorous, or give ledger=none"
+            )
+
     def labelling(self, mechanism: Mechanism) -> Labelling:
         """Judge labels."""
         opened = self.opened
@@ -135,11 +143,7 @@ def prepare_publication(request: Request) -> Publication:
         made = _number(mechanism, request)
     else:
         made = _labels(request.labelling(mechanism), request)
-    if request.account.ledger and not made.claim.proved:
-        raise ConfigError(
-            f"accounting={request.accounting}: nothing is proved of this release, and a ledger counts what is: use "
-            "accounting=rigorous, or give ledger=none"
-        )
+    request.check_proved(made.claim)
     return made
 
 

@@ -21,6 +21,8 @@ from agt_cli.runs.choices import naming
 from agt_cli.runs.prepare import Prepared, RunSettings, located, prepare, settings_of, use_threads
 from agt_cli.runs.source import Kept, kept, kept_head, settled
 
+LINES = Path("-")
+"""What ``inputs`` calls JSON lines on standard input."""
 DIGESTS = {"data_digest": "data", "features_digest": "encoder's features"}
 NOT_READ = "not read: the run's own record says what queries need"
 
@@ -55,6 +57,8 @@ class TrainedRun:
     @property
     def words(self) -> str:
         """Which queries, for a stranger to read."""
+        if self.inputs == LINES:
+            return "queries of standard input"
         return "test records" if self.inputs is None else f"queries of {self.inputs.name}"
 
     def open(self, record: RunRecord, console: Console) -> "OpenedRun":
@@ -91,7 +95,8 @@ class OpenedRun:
     """A training run with its model, and the queries as the model takes them.
 
     Attributes:
-        kept: its dataset, without the records where a file of queries is asked about.
+        kept: its dataset, without the records where queries are brought along.
+        queries: none yet where they come as lines.
         conditions: a to g, each as the weaker of its standing when the run was made and of what is known today.
     """
 
@@ -103,7 +108,7 @@ class OpenedRun:
 
     @property
     def dataset(self) -> Dataset:
-        """What it was trained on; without its records where a file of queries is asked about."""
+        """What it was trained on; without its records where queries are brought along."""
         return self.kept.problem.dataset
 
     @property
@@ -151,6 +156,8 @@ def _check_unchanged(finished: FinishedRun, prepared: Prepared) -> None:
 
 
 def _queries(path: Path, run: Kept) -> Records:
+    if path == LINES:
+        return run.problem.dataset.test.take(np.arange(0))
     queries, encoder = run.source.load_queries(path), run.encoder
     if not len(queries):
         raise DataError(f"inputs={path}: holds no queries")

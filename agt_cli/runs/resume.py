@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agt.errors import AgtError, ConfigError
-from agt.provenance import code_digest, default_threads, machine, package_digest, targets
+from agt.provenance import code_digest, surroundings, targets
 from agt.training.checkpoint import RUN, CheckpointFolder, open_checkpoints
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
@@ -88,10 +88,8 @@ def _around(record: RunRecord, settings: RunSettings, prepared: Prepared) -> dic
         "data_digest": prepared.loaded.digest,
         "features_digest": prepared.dataset.digest,
         "encoder": prepared.dataset.scaling.get("encoder"),
-        "agt's code": package_digest("agt"),
         "your code": yours,
-        "threads": settings.compute.threads or list(default_threads()),
-        **{f"this machine's {key}": value for key, value in machine(settings.compute.device).items()},
+        **surroundings(settings.compute.device, settings.compute.threads),
     }
 
 

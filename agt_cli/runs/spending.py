@@ -66,17 +66,8 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
         OSError: spent.json cannot be written; nothing was drawn.
         AgtError: what was drawn could not be written.
     """
-    note = f"from this time on {about.what} may have been drawn: count them as spent, whatever became of this run"
-    began = spent_before(record).get("time")
-    now, place = began or datetime.now(UTC).isoformat(timespec="seconds"), record.folder / NAME
-    try:
-        record.write(NAME, seal({**asdict(about), **subject, "time": now, "note": note}))
-    except OSError as error:
-        if about.ledger is None:
-            raise
-        raise AgtError(
-            f"{error.filename}: {error.strerror}; nothing was drawn, and it stays debited{about.entry}"
-        ) from error
+    write_spent(record, subject, about)
+    place = record.folder / NAME
     counted = f"; {about.what} may have been drawn: {place} says what to count{{}}{about.entry}"
     counted = "" if about.simulated else counted
     try:
@@ -92,8 +83,23 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
         raise RuntimeError(f"{type(error).__name__}: {text}") from error
 
 
+def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) -> None:
+    """Put spent.json on disk. Raises OSError where it cannot be written; AgtError where it was debited already."""
+    note = f"from this time on {about.what} may have been drawn: count them as spent, whatever became of this run"
+    began = spent_before(record).get("time")
+    now = began or datetime.now(UTC).isoformat(timespec="seconds")
+    try:
+        record.write(NAME, seal({**asdict(about), **subject, "time": now, "note": note}))
+    except OSError as error:
+        if about.ledger is None:
+            raise
+        raise AgtError(
+            f"{error.filename}: {error.strerror}; nothing was drawn, and it stays debited{about.entry}"
+        ) from error
+
+
 def spent_before(record: RunRecord) -> dict[str, Any]:
-    """What spent.json says of a run that goes on, which draws what it would have drawn then; empty: nothing was drawn."""
+    """What spent.json of this run says already: where it goes on, it draws what it would have drawn; empty: nothing yet."""
     try:
         return unseal((record.folder / NAME).read_bytes(), NAME)
     except (OSError, Broken):

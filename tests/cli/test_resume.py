@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from agt import provenance
 from agt.disk import Lock
 from agt.errors import ConfigError
 from agt.models import box
@@ -18,7 +19,6 @@ from agt.training.checkpoint import CheckpointFolder
 from agt_cli.cli import main
 from agt_cli.report.record import RunRecord
 from agt_cli.report.unfinished import Unfinished
-from agt_cli.runs import resume
 
 from .conftest import TINY, Agt
 
@@ -242,7 +242,7 @@ def test_another_version_another_machine_another_thread(agt: Agt, stop: Stop, mo
         ("default_threads", lambda: (64, None), r"threads was .* and is \[64, None\] now"),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(resume, name, value)
+            patch.setattr(provenance, name, value)
             said = agt("train", f"resume={run}")
             assert said.code == 2
             assert re.search(message, said.err), said.err

@@ -19,6 +19,7 @@ import sklearn.datasets
 from omegaconf import OmegaConf
 
 from agt.data.dataset import DataError, Dataset, Records
+from agt.data.memory import columns_of
 from agt.errors import AgtError, DataMissing
 from agt.settings import build
 from agt.training.batches import BatchPlan
@@ -262,6 +263,13 @@ def test_queries_are_scaled_as_records_are(name: str, tmp_path: Path) -> None:
         assert {features.tobytes() for features in queries.features} <= known
         if example.answers in example.asked:
             assert queries.labels.tolist() == LABELS[rows].tolist()
+        lines = [
+            json.loads(json.dumps({key: column[row].tolist() for key, column in columns.items()}))
+            for row in range(len(rows))
+        ]
+        sent = asking.read_queries(columns_of(lines, "line 1"))
+        assert sent.features.dtype == queries.features.dtype
+        assert sent.features.tobytes() == queries.features.tobytes(), "as JSON, each read by itself"
 
 
 # -- refusals ------------------------------------------------------------------------------------------------------------

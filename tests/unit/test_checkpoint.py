@@ -13,8 +13,10 @@ import torch
 from synthetic import make_head, make_recipe, make_records, make_training
 from torch import Tensor
 
+import agt
 from agt.bounds.box import Box
 from agt.data.dataset import Records
+from agt.disk import Lock
 from agt.errors import ConfigError, UnsoundError
 from agt.training import checkpoint
 from agt.training.checkpoint import NOWHERE, CheckpointFolder, Checkpoints, open_checkpoints
@@ -382,3 +384,53 @@ def test_a_worker_whose_run_was_killed_ends(tmp_path: Path) -> None:
 def test_a_run_json_is_for_people_to_read(tmp_path: Path) -> None:
     opened(tmp_path)
     assert json.loads((tmp_path / "run.json").read_text())["training.batch.count"] == 1
+
+
+# -- from a program --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("members", [1, 2], ids=["one", "ensemble"])
+def test_a_program_that_is_killed_calls_fit_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, members: int) -> None:
+    records, place = some_records(), tmp_path / "checkpoint"
+    settings = {"network": (4,), "ks": 2, "epochs": 5, "members": members, "declared": agt.Declared(size=60)}
+    settings |= {"compute": {"threads": 1, "kernel": "reference", "checkpoint_seconds": 1e-9}}
+
+    def fit(**more: object) -> list[np.ndarray]:
+        model = agt.fit(records.features, records.labels, **(settings | more)).model  # type: ignore[arg-type]
+        each = getattr(model, "members", (model,))
+        return [t.numpy() for one in each for t in of_box(one.box).values()]
+
+    whole, offer, left = fit(), CheckpointFolder.offer, [3]
+
+    def dies(self: CheckpointFolder, step: int, tensors: dict[str, Tensor], last: bool = False) -> None:
+        offer(self, step, tensors, last)
+        left[0] -= 1
+        if not left[0]:
+            raise Killed
+
+    monkeypatch.setattr(CheckpointFolder, "offer", dies)
+    with pytest.raises(Killed):
+        fit(checkpoint=place)
+    assert list(place.rglob("step=*"))
+    with pytest.raises(ConfigError, match=r"settings\.training\.epochs was 5 when the run began and is 6 now"):
+        fit(checkpoint=place, epochs=6)
+    with pytest.raises(ConfigError, match="data was"):
+        agt.fit(records.features[1:], records.labels[1:], checkpoint=place, **settings)  # type: ignore[arg-type]
+    steps: list[int] = []
+    again = fit(checkpoint=place, on_progress=lambda at: steps.append(at.step))
+    assert all(np.array_equal(a, b) for a, b in zip(again, whole, strict=True))
+    assert members > 1 or steps[0] == 3
+    assert not list(tmp_path.iterdir()), "nothing is left of a training that is done"
+
+
+def test_a_program_s_checkpoints_go_nowhere_else(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "thesis.part1-2").write_text("mine")
+    records = some_records()
+    with pytest.raises(ConfigError, match=r"something else is there, and no run\.json"):
+        agt.fit(records.features, records.labels, checkpoint=tmp_path / "work")
+    assert (tmp_path / "work" / "thesis.part1-2").exists()
+    lock = Lock(tmp_path / "c.lock")
+    assert lock.take()
+    with pytest.raises(ConfigError, match="another process trains with it"):
+        agt.fit(records.features, records.labels, checkpoint=tmp_path / "c")

@@ -1,0 +1,157 @@
+"""agt ledger init|show|verify|admit, as somebody keeps an account with it."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from agt.ledger.book import Charge
+from agt.ledger.ledger import Ledger
+from agt.mechanisms.guarantee import GaussianDP
+
+from .conftest import Agt
+
+BUDGET = ("total.eps=1", "total.delta=1e-5")
+
+
+def environment(run: Path) -> dict[str, str]:
+    value = json.loads((run / "env.json").read_text())
+    assert isinstance(value, dict)
+    return value
+
+
+def spend(run: Path, size: int, path: str = "ledgers/people.ledger") -> None:
+    data = environment(run)["data_digest"]
+    charge = Charge(GaussianDP(0.01), "labels", "gaussian_margin", "sha256:" + "a" * 64, data, "add_remove")
+    with Ledger.open(Path(path)) as ledger:
+        ledger.answer(ledger.debit(charge, size), {bytes([n]) * 32: n % 2 for n in range(size)})
+
+
+def test_a_day_of_it(agt: Agt, trained: Path, tmp_path: Path) -> None:
+    made = agt("ledger", "init", "people", f"run={trained}", *BUDGET, "unit='one customer'", "head=away/people.head")
+    assert made.code == 0, made.err
+    assert "ledger: ledgers/people.ledger, eps = 1, delta = 1e-05 for good" in made.out
+    assert "declared, not checked: in the table" in made.out
+    assert "a unit is one customer" in made.out
+    nothing = agt("ledger", "show", "people")
+    assert "spent: nothing yet" in nothing.out
+    spend(trained, 20)
+    shown = agt("ledger", "show", "people")
+    assert shown.code == 0
+    assert "people: eps = 1, delta = 1e-05 over all that is ever released about these people" in shown.out
+    assert "mu = 0.01" in shown.out
+    assert "labels by gaussian_margin" in shown.out
+    assert "of releases like the last, " in shown.out
+    assert "the second head lies on the ledger's own disk" in shown.out
+    assert f"agt ledger verify {Path('ledgers/people.ledger')} head=COUNT:HASH" in shown.err
+    told = agt("ledger", "show", "people", "--json").json
+    assert (told["entries"], told["answers"], told["debits"][0]["size"], told["exit_code"]) == (4, 20, 20, 0)
+    assert 0 < told["eps_so_far"] < 1
+    assert told["second_head"] == str(tmp_path / "away" / "people.head")
+    verified = agt("ledger", "verify", "people", f"head={told['head'][:24]}", "--json").json
+    assert (verified["verified"], verified["entries"], verified["head"]) == (True, 4, told["head"])
+    assert agt("ledger", "verify", "ledgers/people.ledger", "head=away").code == 0
+    assert [path.name for path in tmp_path.iterdir()] != ["outputs"]
+    assert not (tmp_path / "outputs" / "ledger").exists(), "no run folder"
+    assert sorted(path.name for path in (tmp_path / "ledgers").iterdir()) == ["people.ledger"]
+
+
+def test_what_is_wrong_ends_with_3(agt: Agt, trained: Path, tmp_path: Path) -> None:
+    agt("ledger", "init", "people", f"run={trained}", *BUDGET, "head=away/people.head")
+    path = tmp_path / "ledgers" / "people.ledger"
+    older = path.read_bytes()
+    spend(trained, 3)
+    whole = path.read_bytes()
+    path.write_bytes(older)
+    for verb in ("show", "verify"):
+        said = agt("ledger", verb, "people", "--json")
+        assert (said.code, said.json["exit_code"]) == (3, 3)
+        assert "it is older than its second head" in said.json["error"]
+    path.write_bytes(whole)
+    connection = sqlite3.connect(path)
+    connection.executescript("DROP TRIGGER answers_stay; UPDATE answers SET label = 7;")
+    connection.close()
+    assert "its tables or triggers are not those of a ledger" in agt("ledger", "verify", "people").err
+    path.write_bytes(b"a,b\n")
+    said = agt("ledger", "verify", "people")
+    assert (said.code, "is no ledger" in said.err) == (3, True)
+    for head, words in (
+        ("9:" + "a" * 64, "older than the head that was noted"),
+        ("2:" + "a" * 16, "entry 2 is not"),
+    ):
+        path.write_bytes(whole)
+        said = agt("ledger", "verify", "people", f"head={head}")
+        assert (said.code, words in said.err) == (3, True)
+
+
+def test_tables_share_their_people(agt: Agt, trained: Path, tmp_path: Path) -> None:
+    agt("ledger", "init", "people", f"run={trained}", *BUDGET)
+    same = agt("ledger", "init", "again", f"run={trained}", *BUDGET)
+    assert (same.code, "have a ledger already: ledgers/people.ledger" in same.err) == (2, True)
+    other = agt("ledger", "init", "others", *BUDGET, "unit='one farm'")
+    assert (other.code, "next: agt ledger admit others run=FOLDER" in other.err) == (0, True)
+    assert "have a ledger already" in agt("ledger", "admit", "others", f"run={trained}").err
+    admitted = agt("ledger", "admit", "people", f"data={'e' * 32}", "table=accounts", "--json").json
+    assert "the units of all of them are the same people" in admitted["words"][0]
+    substitute = agt("ledger", "init", "third", *BUDGET, f"run={trained}", "relation=substitute")
+    assert (substitute.code, "relation=add_remove: the ledger of third counts" in substitute.err) == (2, True)
+    assert "run=latest is outputs/train/" in agt("ledger", "admit", "people", "run=latest").err
+    assert agt("ledger", "show", "people", "--json").json["entries"] == 3, "what was admitted is admitted"
+
+
+def test_a_second_head_comes_later_moves_and_is_lost(agt: Agt, tmp_path: Path) -> None:
+    agt("ledger", "init", "people", *BUDGET, "unit='one customer'")
+    assert "no second head is kept" in agt("ledger", "show", "people").out
+    (tmp_path / "stick").mkdir()
+    assert agt("ledger", "admit", "people", "head=stick").code == 0
+    assert (tmp_path / "stick" / "people.head").exists()
+    (tmp_path / "stick" / "people.head").unlink()
+    gone = agt("ledger", "show", "people")
+    assert (gone.code, "second head" in gone.err, "is gone" in gone.err) == (3, True, True)
+    said = agt("ledger", "admit", "people", "head=next.head", "lost=true")
+    assert (said.code, "entry 3 started a second head anew" in said.out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("init x unit=y", 2, "total.eps: a budget is needed"),
+        ("init x unit=y total.delta=1e-5", 2, "total.eps: a budget is needed"),
+        ("init x unit=y total.eps=0", 2, "total.eps=0.0: give the budget as a positive number"),
+        ("init x unit=y total.eps=-1", 2, "total.eps=-1.0: give the budget"),
+        ("init x unit=y total.eps=nan", 2, "total.eps"),
+        ("init x unit=y total.eps=inf", 2, "total.eps"),
+        ("init x unit=y total.eps=true", 2, "total.eps"),
+        ("init x unit=y total.eps=much", 2, "total.eps"),
+        ("init x unit=y total.eps=1 total.delta=1", 2, "total.delta=1.0"),
+        ("init x total.eps=1", 2, "unit: whose data one step of privacy is"),
+        ("init x unit= total.eps=1", 2, "unit= is empty"),
+        ("init x unit=y total.eps=1 relation=remove", 2, "removals alone is no privacy"),
+        ("init x unit=y total.eps=1 relation=both", 2, "unknown relation 'both'"),
+        ("init x unit=y total.eps=1 data=ee", 2, "data: give data_digest of a run's env.json"),
+        ("init x unit=y total.eps=1 run=nowhere", 2, "run=nowhere: no such folder"),
+        ("init x/ unit=y total.eps=1", 2, "x"),
+        ("init a?b unit=y total.eps=1", 2, "give a name of letters"),
+        ("show none", 2, "ledgers/none.ledger: no such file: agt ledger init makes one"),
+        ("show none total.eps=2", 2, "total is for agt ledger init"),
+        ("verify none run=latest", 2, "run is for agt ledger init and admit"),
+        ("verify none head=12:abc", 2, "COUNT:HASH needs at least the first 16 digits"),
+        ("admit none", 2, "agt ledger admit: what?"),
+        ("admit none run=a data=b", 2, "run and data: give one of them"),
+        ("admit none lost=true", 2, "agt ledger admit: what?"),
+        ("show", 2, "one more word is needed, right here: NAME"),
+        ("look none", 2, "unknown word 'look'"),
+        ("show none tabel=1", 2, "unknown key 'tabel'"),
+    ],
+)
+def test_mistakes(agt: Agt, tmp_path: Path, line: str, code: int, words: str) -> None:
+    said = agt("ledger", *line.split(" "))
+    assert (said.code, words in said.err) == (code, True), said.err
+    assert not list(tmp_path.rglob("*.ledger"))
+
+
+def test_looking_needs_no_place_to_write(agt: Agt, trained: Path, tmp_path: Path) -> None:
+    agt("ledger", "init", "people", f"run={trained}", *BUDGET)
+    (tmp_path / "file").touch()
+    assert agt("ledger", "show", "people", "output_dir=file/x").code == 0

@@ -1,0 +1,328 @@
+"""agt predict inputs=-: questions as JSON lines, each answered by a line, whatever a line may be."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from agt.ledger.ledger import Ledger
+from agt.mechanisms.release import Labelling
+from agt_cli.cli import main
+from agt_cli.runs import lines
+
+from .conftest import TINY, Agt, Said
+from .test_service import entries, open_ledger
+from .test_spending import WITH_SOURCE
+
+EACH = ("mechanism.eps=0.1",)
+TABLE = (
+    *("dataset=table", "dataset.path=t.csv", "dataset.label=y", "dataset.classes=[no,yes]", "dataset.declared_size=80"),
+    *("+dataset.numeric={age: [0, 100]}", "+dataset.categorical={town: [Graz, Linz]}", "training.chosen_on=public"),
+)
+ASK = {"id": 1, "record": {"x1": 1.25, "x2": 1.0}}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training run that no test changes."""
+    home = tmp_path_factory.mktemp("trained")
+    line = ("train", *TINY, "training.chosen_on=public", f"hydra.run.dir={home / 'box'}", "-q", "--json")
+    assert main(line) == 0
+    return home
+
+
+@pytest.fixture
+def talk(agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Said, list[dict[str, Any]]]]:
+    """Sends lines, objects or bytes, to a session; (what it left behind, the answers behind the claim)."""
+
+    def run(sent: list[Any], *more: str, run: Path | None = None) -> tuple[Said, list[dict[str, Any]]]:
+        content = b"".join(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in sent)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        said = agt("predict", f"run={run or home / 'box'}", "inputs=-", *(more or EACH))
+        answers = [json.loads(line) for line in said.out.splitlines()]
+        if answers:
+            assert set(answers[0]) == {"claim"}
+        return said, answers[1:]
+
+    return run
+
+
+Talk = Callable[..., tuple[Said, list[dict[str, Any]]]]
+
+
+def test_a_line_an_answer(talk: Talk, home: Path) -> None:
+    path = open_ledger(home / "box", 10)
+    batch = {"id": "b", "records": [{"x1": 1.25, "x2": 1.0}, [-1.0, -2.0], [-1.0, -2.0]]}
+    batch["records"][0] = [1.25, 1.0]  # type: ignore[index]
+    sent = [ASK, {"id": "a17", "features": [1.25, 1.0]}, {"features": [3, 4]}, batch]
+    said, answers = talk(sent, *EACH, "ledger=people")
+    assert said.code == 0, said.err
+    one, two, three, four = answers
+    assert one == {"id": 1, "label": one["label"], "stored": False, "left": 99}
+    assert two == {"id": "a17", "label": one["label"], "stored": True, "left": 99}
+    assert (three["id"], three["stored"], three["left"]) == (None, False, 98)
+    assert (four["id"], four["stored"], four["left"]) == ("b", [True, False, False], 97)
+    assert four["labels"][0] == one["label"]
+    assert four["labels"][1] == four["labels"][2]
+    assert [entry["size"] for entry in entries(path, "debit")] == [1, 1, 1]
+    claim = json.loads(said.out.splitlines()[0])["claim"]
+    assert claim["publishable"]
+    assert claim["account"]["population"] == "people"
+    assert any("each answer is debited first" in line for line in claim["words"])
+    folder = next(Path("outputs/predict").iterdir())
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert {key: metrics[key] for key in ("lines", "n_queries", "answered", "stored", "unanswered", "reserved")} == {
+        "lines": 4,
+        "n_queries": 6,
+        "answered": 6,
+        "stored": 2,
+        "unanswered": 0,
+        "reserved": 3,
+    }
+    assert json.loads((folder / "status.json").read_text())["state"] == "done"
+    assert json.loads((folder / "claim.json").read_text())["releases"] == 3
+
+
+def test_verified_by_an_auditor(agt: Agt, talk: Talk, home: Path) -> None:
+    open_ledger(home / "box", 10)
+    talk([ASK, {"features": [3, 4]}, ASK], *EACH, "ledger=people", "hydra.run.dir=session")
+    verified = agt("verify", "session", "-q", "--json")
+    assert verified.code == 0, verified.out + verified.err
+    assert "5 with 1 before it counts exactly this: 2 of" in verified.out
+
+
+BAD: list[tuple[Any, str]] = [
+    (b"nonsense\n", "not JSON"),
+    (b"\xff\xfe{}\n", "not UTF-8"),
+    (b"[1, 2]\n", "expected an object"),
+    (b'{"id": 7}\n', "one of record, records, features"),
+    (b'{"id": 7, "record": {"x1": NaN, "x2": 1}}\n', "NaN is no number"),
+    (b'{"id": 7, "record": {"x1": 1e999, "x2": 1}}\n', "NaN or inf"),
+    (b'{"id": 7, "record": {"x1": 1, "x1": 2, "x2": 1}}\n', "'x1' twice"),
+    (b'{"id": 7, "record": {"x1": 1}}\n', "1 features, the model was trained on 2"),
+    (b'{"id": 7, "record": {"y": 1}}\n', "no column or key 'x'"),
+    (b'{"id": 7, "record": {"x1": "red", "x2": 1}}\n', "expected a number"),
+    (b'{"id": 7, "record": {"x1": {"a": 1}, "x2": 1}}\n', "expected a number, text"),
+    (b'{"id": 7, "record": {"x1": "\\ud800", "x2": 1}}\n', "lone surrogate"),
+    (b'{"id": 7, "records": []}\n', "expected a list of them"),
+    (b'{"id": 7, "records": [[1, 2], {"x1": 1, "x2": 2}]}\n', "record 1 has 'x', and record 2 has not"),
+    (b'{"id": 7, "records": [[1, 2], [1]]}\n', "different lengths"),
+    (b'{"id": 7, "features": [1, 2, 3]}\n', "3 features, the model was trained on 2"),
+    (b'{"id": 7, "features": ["a", 2]}\n', "lists of numbers"),
+    (b'{"id": 7, "features": [true, false]}\n', "lists of numbers"),
+    (b'{"id": 7, "features": [1, 2], "lot": 3}\n', "unknown entry 'lot'"),
+    (b'{"id": [7], "features": [1, 2]}\n', "id: expected text"),
+    (b'{"id": 7, "features": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n", ""),
+    (b'{"id": 7, "features": [' + b"9" * 5000 + b", 1]}\n", ""),
+    (b'{"id": 7, "records": [{"id": "k", "x1": 1, "x2": 1}, {"id": "k", "x1": 1, "x2": 2}]}\n', "'k' 2 times"),
+    (b'{"features": [1, 2', "not JSON"),
+]
+
+
+def test_a_bad_line_is_told_and_the_session_goes_on(talk: Talk, home: Path) -> None:
+    path = open_ledger(home / "box", 10)
+    said, answers = talk([b"\n", b"  \r\n", *(line for line, _ in BAD[:-1]), ASK, BAD[-1][0]], *EACH, "ledger=people")
+    assert said.code == 0, said.err
+    assert len(answers) == len(BAD) + 1
+    assert answers.pop(-2)["label"] in ("left", "right")
+    for (line, words), answer in zip(BAD, answers, strict=True):
+        assert answer["code"] == 2, line
+        assert words in answer["error"], line
+        assert answer["id"] in (7, None)
+    assert answers[10]["id"] == 7
+    assert [entry["size"] for entry in entries(path, "debit")] == [1], "bad lines cost nothing"
+
+
+def test_a_line_longer_than_any_question(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "LONGEST", 1000)
+    monkeypatch.setattr(lines.read_lines, "__defaults__", (1000,))
+    said, answers = talk([b'{"id": 1, "x": "' + b"a" * 5000 + b'"}\r\n', ASK, b"a" * 3000])
+    assert said.code == 0
+    assert ["more than 1000 bytes" in answer.get("error", "") for answer in answers] == [True, False, True]
+    content = io.BytesIO(b"a\r\n\r\n\n" + b"b" * 9 + b"\n" + b"c" * 10 + b"\nd")
+    assert list(lines.read_lines(content, 9)) == [(1, b"a\r\n"), (4, b"b" * 9 + b"\n"), (5, None), (6, b"d")]
+
+
+def test_where_the_budget_ends(talk: Talk, home: Path) -> None:
+    path = open_ledger(home / "box", 0.55)
+    asked = [{"id": n, "features": [n, 1]} for n in range(4)]
+    more = [
+        {"id": "b", "records": [[0, 1], [8, 1], [9, 1], [8, 1]]},
+        {"id": 9, "features": [9, 1]},
+        {"id": 0, "features": [0, 1]},
+    ]
+    said, answers = talk([*asked, *more], *EACH, "ledger=people")
+    assert said.code == 3
+    assert [answer["left"] for answer in answers] == [4, 3, 2, 1, 0, 0, 0]
+    batch, refused, stored = answers[4:]
+    assert (batch["stored"], batch["labels"][2], batch["code"]) == ([True, False, False, False], None, 3)
+    assert batch["labels"][1] == batch["labels"][3] is not None
+    assert "1 of 4 are not answered: the budget of people holds no more labels" in batch["error"]
+    assert (refused["id"], refused["code"], "label" in refused) == (9, 3, False)
+    assert stored == {"id": 0, "label": answers[0]["label"], "stored": True, "left": 0}
+    text = "answered 8 of 10 (2 of them from stored answers); 2 are not answered: the budget of people holds no more labels"
+    assert f"agt: error: {text}, each 0.1-differentially private" in said.err
+    assert sum(entry["size"] for entry in entries(path, "debit")) == 5
+    assert json.loads(next(Path("outputs/predict").glob("*/status.json")).read_text())["state"] == "done"
+
+
+def test_a_lot_is_paid_in_advance_and_what_is_left_of_it_stays_spent(talk: Talk, home: Path) -> None:
+    path = open_ledger(home / "box", 10)
+    asked = [{"id": n, "features": [n, 1]} for n in range(5)]
+    said, answers = talk([*asked, asked[0], {"records": [[1, 1], [7, 7], [8, 8], [9, 9]]}], *EACH, "ledger=people", "lot=6")
+    assert said.code == 0, said.err
+    assert answers[5] == {**answers[0], "stored": True, "left": answers[4]["left"]}
+    assert answers[6]["labels"][0] == answers[1]["label"]
+    assert [entry["size"] for entry in entries(path, "debit")] == [6, 6]
+    assert [entry["size"] for entry in entries(path, "answers")] == [6, 2]
+    assert answers[0]["left"] == 99
+    assert answers[-1]["left"] == 92
+    assert "4 labels were paid for (lot=6) and not asked for: they stay spent" in said.err
+    said, answers = talk([*asked, [0]], *EACH, "ledger=people", "lot=6")
+    assert [answer.get("stored") for answer in answers] == [True] * 5 + [None]
+    assert len(entries(path, "debit")) == 2
+
+
+def test_without_a_ledger_each_answer_is_told_before_it_is_drawn(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, real = [], Labelling.labels
+
+    def labels(self: Labelling, features: np.ndarray, *more: Any) -> np.ndarray:
+        (spent,) = Path("outputs/predict").glob("*/spent.json")
+        seen.append((len(features), json.loads(spent.read_text())["queries"]))
+        return real(self, features, *more)
+
+    monkeypatch.setattr(Labelling, "labels", labels)
+    said, answers = talk([ASK, ASK, {"records": [[1, 1], [1, 1]]}])
+    assert said.code == 0
+    assert seen == [(1, 1), (1, 2), (2, 4)]
+    assert [answer["left"] for answer in answers] == [None] * 3
+    assert "keeps no account" in said.out.splitlines()[0]
+    folder = next(Path("outputs/predict").iterdir())
+    assert "all 4 together: (0.4, 0)" in json.loads((folder / "spent.json").read_text())["totals"][0]
+    seen.clear()
+    said, answers = talk([ASK, ASK, ASK], "total.eps=1", "total.queries=2", "hydra.run.dir=capped")
+    assert (said.code, [answer["left"] for answer in answers]) == (3, [1, 0, 0])
+    assert "total.queries=2 are paid for" in answers[-1]["error"]
+    assert "all 2 together: (1, 0)" in said.out.splitlines()[0]
+    simulated, _ = talk([ASK], *EACH, "seed=1", "hydra.run.dir=simulated")
+    assert "SIMULATION" in simulated.out.splitlines()[0]
+
+
+def test_what_lines_cannot_ask_for(agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = [
+        (("total.eps=1",), "give total.queries, too, or mechanism.eps"),
+        (("mechanism=certified_quantile", *EACH), "lines ask for labels"),
+        ((*EACH, "--json"), "leave it out"),
+        ((*EACH, "lot=0"), "lot"),
+        ((*EACH, "release=x", "run=null"), "release=x"),
+    ]
+    for more, words in refused:
+        content = io.TextIOWrapper(io.BytesIO(json.dumps(ASK).encode()))
+        monkeypatch.setattr(sys, "stdin", content)
+        said = agt("predict", f"run={home / 'box'}", "inputs=-", *more)
+        assert said.code == 2, more
+        assert words in said.err
+        assert "claim" not in said.out
+    assert "a file is paid for as one" in agt("predict", f"run={home / 'box'}", *EACH, "lot=3").err
+
+
+def test_a_line_is_the_question_that_a_file_asks(agt: Agt, talk: Talk) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.uniform(0, 100, 120).round(2), "town": rng.choice(["Graz", "Linz", "Wien"], 120)})
+    frame.assign(y=np.where(frame["age"] > 50, "yes", "no")).to_csv("t.csv", index=False)
+    assert agt("train", *TABLE, "hydra.run.dir=table", "-q", "--json").code == 0
+    open_ledger(Path("table"), 100)
+    frame.iloc[:20].to_csv("q.csv", index=False)
+    first = agt("predict", "run=table", "inputs=q.csv", "ledger=people", *EACH, "-q", "--json").json["labels"]
+    rows = json.loads(frame.iloc[:20].to_json(orient="records"))
+    sent = [{"id": n, "record": row} for n, row in enumerate(rows)]
+    mixed = [{**rows[0], "age": str(rows[0]["age"])}, {**rows[1], "more": 1}]
+    said, answers = talk(
+        [*sent, {"records": rows}, *({"record": row} for row in mixed)], *EACH, "ledger=people", run=Path("table")
+    )
+    assert said.code == 0, said.err
+    assert [answer["label"] for answer in answers[:20]] == first
+    assert answers[20]["labels"] == first
+    assert all(np.all(answer["stored"]) for answer in answers)
+    wrong = [{"town": "Graz"}, {"age": None, "town": "Graz"}, {"age": 37, "town": True}, {"agee": 3, "town": "Graz"}]
+    _, answers = talk([{"record": row} for row in wrong], *EACH, "ledger=people", run=Path("table"))
+    assert "no column or key 'age'" in answers[0]["error"]
+    assert "has no value" in answers[1]["error"] or "no value" in answers[1]["error"]
+    assert answers[2]["stored"] is False, "whatever is not on the list is another value"
+    assert "did you mean 'agee'?" in answers[3]["error"]
+
+
+def session(home: Path, *more: str, **how: Any) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "agt_cli", "predict", f"run={home / 'box'}", "inputs=-", *EACH, *more]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, **{**pipes, **how}, env=WITH_SOURCE)
+
+
+def asked(process: subprocess.Popen[bytes], value: object) -> dict[str, Any]:
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write(json.dumps(value).encode() + b"\n")
+    process.stdin.flush()
+    answer: dict[str, Any] = json.loads(process.stdout.readline())
+    return answer
+
+
+@pytest.mark.parametrize("end", ["SIGTERM", "reader", "kill"])
+def test_however_a_session_ends_what_was_told_is_counted(agt: Agt, home: Path, end: str) -> None:
+    path = open_ledger(home / "box", 10)
+    process = session(home, "ledger=people", "lot=10", "hydra.run.dir=ended")
+    assert process.stdout
+    assert process.stdin
+    assert process.stderr
+    process.stdout.readline()
+    label = asked(process, ASK)["label"]
+    if end == "reader":
+        process.stdout.close()
+        process.stdin.write(json.dumps({"features": [4, 4]}).encode() + b"\n")
+        process.stdin.close()
+    else:
+        os.kill(process.pid, signal.SIGTERM if end == "SIGTERM" else signal.SIGKILL)
+    code, err = process.wait(30), process.stderr.read().decode()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        with suppress(BrokenPipeError):
+            pipe.close()
+    assert "Traceback" not in err
+    assert code == {"SIGTERM": 143, "reader": 1, "kill": -9}[end], err
+    assert [entry["size"] for entry in entries(path, "debit")] == [10]
+    status = json.loads(Path("ended/status.json").read_text())["state"]
+    assert status == {"SIGTERM": "failed", "reader": "done", "kill": "running"}[end]
+    process = session(home, "ledger=people")
+    assert process.stdout
+    process.stdout.readline()
+    again = asked(process, ASK)
+    assert again["stored"] is (end != "kill")
+    assert again["label"] == label or end == "kill"
+    process.communicate()
+    assert process.returncode == 0
+
+
+def test_two_sessions_on_one_ledger(agt: Agt, home: Path) -> None:
+    path = open_ledger(home / "box", 1.95)
+    both = [session(home, "ledger=people") for _ in range(2)]
+    sent = [b"".join(json.dumps({"features": [n, m]}).encode() + b"\n" for n in range(12)) for m in range(2)]
+    for process, content in zip(both, sent, strict=True):
+        assert process.stdin
+        process.stdin.write(content)
+        process.stdin.flush()
+    outs = [process.communicate()[0].decode().splitlines()[1:] for process in both]
+    codes = sorted(process.returncode for process in both)
+    answers = [json.loads(line) for out in outs for line in out]
+    assert sum("label" in answer for answer in answers) == sum(entry["size"] for entry in entries(path, "debit")) == 19
+    assert codes[1] == 3
+    with Ledger.open(path) as ledger:
+        ledger.verify()
