@@ -214,7 +214,7 @@ class Ledger:
             check_unclaimed(self._store.real, added)
             with self._writing() as append:
                 if data not in self._book.tables:
-                    declared = declaration(self.population, [*self.tables().values(), table])
+                    declared = declaration(self.population, [*(t.name for t in self._book.tables.values()), table])
                     body = {"table": table, "data": data, "files": list(files), "declared": declared}
                     append("admit", body, self._book.spent)
 

@@ -22,7 +22,7 @@ from agt.mechanisms.guarantee import Guarantee
 from agt.mechanisms.release import NO_ACCOUNT
 from agt.mechanisms.statement import Account as Counted
 from agt.numeric import bisect, whole_midpoint
-from agt_cli.runs.ledger import FOLDER, SUFFIX, Subject, ledger_path
+from agt_cli.runs.ledger import FOLDER, SUFFIX, Subject, ledger_path, second_head
 from agt_cli.runs.prepare import RunSettings, data_files
 
 MANY = 10**9
@@ -170,7 +170,7 @@ def account_of(setting: object, subject: Subject) -> Iterator[Account]:
         outside = f"outside the ledger of {holding} (ledger=none)" if holding else "outside any ledger (ledger=none)"
         yield Account(None, (f"released {outside}: its loss adds to whatever else is released about the same data",))
     else:
-        with Ledger.open(ledger_path(name)) as ledger:
+        with Ledger.open(ledger_path(name), second_head()) as ledger:
             ledger.check(subject.relation, subject.table.data)
             yield Account(ledger)
 

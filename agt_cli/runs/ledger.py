@@ -1,5 +1,6 @@
 """Ledgers as the command line names them, and what a finished run tells one."""
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -154,6 +155,12 @@ def ledger_path(name: str) -> Path:
     if not _NAME.fullmatch(name):
         raise ConfigError(f"ledger={name}: give a name of letters, digits, - and _, or a path")
     return Path(FOLDER) / f"{name}{SUFFIX}"
+
+
+def second_head() -> Path | None:
+    """Where the second head must lie, whatever a ledger says: the environment's AGT_LEDGER_HEAD, a file or a folder."""
+    place = os.environ.get("AGT_LEDGER_HEAD")
+    return Path(place) if place else None
 
 
 def _unit(column: object, rows: int) -> str:
