@@ -83,8 +83,8 @@ def _spent(told: dict[str, Any], book: Book, eps: float) -> str:
 def say_verified(ledger: Ledger, book: Book, console: Console) -> dict[str, Any]:
     """Say what was found to be in order, and what that does not show."""
     console.say(
-        f"{ledger.path}: in order: {book.last.number} entries, each bound to the one before; the costs of "
-        f"{len(book.debits)} debits, computed again, within {budget(ledger.population.allowance)}; {book.answered} answers"
+        f"{ledger.path}: in order. Entries: {book.last.number}, each bound to the one before; debits: {len(book.debits)}, "
+        f"each cost computed again, within {budget(ledger.population.allowance)}; answers kept: {book.answered}"
     )
     words = [*ledger.words(), *clock(book)]
     for line in words:
