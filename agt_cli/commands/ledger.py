@@ -64,7 +64,7 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
         if subject is not None:
             if subject.relation:
                 ledger.population.check_relation(subject.relation)
-            ledger.admit(subject.table.name, subject.table.data, subject.table.files)
+            ledger.admit(subject.table, config.unit)
         for line in ledger.words():
             console.say(line)
         console.say(f"head: {ledger.last.head}")

@@ -33,7 +33,7 @@ def test_a_day_of_it(agt: Agt, trained: Path, tmp_path: Path) -> None:
     assert made.code == 0, made.err
     assert "ledger: ledgers/people.ledger, eps = 1, delta = 1e-05 for good" in made.out
     assert "declared, not checked: in the table" in made.out
-    assert "a unit is one customer" in made.out
+    assert "each record is one customer" in made.out
     nothing = agt("ledger", "show", "people")
     assert "spent: nothing yet" in nothing.out
     spend(trained, 20)
