@@ -139,6 +139,7 @@ def _read_claim(record: Record, simulated: bool) -> Statement | None:
     if not record.bound.holds(CLAIM):
         return None
     with record.findings.looking(CLAIM):
+        record.bound.json(CLAIM)  # no key twice
         claimed, spent = read_claim(record.bound.read(CLAIM)), record.spent
         account, ledger = claimed.account, spent.get("ledger") or {}
         pairs = {
