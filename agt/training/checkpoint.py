@@ -168,10 +168,12 @@ class CheckpointFolder:
         """As ``Checkpoints``.
 
         Raises:
-            ConfigError: it was drawn, and its file is damaged.
+            ConfigError: it was drawn, and its file is damaged or gone.
         """
         path = self.folder / f"{name}.json"
         if not path.exists():
+            if _states(self.folder):
+                raise ConfigError(f"{path}: is gone, and steps were taken with what was drawn: start a new run")
             write_atomic(path, sealed.seal({"number": f"{draw():x}", "run": self.run}))
         try:
             value = sealed.unseal(path.read_bytes())

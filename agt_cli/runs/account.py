@@ -11,7 +11,7 @@ import numpy as np
 
 from agt.data.dataset import Dataset
 from agt.errors import AgtError, CheckError, ConfigError
-from agt.ledger.book import Charge, Table
+from agt.ledger.book import Charge, Paid, Table
 from agt.ledger.chain import Entry
 from agt.ledger.ledger import Debit, Ledger
 from agt.ledger.neighbours import admitted
@@ -80,11 +80,18 @@ class Account:
         """
         if self.ledger is None:
             return Receipt(wanted, self.outside)
-        debit, population = self.ledger.debit(charge, wanted), self.ledger.population
-        entry = self.ledger.book.debits[debit.head.count].entry
-        words = self.words(f"entry {entry.number} of it counts this", entry)
-        facts = {"population": population.name, "entry": entry.number, "hash": entry.hash}
-        return Receipt(debit.size, words, debit, self.counted(entry), facts)
+        debit = self.ledger.debit(charge, wanted)
+        return self._receipt(self.ledger.book.debits[debit.head.count], debit)
+
+    def paid(self, charge: Charge) -> Receipt | None:
+        """What was paid for exactly this, one release, before a run was killed; None: the ledger does not have it."""
+        debits = self.ledger.book.debits.values() if self.ledger else ()
+        return next((self._receipt(debit, None) for debit in debits if debit.charge == charge), None)
+
+    def _receipt(self, paid: Paid, debit: Debit | None) -> Receipt:
+        facts = {"population": self.name, "entry": paid.entry.number, "hash": paid.entry.hash}
+        words = self.words(f"entry {paid.entry.number} of it counts this", paid.entry)
+        return Receipt(paid.size, words, debit, self.counted(paid.entry), facts)
 
     def left(self, guarantee: Guarantee, most: int = MANY) -> int | None:
         """How many more releases of this guarantee the budget holds, as one lot; None: nobody counts.

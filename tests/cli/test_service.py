@@ -173,10 +173,11 @@ def test_noise_in_training_is_debited_once_whatever_becomes_of_the_run(agt: Agt,
     kill = "from agt.models.box import BoxModel\nBoxModel.save = lambda *_: os.kill(os.getpid(), 9)"
     assert child(kill, *noisy, "ledger=people", "hydra.run.dir=killed").returncode == -9
     (debit,) = entries(path, "debit")
-    assert (debit["guarantee"]["kind"], debit["output"], debit["run"]) == ("gaussian", "weights", "")
+    assert (debit["guarantee"]["kind"], debit["output"], debit["run"][:5]) == ("gaussian", "weights", "draw:")
+    Path("killed/spent.json").unlink()  # what is paid stands in the ledger, whatever the run's folder says
     said = agt("train", "resume=killed", "--json", "-q")
     assert said.code == 0, said.err
-    assert any("entry 3 of the ledger of people counts this" in line for line in said.json["words"])
+    assert any("entry 3 of it counts this" in line for line in said.json["words"])
     assert json.loads(Path("killed/spent.json").read_text())["ledger"]["entry"] == 3
     assert agt(*noisy, "ledger=people").code == 3
     assert agt(*noisy, "noise.seed=1").code == 0, "a simulation"
