@@ -200,10 +200,10 @@ def make(path: Path, opening: Entry) -> None:
     try:
         os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, MODE))
         with explained(path, 0), closing(sqlite3.connect(part, isolation_level=None)) as connection:
-            connection.execute("PRAGMA journal_mode=WAL")
             connection.executescript(f"{_SYNCED} PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT};")
             connection.executescript(f"BEGIN; {TABLES} COMMIT;")
             connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (1, opening.hash, opening.text))
+            connection.execute("PRAGMA journal_mode=WAL")  # last, so that nothing of it is in the log
         part.rename(path)
         for folder in path.resolve().parents:
             sync_folder(folder)  # whoever made them, a power cut must not take what is in them

@@ -89,7 +89,7 @@ class Audit:
             claims = claims_of(record, trained)
             facts = record.facts
             below += data_subjects(record) if record.command == "train" else ()
-            below += tuple(ledgers_of(record, self.ledger))
+            below += tuple(ledgers_of(record, trained, self.ledger))
         name = f"{WORDS.get(record.command, f'{record.command} run')} {bound.folder}"
         return Subject(name, tuple(findings.checks), facts, record.conditions, claims, below, bound.manifest.digest)
 

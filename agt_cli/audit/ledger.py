@@ -13,12 +13,15 @@ from agt.ledger.chain import Head
 from agt.ledger.ledger import Ledger
 from agt.ledger.words import NO_HEAD, budget, clock, eps_so_far
 from agt.manifest import Broken
+from agt.mechanisms.guarantee import Guarantee
 from agt.mechanisms.rigour import Output
+from agt_cli.audit.budget import guarantee_among, tuned
 from agt_cli.audit.findings import Subject
 from agt_cli.audit.reading import LARGEST, begins_with, check_plain
 from agt_cli.audit.record import Record
 from agt_cli.report.checks import Findings
-from agt_cli.runs.ledger import FOLDER, SUFFIX, ledger_path
+from agt_cli.runs.ledger import FOLDER, SUFFIX, ledger_path, unit_of
+from agt_cli.runs.noise import stands_for
 
 LIMITS = (
     "that everything which was released about these people is in it: it knows what was debited here",
@@ -53,7 +56,7 @@ def look_at_ledger(path: Path, known: Head | None) -> tuple[Subject, Book | None
             _tell(book, ledger.head, known, findings)
             population, allowance = book.population, book.population.allowance
             facts = (
-                ("population", f"{population.name}; a unit is {population.unit}; relation {population.relation}"),
+                ("population", f"{population.name}; a unit is {ledger.unit}; relation {population.relation}"),
                 ("tables", ", ".join(table.name for table in book.tables.values()) or "none admitted"),
                 ("opened", f"{book.opening.time}, newest entry {book.last.time} (times are kept, and prove nothing)"),
                 ("head", str(book.last.head)),
@@ -83,10 +86,11 @@ def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings)
         findings.note("clock", line)
 
 
-def ledgers_of(record: Record, given: str | None) -> Iterator[Subject]:
+def ledgers_of(record: Record, trained: Record | None, given: str | None) -> Iterator[Subject]:
     """The ledger that paid for a release, and whether it counts it.
 
     Args:
+        trained: the training run that it was made from; None: it has none, or that is not there.
         given: where it lies, by name or path; None: where the release's settings say.
     """
     facts = record.spent.get("ledger")
@@ -102,12 +106,15 @@ def ledgers_of(record: Record, given: str | None) -> Iterator[Subject]:
     subject, book = look_at_ledger(path, None)
     if book is not None:
         with findings.looking("entry"):
-            _compare(record, facts, book, findings)
+            _compare(record, trained, facts, book, findings)
     yield replace(subject, checks=(*subject.checks, *findings.checks))
 
 
-def _compare(record: Record, facts: Mapping[str, Any], book: Book, findings: Findings) -> None:
-    """The entry is of this release and no other; those of a session, which is paid line by line, all are."""
+def _compare(record: Record, trained: Record | None, facts: Mapping[str, Any], book: Book, findings: Findings) -> None:
+    """The entry is of this release and no other; those of a session, which is paid line by line, all are.
+
+    Values are compared, worked out from settings; of what spent.json says in words nothing is.
+    """
     spent, paid = record.spent, book.debits.get(facts["entry"])
     others = [
         book.debits[number] for number in facts.get("entries", ()) if number in book.debits and number != facts["entry"]
@@ -115,17 +122,32 @@ def _compare(record: Record, facts: Mapping[str, Any], book: Book, findings: Fin
     if paid is None or paid.entry.hash != facts["hash"]:
         raise Broken(f"entry {facts['entry']} of this ledger is not the one that paid: another ledger, or a rewritten one")
     size = spent["queries"] if spent["what"] == Output.LABELS else 1
-    pairs = {
+    charge, counting = paid.charge, trained if record.command == "predict" else record
+    pairs: dict[str, tuple[object, object]] = {
         "population": (facts["population"], book.population.name),
-        "guarantee": (spent["guarantee"], str(paid.charge.guarantee)),
-        "releases": (size, paid.size + sum(other.size for other in others if other.charge == paid.charge)),
-        "training run": (spent.get("trained_digest", ""), paid.charge.run),
+        "guarantee": (_guarantee(record), charge.guarantee),
+        "releases": (size, paid.size + sum(other.size for other in others if other.charge == charge)),
+        "mechanism": (spent["mechanism"], charge.mechanism),
+        "output": (str(spent["what"]), charge.output),
+        "training run": (record.environment.get("trained_digest", ""), charge.run),
+        "data": (record.environment.get("data_digest"), charge.data),
     }
+    if counting is not None:
+        pairs["relation"] = (counting.config["relation"]["name"], charge.relation)
+        pairs["unit"] = (unit_of(counting.config), charge.unit)
     for name, (ours, theirs) in pairs.items():
         if ours != theirs:
             raise Broken(f"entry {facts['entry']} is of another release: {name} is {theirs} there, and {ours} here")
     earlier = f" with {len(others)} before it" if others else ""
     findings.ok("entry", f"{facts['entry']}{earlier} counts exactly this: {size} of {paid.charge.guarantee}")
+
+
+def _guarantee(record: Record) -> Guarantee:
+    """Of each release: what the settings of its command ask for."""
+    config = record.config
+    if record.command == "train":
+        return stands_for(float(config["noise"]["epsilon"]), float(config["noise"]["delta"]))
+    return tuned(config).guarantee if record.command == "tune" else guarantee_among(record.metrics)
 
 
 def _whereabouts(name: object, home: Path) -> Path | None:

@@ -9,6 +9,7 @@ from agt_cli.report.checks import State
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import Markdown, markdown_table, plain, visible
 
+OWN = ("digest", "code")  # notes that are told of what is audited, and not of all that it rests on
 COLUMNS = ("check", "stands", "seen")
 CONDITIONS = ("", "asks", "stands", "why")
 DRAWN = ("predict", "tune")
@@ -91,7 +92,7 @@ def rows(subject: Subject) -> list[tuple[str, str, str]]:
     checks += [
         replace(check, words=f"{part.name}: {check.words}")
         for part, check in below
-        if check.state in (State.UNCHECKED, State.PROBLEM)
+        if check.state is not State.OK and (check.state is not State.NOTE or check.name not in OWN)
     ]
     checks.sort(key=lambda check: check.state is not State.PROBLEM)
     return [check.cells for check in checks]

@@ -42,6 +42,7 @@ def check_portable(bound: Bound, findings: Findings) -> Portable | None:
         _check_words(portable, findings)
     if bound.holds(CLAIM):
         with findings.looking(CLAIM):
+            bound.json(CLAIM)  # no key twice
             claimed = read_claim(bound.read(CLAIM))
             if not claimed.publishable or claimed.guarantee.value != guarantee_among(portable.noise):
                 raise Broken(f"{CLAIM} is of {claimed.guarantee.value}, the weights of {guarantee_among(portable.noise)}")

@@ -10,11 +10,9 @@ from agt.manifest import Broken
 from agt.mechanisms.guarantee import GaussianDP
 from agt.mechanisms.rigour import Claim, Output, claim, neighbours_of
 from agt.mechanisms.statement import Statement, read_claim
-from agt.mechanisms.tuning import Trials, TunedWeights
 from agt.mechanisms.weights import noise_scale
 from agt.relations import RELATIONS
-from agt.settings import validate
-from agt_cli.audit.budget import NOT_AGTS, Made, guarantee_among, within
+from agt_cli.audit.budget import NOT_AGTS, Made, guarantee_among, tuned, within
 from agt_cli.audit.record import Record
 from agt_cli.audit.release import ARRAYS, CLAIM, check_lattice
 from agt_cli.report.report_md import ball, guarantee
@@ -141,6 +139,7 @@ def _read_claim(record: Record, simulated: bool) -> Statement | None:
     if not record.bound.holds(CLAIM):
         return None
     with record.findings.looking(CLAIM):
+        record.bound.json(CLAIM)  # no key twice
         claimed, spent = read_claim(record.bound.read(CLAIM)), record.spent
         account, ledger = claimed.account, spent.get("ledger") or {}
         pairs = {
@@ -167,9 +166,7 @@ def _check_tuned(record: Record) -> tuple[str, ...]:
     findings, config = record.findings, record.config
     _is_simulated(record, config["tune"].get("seed"))
     with findings.looking("claim"):
-        tune, total = config["tune"], config["total"]
-        trials: Trials = validate(Trials, tune["trials"], "tune.trials")
-        mechanism = TunedWeights.of(trials, float(total["eps"]), float(total["delta"]), tune["public"] is None)
+        mechanism = tuned(config)
         if record.relation is None:
             raise Broken("config.yaml names no relation")
         granted = claim(record.conditions, record.relation, mechanism, output=Output.WEIGHTS)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from agt.errors import ConfigError
-from agt.ledger.book import Population
 from agt.ledger.head import head_file
 from agt.ledger.ledger import Ledger
 from agt.ledger.words import budget
@@ -12,7 +11,7 @@ from agt.mechanisms.account import Allowance
 from agt.settings import validate
 from agt_cli.report.console import Console
 from agt_cli.report.ledger import say_balance, say_verified
-from agt_cli.runs.ledger import LedgerConfig, Subject
+from agt_cli.runs.ledger import LedgerConfig
 
 
 def configure(config: Mapping[str, Any]) -> LedgerConfig:
@@ -39,7 +38,6 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
             console.say(line)
         head = ledger.last.head
         console.say(f"head: {head}")
-        _note_unit(population, subject, console)
         if not subject:
             console.note(f"next: agt ledger admit {config.ledger} run=FOLDER, before anything can be paid from it")
         return {"ledger": str(ledger.path), "head": str(head), "words": ledger.words()}
@@ -69,8 +67,7 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
         if subject is not None:
             if subject.relation:
                 ledger.population.check_relation(subject.relation)
-            ledger.admit(subject.table.name, subject.table.data, subject.table.files)
-            _note_unit(ledger.population, subject, console)
+            ledger.admit(subject.table, config.unit)
         for line in ledger.words():
             console.say(line)
         console.say(f"head: {ledger.last.head}")
@@ -83,9 +80,3 @@ def _shares(allowance: Allowance) -> list[str]:
         return []
     leak, share = float(allowance.leak), f"(total.leaks={allowance.leaks:g})"
     return [f"of delta, {leak:g} is for releases with a delta of their own, the rest for Gaussian ones {share}"]
-
-
-def _note_unit(population: Population, subject: Subject | None, console: Console) -> None:
-    """That the run and the account count people by other words, which nobody can compare."""
-    if subject and subject.unit and subject.unit != population.unit:
-        console.note(f"the run's guarantees are for {subject.unit}: that this covers {population.unit} is your word")

@@ -24,7 +24,7 @@ def balance(ledger: Ledger) -> dict[str, Any]:
         "spent": book.spent.as_json(),
         "eps_so_far": eps_so_far(allowance, book.spent),
         "more_of_the_last": last and allowance.fitting(book.spent, last.charge.guarantee, _MANY),
-        "tables": [{"table": t.name, "data": t.data} for t in book.tables.values()],
+        "tables": [{"table": t.name, "data": t.data, "counts": str(t.unit)} for t in book.tables.values()],
         "debits": [_debit(paid) for paid in book.debits.values()],
         "answers": book.answered,
         "words": [*ledger.words(), *clock(book)],
@@ -41,7 +41,7 @@ def say_balance(ledger: Ledger, console: Console) -> dict[str, Any]:
     told, book, population = balance(ledger), ledger.book, ledger.population
     tables = ", ".join(dict.fromkeys(book.tables[data].name for data in book.tables)) or "none yet: agt ledger admit"
     console.say(f"{population.name}: {budget(population.allowance)} over all that is ever released about these people")
-    console.say(f"people: each is {population.unit}; neighbours by relation={population.relation}; tables: {tables}")
+    console.say(f"people: each is {ledger.unit}; neighbours by relation={population.relation}; tables: {tables}")
     if book.debits:
         _say_debits(book, console)
     console.say(_spent(told, book, population.allowance.eps))
@@ -83,8 +83,8 @@ def _spent(told: dict[str, Any], book: Book, eps: float) -> str:
 def say_verified(ledger: Ledger, book: Book, console: Console) -> dict[str, Any]:
     """Say what was found to be in order, and what that does not show."""
     console.say(
-        f"{ledger.path}: in order: {book.last.number} entries, each bound to the one before; the costs of "
-        f"{len(book.debits)} debits, computed again, within {budget(ledger.population.allowance)}; {book.answered} answers"
+        f"{ledger.path}: in order. Entries: {book.last.number}, each bound to the one before; debits: {len(book.debits)}, "
+        f"each cost computed again, within {budget(ledger.population.allowance)}; answers kept: {book.answered}"
     )
     words = [*ledger.words(), *clock(book)]
     for line in words:

@@ -22,7 +22,7 @@ from agt.mechanisms.guarantee import Guarantee
 from agt.mechanisms.release import NO_ACCOUNT
 from agt.mechanisms.statement import Account as Counted
 from agt.numeric import bisect, whole_midpoint
-from agt_cli.runs.ledger import FOLDER, NONE, SUFFIX, Subject, ledger_there
+from agt_cli.runs.ledger import FOLDER, NONE, SUFFIX, Subject, ledger_there, second_head, unit_of
 from agt_cli.runs.prepare import RunSettings, data_files
 
 MANY = 10**9
@@ -121,7 +121,7 @@ class Account:
             return None
         entry, population = entry or self.ledger.last, self.ledger.population
         spent = Cost.of(entry.body["spent"])
-        return Counted.of(population.name, population.unit, entry.number, population.allowance, spent)
+        return Counted.of(population.name, self.ledger.unit, entry.number, population.allowance, spent)
 
     def words(self, counted: str, entry: Entry | None = None) -> tuple[str, ...]:
         """What may be said of a release on this account, a line each.
@@ -136,7 +136,7 @@ class Account:
         spent = Cost.of((entry or self.ledger.last).body["spent"])
         return (
             f"released on the ledger of {population.name} ({counted}): all that is ever released on it, this included, is "
-            f"({allowance.eps:g}, {allowance.delta:g})-differentially private in all, a unit being {population.unit}",
+            f"({allowance.eps:g}, {allowance.delta:g})-differentially private in all, a unit being {self.ledger.unit}",
             f"its counter stands at eps = {eps_so_far(allowance, spent):.6g}, of {budget(allowance)} in all: "
             "no guarantee of its own",
             *([] if allowance.holds(spent) else [WHOLE]),
@@ -144,10 +144,14 @@ class Account:
         )
 
 
-def people_of(loaded: Dataset, settings: RunSettings) -> Subject:
-    """Whose data a training run is about to read for a release of its own."""
+def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any]) -> Subject:
+    """Whose data a training run is about to read for a release of its own, and how it counts them.
+
+    Args:
+        config: of the run, which the settings are from.
+    """
     hashes = (file["sha256"] for file in data_files(settings.source).values() if "sha256" in file)
-    return Subject(Table(loaded.name, loaded.digest, tuple(sorted(hashes))), settings.relation.name)
+    return Subject(Table(loaded.name, loaded.digest, tuple(sorted(hashes)), unit_of(config)), settings.relation.name)
 
 
 @contextmanager
@@ -172,8 +176,8 @@ def account_of(setting: object, subject: Subject) -> Iterator[Account]:
         outside = f"outside the ledger of {holding} (ledger=none)" if holding else "outside any ledger (ledger=none)"
         yield Account(None, (f"released {outside}: its loss adds to whatever else is released about the same data",))
     else:
-        with Ledger.open(ledger_there(name)) as ledger:
-            ledger.check(subject.relation, subject.table.data)
+        with Ledger.open(ledger_there(name), second_head()) as ledger:
+            ledger.check(subject.relation, subject.table.data, subject.table.unit)
             yield Account(ledger)
 
 

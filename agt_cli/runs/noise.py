@@ -11,7 +11,6 @@ from contextlib import contextmanager
 
 from agt.certificates.conditions import Condition, declarations
 from agt.errors import ConfigError
-from agt.ledger.book import Charge
 from agt.mechanisms.guarantee import GaussianDP
 from agt.mechanisms.release import APART, NO_ACCOUNT, simulation
 from agt.mechanisms.rigour import Output, neighbours_of, reason_of
@@ -68,13 +67,18 @@ def _paid(settings: RunSettings, noise: NoiseConfig, record: RunRecord, prepared
         facts = before.get("ledger")
         counted = (f"entry {facts['entry']} of the ledger of {facts['population']} counts this",) if facts else NO_ACCOUNT
         return Receipt(1, counted, facts=facts)
-    people = people_of(prepared.loaded, settings)
+    people = people_of(prepared.loaded, settings, record.config)
     with account_of(record.config.get("ledger"), people) as account:
         missing = [c for c in conditions_of(prepared.problem(settings)) if c.letter in RESTS_ON and not c.held]
         if account.ledger and missing:
             raise ConfigError(f"ledger={account.name}: nothing is proved of the noisy weights: {reason_of(missing[0])}")
-        mu = GaussianDP(gaussian_mu(noise.epsilon, noise.delta) * (1 + UP))
-        return account.pay(Charge(mu, Output.WEIGHTS.value, NAME, "", prepared.loaded.digest, people.relation), 1)
+        mu = stands_for(noise.epsilon, noise.delta)
+        return account.pay(people.charge(mu, Output.WEIGHTS.value, NAME), 1)
+
+
+def stands_for(epsilon: float, delta: float) -> GaussianDP:
+    """The Gaussian mechanism that noise in training of this budget is, whose cost a ledger counts."""
+    return GaussianDP(gaussian_mu(epsilon, delta) * (1 + UP))
 
 
 def noise_words(

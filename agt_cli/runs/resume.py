@@ -74,6 +74,9 @@ def checkpoints_of(record: RunRecord, settings: RunSettings, prepared: Prepared,
             f"{KEY}={record.folder}: noise was drawn for this run, and {folder}, which kept its seed, is gone: start a new "
             "run, whose draw is a release of its own, beside the one that spent.json tells of"
         )
+    if record.again:
+        reached = "from its last checkpoint" if list(folder.rglob("step=*")) else "from the start, as it has no checkpoint"
+        console.note(f"the run begun at {record.again.status['started']} goes on {reached}")
     about = {key: value for key, value in _flat(record.config) if key not in FREE} | _around(record, settings, prepared)
     return open_checkpoints(folder, about, settings.compute.checkpoint_seconds, console.note)
 

@@ -69,7 +69,7 @@ class Job:
         logs = self.folder.parent / LOGS
         printed = f"; what its process printed is below {logs}" if logs.is_dir() else ""
         if self.state == "lost":
-            return f"lost: the launcher did not start it, or lost it: no record in {self.folder}{printed}"
+            return f"lost: no record in {self.folder}: it was not started, or the launcher lost it{printed}"
         return f"{self.state}: its process is gone, and {self.folder} ends in the middle{printed}"
 
     @property

@@ -37,7 +37,7 @@ WEIGHTS = "predict run=@head mechanism=release_weights "
 COMMAND_LINES = """
 trian                                        | 2 | unknown command 'trian' | did you mean 'train'
 certfy run=x                                 | 2 | did you mean 'certify'
-runs state=lost                              | 2 | state: Input should be 'done'
+runs state=lost                              | 2 | state: unknown value 'lost' | killed
 runs command=trian                           | 2 | command=trian | did you mean 'train'
 runs where=accuracy                          | 2 | where: 'accuracy' is no comparison
 runs since=yesterday                         | 2 | since=yesterday | 2026-01-31

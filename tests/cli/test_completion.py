@@ -52,6 +52,8 @@ LINES = [  # as bash cuts them, at = too
     ("agt data prepare imdb prepare.pool", {"prepare.pooling="}),
     ("agt data inspect my", {"my.csv", "my\\ own\\ (1).csv".replace("(", "\\(").replace(")", "\\)")}),
     ("agt reproduce b", {"blobs"}),
+    ("agt ledger show pe", {"people"}),
+    ("agt predict ledger = pe", {"people"}),
     ("agt reproduce blobs profile = s", {"smoke"}),
     ("agt certify run =", {"latest", "outputs/train/2026-01-02_00-00-00-000000"}),
     ("agt certify run = outputs/train/", {"outputs/train/2026-01-02_00-00-00-000000"}),
@@ -69,7 +71,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     kept("outputs/train/2026-01-02_00-00-00-000000")
     kept("outputs/train/2026-01-03_00-00-00-000000", state="failed")
-    for name in ("my.csv", "my own (1).csv"):
+    (tmp_path / "ledgers").mkdir()
+    for name in ("my.csv", "my own (1).csv", "ledgers/people.ledger"):
         (tmp_path / name).touch()
     return tmp_path
 

@@ -33,9 +33,8 @@ def test_a_day_of_it(agt: Agt, trained: Path, tmp_path: Path) -> None:
     assert made.code == 0, made.err
     assert "ledger: ledgers/people.ledger, eps = 1, delta = 1e-05 for good" in made.out
     assert "declared, not checked: in the table" in made.out
-    assert "a unit is one customer" in made.out
+    assert "each record is one customer" in made.out
     assert "of delta, 1e-06 is for releases with a delta of their own, the rest for Gaussian ones" in made.out
-    assert "the run's guarantees are for one record: that this covers one customer is your word" in made.err
     nothing = agt("ledger", "show", "people")
     assert "spent: nothing yet" in nothing.out
     spend(trained, 20)
@@ -163,3 +162,25 @@ def test_looking_needs_no_place_to_write(agt: Agt, trained: Path, tmp_path: Path
     agt("ledger", "init", "people", f"run={trained}", *BUDGET)
     (tmp_path / "file").touch()
     assert agt("ledger", "show", "people", "output_dir=file/x").code == 0
+
+
+def test_the_environment_may_insist_on_the_head(
+    agt: Agt, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another ledger was put in the place of this one: it names no head, and whoever knows where it lies notices."""
+    for name in ("one", "two"):
+        agt(
+            "ledger",
+            "init",
+            f"{name}/people.ledger",
+            f"run={trained}",
+            *BUDGET,
+            *([f"head={name}.head"] if name == "one" else []),
+        )
+    ask = ("predict", f"run={trained}", "ledger=one/people.ledger", "mechanism.eps=0.01")
+    (tmp_path / "one" / "people.ledger").write_bytes((tmp_path / "two" / "people.ledger").read_bytes())
+    assert agt("ledger", "show", "one/people.ledger").code == 0
+    monkeypatch.setenv("AGT_LEDGER_HEAD", "one.head")
+    for line in (("ledger", "show", "one/people.ledger"), ask):
+        said = agt(*line)
+        assert (said.code, "is the second head of another ledger" in said.err) == (3, True), said.err

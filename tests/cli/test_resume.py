@@ -84,9 +84,10 @@ def test_it_ends_with_the_same_bits(agt: Agt, stop: Stop, name: str) -> None:
     stop(2)
     assert agt("train", f"resume={run}", "-q").code == 1
     stop(0)
-    said = agt("train", f"resume={run}", "--json", "-q")
+    said = agt("train", f"resume={run}", "--json")
     assert said.code == 0, said.err
     assert said.json["run"] == str(run)
+    assert "goes on from its last checkpoint" in said.err
     assert agt("train", *KINDS[name], "hydra.run.dir=whole", "-q").code == 0
     assert bits(run) == bits(Path("whole"))
     assert agt("certify", f"run={run}", "map_resolution=0", f"digest={said.json['digest']}", "-q").code == 0
@@ -198,6 +199,8 @@ def test_what_cannot_be_resumed(agt: Agt, failed: Path, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     begun.mkdir()
     (begun / "status.json").write_text('{"state": "running", "command": "train", "started": "2026-01-31T12:00:00+00:00"}')
+    assert "it has no lock, and nobody can tell whether its process lives" in refused("begun")
+    (begun / "lock").touch()
     assert "config.yaml cannot be read (No such file or directory): the run was killed before it began" in refused("begun")
     said = agt("tune", f"resume={failed}")
     assert said.code == 2
@@ -214,6 +217,7 @@ def test_a_run_whose_process_lives_is_left_alone(agt: Agt, stop: Stop) -> None:
     assert "the run is still going on, in another process" in said.err
     assert "'running' and it is, so there is nothing to use: wait for it" in agt("certify", f"run={run}").err
     lock.release()
+    (run / "lock").touch()  # as a process leaves it that was killed
     assert agt("train", f"resume={run}", "-q").code == 0
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agt.ledger.book import Population
+from agt.ledger.book import Population, Table
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.account import Allowance
 from agt.models.box import BoxModel
@@ -37,8 +37,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def open_ledger(run: Path, eps: float, delta: float = 0.0, name: str = "people", relation: str = "add_remove") -> Path:
     """A ledger for the data of a run, in the working directory."""
     path = Path(f"ledgers/{name}.ledger")
-    with Ledger.create(path, Population(name, "one person", relation, Allowance(eps, delta))) as ledger:
-        ledger.admit("table", json.loads((run / "env.json").read_text())["data_digest"])
+    table = Table("table", json.loads((run / "env.json").read_text())["data_digest"])
+    Ledger.create(path, Population(name, "one person", relation, Allowance(eps, delta)), tables=[table]).close()
     return path
 
 

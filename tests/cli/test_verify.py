@@ -338,6 +338,25 @@ def test_spent_is_not_believed(outputs: Path, agt: Agt) -> None:
     )
 
 
+CLAIMS: dict[str, tuple[Callable[[str], str], str]] = {
+    "more answers": (lambda text: text.replace('"releases": 20', '"releases": 10'), "claim.json"),
+    "less spent": (lambda text: text.replace('"eps": 1.0', '"eps": 0.1'), "claim.json"),
+    "other neighbours": (lambda text: text.replace("one record added", "one comma added"), "claim"),
+    "a key twice": (lambda text: text.replace("{", '{"proved": false,', 1), "claim.json"),
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_claim_is_not_believed(outputs: Path, agt: Agt, name: str) -> None:
+    edit, check = CLAIMS[name]
+    path = outputs / "predict/labels/claim.json"
+    text = edit(path.read_text())
+    assert text != path.read_text()
+    path.write_text(text)
+    reseal(path.parent)
+    assert check in problems(agt("verify", str(path.parent), "--json", "-q"))
+
+
 def test_conditions_do_not_get_better_on_the_way(outputs: Path, agt: Agt) -> None:
     folder = outputs / "predict/labels"
 
@@ -590,6 +609,7 @@ def test_data_is_the_same_changed_or_gone(outputs: Path, agt: Agt) -> None:
     path.write_text("a,c\n")
     assert of_data()["state"] == "note"
     assert "CHANGED since" in of_data()["words"]
+    assert "CHANGED since" in agt("verify", "train/box", "-q").out
     path.unlink()
     assert of_data()["state"] == "not checked"
     assert "is gone" in of_data()["words"]

@@ -23,6 +23,7 @@ from agt.ledger.book import RELATIONS, Table
 from agt.ledger.chain import START, Entry, Head
 from agt.ledger.head import SecondHead
 from agt.ledger.ledger import Debit, Exhausted, Ledger
+from agt.ledger.unit import EACH
 from agt.ledger.words import NO_HEAD, SAME_DISK, clock, eps_so_far
 from agt.manifest import Broken
 from agt.mechanisms.account import Allowance, Cost, Lot
@@ -100,14 +101,14 @@ def test_data_and_relation_must_be_the_population_s(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"relation=substitute: the ledger of loans counts .* relation=add_remove"):
             ledger.debit(charge(relation="substitute"), 1)
         with pytest.raises(ConfigError, match="was not admitted"):
-            ledger.check("add_remove", "e" * 32)
-        ledger.check("add_remove", DATA)
-        ledger.admit("accounts", "e" * 32)
-        ledger.admit("accounts", "e" * 32)
+            ledger.check("add_remove", "e" * 32, EACH)
+        ledger.check("add_remove", DATA, EACH)
+        ledger.admit(Table("accounts", "e" * 32))
+        ledger.admit(Table("accounts", "e" * 32))
         assert ledger.tables() == {DATA: "customers", "e" * 32: "accounts"}
         assert ledger.debit(charge(data="e" * 32), 1).head.count == 4, "admitting twice is admitting once"
         (line, _) = ledger.words()
-        assert "tables customers, accounts a unit is one customer" in line
+        assert "in each of the tables customers, accounts each record is one customer; and the units of all" in line
         assert "e" * 8 not in line, "claims hold no digests of data"
 
 
@@ -135,10 +136,10 @@ def test_two_ledgers_of_a_folder_never_hold_the_same_people(tmp_path: Path) -> N
     assert not (tmp_path / "again.ledger").exists()
     with Ledger.create(tmp_path / "other.ledger", people(name="other")) as other:
         with pytest.raises(ConfigError, match="the same data"):
-            other.admit("renamed", DATA)
-        other.admit("fine", "e" * 32, ["f" * 64])
+            other.admit(Table("renamed", DATA))
+        other.admit(Table("fine", "e" * 32, ("f" * 64,)), "one customer")
     with Ledger.open(tmp_path / "loans.ledger") as ledger, pytest.raises(ConfigError, match="the same file"):
-        ledger.admit("same file, other preparation", "0" * 32, ["f" * 64])
+        ledger.admit(Table("same file, other preparation", "0" * 32, ("f" * 64,)))
     (tmp_path / "accounts.ledger").write_text("2026/01/01 bread\n")  # of another program
     new(tmp_path / "sub", "again").close()
 
