@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
-from math import isclose
+from math import isclose, nextafter
 from typing import Any
 
 from agt.errors import ConfigError
@@ -29,6 +29,7 @@ from agt.mechanisms.guarantee import Guarantee, described, guarantee_of
 
 RELATIONS = ("add_remove", "substitute", "paper_privacy")  # those that go both ways: removals alone protect nobody
 SAME = 1e-12
+BELOW_ONE = nextafter(1.0, 0.0)
 SLACK = 1e-9  # of a budget that is compared again, for the same reason
 
 
@@ -291,7 +292,7 @@ class Book:
     @cached_property
     def _within(self) -> Allowance:
         allowance = self.population.allowance
-        return replace(allowance, eps=allowance.eps * (1 + SLACK), delta=allowance.delta * (1 + SLACK))
+        return replace(allowance, eps=allowance.eps * (1 + SLACK), delta=min(allowance.delta * (1 + SLACK), BELOW_ONE))
 
 
 def digest_of(rows: Iterable[tuple[int, bytes, int]]) -> str:

@@ -94,8 +94,8 @@ class SecondHead:
             os.fsync(handle)
         except OSError as error:
             raise AgtError(
-                f"head={self.path}: cannot be written ({error.strerror or error}), after the debit was: it is spent, and "
-                "nothing was drawn; make the head's place writable again"
+                f"head={self.path}: cannot be written ({error.strerror or error}), after the ledger was: what it counts "
+                "stays spent, and nothing is drawn on a debit that was just made; make the head's place writable again"
             ) from error
 
     def _newest(self, handle: int) -> tuple[Head, int]:

@@ -318,7 +318,7 @@ class Ledger:
             return self._book
 
     def _begun(self) -> Book:
-        opening = next(follow(self._store.texts(0, 1)), None)
+        opening = next(follow(self._store.texts(most=1)), None)
         if opening is None:
             raise Broken("it has no entries")
         return Book.begin(opening)

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
@@ -138,8 +139,8 @@ class Store:
         finally:
             self._connection.execute("COMMIT")
 
-    def texts(self, after: int = 0, most: int = -1) -> list[Row]:
-        """(number, hash, text) of every entry beyond a number, ``most`` of them; -1: all."""
+    def texts(self, after: float = -inf, most: int = -1) -> list[Row]:
+        """(number, hash, text) of every entry beyond a number, whatever its own is, ``most`` of them; -1: all."""
         return self._rows("SELECT * FROM entries WHERE number > ? ORDER BY number LIMIT ?", (after, most))
 
     def text(self, number: int) -> str | None:

@@ -89,6 +89,23 @@ completion bsh                               | 2 | did you mean 'bash'
 inspect my.csv force=true                    | 2 | unknown command 'inspect' | agt data inspect my.csv force=true
 predict release=nowhere inputs=@ok.csv       | 2 | release=nowhere: there is no such folder
 help trian                                   | 2 | did you mean 'train'
+verify                                       | 2 | agt verify: one more word is needed
+verify nowhere                               | 2 | nowhere
+verify @ok.csv                               | 2 | ok.csv
+doctor now                                   | 2 | 'now'
+ledger                                       | 2 | agt ledger: one more word is needed | init
+ledger open people                           | 2 | agt ledger: unknown word 'open'
+ledger show peple                            | 2 | peple.ledger
+ledger init people                           | 2 | total.eps
+ledger init people run=@head total.eps=0   | 2 | total.eps
+ledger init people run=@head total.eps=-1  | 2 | total.eps
+ledger init people run=@head total.eps=nan | 2 | total.eps
+ledger init people run=@head total.eps=abc | 2 | total.eps
+ledger init people run=@head total.eps=1 total.delta=1 | 2 | total.delta
+predict run=@head ledger=peple mechanism.eps=1 | 2 | peple.ledger
+train resume=nowhere                         | 2 | resume=nowhere: no such folder
+train resume=@box                            | 2 | is finished
+runs limit=-1                                | 2 | limit
 """
 
 SETTINGS = """

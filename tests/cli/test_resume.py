@@ -46,7 +46,7 @@ def stop(monkeypatch: pytest.MonkeyPatch) -> Stop:
     """Lets trainings fail once they have offered a checkpoint so often; 0: lets them go on."""
     offer, left = CheckpointFolder.offer, [0]
 
-    def offered(self: CheckpointFolder, step: int, tensors: dict[str, object], last: bool = False) -> None:
+    def offered(self: CheckpointFolder, step: int, tensors: object, last: bool = False) -> None:
         offer(self, step, tensors, last)  # type: ignore[arg-type]
         left[0] -= 1
         if left[0] == 0:

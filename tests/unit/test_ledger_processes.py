@@ -24,6 +24,7 @@ from agt.ledger.head import SecondHead
 from agt.ledger.ledger import Exhausted, Ledger
 from agt.ledger.place import take_lock
 from agt.ledger.store import Store
+from agt.ledger.unit import Unit
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -101,8 +102,8 @@ def test_a_deferred_transaction_is_found(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(one._store, "_connection", Deferred(one._store._connection))
         real = one._check_subject
 
-        def meanwhile(relation: str, data: str) -> None:
-            real(relation, data)
+        def meanwhile(relation: str, data: str, unit: Unit) -> None:
+            real(relation, data, unit)
             two.debit(charge(), 1)
 
         monkeypatch.setattr(one, "_check_subject", meanwhile)
