@@ -22,12 +22,12 @@ from agt.mechanisms.guarantee import Guarantee
 from agt.mechanisms.release import NO_ACCOUNT
 from agt.mechanisms.statement import Account as Counted
 from agt.numeric import bisect, whole_midpoint
-from agt_cli.runs.ledger import FOLDER, SUFFIX, Subject, ledger_path, second_head, unit_of
+from agt_cli.runs.ledger import FOLDER, NONE, SUFFIX, Subject, ledger_there, second_head, unit_of
 from agt_cli.runs.prepare import RunSettings, data_files
 
 MANY = 10**9
-NONE = "none"
 VARIABLE = "AGT_LEDGER"
+WHOLE = "it was admitted as the first lot, by its own total alone: it is the whole budget, and nothing fits after it"
 UNNAMED = "; agt ledger init NAME run=FOLDER total.eps=EPS opens an account, which counts before it answers"
 
 
@@ -140,11 +140,13 @@ class Account:
         if self.ledger is None:
             return self.outside
         population, allowance = self.ledger.population, self.ledger.population.allowance
-        stands = eps_so_far(allowance, Cost.of((entry or self.ledger.last).body["spent"]))
+        spent = Cost.of((entry or self.ledger.last).body["spent"])
         return (
             f"released on the ledger of {population.name} ({counted}): all that is ever released on it, this included, is "
             f"({allowance.eps:g}, {allowance.delta:g})-differentially private in all, a unit being {self.ledger.unit}",
-            f"its counter stands at eps = {stands:.6g}, of {budget(allowance)} in all: no guarantee of its own",
+            f"its counter stands at eps = {eps_so_far(allowance, spent):.6g}, of {budget(allowance)} in all: "
+            "no guarantee of its own",
+            *([] if allowance.holds(spent) else [WHOLE]),
             *self.ledger.words(),
         )
 
@@ -181,7 +183,7 @@ def account_of(setting: object, subject: Subject) -> Iterator[Account]:
         outside = f"outside the ledger of {holding} (ledger=none)" if holding else "outside any ledger (ledger=none)"
         yield Account(None, (f"released {outside}: its loss adds to whatever else is released about the same data",))
     else:
-        with Ledger.open(ledger_path(name), second_head()) as ledger:
+        with Ledger.open(ledger_there(name), second_head()) as ledger:
             ledger.check(subject.relation, subject.table.data, subject.table.unit)
             yield Account(ledger)
 

@@ -88,13 +88,26 @@ def test_a_repeated_question_gets_its_stored_answer_free(ask: Ask, home: Path) -
     assert any(f"entry {last['debit']} of it counts this" in line for line in other["words"])
 
 
+def test_a_first_lot_that_is_the_whole_budget_says_so(ask: Ask, home: Path) -> None:
+    open_ledger(home / "box", 1.0, 1e-5)
+    margin = ("mechanism=gaussian_margin", "total.eps=1", "total.delta=1e-5", "--json", "-q")
+    whole = "by its own total alone: it is the whole budget, and nothing fits after it"
+    assert whole in " ".join(ask(points(POINTS[:5]), *margin).json["words"])
+    assert ask(points(POINTS[5:]), "mechanism.eps=1e-6").code == 3
+    Path("ledgers/people.ledger").unlink()
+    open_ledger(home / "box", 1.1, 1e-5)
+    assert whole not in " ".join(ask(points(POINTS[:5]), *margin).json["words"])
+
+
 def test_the_budget_ends_in_mid_file(ask: Ask, home: Path) -> None:
     path = open_ledger(home / "box", 0.75)
     ask(points(POINTS[[1, 4]], "two.csv"), *EACH, "-q")
     said = ask(points(POINTS), *EACH)
     assert said.code == 3
-    text = "answered 7 of 10 (2 of them from stored answers); the budget of people holds no more labels, each "
-    assert f"agt: error: {text}0.1-differentially private; 3 are not answered: rows 8 to 10" in said.err
+    text = (
+        "answered 7 of 10: 5 drawn now, 2 repeated, which is free; 3 are not answered: rows 8 to 10; the budget of people "
+    )
+    assert f"agt: error: {text}holds no more labels, each 0.1-differentially private" in said.err
     assert len(labels_of(said)) == 7
     folder = Path(re.search(r"^labels: (.+)/labels", said.out, re.M)[1])  # type: ignore[index]
     assert json.loads((folder / "status.json").read_text())["state"] == "done"
@@ -212,7 +225,7 @@ def test_data_on_an_account_is_not_released_beside_it(agt: Agt, home: Path, monk
 
 def test_what_a_ledger_does_not_pay_for(agt: Agt, ask: Ask, home: Path) -> None:
     inputs = points(POINTS)
-    assert "no such file" in ask(inputs, *EACH).err
+    assert "there is no ledgers/people.ledger" in ask(inputs, *EACH).err
     open_ledger(home / "box", 1, name="people", relation="substitute")
     said = ask(inputs, *EACH)
     assert (said.code, "relation=substitute" in said.err) == (2, True)
