@@ -3,10 +3,10 @@
     python scripts/kill_runs.py [--kills 200] [--slow 12] [--seed 0] [--only NAME ...]
 
 Each trial is ``agt train`` with checkpoints as often as the disk allows, in a process of its own that gets SIGKILL at a
-random moment, mostly of its training; ``resume=`` goes on in the same folder, is killed again with some luck, and is left alone at last. Every file
-of the record but those that tell the time (env, status, metrics, report, manifest, spent) is then compared, byte by byte,
-with that of a run that was never killed. Private noise has no such run: its seed is read from the checkpoints of the killed
-one, as only its owner can, and the run that was left alone is given the same draw.
+random moment, mostly of its training; ``resume=`` goes on in the same folder, is killed again with some luck, and is left
+alone at last. Every file of the record but those that tell the time (env, status, metrics, report, manifest, spent) is then
+compared, byte by byte, with that of a run that was never killed. Private noise has no such run: its seed is read from the
+checkpoints of the killed one, as only its owner can, and the run that was left alone is given the same draw.
 
 Processes are forked from one that has everything loaded, so that a trial takes a second. What takes longer (a frozen
 encoder, ensembles that start workers of their own) gets as many kills as --slow says. Exit code 1 if a file differs.
