@@ -14,7 +14,7 @@ from agt.errors import AgtError, CheckError, ConfigError
 from agt.ledger.book import Charge, Table
 from agt.ledger.chain import Entry
 from agt.ledger.ledger import Debit, Ledger
-from agt.ledger.neighbours import admitted
+from agt.ledger.neighbours import admitted, check_unclaimed
 from agt.ledger.questions import Asked, Asking
 from agt.ledger.words import budget, eps_so_far
 from agt.mechanisms.account import Cost, Lot
@@ -80,10 +80,36 @@ class Account:
         """
         if self.ledger is None:
             return Receipt(wanted, self.outside)
-        debit, population = self.ledger.debit(charge, wanted), self.ledger.population
-        entry = self.ledger.book.debits[debit.head.count].entry
+        debit = self.ledger.debit(charge, wanted)
+        return self._receipt(self.ledger, debit)
+
+    def paid(self, charge: Charge, facts: Mapping[str, Any]) -> Receipt:
+        """The receipt of one release that a run paid for before it was killed.
+
+        Args:
+            facts: of the entry, as its spent.json has them.
+
+        Raises:
+            ConfigError: no ledger is named now.
+            CheckError: the ledger does not say so.
+        """
+        name, number = facts.get("population"), facts.get("entry")
+        if self.ledger is None:
+            raise ConfigError(
+                f"ledger: entry {number} of the ledger of {name} paid for this run: {VARIABLE}={name} names it"
+            )
+        paid = self.ledger.book.debits.get(number) if isinstance(number, int) else None
+        if paid is None or (paid.entry.hash, paid.charge, paid.size, self.name) != (facts.get("hash"), charge, 1, name):
+            raise CheckError(
+                f"ledger={self.name}: entry {number} of the ledger of {name} paid for this run, says its spent.json, and "
+                "this ledger does not: another one, an older copy, or another run's spent.json: start a new run"
+            )
+        return self._receipt(self.ledger, Debit(paid.entry.head, 1))
+
+    def _receipt(self, ledger: Ledger, debit: Debit) -> Receipt:
+        entry = ledger.book.debits[debit.head.count].entry
         words = self.words(f"entry {entry.number} of it counts this", entry)
-        facts = {"population": population.name, "entry": entry.number, "hash": entry.hash}
+        facts = {"population": self.name, "entry": entry.number, "hash": entry.hash}
         return Receipt(debit.size, words, debit, self.counted(entry), facts)
 
     def left(self, guarantee: Guarantee, most: int = MANY) -> int | None:
@@ -162,7 +188,7 @@ def account_of(setting: object, subject: Subject) -> Iterator[Account]:
 
     Raises:
         ConfigError: the ledger is not there, or its population has other data or another relation; or none was named, and
-            a ledger in the working directory has these people.
+            a ledger in the working directory has these people; or a second ledger beside the one that was named has.
         CheckError: a ledger is not what was written.
     """
     name = str(setting) if setting is not None else os.environ.get(VARIABLE) or None
@@ -176,6 +202,7 @@ def account_of(setting: object, subject: Subject) -> Iterator[Account]:
     else:
         with Ledger.open(ledger_path(name), second_head()) as ledger:
             ledger.check(subject.relation, subject.table.data, subject.table.unit)
+            check_unclaimed(ledger.path, subject.table)  # a copy, under another name, has the same budget once more
             yield Account(ledger)
 
 

@@ -61,19 +61,20 @@ def drawing(settings: RunSettings, record: RunRecord, prepared: Prepared) -> Ite
 
 
 def _paid(settings: RunSettings, noise: NoiseConfig, record: RunRecord, prepared: Prepared) -> Receipt:
-    """One release of weights, for which a Gaussian mechanism of the noise's own mu stands."""
-    before = spent_before(record)
-    if before or noise.seed is not None:
-        facts = before.get("ledger")
-        counted = (f"entry {facts['entry']} of the ledger of {facts['population']} counts this",) if facts else NO_ACCOUNT
-        return Receipt(1, counted, facts=facts)
+    """One release of weights, for which a Gaussian mechanism of the noise's own mu stands.
+
+    A run that goes on has paid if the ledger says so too, whatever its spent.json says.
+    """
+    if noise.seed is not None:
+        return Receipt(1, NO_ACCOUNT)
     people = people_of(prepared.loaded, settings, record.config)
     with account_of(record.config.get("ledger"), people) as account:
         missing = [c for c in conditions_of(prepared.problem(settings)) if c.letter in RESTS_ON and not c.held]
         if account.ledger and missing:
             raise ConfigError(f"ledger={account.name}: nothing is proved of the noisy weights: {reason_of(missing[0])}")
-        mu = stands_for(noise.epsilon, noise.delta)
-        return account.pay(people.charge(mu, Output.WEIGHTS.value, NAME), 1)
+        charge = people.charge(stands_for(noise.epsilon, noise.delta), Output.WEIGHTS.value, NAME)
+        before = spent_before(record).get("ledger")
+        return account.paid(charge, before) if before else account.pay(charge, 1)
 
 
 def stands_for(epsilon: float, delta: float) -> GaussianDP:
