@@ -35,7 +35,7 @@ def check_unclaimed(path: Path, table: Table) -> None:
         if other.resolve() != path.resolve() and (entry := admitted(other, table)):
             raise ConfigError(
                 f"the people of {table.name} have a ledger already: {other} admitted {entry.name}, the same "
-                f"{table.shares(entry)}; the losses under two budgets add up: use that one"
+                f"{table.shares(entry)}; the losses under two budgets add up: use one, and keep no copy beside it"
             )
 
 

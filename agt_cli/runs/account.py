@@ -14,7 +14,7 @@ from agt.errors import AgtError, CheckError, ConfigError
 from agt.ledger.book import Charge, Paid, Table
 from agt.ledger.chain import Entry
 from agt.ledger.ledger import Debit, Ledger
-from agt.ledger.neighbours import admitted
+from agt.ledger.neighbours import admitted, check_unclaimed
 from agt.ledger.questions import Asked, Asking
 from agt.ledger.words import budget, eps_so_far
 from agt.mechanisms.account import Cost, Lot
@@ -171,7 +171,7 @@ def account_of(setting: object, subject: Subject) -> Iterator[Account]:
 
     Raises:
         ConfigError: the ledger is not there, or its population has other data or another relation; or none was named, and
-            a ledger in the working directory has these people.
+            a ledger in the working directory has these people; or a second ledger beside the one that was named has.
         CheckError: a ledger is not what was written.
     """
     name = str(setting) if setting is not None else os.environ.get(VARIABLE) or None
@@ -185,6 +185,7 @@ def account_of(setting: object, subject: Subject) -> Iterator[Account]:
     else:
         with Ledger.open(ledger_there(name), second_head()) as ledger:
             ledger.check(subject.relation, subject.table.data, subject.table.unit)
+            check_unclaimed(ledger.path, subject.table)  # a copy, under another name, has the same budget once more
             yield Account(ledger)
 
 

@@ -1,16 +1,20 @@
 """agt ledger init|show|verify|admit, as somebody keeps an account with it."""
 
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from agt.ledger.book import Charge
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.guarantee import GaussianDP
+from agt_cli.cli import main
 
-from .conftest import Agt
+from .conftest import TINY, Agt
 
 BUDGET = ("total.eps=1", "total.delta=1e-5")
 
@@ -184,3 +188,105 @@ def test_the_environment_may_insist_on_the_head(
     for line in (("ledger", "show", "one/people.ledger"), ask):
         said = agt(*line)
         assert (said.code, "is the second head of another ledger" in said.err) == (3, True), said.err
+
+
+VISITS = (
+    "dataset=table",
+    "dataset.path=t.csv",
+    "dataset.label=y",
+    "dataset.classes=[no,yes]",
+    "dataset.declared_size=64",
+    "+dataset.numeric={a: [-4, 4]}",
+    "dataset.id=id",
+    "dataset.id_permanent=true",
+    *TINY[:1],
+    *TINY[2:],
+    "training.chosen_on=public",
+)
+BY_CUSTOMER = ("dataset.unit=customer", "relation.unit_rows=4")
+
+
+@pytest.fixture(scope="module")
+def visits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One table of visits, four of each customer: a run that counts customers, and one that counts visits."""
+    home = tmp_path_factory.mktemp("visits")
+    rows = np.random.default_rng(0).normal(size=80).clip(-4, 4).round(3)
+    columns = {"id": [f"v{n}" for n in range(80)], "customer": [f"c{n // 4}" for n in range(80)], "a": rows}
+    pd.DataFrame({**columns, "y": np.where(rows > 0, "yes", "no")}).to_csv(home / "t.csv", index=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        for name, more in {"customers": BY_CUSTOMER, "visits": ()}.items():
+            assert main(["train", *VISITS, *more, f"hydra.run.dir={home / name}", "-q", "--json"]) == 0
+    return home
+
+
+def test_a_ledger_of_customers_does_not_pay_for_a_run_that_counts_visits(agt: Agt, visits: Path) -> None:
+    made = agt("ledger", "init", "people", f"run={visits / 'customers'}", *BUDGET)
+    assert made.code == 0, made.err
+    assert "a unit is one customer: the records with one value of customer, up to 4" in made.out
+    for more in ((), ("unit=one customer",)):
+        said = agt("ledger", "admit", "people", f"run={visits / 'visits'}", *more)
+        assert (said.code, "was admitted counting by customer, up to 4 records each" in said.err) == (2, True), said.err
+        assert "train with dataset.unit=customer relation.unit_rows=4" in said.err
+    said = agt("predict", f"run={visits / 'visits'}", "ledger=people", "mechanism.eps=0.01")
+    assert said.code == 2, "not the same data: its units are part of it"
+    entry = {"unit": {"column": "customer", "rows": 4}}.items()
+    paid = agt(
+        "predict", f"run={visits / 'customers'}", "ledger=people", "mechanism.eps=0.01", "hydra.run.dir=paid", "--json"
+    )
+    assert paid.code == 0, paid.err
+    assert entry <= agt("ledger", "show", "people", "--json").json["debits"][0].items()
+    assert "a unit being one customer (up to 4 records)" in str(paid.json["words"])
+    claim = json.loads(Path("paid/claim.json").read_text())
+    assert claim["account"]["unit"] == "one customer (up to 4 records)"
+    assert claim["neighbours"]["unit_rows"] == 4
+
+
+def test_a_table_of_another_unit_is_declared_in_so_many_words(agt: Agt, visits: Path, trained: Path) -> None:
+    agt("ledger", "init", "people", f"run={visits / 'customers'}", *BUDGET)
+    said = agt("ledger", "admit", "people", f"run={trained}")
+    assert (said.code, "each record is one customer, give unit='one customer' to declare it" in said.err) == (2, True)
+    said = agt("ledger", "admit", "people", f"run={trained}", "unit=one person")
+    assert (said.code, "a unit of the ledger of people is one customer, for good" in said.err) == (2, True)
+    assert agt("ledger", "show", "people", "--json").json["entries"] == 2
+    said = agt("ledger", "admit", "people", f"run={trained}", "unit=one customer")
+    assert (said.code, "each record is one customer; and the units of all of them" in said.out) == (0, True)
+    rows = agt("ledger", "init", "rows", *BUDGET, "unit=one visit", f"data={'e' * 32}", "table=t", "unit_column=visit")
+    assert (rows.code, "the records with one value of visit, up to 1" in rows.out) == (0, True)
+    for more, words in (
+        (("unit_rows=3",), "are for data=DIGEST"),
+        (("unit_column=x", f"run={trained}"), "are for data=DIGEST"),
+        (("unit=one visit", "head=away"), "unit: is declared of a table"),
+        (("unit_rows=0", "unit_column=x", f"data={'f' * 32}", "table=t"), "unit_rows=0"),
+    ):
+        said = agt("ledger", "admit", "rows", *more)
+        assert (said.code, words in said.err) == (2, True), said.err
+
+
+def test_what_draws_before_it_is_trained_carries_its_unit(agt: Agt, visits: Path) -> None:
+    shutil.copy(visits / "t.csv", "t.csv")
+    made = agt("ledger", "init", "people", f"run={visits / 'customers'}", "total.eps=9", "total.delta=1e-3")
+    assert made.code == 0, made.err
+    noise = (
+        "train",
+        *VISITS,
+        "training=generic",
+        "certificate=box",
+        "training.chosen_on=public",
+        "noise.epsilon=1",
+        "noise.delta=1e-5",
+        "ledger=people",
+    )
+    head = [word for word in VISITS if not word.startswith("kgrid")]
+    private = ("tune", *head, "tune.private=true", "total.eps=1", "ledger=people", "tune.grid={training.caution: [1, 2]}")
+    for line in (noise, private):
+        less = agt(*line, BY_CUSTOMER[0], "relation.unit_rows=5", "-q", "--json")
+        assert less.code == 0, "a larger cap protects smaller units too: " + less.err
+        less = agt(*line, "dataset.unit=customer")
+        assert less.code == 2, "each customer has more than one"
+    gridded = (*private[:-1], "tune.grid={relation.unit_rows: [1]}")
+    said = agt(*gridded, *BY_CUSTOMER, "tune.name=other")
+    assert (said.code, "one claim is about one relation and one unit" in said.err) == (2, True), said.err
+    debits = agt("ledger", "show", "people", "--json").json["debits"]
+    assert [debit["unit"] for debit in debits] == 2 * [{"column": "customer", "rows": 5}]
+    assert [debit["mechanism"] for debit in debits] == ["noise in training", "private tuning"]

@@ -1,9 +1,11 @@
 """agt predict under a ledger: debited before anything private is computed, stored answers free, an end told exactly."""
 
+import io
 import json
 import re
 import shutil
 import sqlite3
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -197,6 +199,47 @@ def test_noise_in_training_is_debited_once_whatever_becomes_of_the_run(agt: Agt,
     assert len(entries(path, "debit")) == 1
 
 
+def test_certificates_of_a_noisy_run_are_not_paid_for(agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels take the noise as a public constant: whoever holds the noisy weights too holds two functions of one draw."""
+    noisy = ("train", *TINY, "training.chosen_on=public", "noise.epsilon=0.8")
+    assert agt(*noisy, "hydra.run.dir=before").code == 0
+    path = open_ledger(home / "box", 9, 1e-4)
+    assert agt(*noisy, "ledger=people", "hydra.run.dir=noisy").code == 0
+    for run in ("noisy", "before"):
+        for asked in ((points(POINTS), *EACH), QUANTILE, (points(POINTS), "mechanism=gaussian_margin", "mechanism.mu=0.1")):
+            said = agt("predict", f"run={run}", "ledger=people", *asked)
+            assert said.code == 2
+            assert "never both, as their losses do not add up, and a ledger adds up: release the noisy" in said.err
+        content = io.TextIOWrapper(io.BytesIO(json.dumps({"features": [1, 2]}).encode()))
+        monkeypatch.setattr(sys, "stdin", content)
+        said = agt("predict", f"run={run}", "ledger=people", "inputs=-", *EACH)
+        assert (said.code, "their losses do not add up" in said.err) == (2, True)
+        outside = agt("predict", f"run={run}", "ledger=none", points(POINTS), *EACH)
+        assert outside.code == 0, outside.err
+        assert "released outside the ledger of people" in outside.out
+        assert "never both" in outside.out
+    assert len(entries(path, "debit")) == 1
+
+
+def test_a_noisy_run_that_goes_on_has_paid_only_where_the_ledger_says_so(agt: Agt, home: Path) -> None:
+    noisy = ("train", *TINY, "training.chosen_on=public", "noise.epsilon=0.8", "ledger=people")
+    path = open_ledger(home / "box", 9, 1e-4)
+    older = path.read_bytes()
+    kill = "from agt.models.box import BoxModel\nBoxModel.save = lambda *_: os.kill(os.getpid(), 9)"
+    assert child(kill, *noisy, "hydra.run.dir=killed").returncode == -9
+    whole = path.read_bytes()
+    assert len(entries(path, "debit")) == 1
+    for content in (older, None):
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+        if content:
+            path.write_bytes(content)
+        said = agt("train", "resume=killed")
+        assert said.code == (3 if content else 2), said.err
+        assert ("of the ledger of people paid for this run, says its spent.json" if content else "there is no") in said.err
+    path.write_bytes(whole)
+
+
 def test_data_on_an_account_is_not_released_beside_it(agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, inputs = f"run={home / 'box'}", points(POINTS)
     free = agt("predict", run, inputs, *EACH)
@@ -221,6 +264,16 @@ def test_data_on_an_account_is_not_released_beside_it(agt: Agt, home: Path, monk
     said = agt("predict", run, inputs, *EACH)
     assert said.code != 0, "nobody knows whether the data is in it"
     assert "people.ledger" in said.err
+
+
+def test_a_copy_of_a_ledger_does_not_have_the_budget_once_more(ask: Ask, home: Path) -> None:
+    path = open_ledger(home / "box", 1)
+    shutil.copy(path, "ledgers/copy.ledger")
+    for name in ("people", "copy"):
+        said = ask(points(POINTS), *EACH, f"ledger={name}")
+        assert (said.code, "the losses under two budgets add up" in said.err) == (2, True)
+    Path("ledgers/copy.ledger").rename("ledgers/copy.backup")
+    assert ask(points(POINTS), *EACH).code == 0
 
 
 def test_what_a_ledger_does_not_pay_for(agt: Agt, ask: Ask, home: Path) -> None:
