@@ -9,11 +9,14 @@ It builds the same values that the command line builds from its configuration (p
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.torch import save
 from torch import nn
 
 from agt import facts
@@ -35,6 +38,7 @@ from agt.models.model import fit as fit_model
 from agt.models.model import load as load_model
 from agt.models.store import as_json
 from agt.problem import Problem, Settings
+from agt.provenance import surroundings
 from agt.settings import (
     RECIPE,
     CertificateConfig,
@@ -46,6 +50,7 @@ from agt.settings import (
     certificate_config,
     validate,
 )
+from agt.training.checkpoint import NOWHERE, kept_in
 from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import Progress
 
@@ -225,6 +230,7 @@ def fit(
     public: np.ndarray | None = None,
     compute: Mapping[str, Any] | None = None,
     on_progress: OnProgress | None = None,
+    checkpoint: str | Path | None = None,
     **training: Any,
 ) -> Fitted:
     """Train a head together with bounds on what it would have been on every neighbouring dataset.
@@ -244,6 +250,8 @@ def fit(
         ids, units, public: [n] names, people and public flags of the records (data/arrays.py).
         compute: settings of ``ComputeConfig`` by name, such as ``{"device": "cuda"}``.
         on_progress: called as training goes on.
+        checkpoint: a folder of its own for what training has reached: the same call goes on from there if the process was
+            killed, and ends with the same bits (training/checkpoint.py). It is gone when this returns. None: none.
         training: settings of ``TrainingConfig`` by name, such as ``lr``, ``epochs``, ``clip``, ``batch={"count": 4}``; a
             linear head's are the recipe's unless given, and ``caution`` moves them along its curve (training/strength.py).
 
@@ -275,7 +283,9 @@ def fit(
         noise=None,
         choices=_choices(declarations.settings),
     )
-    return Fitted(fit_model(Problem(dataset, settings), on_progress or _silent), classes)
+    problem = Problem(dataset, settings)
+    with kept_in(Path(checkpoint), _about(problem), how.checkpoint_seconds) if checkpoint else nullcontext(NOWHERE) as kept:
+        return Fitted(fit_model(problem, on_progress or _silent, kept), classes)
 
 
 def load(folder: str | Path, digest: str | None = None, compute: Mapping[str, Any] | None = None) -> Fitted:
@@ -309,6 +319,20 @@ def load(folder: str | Path, digest: str | None = None, compute: Mapping[str, An
 
 def _silent(progress: Progress) -> None:
     """Progress that nobody asked for."""
+
+
+def _about(problem: Problem) -> dict[str, Any]:
+    """All that the bits of a training depend on."""
+    settings, shape = problem.settings, problem.dataset.train.features.shape[1:]
+    begin = settings.model.build(shape, problem.classes, settings.training).state_dict()
+    where = replace(settings.compute, checkpoint_seconds=None)
+    return {
+        **describe(problem),
+        "compute": asdict(where),
+        "data": problem.dataset.digest,
+        "initial parameters": sha256(save({n: p.contiguous() for n, p in begin.items()})).hexdigest(),
+        **surroundings(where.device, where.threads),
+    }
 
 
 def _certificate(certificate: str | CertificateConfig | Mapping[str, Any] | None, head: Head) -> CertificateConfig:

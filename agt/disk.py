@@ -5,6 +5,7 @@ And a lock that a folder's process holds as long as it lives, so that a dead one
 
 import errno
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +16,8 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+_PART = re.compile(r"\.part\d+-\d+$")
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -80,6 +83,13 @@ def _put(path: Path, content: bytes, mode: str) -> None:
         os.fsync(file.fileno())
 
 
+def remove_parts(folder: Path) -> None:
+    """Remove what killed processes left half written in a folder, and in those below it."""
+    for path in folder.rglob("*.part*"):
+        if _PART.search(path.name):
+            path.unlink(missing_ok=True)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable; nothing where the platform or the file system cannot."""
     try:
@@ -105,26 +115,21 @@ class Lock:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._file = path, -1
-        self.works = fcntl is not None
+        self._path, self._file, self.works = path, -1, True
 
     def take(self) -> bool:
         """Take it if nobody has it; True: it is ours, or there are no locks here. Raises OSError as opening a file does."""
         for _ in range(5):  # somebody may just be asking who holds it, or be about to remove the file
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
-            try:
-                if fcntl:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                os.close(handle)
-                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                    self.works = False
-                    return True
-            else:
-                if _same(handle, self._path):
-                    self._file = handle
-                    return True
-                os.close(handle)
+            got = _flock(handle)
+            if got and _same(handle, self._path):
+                self._file = handle
+                return True
+            os.close(handle)
+            if got is None:
+                self.works = False
+                self._path.unlink(missing_ok=True)  # it would look like a dead process's
+                return True
             time.sleep(0.02)
         return False
 
@@ -140,16 +145,23 @@ class Lock:
             os.close(self._file)  # as a killed process would: the file stays
 
 
-def is_locked(path: Path) -> bool:
-    """Whether a living process holds the lock of this file."""
-    if fcntl is None or not path.is_file():
-        return False
+def is_locked(path: Path) -> bool | None:
+    """Whether a living process holds the lock of this file; None: there is no such file, or nobody can tell."""
     with suppress(OSError), path.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError as error:
-            return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
-    return False
+        got = _flock(file.fileno(), shared=True)
+        return None if got is None else not got
+    return None
+
+
+def _flock(handle: int, shared: bool = False) -> bool | None:
+    """Take the lock of an open file, if it is free; None: there are no locks here."""
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError as error:
+        return False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
+    return True
 
 
 def _same(handle: int, path: Path) -> bool:

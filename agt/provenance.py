@@ -106,6 +106,16 @@ def machine(device: str = "cpu") -> dict[str, str | None]:
     return {"python": platform.python_version(), **{name: package_version(name) for name in PACKAGES}, **kind, "gpu": gpu}
 
 
+def surroundings(device: str, threads: int | None) -> dict[str, object]:
+    """What the last bits of a training depend on beside its settings and its data, each under words for a message.
+
+    Args:
+        device, threads: as ``compute.device`` and ``compute.threads``.
+    """
+    known = {f"this machine's {key}": value for key, value in machine(device).items()}
+    return {"agt's code": package_digest(_LIBRARY), "threads": threads or list(default_threads()), **known}
+
+
 def default_threads() -> tuple[int | None, str | None]:
     """What decides how many threads compute where nobody says: the processors of this process, and OpenMP's own setting.
 

@@ -59,10 +59,11 @@ VALUES: dict[str, tuple[str, ...]] = {
     "counting": ("distance", "index"),
     "profile": ("both", "paper", "ours", "smoke"),
     "data": ("either", "original", "stand_in"),
+    "state": ("done", "failed", "running", "killed", "unreadable"),
 }
 """Settings with a few values; tests hold them against the types that check them, which take seconds to load."""
 RUNS = {"run": "train", "mechanism.weights": "predict"}
-FILES = ("inputs", "path", "test", "file", "reviews", "data", "labels", "weights", "model")
+FILES = ("inputs", "path", "test", "file", "reviews", "data", "labels", "weights", "model", "head")
 FOLDERS = ("release", "resume", "data_dir", "output_dir", "runs_dir", "cache_dir", "--config-dir", "-cd")
 _SPECIAL = re.compile(r"([^\w@%+=:,./~-])")
 
@@ -160,10 +161,24 @@ def _arguments(name: str, before: Sequence[str], typed: str) -> Iterator[str]:
     for word in usage.COMMANDS[name].words:
         if word.after in ("", last):
             if not bare:
-                yield from paths(typed) if word.free else _starting(typed, word.known)
+                yield from _named(word, typed)
                 return
             chosen[word.key] = last = bare.pop(0)
     yield from _keys(name, chosen, typed)
+
+
+def _named(word: usage.Word, typed: str) -> Iterator[str]:
+    """What may stand where a command takes a word."""
+    if word.key == "ledger":
+        yield from _ledgers(typed)
+    else:
+        yield from paths(typed) if word.free else _starting(typed, word.known)
+
+
+def _ledgers(typed: str) -> Iterator[str]:
+    """Those of the working directory by name, and paths."""
+    yield from _starting(typed, sorted(path.stem for path in Path("ledgers").glob("*.ledger")))
+    yield from paths(typed)
 
 
 def _keys(name: str, chosen: Mapping[str, str], typed: str) -> Iterator[str]:
@@ -179,10 +194,14 @@ def _values(name: str, chosen: Mapping[str, str], key: str, typed: str) -> Itera
     last = key.rpartition(".")[2]
     if key in usage.groups(usage.COMMANDS[name].config):
         yield from _starting(typed, usage.options(key))
+    elif key == "command":
+        yield from _starting(typed, usage.COMMANDS)
     elif key in RUNS:
         yield from _runs(RUNS[key], chosen, typed)
     elif key in VALUES and not (key == "data" and name != "reproduce"):
         yield from _starting(typed, VALUES[key])
+    elif key == "ledger":
+        yield from _ledgers(typed)
     elif last in FOLDERS:
         yield from paths(typed, folders=True)
     elif last in FILES:

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agt.errors import AgtError, ConfigError
+from agt.errors import AgtError, CheckError, ConfigError
 from agt_cli import latest, usage
 from agt_cli.mistakes import explain
 
@@ -94,7 +94,8 @@ class Task:
             else:
                 self.console.error(f"{label}: {words(known, error)}")
             code = known.exit_code if known else AgtError.exit_code
-            return {"command": self.command, "run": str(folder), "error": words(known, error), "exit_code": code}
+            told = known.result if isinstance(known, CheckError) else {}
+            return {"command": self.command, "run": str(folder), **told, "error": words(known, error), "exit_code": code}
         if elsewhere:  # of many at once, one line each; the table says the rest
             self.console.note(f"{label}: done, {folder}")
         return result

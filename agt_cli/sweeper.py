@@ -18,17 +18,15 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
-from agt.disk import Lock
 from agt.errors import AgtError, ConfigError
 from agt_cli.jobs import Task, refresh_index, settled, signed
 from agt_cli.report.console import Console
-from agt_cli.report.unfinished import is_alive
+from agt_cli.report.unfinished import is_alive, lock_of
 from agt_cli.runs.sweep import Job, differing, planned
 from agt_cli.runs.sweep_table import Table
 from agt_cli.usage import quoted
 
 TARGET = "hydra_plugins.agt.AgtSweeper"  # in conf/hydra/sweeper/agt.yaml
-LOCK = "lock"  # in the sweep's folder
 DYING = 5.0  # seconds that processes have to end after their launcher has
 
 
@@ -146,7 +144,7 @@ class AgtSweeper(Sweeper):
 @contextmanager
 def _alone(sweep: Path, console: Console) -> Iterator[None]:
     """Keep other processes from running the same sweep, as long as this one lives."""
-    lock = Lock(sweep / LOCK)
+    lock = lock_of(sweep)
     if not lock.take():
         raise ConfigError(f"{sweep}: another process is running this sweep: wait for it, or give sweep=NAME another name")
     if not lock.works:

@@ -87,7 +87,7 @@ def attack(home: Path, seed: int, kills: int, processes: int = 16, capacity: int
     path, place = home / f"{seed}.ledger", home / "second" / f"{seed}.head"
     population = Population(f"attack {seed}", "one person", "add_remove", Allowance(round(capacity * EPS, 9)))
     with Ledger.create(path, population, place if second else None, [Table("people", f"{seed:032x}")]) as ledger:
-        ledger.admit("people", DATA)
+        ledger.admit(Table("people", DATA))
         name = ledger.entries()[0].hash
     return _attack(path, SecondHead(place, name) if second else None, seed, kills, processes, Killed(capacity))
 

@@ -4,9 +4,10 @@ Formal guarantees
     ``Book.take`` goes on only where the entry could have been made by this module at that place: a debit's cost is
     computed again from its guarantee and size and must be what ``spent`` grew by (``SAME``, relative: another machine's
     special functions may differ in the last digits, by far less than what costs are rounded up by, ``numeric.UP``); the
-    sum is within the budget; its data was admitted and its relation is the population's; answers belong to a debit, and
-    are no more than its size. So a chain that was rewritten with smaller costs, a larger lot or another budget is refused
-    even where each hash fits, as far as its first entry is believed.
+    sum is within the budget; its data was admitted, its relation is the population's, and it protects the unit that the
+    table was admitted with (unit.py); no data and no file is admitted under two ways of counting; answers belong to a
+    debit, and are no more than its size. So a chain that was rewritten with smaller costs, a larger lot or another budget
+    is refused even where each hash fits, as far as its first entry is believed.
     Times are kept and never believed: order is by number.
 """
 
@@ -16,17 +17,20 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
-from math import isclose
+from math import isclose, nextafter
 from typing import Any
 
 from agt.errors import ConfigError
 from agt.ledger.chain import Entry
+from agt.ledger.unit import EACH, Unit
 from agt.manifest import Broken
 from agt.mechanisms.account import Allowance, Cost, Lot
 from agt.mechanisms.guarantee import Guarantee, described, guarantee_of
 
+DRAW = "draw:"
 RELATIONS = ("add_remove", "substitute", "paper_privacy")  # those that go both ways: removals alone protect nobody
 SAME = 1e-12
+BELOW_ONE = nextafter(1.0, 0.0)
 SLACK = 1e-9  # of a budget that is compared again, for the same reason
 
 
@@ -85,9 +89,11 @@ class Charge:
         guarantee: of each release.
         output: labels, weights, a number.
         mechanism: its name.
-        run: the digest of the training run that it is released from; of weights trained with noise, empty.
+        run: the digest of the training run that it is released from; of weights trained
+            with noise, ``DRAW`` and a hash of the seed, which names the draw and tells nothing of it.
         data: the digest of the data.
         relation: of that run.
+        unit: as that run counts.
     """
 
     guarantee: Guarantee
@@ -96,16 +102,17 @@ class Charge:
     run: str
     data: str
     relation: str
+    unit: Unit = EACH
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {**vars(self), "guarantee": described(self.guarantee)}
+        return {**asdict(self), "guarantee": described(self.guarantee)}
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> "Charge":
         """What ``as_json`` gave, among other values."""
         others = {name: str(node[name]) for name in ("output", "mechanism", "run", "data", "relation")}
-        return cls(guarantee_of(node["guarantee"]), **others)
+        return cls(guarantee_of(node["guarantee"]), **others, unit=Unit(**node["unit"]))
 
 
 @dataclass(frozen=True)
@@ -115,12 +122,27 @@ class Table:
     Attributes:
         name: for people.
         data: its digest.
-        files: SHA-256 of the files that it was read from.
+        files: SHA-256 of the files that it was read from, by which it is known again.
+        unit: as runs on it count.
     """
 
     name: str
     data: str
     files: tuple[str, ...] = ()
+    unit: Unit = EACH
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"table": self.name, "data": self.data, "files": list(self.files), "unit": asdict(self.unit)}
+
+    @classmethod
+    def of(cls, node: Mapping[str, Any]) -> "Table":
+        """What ``as_json`` gave, among other values."""
+        return cls(node["table"], node["data"], tuple(node["files"]), Unit(**node["unit"]))
+
+    def shares(self, other: "Table") -> str:
+        """By what it is known to be about the very people of another: data, file; empty: it is not known."""
+        return "data" if self.data == other.data else "file" if {*self.files} & {*other.files} else ""
 
 
 @dataclass
@@ -225,6 +247,8 @@ class Book:
         charge, size = Charge.of(body), body["size"]
         if charge.data not in self.tables or charge.relation != self.population.relation:
             raise Broken(f"entry {entry.number} pays for data that was not admitted before it, or for another relation")
+        if not charge.unit.covers(self.tables[charge.data].unit):
+            raise Broken(f"entry {entry.number} pays for less than the unit that its table was admitted with")
         lot = Lot(charge.guarantee, size)
         spent = self.spent.plus(lot.cost)
         if not (self._within.holds(spent) or self._within.admits(self.spent, lot)):
@@ -241,7 +265,10 @@ class Book:
         return self.spent
 
     def _admit(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
-        self.tables[body["data"]] = Table(body["table"], body["data"], tuple(body["files"]))
+        table = Table.of(body)
+        if table.data in self.tables or self.counted_otherwise(table):
+            raise Broken(f"entry {entry.number} admits what was admitted before it, maybe counted otherwise")
+        self.tables[table.data] = table
         return self.spent
 
     def _move(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
@@ -249,6 +276,11 @@ class Book:
         if body["lost"]:
             self.headless.append(entry.number)
         return self.spent
+
+    def counted_otherwise(self, table: Table) -> Table | None:
+        """A table of the same data or file that was admitted with a unit which this one's does not cover."""
+        shared = (other for other in self.tables.values() if table.shares(other))
+        return next((other for other in shared if not table.unit.covers(other.unit)), None)
 
     @property
     def answered(self) -> int:
@@ -262,7 +294,7 @@ class Book:
     @cached_property
     def _within(self) -> Allowance:
         allowance = self.population.allowance
-        return replace(allowance, eps=allowance.eps * (1 + SLACK), delta=allowance.delta * (1 + SLACK))
+        return replace(allowance, eps=allowance.eps * (1 + SLACK), delta=min(allowance.delta * (1 + SLACK), BELOW_ONE))
 
 
 def digest_of(rows: Iterable[tuple[int, bytes, int]]) -> str:

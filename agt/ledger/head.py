@@ -94,8 +94,8 @@ class SecondHead:
             os.fsync(handle)
         except OSError as error:
             raise AgtError(
-                f"head={self.path}: cannot be written ({error.strerror or error}), after the debit was: it is spent, and "
-                "nothing was drawn; make the head's place writable again"
+                f"head={self.path}: cannot be written ({error.strerror or error}), after the ledger was: what it counts "
+                "stays spent, and nothing is drawn on a debit that was just made; make the head's place writable again"
             ) from error
 
     def _newest(self, handle: int) -> tuple[Head, int]:
@@ -120,7 +120,8 @@ class SecondHead:
         except FileNotFoundError:
             raise Broken(
                 f"its second head {self.path} is gone, without which an older copy of the ledger cannot be told from the "
-                "ledger: bring the disk or the file back, or say head=FILE if it lies elsewhere now"
+                "ledger: bring the disk or the file back, or say head=FILE if it lies elsewhere now (to look at a copy: "
+                "agt verify, with head=COUNT:HASH as it was noted)"
             ) from None
         except OSError as error:
             access = "read" if flags == os.O_RDONLY else "written, so nothing was spent"

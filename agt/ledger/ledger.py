@@ -29,10 +29,11 @@ from agt.errors import CheckError, ConfigError
 from agt.ledger.book import Book, Charge, Population, Table, digest_of
 from agt.ledger.chain import START, Entry, Head, follow, hash_of
 from agt.ledger.head import SecondHead, head_file
-from agt.ledger.neighbours import check_unclaimed, folder_alone
+from agt.ledger.neighbours import SUFFIX, check_unclaimed, folder_alone
 from agt.ledger.place import same_disk
 from agt.ledger.store import Store, make
-from agt.ledger.words import NO_HEAD, SAME_DISK, declaration, headless, refusal
+from agt.ledger.unit import Unit
+from agt.ledger.words import NO_HEAD, SAME_DISK, declaration, headless, refusal, unit_words
 from agt.manifest import Broken
 from agt.mechanisms.account import Cost, Lot
 from agt.mechanisms.guarantee import Guarantee
@@ -92,6 +93,8 @@ class Ledger:
         Raises:
             ConfigError: something is there already, or another ledger in the folder holds a table's people.
         """
+        if path.suffix != SUFFIX:
+            raise ConfigError(f"ledger={path}: give it a name that ends in {SUFFIX}, by which ledgers find each other")
         path.parent.mkdir(parents=True, exist_ok=True)
         place = None if head is None else head_file(head, path)
         body = {"population": population.as_json(), "head": str(place or ""), "salt": token_hex(32)}
@@ -106,23 +109,26 @@ class Ledger:
             make(path, opening)
         ledger = cls.open(path)
         for table in tables:
-            ledger.admit(table.name, table.data, table.files)
+            ledger.admit(table, population.unit)
         return ledger
 
     @classmethod
-    def open(cls, path: Path, head: Path | None = None, *, writing: bool = True, seconds: float = WAIT) -> "Ledger":
+    def open(
+        cls, path: Path, head: Path | None = None, *, writing: bool = True, seconds: float = WAIT, away: bool = False
+    ) -> "Ledger":
         """Open one, and check the whole chain and every cost.
 
         Args:
             head: the second head must lie here, whatever the ledger says; None: where it says.
             writing: False: to look at it, also where nothing can be written.
             seconds: how long to wait for other processes.
+            away: to look at a copy where its second head is not: it is compared with none. Nobody writes so.
 
         Raises:
             ConfigError: there is none, or it lies where none can.
             CheckError: it was edited, or is older than its second head.
         """
-        return cls._of(Store(path, writing, seconds), head)
+        return cls._of(Store(path, writing and not away, seconds), head, lost=away)
 
     @classmethod
     def replace_head(cls, path: Path, head: Path) -> None:
@@ -179,42 +185,45 @@ class Ledger:
         return {data: table.name for data, table in self.book.tables.items()}
 
     @property
+    def unit(self) -> str:
+        """Whose addition or removal makes a neighbour, in words, with how many records it may have."""
+        return unit_words(self.population, self.book.tables.values())
+
+    @property
     def head(self) -> Path | None:
         """Where the second head is kept; None: nowhere."""
         return next((head.path for head in self._heads()), None)
 
     def words(self) -> list[str]:
         """What a claim that rests on this ledger must say, a line each: what was declared, and what cannot be excluded."""
-        names = self.tables().values()
-        declared = [declaration(self.population, names)] if names else []
-        rollback = [NO_HEAD] if self.head is None else [SAME_DISK] if same_disk(self.head, self.path) else []
+        tables = self.book.tables.values()
+        declared = [declaration(self.population, tables)] if tables else []
+        rollback = [SAME_DISK] if self.head and same_disk(self.head, self.path) else [] if self._book.head else [NO_HEAD]
         return [*declared, *headless(self._book), *rollback]
 
-    def check(self, relation: str, data: str) -> None:
-        """Raise ConfigError unless releases from a run under ``relation`` on ``data`` may be paid here."""
+    def check(self, relation: str, data: str, unit: Unit) -> None:
+        """Raise ConfigError unless releases from a run under ``relation`` on ``data`` that counts so may be paid here."""
         with self._store.turn():
             self._catch_up()
-            self._check_subject(relation, data)
+            self._check_subject(relation, data, unit)
 
-    def admit(self, table: str, data: str, files: Sequence[str] = ()) -> None:
+    def admit(self, table: Table, unit: str | None = None) -> None:
         """Declare that a table is about the same people, unit by unit, and shares their budget; nothing, if it was already.
 
         Args:
-            table: its name, for people.
-            data: its digest.
-            files: SHA-256 of the files that it was read from, by which other ledgers know it again.
+            unit: the population's, in so many words, to declare that the table's is one; None: it goes without saying.
 
         Raises:
-            ConfigError: another ledger in the folder holds these people.
+            ConfigError: another ledger in the folder holds these people; the same data or file was admitted here under
+                another way of counting; the table counts otherwise than the first, and nobody declared what its unit is.
         """
-        added = Table(table, data, tuple(files))
         with folder_alone(self._store.real.parent):
-            check_unclaimed(self._store.real, added)
+            check_unclaimed(self._store.real, table)
             with self._writing() as append:
-                if data not in self._book.tables:
-                    declared = declaration(self.population, [*self.tables().values(), table])
-                    body = {"table": table, "data": data, "files": list(files), "declared": declared}
-                    append("admit", body, self._book.spent)
+                self._check_counting(table, unit)
+                if table.data not in self._book.tables:
+                    declared = declaration(self.population, [*self._book.tables.values(), table])
+                    append("admit", {**table.as_json(), "declared": declared}, self._book.spent)
 
     def move_head(self, head: Path) -> None:
         """Keep the second head in a new file from now on; the old one is told of it, or, where it is lost, the chain is."""
@@ -228,11 +237,11 @@ class Ledger:
 
         Raises:
             Exhausted: it holds none.
-            ConfigError: the data was not admitted, or another relation.
+            ConfigError: the data was not admitted, or it is another relation or unit.
         """
         Lot(charge.guarantee, wanted)
         with self._writing() as append:
-            self._check_subject(charge.relation, charge.data)
+            self._check_subject(charge.relation, charge.data, charge.unit)
             before = self._book.spent
             size = self.population.allowance.fitting(before, charge.guarantee, wanted)
             if not size:
@@ -312,7 +321,7 @@ class Ledger:
             return self._book
 
     def _begun(self) -> Book:
-        opening = next(follow(self._store.texts(0, 1)), None)
+        opening = next(follow(self._store.texts(most=1)), None)
         if opening is None:
             raise Broken("it has no entries")
         return Book.begin(opening)
@@ -389,7 +398,25 @@ class Ledger:
                 f"entry {known.count} is not the one that {place} knows: it was rewritten, or two copies were used"
             )
 
-    def _check_subject(self, relation: str, data: str) -> None:
+    def _check_counting(self, table: Table, unit: str | None) -> None:
+        """Raise ConfigError unless everybody can know what a unit is in a table that is about to be admitted."""
+        population, first = self.population, next(iter(self._book.tables.values()), None)
+        if unit not in (None, population.unit):
+            raise ConfigError(f"unit={unit}: a unit of the ledger of {population.name} is {population.unit}, for good")
+        if other := self._book.counted_otherwise(table):
+            raise ConfigError(
+                f"ledger={self.path}: {table.name} counts {table.unit}; {other.name}, the same {table.shares(other)}, was "
+                f"admitted counting {other.unit}: the same people are counted one way: train with {other.unit.settings}"
+            )
+        known = unit is not None or table.unit.name == population.unit
+        if not known and (first is None or first.unit.column != table.unit.column):
+            raise ConfigError(
+                f"ledger={self.path}: a unit is {population.unit}, and {table.name} counts {table.unit}: if in this table "
+                f"{table.unit.means(population.unit)}, give unit='{population.unit}' to declare it; if not, train with the "
+                "column that says whose record each is, dataset.unit"
+            )
+
+    def _check_subject(self, relation: str, data: str, unit: Unit) -> None:
         self.population.check_relation(relation)
         if data not in self._book.tables:
             names = ", ".join(dict.fromkeys(table.name for table in self._book.tables.values())) or "none"
@@ -397,6 +424,12 @@ class Ledger:
                 f"ledger={self.path}: data {data} was not admitted (admitted: {names}): if its units are the same people, "
                 f"each {self.population.unit}, agt ledger admit {self.path} run=FOLDER says so; if not, they need a ledger "
                 "of their own"
+            )
+        table = self._book.tables[data]
+        if not unit.covers(table.unit):
+            raise ConfigError(
+                f"ledger={self.path}: the run counts {unit}, and {table.name} was admitted counting {table.unit}: one eps "
+                f"means another thing under each: train with {table.unit.settings}"
             )
 
     def _left(self, debit: Debit) -> int:

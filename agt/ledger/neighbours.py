@@ -1,16 +1,17 @@
 """Other ledgers of the same folder: two budgets for the same people would add up, and each would be broken."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 from agt.errors import ConfigError
 from agt.ledger.book import Table
 from agt.ledger.chain import follow
 from agt.ledger.place import take_lock
 from agt.ledger.store import Foreign, Store
+
+SUFFIX = ".ledger"
 
 
 @contextmanager
@@ -30,20 +31,20 @@ def check_unclaimed(path: Path, table: Table) -> None:
     Raises:
         CheckError: another ledger there is damaged, so that nobody can say.
     """
-    for other in sorted(path.parent.glob("*.ledger")):
+    for other in sorted(path.parent.glob(f"*{SUFFIX}")):
         if other.resolve() != path.resolve() and (entry := admitted(other, table)):
             raise ConfigError(
-                f"the people of {table.name} have a ledger already: {other} admitted {entry['table']}, the same "
-                f"{'data' if entry['data'] == table.data else 'file'}; the losses under two budgets add up: use that one"
+                f"the people of {table.name} have a ledger already: {other} admitted {entry.name}, the same "
+                f"{table.shares(entry)}; the losses under two budgets add up: use one, and keep no copy beside it"
             )
 
 
-def admitted(path: Path, table: Table) -> Mapping[str, Any] | None:
-    """What a ledger says of a table that it admitted; None: it did not."""
+def admitted(path: Path, table: Table) -> Table | None:
+    """A table that a ledger admitted, of the same data or file; None: it did not."""
     try:
         store = Store(path, writing=False)
     except (Foreign, ConfigError):  # another program's file
         return None
     with closing(store), store.turn():
-        bodies = [entry.body for entry in follow(store.texts()) if entry.kind == "admit"]
-    return next((b for b in bodies if b["data"] == table.data or {*table.files} & {*b["files"]}), None)
+        tables = [Table.of(entry.body) for entry in follow(store.texts()) if entry.kind == "admit"]
+    return next((other for other in tables if table.shares(other)), None)

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
@@ -138,8 +139,8 @@ class Store:
         finally:
             self._connection.execute("COMMIT")
 
-    def texts(self, after: int = 0, most: int = -1) -> list[Row]:
-        """(number, hash, text) of every entry beyond a number, ``most`` of them; -1: all."""
+    def texts(self, after: float = -inf, most: int = -1) -> list[Row]:
+        """(number, hash, text) of every entry beyond a number, whatever its own is, ``most`` of them; -1: all."""
         return self._rows("SELECT * FROM entries WHERE number > ? ORDER BY number LIMIT ?", (after, most))
 
     def text(self, number: int) -> str | None:
@@ -200,10 +201,10 @@ def make(path: Path, opening: Entry) -> None:
     try:
         os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, MODE))
         with explained(path, 0), closing(sqlite3.connect(part, isolation_level=None)) as connection:
-            connection.execute("PRAGMA journal_mode=WAL")
             connection.executescript(f"{_SYNCED} PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT};")
             connection.executescript(f"BEGIN; {TABLES} COMMIT;")
             connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (1, opening.hash, opening.text))
+            connection.execute("PRAGMA journal_mode=WAL")  # last, so that nothing of it is in the log
         part.rename(path)
         for folder in path.resolve().parents:
             sync_folder(folder)  # whoever made them, a power cut must not take what is in them

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from agt.ledger.book import Book, Population
+from agt.ledger.book import Book, Population, Table
 from agt.mechanisms.account import Allowance, Cost
 from agt.mechanisms.guarantee import LEAST, ApproximateDP, GaussianDP, Guarantee
 from agt.numeric import bisect
@@ -19,15 +19,30 @@ SAME_DISK = (
 )
 
 
-def declaration(population: Population, names: Iterable[str]) -> str:
+def declaration(population: Population, tables: Iterable[Table]) -> str:
     """What whoever admits tables says by that; names no digest, as it goes into claims."""
-    several = list(dict.fromkeys(names))
-    if len(several) == 1:
-        return f"declared, not checked: in the table {several[0]} a unit is {population.unit}"
-    return (
-        f"declared, not checked: in each of the tables {', '.join(several)} a unit is {population.unit}, and the units of "
-        "all of them are the same people: what is released from one table uses up the budget of all"
-    )
+    several = dict.fromkeys((table.name, table.unit.means(population.unit)) for table in tables)
+    parts = [
+        f"in {_tables([name for name, means in several if means == each])} {each}"
+        for each in dict.fromkeys(means for _, means in several)
+    ]
+    same = "the units of all of them are the same people: what is released from one table uses up the budget of all"
+    return f"declared, not checked: {'; '.join(parts)}{f'; and {same}' if len(several) > 1 else ''}"
+
+
+def _tables(names: list[str]) -> str:
+    return f"the table {names[0]}" if len(names) == 1 else f"each of the tables {', '.join(names)}"
+
+
+def unit_words(population: Population, tables: Iterable[Table]) -> str:
+    """Whose addition or removal the budget is about: the population's unit, and how many records it may have where."""
+    most = dict.fromkeys((table.name, table.unit.most) for table in tables)
+    caps = sorted({rows for _, rows in most})
+    if caps in ([], [1]):
+        return population.unit
+    if len(caps) == 1:
+        return f"{population.unit} (up to {caps[0]} records)"
+    return f"{population.unit} (at most {', '.join(f'{rows} of the records in {name}' for name, rows in most)})"
 
 
 def clock(book: Book) -> list[str]:

@@ -28,7 +28,8 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -40,7 +41,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from agt import sealed
-from agt.disk import write_atomic
+from agt.disk import Lock, remove_parts, write_atomic
 from agt.errors import ConfigError
 
 FORMAT = 1
@@ -80,8 +81,13 @@ class Checkpoints(Protocol):
         """What an earlier attempt had reached last; None: begin at the beginning. Training asks this first, and once."""
         ...
 
-    def offer(self, step: int, tensors: Tensors, last: bool = False) -> None:
-        """Here is a state; it is written if it is time to. ``last``: there are no more steps."""
+    def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
+        """So many steps were taken; the state is written if it is time to.
+
+        Args:
+            tensors: makes the state's, if they are wanted.
+            last: there are no more steps.
+        """
         ...
 
     def number(self, name: str, draw: Callable[[], int]) -> int:
@@ -99,7 +105,7 @@ class Nowhere:
     def last(self) -> None:
         """As ``Checkpoints``."""
 
-    def offer(self, step: int, tensors: Tensors, last: bool = False) -> None:
+    def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
         """As ``Checkpoints``."""
 
     def number(self, name: str, draw: Callable[[], int]) -> int:
@@ -128,7 +134,7 @@ class CheckpointFolder:
     cost: float
     owner: int = field(default_factory=os.getpid)
     _since: float = field(default_factory=time.monotonic)  # the last one's end, or the beginning
-    _took: float | None = None
+    _took: float | None = None  # seconds, by the last one; at first, by its size
 
     def part(self, name: str) -> "CheckpointFolder":
         """As ``Checkpoints``."""
@@ -144,15 +150,15 @@ class CheckpointFolder:
         paths = _states(self.folder)
         return _read(paths[-1], self.run) if paths else None
 
-    def offer(self, step: int, tensors: Tensors, last: bool = False) -> None:
+    def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
         """As ``Checkpoints``. A disk too full for a checkpoint ends no training."""
         if os.getpid() != self.owner != os.getppid():
             os._exit(1)  # a worker whose run was killed: another may have taken the run up, and nobody waits for this one
         now = time.monotonic()
-        if self.every == 0 or now - self._since < self._pause(tensors, last):
+        if not self._due(now - self._since, tensors, last):
             return
         try:
-            self._write(step, tensors)
+            self._write(step, tensors())
         except OSError as error:
             warnings.warn(f"{error.filename}: {error.strerror}: no checkpoint of step {step}", stacklevel=2)
         self._since = time.monotonic()
@@ -162,10 +168,12 @@ class CheckpointFolder:
         """As ``Checkpoints``.
 
         Raises:
-            ConfigError: it was drawn, and its file is damaged.
+            ConfigError: it was drawn, and its file is damaged or gone.
         """
         path = self.folder / f"{name}.json"
         if not path.exists():
+            if _states(self.folder):
+                raise ConfigError(f"{path}: is gone, and steps were taken with what was drawn: start a new run")
             write_atomic(path, sealed.seal({"number": f"{draw():x}", "run": self.run}))
         try:
             value = sealed.unseal(path.read_bytes())
@@ -178,12 +186,15 @@ class CheckpointFolder:
                 "its own"
             ) from None
 
-    def _pause(self, tensors: Tensors, last: bool) -> float:
-        """Seconds that must lie between the last checkpoint, or the beginning, and one of these tensors."""
+    def _due(self, elapsed: float, tensors: Callable[[], Tensors], last: bool) -> bool:
+        """Whether it is time for a checkpoint, so many seconds after the one before or the beginning."""
         if self.every is not None:
-            return 0.0 if last else self.every
-        took = self.cost + sum(t.nbytes for t in tensors.values()) / SPEED if self._took is None else self._took
-        return AGAIN_AFTER * took if last else max(AGAIN_AFTER * took, SELDOM)
+            return self.every > 0 and (last or elapsed >= self.every)
+        if elapsed < SELDOM and not last:
+            return False
+        if self._took is None:
+            self._took = self.cost + sum(tensor.nbytes for tensor in tensors().values()) / SPEED
+        return elapsed >= AGAIN_AFTER * self._took
 
     def _write(self, step: int, tensors: Tensors) -> None:
         for path in _states(self.folder)[: 1 - KEPT]:
@@ -204,9 +215,12 @@ def open_checkpoints(folder: Path, about: Mapping[str, Any], every: float | None
         note: takes a line for each file that cannot be used: it is removed.
 
     Raises:
-        ConfigError: the folder's run depends on something else, which is named, or run.json is damaged.
+        ConfigError: the folder's run depends on something else, which is named; or run.json is damaged, or missing among
+            other files.
     """
     path, started = folder / RUN, time.perf_counter()
+    if not path.exists() and folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{folder}: something else is there, and no {RUN}: checkpoints need a folder of their own")
     content = sealed.seal({"format": FORMAT, **_flat(about)})
     if path.exists():
         _compare(path, json.loads(content))
@@ -214,8 +228,7 @@ def open_checkpoints(folder: Path, about: Mapping[str, Any], every: float | None
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomic(path, content)
     run, cost = sha256(path.read_bytes()).hexdigest(), max(time.perf_counter() - started, _LEAST)
-    for file in folder.rglob("*.part*"):  # half written
-        file.unlink(missing_ok=True)
+    remove_parts(folder)
     for state in sorted(folder.rglob("step=*.safetensors")):
         try:
             _read(state, run)
@@ -223,6 +236,29 @@ def open_checkpoints(folder: Path, about: Mapping[str, Any], every: float | None
             note(f"note: {error}: it is removed, and training goes on from an earlier step")
             state.unlink()
     return CheckpointFolder(folder, run, every, cost)
+
+
+@contextmanager
+def kept_in(folder: Path, about: Mapping[str, Any], every: float | None) -> Iterator[CheckpointFolder]:
+    """The same for one training of a program, which has the folder to itself: done, it is removed; else it stays.
+
+    Raises:
+        ConfigError: as ``open_checkpoints``, or another process trains with it.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = Lock(folder.with_name(f"{folder.name}.lock"))
+    if not lock.take():
+        raise ConfigError(f"checkpoint={folder}: another process trains with it")
+    try:
+        yield open_checkpoints(folder, about, every, warnings.warn)
+        with suppress(OSError):  # somebody put another file there
+            for path in sorted([folder, *folder.rglob("*")], reverse=True):  # what is in a folder before the folder
+                if path.is_dir():
+                    path.rmdir()
+                elif path.name == RUN or _NAME.fullmatch(path.name):
+                    path.unlink()
+    finally:
+        lock.release()
 
 
 def _compare(path: Path, now: Mapping[str, Any]) -> None:

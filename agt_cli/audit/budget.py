@@ -21,8 +21,9 @@ from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureD
 from agt.mechanisms.mechanism import Need
 from agt.mechanisms.release import SHOWN_DELTA, Release, totals_of
 from agt.mechanisms.rigour import Claim, Output, Voting, claim
+from agt.mechanisms.tuning import Trials, TunedWeights
 from agt.mechanisms.weights import ReleaseWeights
-from agt.settings import RelationConfig
+from agt.settings import RelationConfig, validate
 
 KNOWN: dict[str, Any] = {**MECHANISMS, ReleaseWeights.name: ReleaseWeights, CertifiedQuantile.name: CertifiedQuantile}
 NOT_AGTS = "the mechanism is none of agt's own, and no code from elsewhere is loaded to look at it"
@@ -107,6 +108,13 @@ def guarantee_among(parameters: Mapping[str, Any]) -> Guarantee:
         raise Broken(f"the budget of one answer is no guarantee's: {numbers}")
     guarantee: Guarantee = kind(**{key: float(number) for key, number in numbers.items()})
     return guarantee
+
+
+def tuned(config: Mapping[str, Any]) -> TunedWeights:
+    """Private tuning with the settings of ``agt tune``."""
+    tune, total = config["tune"], config["total"]
+    trials: Trials = validate(Trials, tune["trials"], "tune.trials")
+    return TunedWeights.of(trials, float(total["eps"]), float(total["delta"]), tune["public"] is None)
 
 
 def within(guarantee: Guarantee, queries: int, asked: Mapping[str, Any]) -> str:

@@ -2,23 +2,26 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agt.errors import ConfigError
+from agt.errors import AgtError, ConfigError
 from agt.ledger.book import Book
 from agt.ledger.chain import Head
 from agt.ledger.ledger import Ledger
 from agt.ledger.words import NO_HEAD, budget, clock, eps_so_far
 from agt.manifest import Broken
+from agt.mechanisms.guarantee import Guarantee
 from agt.mechanisms.rigour import Output
+from agt_cli.audit.budget import guarantee_among, tuned
 from agt_cli.audit.findings import Subject
 from agt_cli.audit.reading import LARGEST, begins_with, check_plain
 from agt_cli.audit.record import Record
 from agt_cli.report.checks import Findings
-from agt_cli.runs.ledger import FOLDER, SUFFIX, ledger_path
+from agt_cli.runs.ledger import FOLDER, SUFFIX, ledger_path, unit_of
+from agt_cli.runs.noise import stands_for
 
 LIMITS = (
     "that everything which was released about these people is in it: it knows what was debited here",
@@ -28,6 +31,8 @@ LIMITS = (
     "that what was debited was drawn with the noise that was paid for: agt verify of each release looks at that",
 )
 MAGIC = b"SQLite format 3\0"
+Known = Head | Path | None
+"""Of a ledger's chain: where it ended at some time, as somebody noted it; or where its second head lies now."""
 
 
 def is_ledger(path: Path) -> bool:
@@ -39,21 +44,18 @@ def is_ledger(path: Path) -> bool:
     return False
 
 
-def look_at_ledger(path: Path, known: Head | None) -> tuple[Subject, Book | None]:
-    """Check everything in a ledger; its book, where all of it holds.
-
-    Args:
-        known: where its chain ended at some time, as somebody noted it; None: nobody did.
-    """
+def look_at_ledger(path: Path, known: Known) -> tuple[Subject, Book | None]:
+    """Check everything in a ledger; its book, where all of it holds."""
     findings, name = Findings(), f"ledger {path}"
-    with findings.looking("ledger"):
+    with findings.looking("ledger"), _without(f"ledger={path}: "):
         check_plain(path, LARGEST)
-        with Ledger.open(path, writing=False) as ledger:
-            book, words = ledger.verify(known), ledger.words()
-            _tell(book, ledger.head, known, findings)
+        with _opened(path, known) as ledger:
+            noted = known if isinstance(known, Head) else None
+            book, words = ledger.verify(noted), ledger.words()
+            _tell(book, ledger.head, noted, findings)
             population, allowance = book.population, book.population.allowance
             facts = (
-                ("population", f"{population.name}; a unit is {population.unit}; relation {population.relation}"),
+                ("population", f"{population.name}; a unit is {ledger.unit}; relation {population.relation}"),
                 ("tables", ", ".join(table.name for table in book.tables.values()) or "none admitted"),
                 ("opened", f"{book.opening.time}, newest entry {book.last.time} (times are kept, and prove nothing)"),
                 ("head", str(book.last.head)),
@@ -67,6 +69,24 @@ def look_at_ledger(path: Path, known: Head | None) -> tuple[Subject, Book | None
     return Subject(name, tuple(findings.checks), limits=LIMITS), None
 
 
+@contextmanager
+def _without(start: str) -> Iterator[None]:
+    """Errors without what the line that tells them begins with."""
+    try:
+        yield
+    except AgtError as error:
+        raise Broken(str(error).removeprefix(start)) from None
+
+
+def _opened(path: Path, known: Known) -> Ledger:
+    """To look at, with its second head; a copy that is away from that, with a head that was noted."""
+    away = False
+    if isinstance(known, Head):
+        with Ledger.open(path, writing=False, away=True) as ledger:
+            away = bool(ledger.book.head) and not os.path.exists(ledger.book.head)
+    return Ledger.open(path, known if isinstance(known, Path) else None, writing=False, away=away)
+
+
 def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings) -> None:
     allowance, spent = book.population.allowance, eps_so_far(book.population.allowance, book.spent)
     findings.ok("chain", f"{book.last.number} entries, each bound to the one before; nothing in it was edited or left out")
@@ -75,18 +95,21 @@ def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings)
     findings.ok("answers", f"{book.answered} that are kept, each what the chain says")
     if head is not None:
         findings.ok("second head", f"{head}: the ledger goes through it")
+    elif book.head:
+        findings.unchecked("second head", f"{book.head}: not there", "head=FILE says where it lies now")
     if known is not None:
         findings.ok("noted head", f"{known}: the ledger goes through it")
-    elif head is None:
+    elif not book.head:
         findings.note("second head", NO_HEAD, "give head=COUNT:HASH as agt ledger show printed it at some time")
     for line in clock(book):
         findings.note("clock", line)
 
 
-def ledgers_of(record: Record, given: str | None) -> Iterator[Subject]:
+def ledgers_of(record: Record, trained: Record | None, given: str | None, known: Known) -> Iterator[Subject]:
     """The ledger that paid for a release, and whether it counts it.
 
     Args:
+        trained: the training run that it was made from; None: it has none, or that is not there.
         given: where it lies, by name or path; None: where the release's settings say.
     """
     facts = record.spent.get("ledger")
@@ -99,15 +122,18 @@ def ledgers_of(record: Record, given: str | None) -> Iterator[Subject]:
         findings.unchecked("ledger", words, "ledger=NAME or ledger=FILE says where it lies")
         yield Subject(f"ledger of {facts['population']}", tuple(findings.checks))
         return
-    subject, book = look_at_ledger(path, None)
+    subject, book = look_at_ledger(path, known)
     if book is not None:
         with findings.looking("entry"):
-            _compare(record, facts, book, findings)
+            _compare(record, trained, facts, book, findings)
     yield replace(subject, checks=(*subject.checks, *findings.checks))
 
 
-def _compare(record: Record, facts: Mapping[str, Any], book: Book, findings: Findings) -> None:
-    """The entry is of this release and no other; those of a session, which is paid line by line, all are."""
+def _compare(record: Record, trained: Record | None, facts: Mapping[str, Any], book: Book, findings: Findings) -> None:
+    """The entry is of this release and no other; those of a session, which is paid line by line, all are.
+
+    Values are compared, worked out from settings; of what spent.json says in words nothing is.
+    """
     spent, paid = record.spent, book.debits.get(facts["entry"])
     others = [
         book.debits[number] for number in facts.get("entries", ()) if number in book.debits and number != facts["entry"]
@@ -115,17 +141,32 @@ def _compare(record: Record, facts: Mapping[str, Any], book: Book, findings: Fin
     if paid is None or paid.entry.hash != facts["hash"]:
         raise Broken(f"entry {facts['entry']} of this ledger is not the one that paid: another ledger, or a rewritten one")
     size = spent["queries"] if spent["what"] == Output.LABELS else 1
-    pairs = {
+    charge, counting = paid.charge, trained if record.command == "predict" else record
+    pairs: dict[str, tuple[object, object]] = {
         "population": (facts["population"], book.population.name),
-        "guarantee": (spent["guarantee"], str(paid.charge.guarantee)),
-        "releases": (size, paid.size + sum(other.size for other in others if other.charge == paid.charge)),
-        "training run": (spent.get("trained_digest", ""), paid.charge.run),
+        "guarantee": (_guarantee(record), charge.guarantee),
+        "releases": (size, paid.size + sum(other.size for other in others if other.charge == charge)),
+        "mechanism": (spent["mechanism"], charge.mechanism),
+        "output": (str(spent["what"]), charge.output),
+        "training run": (record.environment.get("draw") or record.environment.get("trained_digest", ""), charge.run),
+        "data": (record.environment.get("data_digest"), charge.data),
     }
+    if counting is not None:
+        pairs["relation"] = (counting.config["relation"]["name"], charge.relation)
+        pairs["unit"] = (unit_of(counting.config), charge.unit)
     for name, (ours, theirs) in pairs.items():
         if ours != theirs:
             raise Broken(f"entry {facts['entry']} is of another release: {name} is {theirs} there, and {ours} here")
     earlier = f" with {len(others)} before it" if others else ""
     findings.ok("entry", f"{facts['entry']}{earlier} counts exactly this: {size} of {paid.charge.guarantee}")
+
+
+def _guarantee(record: Record) -> Guarantee:
+    """Of each release: what the settings of its command ask for."""
+    config = record.config
+    if record.command == "train":
+        return stands_for(float(config["noise"]["epsilon"]), float(config["noise"]["delta"]))
+    return tuned(config).guarantee if record.command == "tune" else guarantee_among(record.metrics)
 
 
 def _whereabouts(name: object, home: Path) -> Path | None:

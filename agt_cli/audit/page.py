@@ -9,6 +9,7 @@ from agt_cli.report.checks import State
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import Markdown, markdown_table, plain, visible
 
+OWN = ("digest", "code")  # notes that are told of what is audited, and not of all that it rests on
 COLUMNS = ("check", "stands", "seen")
 CONDITIONS = ("", "asks", "stands", "why")
 DRAWN = ("predict", "tune")
@@ -91,7 +92,7 @@ def rows(subject: Subject) -> list[tuple[str, str, str]]:
     checks += [
         replace(check, words=f"{part.name}: {check.words}")
         for part, check in below
-        if check.state in (State.UNCHECKED, State.PROBLEM)
+        if check.state is not State.OK and (check.state is not State.NOTE or check.name not in OWN)
     ]
     checks.sort(key=lambda check: check.state is not State.PROBLEM)
     return [check.cells for check in checks]
@@ -100,6 +101,8 @@ def rows(subject: Subject) -> list[tuple[str, str, str]]:
 def say(subject: Subject, console: Console) -> None:
     """On a terminal."""
     console.say(headline(subject))
+    for check in subject.problems:
+        console.say(f"  {check.state} {check.name}: {check.told}")
     for name, value in subject.facts:
         console.say(f"  {name}: {value}")
     console.tree("what rests on what", _as_lists(tree(subject)))

@@ -98,23 +98,27 @@ class Record:
     def _read_conditions(self) -> None:
         """Each stands as its own facts say; the numbers of them in metrics.json are theirs."""
         nodes = parsed_any(self.bound.read("conditions.json"), "conditions.json")
-        self.conditions = tuple(Condition.of(node) for node in nodes)
-        wrong = [
-            c.letter for c, node in zip(self.conditions, nodes, strict=True) if json.loads(as_json(c.as_json())) != node
-        ]
-        letters = "".join(c.letter for c in self.conditions)
+        conditions = tuple(Condition.of(node) for node in nodes)
+        letters = "".join(condition.letter for condition in conditions)
         if letters != "abcdefg":
             raise Broken(f"conditions.json has the conditions {letters!r}, expected a to g")
+        facts = [fact for condition in conditions for fact in condition.grounds.facts]
+        texts = [*(condition.name for condition in conditions), *(text for f in facts for text in (f.why, f.broken_by))]
+        if not all(isinstance(text, str) for text in texts):
+            raise Broken("conditions.json has something else where words are expected")
+        plain = json.loads(as_json([condition.as_json() for condition in conditions]))
+        wrong = [now["letter"] for now, node in zip(plain, nodes, strict=True) if now != node]
         if wrong:
             raise Broken(f"condition {wrong[0]} is said to stand otherwise than its own facts make it stand")
         counted = {
-            "conditions": len(self.conditions),
-            "conditions_held": sum(c.held for c in self.conditions),
-            "conditions_declared": sum(c.standing is Standing.DECLARED for c in self.conditions),
+            "conditions": len(conditions),
+            "conditions_held": sum(c.held for c in conditions),
+            "conditions_declared": sum(c.standing is Standing.DECLARED for c in conditions),
         }
         for key, number in counted.items():
             if self.metrics and self.metrics.get(key) != number:
                 raise Broken(f"metrics.json says {key} = {self.metrics.get(key)}, conditions.json has {number}")
+        self.conditions = conditions
         self.findings.ok("conditions", f"each stands as its own facts make it stand: {stand_words(self.conditions)}")
 
     def sources(self) -> Iterator[tuple[str, Path, str | None]]:
@@ -125,8 +129,11 @@ class Record:
             ("released weights", environment.get("release"), self.config.get("digest")),
             ("weights released earlier", mechanism.get("weights"), mechanism.get("weights_digest")),
         ):
+            if place is not None and not isinstance(place, str):
+                raise Broken(f"the record names no place of its {name}")
             if place is not None:
-                yield name, Path(str(place)), None if digest is None else read_digest(str(digest))
+                asked = digest is not None or name == "training run"  # of which the digest is always recorded
+                yield name, Path(place), read_digest(str(digest)) if asked else None
 
 
 def stand_words(conditions: Sequence[Condition]) -> str:

@@ -25,15 +25,15 @@ _TOTAL = re.compile(r"\((?P<eps>[\d.e+-]+), (?P<delta>[\d.e+-]+)\)-differentiall
 
 def check_portable(bound: Bound, findings: Findings) -> Portable | None:
     """Read it, and work out what can be; None: it is not readable."""
-    portable = None
+    portable, target = None, ""
     with findings.looking("release.json"):
         bound.json(RELEASE)
         _unpacked(bound.read(WEIGHTS, ARRAYS))
         portable = Portable.open(bound.folder, bound.manifest.digest)
+        target = str(portable.source.get("_target_"))
         findings.ok("release.json", f"of the form that agt writes: {len(portable.classes)} classes, {portable.name}")
-    if portable is None:
+    if portable is None or not target:
         return None
-    target = str(portable.source.get("_target_"))
     if not target.startswith("agt."):
         findings.note("code", f"its queries would be read by {target}, no part of agt; nothing of it was imported here")
     with findings.looking("noise"):
@@ -42,6 +42,7 @@ def check_portable(bound: Bound, findings: Findings) -> Portable | None:
         _check_words(portable, findings)
     if bound.holds(CLAIM):
         with findings.looking(CLAIM):
+            bound.json(CLAIM)  # no key twice
             claimed = read_claim(bound.read(CLAIM))
             if not claimed.publishable or claimed.guarantee.value != guarantee_among(portable.noise):
                 raise Broken(f"{CLAIM} is of {claimed.guarantee.value}, the weights of {guarantee_among(portable.noise)}")

@@ -10,11 +10,9 @@ from agt.manifest import Broken
 from agt.mechanisms.guarantee import GaussianDP
 from agt.mechanisms.rigour import Claim, Output, claim, neighbours_of
 from agt.mechanisms.statement import Statement, read_claim
-from agt.mechanisms.tuning import Trials, TunedWeights
 from agt.mechanisms.weights import noise_scale
 from agt.relations import RELATIONS
-from agt.settings import validate
-from agt_cli.audit.budget import NOT_AGTS, Made, guarantee_among, within
+from agt_cli.audit.budget import NOT_AGTS, Made, guarantee_among, tuned, within
 from agt_cli.audit.record import Record
 from agt_cli.audit.release import ARRAYS, CLAIM, check_lattice
 from agt_cli.report.report_md import ball, guarantee
@@ -32,6 +30,9 @@ def claims_of(record: Record, trained: Record | None) -> tuple[str, ...]:
     if trained is not None and trained.conditions and record.conditions:
         with record.findings.looking("conditions"):
             _check_no_better(record, trained)
+    if trained is not None and trained.command == "train":
+        with record.findings.looking("data digest"):
+            _check_same_data(record, trained)
     if record.bound.holds("released_weights.json"):
         with record.findings.looking("noise"):
             _check_weights(record, trained)
@@ -52,6 +53,14 @@ def _check_no_better(record: Record, trained: Record) -> None:
     for then, now in zip(trained.conditions, record.conditions, strict=True):
         if then.standing.weaker(now.standing):
             raise Broken(f"condition {now.letter} stands better here than in the training run that it comes from")
+
+
+def _check_same_data(record: Record, trained: Record) -> None:
+    """What is made from a training run names its data."""
+    for key in ("dataset", "data_digest", "features_digest"):
+        ours, theirs = (each.environment.get(key) for each in (record, trained))
+        if ours != theirs:
+            raise Broken(f"env.json says {key} = {ours}, and the training run {theirs}")
 
 
 # -- training --------------------------------------------------------------------------------------------------------------
@@ -88,12 +97,17 @@ def _check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
         trained: the run that it was made from; None: it is not there, or not what it was.
     """
     findings, spent, made = record.findings, record.spent, None
+    with findings.looking("training run"):
+        named = record.environment.get("trained_digest") if record.environment.get("trained_run") else None
+        if spent["trained_digest"] != named:
+            raise Broken(f"spent.json and env.json name two: {spent['trained_digest']} and {named}")
     with findings.looking("budget"):
         made = Made.of(record.config, record.metrics)
         if made is None:
             findings.unchecked("budget", NOT_AGTS)
-        elif str(made.guarantee) != spent["guarantee"]:
-            raise Broken(f"spent.json says {spent['guarantee']}, the mechanism's parameters make it {made.guarantee}")
+        elif (made.name, str(made.guarantee)) != (spent["mechanism"], spent["guarantee"]):
+            said = f"{spent['mechanism']}, {spent['guarantee']}"
+            raise Broken(f"spent.json says {said}; the mechanism and its parameters make it {made.name}, {made.guarantee}")
         elif beyond := within(made.guarantee, spent["queries"] if spent["what"] == "labels" else 1, record.config["total"]):
             raise Broken(f"more was spent than asked for: {beyond}")
     simulated = _is_simulated(record, record.config.get("seed"))
@@ -105,7 +119,7 @@ def _check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
         granted = made.claim(record.conditions, trained.relation, trained.members, record.config, spent["what"])
         totals = made.spent(granted, spent["queries"], float(record.config["total"].get("delta") or 0.0))
         proved = granted.proved and not simulated
-        if bool(record.metrics.get("proved")) != proved:
+        if record.metrics.get("proved") != int(proved):
             raise Broken(f"metrics.json says proved = {record.metrics.get('proved')}, the conditions grant {int(proved)}")
         same = claimed is None or (claimed.neighbours.words, claimed.declared) == (
             neighbours_of(granted.relation),
@@ -125,6 +139,7 @@ def _read_claim(record: Record, simulated: bool) -> Statement | None:
     if not record.bound.holds(CLAIM):
         return None
     with record.findings.looking(CLAIM):
+        record.bound.json(CLAIM)  # no key twice
         claimed, spent = read_claim(record.bound.read(CLAIM)), record.spent
         account, ledger = claimed.account, spent.get("ledger") or {}
         pairs = {
@@ -151,9 +166,7 @@ def _check_tuned(record: Record) -> tuple[str, ...]:
     findings, config = record.findings, record.config
     _is_simulated(record, config["tune"].get("seed"))
     with findings.looking("claim"):
-        tune, total = config["tune"], config["total"]
-        trials: Trials = validate(Trials, tune["trials"], "tune.trials")
-        mechanism = TunedWeights.of(trials, float(total["eps"]), float(total["delta"]), tune["public"] is None)
+        mechanism = tuned(config)
         if record.relation is None:
             raise Broken("config.yaml names no relation")
         granted = claim(record.conditions, record.relation, mechanism, output=Output.WEIGHTS)
@@ -175,7 +188,7 @@ def _granted(record: Record, granted: Claim, totals: tuple[str, ...]) -> tuple[s
 def _is_simulated(record: Record, seed: object) -> bool:
     """Whether the draws came from a seed; every file must agree."""
     simulated, findings = seed is not None, record.findings
-    if bool(record.spent.get("simulated")) != simulated or bool(record.metrics.get("simulated")) != simulated:
+    if record.spent.get("simulated") is not simulated or record.metrics.get("simulated") != int(simulated):
         findings.problem("draws", "config.yaml, spent.json and metrics.json do not agree on whether it is a simulation")
     elif simulated:
         findings.note("draws", "a SIMULATION: they come from a seed, and guarantee nothing")
@@ -191,6 +204,9 @@ def _check_labels(record: Record, trained: Record | None) -> None:
         head, *cells = rows
     except csv.Error as error:
         raise Broken(f"labels.csv is no proper csv ({error})") from None
+    answered, left = (record.metrics.get(key) for key in ("answered", "unanswered"))
+    if answered is not None and answered + left != record.metrics["n_queries"]:
+        raise Broken(f"metrics.json counts {answered} answered and {left} not, of {record.metrics['n_queries']}")
     count = record.metrics.get("answered", record.metrics.get("n_queries"))  # a budget may end in the middle of a file
     if head != ["record_id", "label"] or any(len(row) != 2 for row in cells) or len(cells) != count:
         raise Broken(f"labels.csv holds {len(cells)} rows, and {count} labels were counted")

@@ -11,7 +11,7 @@ from agt.errors import ConfigError, nearest
 from agt.settings import schema, validate
 from agt_cli import usage
 from agt_cli.report.console import Console, show
-from agt_cli.report.listed import STATES, Run, runs_below
+from agt_cli.report.listed import Run, State, runs_below
 from agt_cli.runs.listing import check_known, conditions, moment, named, ordered, side_by_side
 
 RESULT = 60  # letters of a result in the table, at most
@@ -24,7 +24,7 @@ class RunsConfig:
 
     output_dir: Path
     command: str | None = None
-    state: str | None = None
+    state: State | None = None
     data: str | None = None
     kind: str | None = None
     sweep: str | None = None
@@ -36,9 +36,8 @@ class RunsConfig:
     compare: Annotated[tuple[str | int, ...], Field(min_length=2)] | None = None
 
     def __post_init__(self) -> None:
-        for key, known in (("command", usage.COMMANDS), ("state", STATES)):
-            if (value := getattr(self, key)) is not None and value not in known:
-                raise ConfigError(f"{key}={value}: there is no such {key}{nearest(value, known)}")
+        if self.command is not None and self.command not in usage.COMMANDS:
+            raise ConfigError(f"command={self.command}: there is no such command{nearest(self.command, usage.COMMANDS)}")
         conditions(self.where)
         moment(self.since or "2000-01-01")
 

@@ -12,7 +12,7 @@ from safetensors.torch import load
 from agt.errors import ConfigError
 from agt.folder import BoundFolder, plain, refusing
 from agt_cli.latest import newest
-from agt_cli.report.unfinished import is_alive, read_config, read_object
+from agt_cli.report.unfinished import UNKNOWN, is_alive, read_config, read_object
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,11 @@ def _check_status(status: Mapping[str, Any], folder: Path, command: str, key: st
         why = f" ({status['error']})" if status.get("error") else ""
         again = f"agt train resume={folder} goes on with it" if command == "train" else f"start `agt {command}` again"
         if status.get("state") == "running":
-            why, again = (
-                (" and it is", "wait for it") if is_alive(folder) else (", and its process is gone: it was killed", again)
-            )
+            why, again = {
+                True: (" and it is", "wait for it"),
+                False: (", and its process is gone: it was killed", again),
+                None: (f", and {UNKNOWN}", f"start `agt {command}` again"),
+            }[is_alive(folder)]
         raise ConfigError(
             f"{key}={folder}: status.json says {status.get('state')!r}{why}, so there is nothing to use: {again}"
         )

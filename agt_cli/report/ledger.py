@@ -24,7 +24,7 @@ def balance(ledger: Ledger) -> dict[str, Any]:
         "spent": book.spent.as_json(),
         "eps_so_far": eps_so_far(allowance, book.spent),
         "more_of_the_last": last and allowance.fitting(book.spent, last.charge.guarantee, _MANY),
-        "tables": [{"table": t.name, "data": t.data} for t in book.tables.values()],
+        "tables": [{"table": t.name, "data": t.data, "counts": str(t.unit)} for t in book.tables.values()],
         "debits": [_debit(paid) for paid in book.debits.values()],
         "answers": book.answered,
         "words": [*ledger.words(), *clock(book)],
@@ -41,7 +41,7 @@ def say_balance(ledger: Ledger, console: Console) -> dict[str, Any]:
     told, book, population = balance(ledger), ledger.book, ledger.population
     tables = ", ".join(dict.fromkeys(book.tables[data].name for data in book.tables)) or "none yet: agt ledger admit"
     console.say(f"{population.name}: {budget(population.allowance)} over all that is ever released about these people")
-    console.say(f"people: each is {population.unit}; neighbours by relation={population.relation}; tables: {tables}")
+    console.say(f"people: each is {ledger.unit}; neighbours by relation={population.relation}; tables: {tables}")
     if book.debits:
         _say_debits(book, console)
     console.say(_spent(told, book, population.allowance.eps))
@@ -56,15 +56,16 @@ def _say_debits(book: Book, console: Console) -> None:
     debits = list(book.debits.values())
     hidden = len(debits) - SHOWN
     title = "spent on" if hidden <= 0 else f"spent on (the last {SHOWN} of {len(debits)}; --json has all)"
-    columns = ("entry", "time", "releases", "kept answers", "each", "mechanism", "run")
-    rows = [
-        (
-            *(str(paid.entry.number), paid.entry.time.removesuffix("+00:00"), str(paid.size), str(paid.answered)),
-            *(str(paid.charge.guarantee), f"{paid.charge.mechanism} ({paid.charge.output})", _short(paid.charge.run)),
-        )
-        for paid in debits[-SHOWN:]
-    ]
-    console.table(title, columns, rows)
+    columns = ("entry", "time", "releases", "each", "of", "kept", "run")
+    console.table(title, columns, [_row(paid) for paid in debits[-SHOWN:]])
+
+
+def _row(paid: Paid) -> tuple[str, ...]:
+    charge, time = paid.charge, paid.entry.time.removesuffix("+00:00").replace("T", " ")
+    each = ", ".join(f"{name} = {value:g}" for name, value in charge.guarantee.parameters.items())
+    run = charge.run.removeprefix("sha256:")[:12] or "-"
+    of = f"{charge.output} by {charge.mechanism}"
+    return str(paid.entry.number), time, str(paid.size), each, of, str(paid.answered), run
 
 
 def _spent(told: dict[str, Any], book: Book, eps: float) -> str:
@@ -79,15 +80,11 @@ def _spent(told: dict[str, Any], book: Book, eps: float) -> str:
     )
 
 
-def _short(digest: str) -> str:
-    return digest.removeprefix("sha256:")[:12] or "-"
-
-
 def say_verified(ledger: Ledger, book: Book, console: Console) -> dict[str, Any]:
     """Say what was found to be in order, and what that does not show."""
     console.say(
-        f"{ledger.path}: in order: {book.last.number} entries, each bound to the one before; the costs of "
-        f"{len(book.debits)} debits, computed again, within {budget(ledger.population.allowance)}; {book.answered} answers"
+        f"{ledger.path}: in order. Entries: {book.last.number}, each bound to the one before; debits: {len(book.debits)}, "
+        f"each cost computed again, within {budget(ledger.population.allowance)}; answers kept: {book.answered}"
     )
     words = [*ledger.words(), *clock(book)]
     for line in words:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml  # type: ignore[import-untyped]
 
@@ -21,7 +21,7 @@ from agt.manifest import NAME as MANIFEST
 from agt_cli.report.unfinished import is_alive
 from agt_cli.usage import SWEEP
 
-STATES = ("done", "failed", "running", "killed", "unreadable")
+State = Literal["done", "failed", "running", "killed", "unreadable"]
 UNREADABLE = "status.json cannot be read"
 
 

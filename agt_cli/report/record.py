@@ -47,7 +47,7 @@ from safetensors.torch import save
 
 import agt_cli
 from agt.certificates.conditions import Condition
-from agt.disk import Pending, sync_folder, write_atomic
+from agt.disk import Pending, remove_parts, sync_folder, write_atomic
 from agt.errors import AgtError, ConfigError, UnsoundError
 from agt.facts import Standing
 from agt.manifest import NAME as MANIFEST
@@ -63,7 +63,6 @@ from agt_cli.report.unfinished import (
     lock_of,
     read_status,
     remove_leftovers,
-    remove_parts,
     still_running,
 )
 

@@ -6,7 +6,6 @@ nobody holds was killed.
 
 import json
 import shutil
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from agt.folder import plain
 
 CHECKPOINTS = "checkpoint"  # the folder of what a training had reached; no part of the finished record
 KEY = "resume"
+UNKNOWN = "it has no lock, and nobody can tell whether its process lives"
 LOCK = "lock"
 
 
@@ -58,6 +58,8 @@ class Unfinished:
         if is_alive(folder):
             raise still_running(folder)
         check_open(folder, status)
+        if status.get("state") == "running" and is_alive(folder) is None:
+            raise ConfigError(f"{KEY}={folder}: {UNKNOWN}: start it anew, once you know that it does not")
         config = read_config(
             _content(folder, "config.yaml", "the run was killed before it began: start it anew"),
             folder / "config.yaml",
@@ -87,8 +89,8 @@ def check_open(folder: Path, status: dict[str, Any]) -> None:
         )
 
 
-def is_alive(folder: Path) -> bool:
-    """Whether the process of a run is there."""
+def is_alive(folder: Path) -> bool | None:
+    """Whether the process of a run is there; None: nobody can tell, as it left no lock."""
     return is_locked(folder / LOCK)
 
 
@@ -100,13 +102,7 @@ def lock_of(folder: Path) -> Lock:
 def remove_leftovers(folder: Path) -> None:
     """Remove what a finished run needs no more."""
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
-
-
-def remove_parts(folder: Path) -> None:
-    """Remove files that a killed process left half written."""
-    for part in folder.rglob("*.part*"):
-        with suppress(OSError):
-            part.unlink()
+    (folder / LOCK).unlink(missing_ok=True)
 
 
 def read_config(content: bytes, path: Path, key: str) -> dict[str, Any]:

@@ -11,10 +11,10 @@ import numpy as np
 
 from agt.data.dataset import Dataset
 from agt.errors import AgtError, CheckError, ConfigError
-from agt.ledger.book import Charge, Table
+from agt.ledger.book import Charge, Paid, Table
 from agt.ledger.chain import Entry
 from agt.ledger.ledger import Debit, Ledger
-from agt.ledger.neighbours import admitted
+from agt.ledger.neighbours import admitted, check_unclaimed
 from agt.ledger.questions import Asked, Asking
 from agt.ledger.words import budget, eps_so_far
 from agt.mechanisms.account import Cost, Lot
@@ -22,12 +22,12 @@ from agt.mechanisms.guarantee import Guarantee
 from agt.mechanisms.release import NO_ACCOUNT
 from agt.mechanisms.statement import Account as Counted
 from agt.numeric import bisect, whole_midpoint
-from agt_cli.runs.ledger import FOLDER, SUFFIX, Subject, ledger_path
+from agt_cli.runs.ledger import FOLDER, NONE, SUFFIX, Subject, ledger_there, second_head, unit_of
 from agt_cli.runs.prepare import RunSettings, data_files
 
 MANY = 10**9
-NONE = "none"
 VARIABLE = "AGT_LEDGER"
+WHOLE = "it was admitted as the first lot, by its own total alone: it is the whole budget, and nothing fits after it"
 UNNAMED = "; agt ledger init NAME run=FOLDER total.eps=EPS opens an account, which counts before it answers"
 
 
@@ -80,11 +80,18 @@ class Account:
         """
         if self.ledger is None:
             return Receipt(wanted, self.outside)
-        debit, population = self.ledger.debit(charge, wanted), self.ledger.population
-        entry = self.ledger.book.debits[debit.head.count].entry
-        words = self.words(f"entry {entry.number} of it counts this", entry)
-        facts = {"population": population.name, "entry": entry.number, "hash": entry.hash}
-        return Receipt(debit.size, words, debit, self.counted(entry), facts)
+        debit = self.ledger.debit(charge, wanted)
+        return self._receipt(self.ledger.book.debits[debit.head.count], debit)
+
+    def paid(self, charge: Charge) -> Receipt | None:
+        """What was paid for exactly this, one release, before a run was killed; None: the ledger does not have it."""
+        debits = self.ledger.book.debits.values() if self.ledger else ()
+        return next((self._receipt(debit, None) for debit in debits if debit.charge == charge), None)
+
+    def _receipt(self, paid: Paid, debit: Debit | None) -> Receipt:
+        facts = {"population": self.name, "entry": paid.entry.number, "hash": paid.entry.hash}
+        words = self.words(f"entry {paid.entry.number} of it counts this", paid.entry)
+        return Receipt(paid.size, words, debit, self.counted(paid.entry), facts)
 
     def left(self, guarantee: Guarantee, most: int = MANY) -> int | None:
         """How many more releases of this guarantee the budget holds, as one lot; None: nobody counts.
@@ -121,7 +128,7 @@ class Account:
             return None
         entry, population = entry or self.ledger.last, self.ledger.population
         spent = Cost.of(entry.body["spent"])
-        return Counted.of(population.name, population.unit, entry.number, population.allowance, spent)
+        return Counted.of(population.name, self.ledger.unit, entry.number, population.allowance, spent)
 
     def words(self, counted: str, entry: Entry | None = None) -> tuple[str, ...]:
         """What may be said of a release on this account, a line each.
@@ -133,19 +140,25 @@ class Account:
         if self.ledger is None:
             return self.outside
         population, allowance = self.ledger.population, self.ledger.population.allowance
-        stands = eps_so_far(allowance, Cost.of((entry or self.ledger.last).body["spent"]))
+        spent = Cost.of((entry or self.ledger.last).body["spent"])
         return (
             f"released on the ledger of {population.name} ({counted}): all that is ever released on it, this included, is "
-            f"({allowance.eps:g}, {allowance.delta:g})-differentially private in all, a unit being {population.unit}",
-            f"its counter stands at eps = {stands:.6g}, of {budget(allowance)} in all: no guarantee of its own",
+            f"({allowance.eps:g}, {allowance.delta:g})-differentially private in all, a unit being {self.ledger.unit}",
+            f"its counter stands at eps = {eps_so_far(allowance, spent):.6g}, of {budget(allowance)} in all: "
+            "no guarantee of its own",
+            *([] if allowance.holds(spent) else [WHOLE]),
             *self.ledger.words(),
         )
 
 
-def people_of(loaded: Dataset, settings: RunSettings) -> Subject:
-    """Whose data a training run is about to read for a release of its own."""
+def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any]) -> Subject:
+    """Whose data a training run is about to read for a release of its own, and how it counts them.
+
+    Args:
+        config: of the run, which the settings are from.
+    """
     hashes = (file["sha256"] for file in data_files(settings.source).values() if "sha256" in file)
-    return Subject(Table(loaded.name, loaded.digest, tuple(sorted(hashes))), settings.relation.name)
+    return Subject(Table(loaded.name, loaded.digest, tuple(sorted(hashes)), unit_of(config)), settings.relation.name)
 
 
 @contextmanager
@@ -158,7 +171,7 @@ def account_of(setting: object, subject: Subject) -> Iterator[Account]:
 
     Raises:
         ConfigError: the ledger is not there, or its population has other data or another relation; or none was named, and
-            a ledger in the working directory has these people.
+            a ledger in the working directory has these people; or a second ledger beside the one that was named has.
         CheckError: a ledger is not what was written.
     """
     name = str(setting) if setting is not None else os.environ.get(VARIABLE) or None
@@ -170,8 +183,9 @@ def account_of(setting: object, subject: Subject) -> Iterator[Account]:
         outside = f"outside the ledger of {holding} (ledger=none)" if holding else "outside any ledger (ledger=none)"
         yield Account(None, (f"released {outside}: its loss adds to whatever else is released about the same data",))
     else:
-        with Ledger.open(ledger_path(name)) as ledger:
-            ledger.check(subject.relation, subject.table.data)
+        with Ledger.open(ledger_there(name), second_head()) as ledger:
+            ledger.check(subject.relation, subject.table.data, subject.table.unit)
+            check_unclaimed(ledger.path, subject.table)  # a copy, under another name, has the same budget once more
             yield Account(ledger)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from agt.certificates.conditions import Condition
+from agt.errors import ConfigError
 from agt.facts import Fact, Grounds, declared
-from agt.ledger.book import Charge
 from agt.mechanisms.portable import CLAIM
 from agt.mechanisms.randomness import Randomness, SeededRandomness, SystemRandomness
 from agt.mechanisms.rigour import Output
@@ -22,6 +22,7 @@ from agt_cli.report.release_md import predict_report
 from agt_cli.runs.account import Account, account_of, people_of
 from agt_cli.runs.choices import still_chosen
 from agt_cli.runs.experiment import write_experiment
+from agt_cli.runs.ledger import unit_of
 from agt_cli.runs.mechanisms import TotalConfig
 from agt_cli.runs.publish import write_weights
 from agt_cli.runs.source import settled
@@ -59,12 +60,12 @@ class PrivateTuning:
         )
         release, simulated = prepare_tuned(contestants, mechanism, conditions), randomness.simulated
         loaded, name, guarantee = data.prepared(self.given).loaded, "private tuning", mechanism.guarantee
-        subject, people = of_data(loaded.digest), people_of(loaded, self.given.settings)
+        subject, people = of_data(loaded.digest), people_of(loaded, self.given.settings, self.given.config)
         earlier = [] if simulated else unfinished(record, subject)
         record.environment(**subject, dataset=loaded.name)
         record.conditions(conditions)
         with nullcontext(Account()) if simulated else account_of(record.config.get("ledger"), people) as account:
-            receipt = account.pay(Charge(guarantee, Output.WEIGHTS.value, name, "", loaded.digest, people.relation), 1)
+            receipt = account.pay(people.charge(guarantee, Output.WEIGHTS.value, name), 1)
         told = release.words(simulated, receipt.words)
         claim = of_release(release, name, words=told, simulated=simulated, account=receipt.counted)
         words = [*claim.words, *earlier]
@@ -87,6 +88,7 @@ class PrivateTuning:
     def _contestants(self, data: TuningData) -> tuple[list[Contestant], tuple[Condition, ...]]:
         """The candidates' heads, untrained, and conditions a to g of all of them together."""
         given, contestants = self.given.settings, []
+        self._check_counting()
         chosen = still_chosen(given.choices, given.training.chosen_from, data.prepared(self.given).loaded, given.source)
         for choice in self.choices:
             dataset = data.prepared(choice).dataset
@@ -95,6 +97,15 @@ class PrivateTuning:
         each = [contestant.model.conditions for contestant in contestants]
         together = [_together(same) for same in zip(*each, strict=True)]
         return contestants, tuple(c.and_(*self._declared(data)) if c.letter == "e" else c for c in together)
+
+    def _check_counting(self) -> None:
+        """One claim, and one debit, is about one relation and one unit: those outside the grid."""
+        for choice in self.choices:
+            same = choice.settings.relation == self.given.settings.relation
+            if not same or unit_of(choice.config) != unit_of(self.given.config):
+                raise ConfigError(
+                    f"tune.grid: {choice.words}: one claim is about one relation and one unit: set them outside the grid"
+                )
 
     def _declared(self, data: TuningData) -> Iterator[Fact]:
         """What condition e rests on beside each candidate's own."""

@@ -16,7 +16,7 @@ from agt.mechanisms.aggregate import CertifiedQuantile
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.portable import Portable
 from agt.mechanisms.randomness import Randomness
-from agt.mechanisms.release import Labelling, OnProgress, Release, labels_from, prepare_quantile, prepare_weights
+from agt.mechanisms.release import APART, Labelling, OnProgress, Release, labels_from, prepare_quantile, prepare_weights
 from agt.mechanisms.rigour import Accounting, Claim, Counting, Output
 from agt.mechanisms.statement import Statement
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
@@ -25,6 +25,7 @@ from agt.models.model import Model
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.account import Account, Receipt
+from agt_cli.runs.ledger import Subject
 from agt_cli.runs.mechanisms import MechanismConfig, earlier_weights
 from agt_cli.runs.model import certifying
 from agt_cli.runs.queries import OpenedRun
@@ -64,11 +65,15 @@ class Request:
     def charge(self, claim: Claim, mechanism: str) -> Charge:
         """What a ledger is to count of each release."""
         finished = self.opened.trained.finished
-        data = str(finished.environment.get("data_digest"))
-        return Charge(claim.guarantee, claim.output.value, mechanism, finished.digest, data, claim.relation.name)
+        return Subject.of_finished(finished).charge(claim.guarantee, claim.output.value, mechanism, finished.digest)
 
-    def check_proved(self, claim: Claim) -> None:
-        """Raise ConfigError where a ledger would count what is not proved."""
+    def check_payable(self, claim: Claim) -> None:
+        """Raise ConfigError where a ledger would count what is not proved, or what does not add up with what it counts."""
+        if self.account.ledger and self.opened.model.problem.settings.noise is not None:
+            raise ConfigError(
+                f"ledger={self.account.name}: {APART}, and a ledger adds up: release the noisy weights alone, train "
+                "without noise to release from certificates, or give ledger=none, outside the account"
+            )
         if self.account.ledger and not claim.proved:
             raise ConfigError(
                 f"accounting={self.accounting}: nothing is proved of this release, and a ledger counts what is: use "
@@ -143,7 +148,7 @@ def prepare_publication(request: Request) -> Publication:
         made = _number(mechanism, request)
     else:
         made = _labels(request.labelling(mechanism), request)
-    request.check_proved(made.claim)
+    request.check_payable(made.claim)
     return made
 
 

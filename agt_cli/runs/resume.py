@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from agt.errors import AgtError, ConfigError
-from agt.provenance import code_digest, default_threads, machine, package_digest, targets
-from agt.training.checkpoint import RUN, CheckpointFolder, open_checkpoints
+from agt.provenance import code_digest, surroundings, targets
+from agt.training.checkpoint import CheckpointFolder, open_checkpoints
+from agt.training.noise import SEED
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.report.unfinished import CHECKPOINTS, KEY, Unfinished
@@ -69,11 +70,15 @@ def checkpoints_of(record: RunRecord, settings: RunSettings, prepared: Prepared,
             seed that is gone.
     """
     folder, noise = record.folder / CHECKPOINTS, settings.noise
-    if record.again and noise and noise.seed is None and (record.folder / SPENT).exists() and not (folder / RUN).exists():
+    seed, spent = folder / f"{SEED}.json", record.folder / SPENT
+    if record.again and noise and noise.seed is None and spent.exists() and not seed.exists():
         raise ConfigError(
-            f"{KEY}={record.folder}: noise was drawn for this run, and {folder}, which kept its seed, is gone: start a new "
+            f"{KEY}={record.folder}: noise was drawn for this run, and {seed}, which kept its seed, is gone: start a new "
             "run, whose draw is a release of its own, beside the one that spent.json tells of"
         )
+    if record.again:
+        reached = "from its last checkpoint" if list(folder.rglob("step=*")) else "from the start, as it has no checkpoint"
+        console.note(f"the run begun at {record.again.status['started']} goes on {reached}")
     about = {key: value for key, value in _flat(record.config) if key not in FREE} | _around(record, settings, prepared)
     return open_checkpoints(folder, about, settings.compute.checkpoint_seconds, console.note)
 
@@ -88,10 +93,8 @@ def _around(record: RunRecord, settings: RunSettings, prepared: Prepared) -> dic
         "data_digest": prepared.loaded.digest,
         "features_digest": prepared.dataset.digest,
         "encoder": prepared.dataset.scaling.get("encoder"),
-        "agt's code": package_digest("agt"),
         "your code": yours,
-        "threads": settings.compute.threads or list(default_threads()),
-        **{f"this machine's {key}": value for key, value in machine(settings.compute.device).items()},
+        **surroundings(settings.compute.device, settings.compute.threads),
     }
 
 

@@ -97,7 +97,7 @@ class Session:
                 f"inputs=-: {type(opened.kept.source).__name__} reads files of queries alone: give it read_queries(columns)"
             )
         labelling = request.labelling(mechanism)
-        request.check_proved(labelling.claim)
+        request.check_payable(labelling.claim)
         return cls(request, labelling, randomness, Counter(request, labelling, randomness.simulated, lot, total.queries))
 
     @property

@@ -1,4 +1,4 @@
-"""What a job of a sweep computes, in one word: two jobs of one signature give the same result.
+"""What a job of a sweep computes, in one word: of two jobs with one signature, one is enough.
 
 By it a sweep's finished jobs are recognised, whatever number they have and whatever else the command line changed. The
 configuration counts as it was resolved; where results and data lie does not, nor what only affects speed (compute). A file
@@ -36,21 +36,36 @@ def signature(command: str, config: Mapping[str, Any]) -> str:
         AgtError: the code that a ``_target_`` names is not to be found.
         OSError: a file that a setting names cannot be read.
     """
-    data_dir = Path(str(config.get("data_dir", "")))
-    settings = {key: _content(key, value, data_dir) for key, value in config.items() if key not in (*SPEED, *PLACES)}
+    settings = {key: value for key, value in config.items() if key not in SPEED}
     code = _code((*COMPUTE.get(command, (usage.COMMANDS[command].module,)), *targets(config)))
     versions = {name: package_version(name) for name in PACKAGES}
-    text = json.dumps([command, settings, code, versions], sort_keys=True, default=str)
+    text = json.dumps([command, _contents(settings, Path()), code, versions], sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=12).hexdigest()
 
 
+def _contents(node: Mapping[str, Any], data_dir: Path) -> dict[str, Any]:
+    """Settings, in which what lies on the disk stands for its name.
+
+    Args:
+        data_dir: of the settings around these; their own goes before it.
+    """
+    data_dir = Path(str(node.get("data_dir", data_dir)))
+    kept = {str(key): _content(key, value, data_dir) for key, value in node.items() if key not in PLACES}
+    if "_target_" in node and "data_dir" in node and not any(isinstance(value, Content) for value in kept.values()):
+        kept["data_dir"] = str(data_dir.absolute())  # it finds its files there by itself
+    return kept
+
+
 def _content(key: str, node: Any, data_dir: Path) -> Any:
-    """A setting, in which what lies on the disk stands for its name."""
     if isinstance(node, Mapping):
-        return {str(name): _content(str(name), value, data_dir) for name, value in node.items() if name not in PLACES}
+        return _contents(node, data_dir)
     if isinstance(node, list | tuple):
         return [_content(key, value, data_dir) for value in node]
     return node if key in NAMES or not isinstance(node, str) else _on_disk(node, data_dir)
+
+
+class Content(dict[str, str]):
+    """What stands for a name."""
 
 
 def _on_disk(text: str, data_dir: Path) -> Any:
@@ -64,8 +79,8 @@ def _on_disk(text: str, data_dir: Path) -> Any:
     path = path / MANIFEST if (path / MANIFEST).is_file() else path
     state = path.stat()
     if path.is_file():
-        return {"file": _sha256(path, state.st_size, state.st_mtime_ns)}
-    return {"folder": sha256(json.dumps(sorted(_inside(path))).encode()).hexdigest()} if path.is_dir() else text
+        return Content(file=_sha256(path, state.st_size, state.st_mtime_ns))
+    return Content(folder=sha256(json.dumps(sorted(_inside(path))).encode()).hexdigest()) if path.is_dir() else text
 
 
 def _inside(folder: Path) -> Iterator[tuple[str, int, int]]:

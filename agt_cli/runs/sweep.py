@@ -69,7 +69,7 @@ class Job:
         logs = self.folder.parent / LOGS
         printed = f"; what its process printed is below {logs}" if logs.is_dir() else ""
         if self.state == "lost":
-            return f"lost: the launcher did not start it, or lost it: no record in {self.folder}{printed}"
+            return f"lost: no record in {self.folder}: it was not started, or the launcher lost it{printed}"
         return f"{self.state}: its process is gone, and {self.folder} ends in the middle{printed}"
 
     @property
@@ -100,7 +100,7 @@ class Job:
         number = {"job": self.number} if self.number >= 0 else {}
         about = {"command": command, **number, "run": str(self.folder), "state": self.state, "settings": settings}
         if self.error or run is None:
-            return {**about, "error": self.error, "exit_code": self.exit_code}
+            return {**self.result, **about, "error": self.error, "exit_code": self.exit_code}
         facts = {"metrics": run.metrics, "data_digest": run.environment.get("data_digest"), "digest": run.digest}
         return {**about, "done_before": self.before, **{key: fact for key, fact in facts.items() if fact}, **self.result}
 

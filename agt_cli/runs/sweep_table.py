@@ -91,7 +91,7 @@ class Table:
         """sweep.csv, sweep.md and sweep.html in the sweep's folder."""
         rows = self.rows()
         write_atomic(self.sweep / "sweep.csv", csv_bytes(rows))
-        columns, cells = self._shown(rows, lambda name: Markdown(f"[{plain(name)}]({quote(name)}/)"), "error")
+        columns, cells = self._shown(rows, self._link, "error")
         parts = [
             f"# Sweep {plain(self.sweep.name)}: agt {self.command}",
             NOTE,
@@ -101,6 +101,10 @@ class Table:
         text = "\n\n".join(parts) + "\n"
         write_atomic(self.sweep / "sweep.md", text.encode())
         write_atomic(self.sweep / "sweep.html", report_page(text, lambda name: None).encode())
+
+    def _link(self, name: str) -> Markdown:
+        page = "report.html" if (self.sweep / name / "report.html").exists() else ""
+        return Markdown(f"[{plain(name)}]({quote(name)}/{page})")
 
     def say(self, console: Console) -> None:
         """Print it."""

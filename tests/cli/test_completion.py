@@ -14,6 +14,7 @@ from agt.settings import ComputeConfig, FeaturesConfig, TrainingConfig
 from agt.training.noise import NoiseConfig
 from agt_cli import completion, usage
 from agt_cli.commands.reproduce import ReproduceConfig
+from agt_cli.report.listed import State
 
 from .conftest import Agt
 from .test_latest import kept
@@ -51,6 +52,8 @@ LINES = [  # as bash cuts them, at = too
     ("agt data prepare imdb prepare.pool", {"prepare.pooling="}),
     ("agt data inspect my", {"my.csv", "my\\ own\\ (1).csv".replace("(", "\\(").replace(")", "\\)")}),
     ("agt reproduce b", {"blobs"}),
+    ("agt ledger show pe", {"people"}),
+    ("agt predict ledger = pe", {"people"}),
     ("agt reproduce blobs profile = s", {"smoke"}),
     ("agt certify run =", {"latest", "outputs/train/2026-01-02_00-00-00-000000"}),
     ("agt certify run = outputs/train/", {"outputs/train/2026-01-02_00-00-00-000000"}),
@@ -68,7 +71,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     kept("outputs/train/2026-01-02_00-00-00-000000")
     kept("outputs/train/2026-01-03_00-00-00-000000", state="failed")
-    for name in ("my.csv", "my own (1).csv"):
+    (tmp_path / "ledgers").mkdir()
+    for name in ("my.csv", "my own (1).csv", "ledgers/people.ledger"):
         (tmp_path / name).touch()
     return tmp_path
 
@@ -149,7 +153,7 @@ def choices(annotation: Any) -> set[str]:
 def test_the_values_offered_are_those_that_are_taken() -> None:
     types = {"training": TrainingConfig, "compute": ComputeConfig, "certificate.features": FeaturesConfig}
     types |= {"dataset": Table, "noise": NoiseConfig, "": ReproduceConfig}
-    plain = {"accounting": Accounting, "counting": Counting}
+    plain = {"accounting": Accounting, "counting": Counting, "state": State}
     for key, offered in completion.VALUES.items():
         where, _, name = key.rpartition(".")
         annotation = plain[key] if key in plain else get_type_hints(types[where], include_extras=True)[name]

@@ -11,14 +11,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from agt import provenance
 from agt.disk import Lock
 from agt.errors import ConfigError
-from agt.models import box
 from agt.training.checkpoint import CheckpointFolder
 from agt_cli.cli import main
 from agt_cli.report.record import RunRecord
 from agt_cli.report.unfinished import Unfinished
-from agt_cli.runs import resume
+from agt_cli.runs import noise
 
 from .conftest import TINY, Agt
 
@@ -46,7 +46,7 @@ def stop(monkeypatch: pytest.MonkeyPatch) -> Stop:
     """Lets trainings fail once they have offered a checkpoint so often; 0: lets them go on."""
     offer, left = CheckpointFolder.offer, [0]
 
-    def offered(self: CheckpointFolder, step: int, tensors: dict[str, object], last: bool = False) -> None:
+    def offered(self: CheckpointFolder, step: int, tensors: object, last: bool = False) -> None:
         offer(self, step, tensors, last)  # type: ignore[arg-type]
         left[0] -= 1
         if left[0] == 0:
@@ -84,9 +84,10 @@ def test_it_ends_with_the_same_bits(agt: Agt, stop: Stop, name: str) -> None:
     stop(2)
     assert agt("train", f"resume={run}", "-q").code == 1
     stop(0)
-    said = agt("train", f"resume={run}", "--json", "-q")
+    said = agt("train", f"resume={run}", "--json")
     assert said.code == 0, said.err
     assert said.json["run"] == str(run)
+    assert "goes on from its last checkpoint" in said.err
     assert agt("train", *KINDS[name], "hydra.run.dir=whole", "-q").code == 0
     assert bits(run) == bits(Path("whole"))
     assert agt("certify", f"run={run}", "map_resolution=0", f"digest={said.json['digest']}", "-q").code == 0
@@ -198,6 +199,8 @@ def test_what_cannot_be_resumed(agt: Agt, failed: Path, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     begun.mkdir()
     (begun / "status.json").write_text('{"state": "running", "command": "train", "started": "2026-01-31T12:00:00+00:00"}')
+    assert "it has no lock, and nobody can tell whether its process lives" in refused("begun")
+    (begun / "lock").touch()
     assert "config.yaml cannot be read (No such file or directory): the run was killed before it began" in refused("begun")
     said = agt("tune", f"resume={failed}")
     assert said.code == 2
@@ -214,6 +217,7 @@ def test_a_run_whose_process_lives_is_left_alone(agt: Agt, stop: Stop) -> None:
     assert "the run is still going on, in another process" in said.err
     assert "'running' and it is, so there is nothing to use: wait for it" in agt("certify", f"run={run}").err
     lock.release()
+    (run / "lock").touch()  # as a process leaves it that was killed
     assert agt("train", f"resume={run}", "-q").code == 0
 
 
@@ -242,7 +246,7 @@ def test_another_version_another_machine_another_thread(agt: Agt, stop: Stop, mo
         ("default_threads", lambda: (64, None), r"threads was .* and is \[64, None\] now"),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(resume, name, value)
+            patch.setattr(provenance, name, value)
             said = agt("train", f"resume={run}")
             assert said.code == 2
             assert re.search(message, said.err), said.err
@@ -299,21 +303,21 @@ def test_private_noise_is_drawn_once(agt: Agt, stop: Stop, monkeypatch: pytest.M
     assert said.code == 0, said.err
     assert "an earlier attempt" not in said.out, "the same release is no other one"
     assert (run / "spent.json").read_bytes() == spent, "from the time of its first draw on"
-    monkeypatch.setattr(box, "noise_seed", lambda config: seed)
+    monkeypatch.setattr(noise, "noise_seed", lambda config: seed)
     assert agt("train", *NOISY, "hydra.run.dir=whole", "-q").code == 0
     assert bits(run) == bits(Path("whole"))
     everything = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
     assert f"{seed:x}".encode() not in everything, "whoever has the seed can subtract the noise"
 
 
-def test_noise_whose_seed_is_gone_is_not_drawn_again(agt: Agt, stop: Stop) -> None:
+@pytest.mark.parametrize("gone", ["*", "noise.json"])
+def test_noise_whose_seed_is_gone_is_not_drawn_again(agt: Agt, stop: Stop, gone: str) -> None:
     run = stopped(agt, stop, *NOISY)
-    for path in (run / "checkpoint").iterdir():
+    for path in (run / "checkpoint").glob(gone):
         path.unlink()
-    (run / "checkpoint").rmdir()
     said = agt("train", f"resume={run}")
     assert said.code == 2
-    assert "noise was drawn for this run, and run/checkpoint, which kept its seed, is gone" in said.err
+    assert "noise was drawn for this run, and run/checkpoint/noise.json, which kept its seed, is gone" in said.err
     said = agt("train", *NOISY)
     assert said.code == 0
     assert "an earlier attempt (run, " not in said.out, "it was written elsewhere"

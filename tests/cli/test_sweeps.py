@@ -169,7 +169,7 @@ def test_a_job_that_the_launcher_loses_is_told(sweep: Agt, launcher: Any, monkey
         patch.setattr(launcher, "launch", lambda self, jobs, initial_job_idx: launch(self, jobs[1:], initial_job_idx))
         said = sweep("training.seed=0,1")
     assert (said.code, states(said)) == (1, ["lost", "done"])
-    lost = f"job 0 (training.seed=0): lost: the launcher did not start it, or lost it: no record in {SWEEP / '0'}"
+    lost = f"job 0 (training.seed=0): lost: no record in {SWEEP / '0'}: it was not started, or the launcher lost it"
     assert f"agt: error: {lost}" in said.err.splitlines()
     assert runs(sweep("training.seed=0,1")) == {"0": "0", "1": "1"}
 
@@ -207,7 +207,8 @@ def test_the_table_is_printed_and_written_as_a_page(agt: Agt) -> None:
     assert "# Sweep seeds_sweep: agt train" in text
     assert "For the data owner" in text
     assert "training.lr: Input should be greater than 0, got -1" in text
-    assert '<a href="0/">0</a>' in page
+    assert '<a href="0/report.html">0</a>' in page
+    assert '<a href="1/">1</a>' in page
     assert 'href="train/seeds_sweep/sweep.html"' in Path("outputs/index.html").read_text()
 
 

@@ -239,7 +239,7 @@ def test_a_sweeps_jobs_stand_together_with_what_differs(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     assert main(["train", "-m", *TINY, "training.lr=0.1,-1", "-q", "--json"]) == 2
     text = Path("outputs/index.html").read_text()
-    assert re.search(r"<h2>train/.*_sweep: 1 failed, 1 done</h2>", text)
+    assert re.search(r"<h2><a href=\"train/.*_sweep/sweep.html\">train/.*_sweep</a>: 1 failed, 1 done</h2>", text)
     assert {row[-2] for row in rows()} == {"training.lr=0.1", "training.lr=-1"}
 
 

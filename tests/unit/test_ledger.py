@@ -23,6 +23,7 @@ from agt.ledger.book import RELATIONS, Table
 from agt.ledger.chain import START, Entry, Head
 from agt.ledger.head import SecondHead
 from agt.ledger.ledger import Debit, Exhausted, Ledger
+from agt.ledger.unit import EACH, Unit
 from agt.ledger.words import NO_HEAD, SAME_DISK, clock, eps_so_far
 from agt.manifest import Broken
 from agt.mechanisms.account import Allowance, Cost, Lot
@@ -70,6 +71,12 @@ def test_a_refusal_says_what_would_fit(tmp_path: Path) -> None:
         assert ledger.debit(charge(GaussianDP(fits)), 1).size == 1
 
 
+def test_a_delta_of_almost_one_is_a_budget_too(tmp_path: Path) -> None:
+    with new(tmp_path, population=people(0.5, 1 - 1e-12)) as ledger:
+        ledger.debit(charge(), 1)
+    Ledger.open(tmp_path / "loans.ledger").close()
+
+
 @pytest.mark.parametrize("wanted", [0, -1, True, 1.0, 2**60])
 def test_a_lot_of_no_size_is_refused_before_anything_is_written(tmp_path: Path, wanted: Any) -> None:
     with new(tmp_path) as ledger:
@@ -100,15 +107,88 @@ def test_data_and_relation_must_be_the_population_s(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"relation=substitute: the ledger of loans counts .* relation=add_remove"):
             ledger.debit(charge(relation="substitute"), 1)
         with pytest.raises(ConfigError, match="was not admitted"):
-            ledger.check("add_remove", "e" * 32)
-        ledger.check("add_remove", DATA)
-        ledger.admit("accounts", "e" * 32)
-        ledger.admit("accounts", "e" * 32)
+            ledger.check("add_remove", "e" * 32, EACH)
+        ledger.check("add_remove", DATA, EACH)
+        ledger.admit(Table("accounts", "e" * 32))
+        ledger.admit(Table("accounts", "e" * 32))
         assert ledger.tables() == {DATA: "customers", "e" * 32: "accounts"}
         assert ledger.debit(charge(data="e" * 32), 1).head.count == 4, "admitting twice is admitting once"
         (line, _) = ledger.words()
-        assert "tables customers, accounts a unit is one customer" in line
+        assert "in each of the tables customers, accounts each record is one customer; and the units of all" in line
         assert "e" * 8 not in line, "claims hold no digests of data"
+
+
+CUSTOMER = Unit("customer", 4)
+
+
+def test_a_unit_covers_those_of_its_column_with_fewer_records() -> None:
+    assert Unit("customer", 5).covers(CUSTOMER)
+    assert CUSTOMER.covers(CUSTOMER)
+    for other in (Unit("customer", 3), Unit("household", 4), EACH, Unit(None, 4)):
+        assert not other.covers(CUSTOMER)
+    assert not CUSTOMER.covers(EACH)
+    for column, rows in ((7, 1), ("customer", 0), ("customer", True), ("customer", 1.5)):
+        with pytest.raises(ConfigError, match="unit_"):
+            Unit(column, rows)  # type: ignore[arg-type]
+    assert "\x1b" not in str(Unit("\x1b[31m", 2))
+
+
+def test_a_debit_protects_the_unit_that_its_table_was_admitted_with(tmp_path: Path) -> None:
+    tables = [Table("visits", DATA, unit=CUSTOMER)]
+    with Ledger.create(tmp_path / "loans.ledger", people(), tables=tables) as ledger:
+        for unit in (EACH, Unit("customer", 3), Unit("household", 4)):
+            with pytest.raises(ConfigError, match=r"was admitted counting by customer, up to 4 records each.*unit_rows=4"):
+                ledger.debit(charge(unit=unit), 1)
+            with pytest.raises(ConfigError, match="visits was admitted counting"):
+                ledger.check("add_remove", DATA, unit)
+        assert ledger.last.number == 2
+        assert ledger.debit(charge(unit=CUSTOMER), 1).size == ledger.debit(charge(unit=Unit("customer", 9)), 1).size == 1
+        assert ledger.unit == "one customer (up to 4 records)", "of every unit that any table promises to protect"
+        assert "a unit is one customer: the records with one value of customer, up to 4" in ledger.words()[0]
+
+
+def test_a_table_that_counts_otherwise_must_be_declared(tmp_path: Path) -> None:
+    other = Table("accounts", "e" * 32)
+    with Ledger.create(tmp_path / "loans.ledger", people(), tables=[Table("visits", DATA, unit=CUSTOMER)]) as ledger:
+        for table in (other, Table("moves", "e" * 32, unit=Unit("client", 4))):
+            with pytest.raises(ConfigError, match=rf"{table.name} counts .*give unit='one customer' to declare it"):
+                ledger.admit(table)
+            with pytest.raises(ConfigError, match="a unit of the ledger of loans is one customer, for good"):
+                ledger.admit(table, "one client")
+        assert ledger.last.number == 2
+        ledger.admit(other, "one customer")
+        ledger.admit(Table("more", "f" * 32, unit=Unit("customer", 2)))
+        (line, _) = ledger.words()
+        assert "in the table accounts each record is one customer; in the table more a unit is one customer: the" in line
+        assert ledger.last.body["declared"] == line, "the chain holds what claims say"
+        assert ledger.unit == (
+            "one customer (at most 4 of the records in visits, 1 of the records in accounts, 2 of the records in more)"
+        )
+        assert ledger.debit(charge(data="e" * 32), 1).size == 1
+    with Ledger.create(tmp_path / "b" / "loans.ledger", people()) as ledger, pytest.raises(ConfigError, match="declare it"):
+        ledger.admit(other)
+    with Ledger.create(tmp_path / "c" / "loans.ledger", people(unit="one record")) as ledger:
+        ledger.admit(other)
+        assert "in the table accounts a unit is one record" in ledger.words()[0]
+
+
+def test_the_same_people_are_counted_one_way(tmp_path: Path) -> None:
+    file = ("f" * 64,)
+    with Ledger.create(tmp_path / "loans.ledger", people(), tables=[Table("visits", DATA, file, CUSTOMER)]) as ledger:
+        for table in (
+            Table("rows", DATA),
+            Table("rows", "e" * 32, file),
+            Table("fewer", "e" * 32, file, Unit("customer", 3)),
+            Table("homes", DATA, (), Unit("household", 4)),
+        ):
+            for told in (None, "one customer"):
+                with pytest.raises(ConfigError, match=r"was admitted counting by customer.*counted one way"):
+                    ledger.admit(table, told)
+        assert ledger.last.number == 2
+        ledger.admit(Table("visits", DATA, file, Unit("customer", 9)))
+        assert ledger.last.number == 2, "it is admitted, with what it was promised"
+        ledger.admit(Table("again", "e" * 32, file, Unit("customer", 5)))
+        assert ledger.last.number == 3
 
 
 def test_relations_that_go_one_way_have_no_budget() -> None:
@@ -135,10 +215,10 @@ def test_two_ledgers_of_a_folder_never_hold_the_same_people(tmp_path: Path) -> N
     assert not (tmp_path / "again.ledger").exists()
     with Ledger.create(tmp_path / "other.ledger", people(name="other")) as other:
         with pytest.raises(ConfigError, match="the same data"):
-            other.admit("renamed", DATA)
-        other.admit("fine", "e" * 32, ["f" * 64])
+            other.admit(Table("renamed", DATA))
+        other.admit(Table("fine", "e" * 32, ("f" * 64,)), "one customer")
     with Ledger.open(tmp_path / "loans.ledger") as ledger, pytest.raises(ConfigError, match="the same file"):
-        ledger.admit("same file, other preparation", "0" * 32, ["f" * 64])
+        ledger.admit(Table("same file, other preparation", "0" * 32, ("f" * 64,)))
     (tmp_path / "accounts.ledger").write_text("2026/01/01 bread\n")  # of another program
     new(tmp_path / "sub", "again").close()
 
@@ -245,6 +325,7 @@ EDITS = {
     "a number": ("UPDATE entries SET text = 7 WHERE number = 5", "entry 5 is not as it was written"),
     "deep": ("UPDATE entries SET text = printf('%.*c', 100000, '[') WHERE number = 5", "entry 5 is not as it was written"),
     "one more": ("INSERT INTO entries VALUES (9, '', '{}')", "entry 7 is gone: the next one there is 9"),
+    "one before": ("INSERT INTO entries VALUES (-1, '', '{}')", "entry 1 is gone: the next one there is -1"),
     "a nonsense one more": ("INSERT INTO entries VALUES (7, '', '{}')", "entry 7 is not as it was written"),
 }
 
@@ -296,6 +377,16 @@ REWRITINGS: dict[str, tuple[Callable[[int, dict[str, Any]], Any], str]] = {
     "spent by admitting": (lambda n, body: n == 2 and body["spent"].update(pure="0.1"), "entry 2 changes what was spent"),
     "another relation": (lambda n, body: n == 4 and body.update(relation="remove"), "entry 4 pays for data that was not"),
     "data never admitted": (lambda n, body: n == 4 and body.update(data="f" * 32), "entry 4 pays for data that was not"),
+    "a debit for less than the unit": (
+        lambda n, body: n == 2 and body["unit"].update(column="customer"),
+        "entry 3 pays for less than the unit that its table was admitted with",
+    ),
+    "a unit that is none": (lambda n, body: n == 4 and body["unit"].update(rows=0), "entry 4 .debit. cannot be understood"),
+    "a debit that names no unit": (lambda n, body: n == 4 and body.pop("unit"), "entry 4 .debit. cannot be understood"),
+    "admitted twice": (
+        lambda n, body: n == 3 and body.update(kind="admit", table="x", files=[]),
+        "entry 3 admits what was admitted before it",
+    ),
     "an unknown kind": (lambda n, body: n == 4 and body.update(kind="gift"), "of a kind that this version does not know"),
     "another first": (lambda n, body: n == 1 and body.update(kind="debit"), "the first entry does not open a ledger"),
     "a population of removals": (

@@ -20,6 +20,8 @@ from agt.ledger import store as store_module
 from agt.ledger.ledger import Ledger
 from agt.ledger.place import file_system
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
 
 def filled(folder: Path, head: Path | None = None) -> Path:
     with new(folder, head=head) as ledger:

@@ -2,8 +2,11 @@
 
 import fcntl
 import os
+import re
+import shutil
 import signal
 import sqlite3
+import subprocess
 import sys
 import threading
 import time
@@ -21,10 +24,13 @@ from agt.ledger.head import SecondHead
 from agt.ledger.ledger import Exhausted, Ledger
 from agt.ledger.place import take_lock
 from agt.ledger.store import Store
+from agt.ledger.unit import Unit
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from killing import attack
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
 @pytest.mark.parametrize("second", [True, False])
@@ -96,8 +102,8 @@ def test_a_deferred_transaction_is_found(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(one._store, "_connection", Deferred(one._store._connection))
         real = one._check_subject
 
-        def meanwhile(relation: str, data: str) -> None:
-            real(relation, data)
+        def meanwhile(relation: str, data: str, unit: Unit) -> None:
+            real(relation, data, unit)
             two.debit(charge(), 1)
 
         monkeypatch.setattr(one, "_check_subject", meanwhile)
@@ -110,6 +116,44 @@ def test_commits_are_synced(tmp_path: Path) -> None:
         ask = ledger._store._connection.execute
         assert ask("PRAGMA synchronous").fetchone() == (2,), "FULL: the log is synced at each commit"
         assert ask("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+TRACED = """
+import os, sys
+from pathlib import Path
+sys.path[:0] = {paths!r}
+from ledgers import charge, new
+{broken}
+with new(Path({folder!r}), head=Path({folder!r}) / "away.head") as ledger:
+    os.write(2, b"before")
+    ledger.debit(charge(), 1)
+    os.write(2, b"after")
+"""
+
+
+def traced(folder: Path, broken: str = "") -> list[tuple[str, str]]:
+    """(call, end of the file's name) of what a debit writes and syncs, in order, as the system sees it."""
+    if not shutil.which("strace"):
+        pytest.skip("no strace")
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+    program = TRACED.format(paths=paths, folder=str(folder), broken=broken)
+    calls = ["strace", "-f", "-y", "-e", "trace=pwrite64,write,fsync,fdatasync", "-o", str(folder / "calls")]
+    done = subprocess.run([*calls, sys.executable, "-c", program], capture_output=True, timeout=120, check=False)
+    if b"ptrace" in done.stderr:
+        pytest.skip("nothing may be traced here")
+    text = (folder / "calls").read_text().partition('"before"')[2].partition('"after"')[0]
+    return re.findall(r"(pwrite64|fsync|fdatasync)\(\d+<[^>]*?([\w.-]+)>", text)
+
+
+def test_a_debit_is_synced_then_its_head_is_before_it_returns(tmp_path: Path) -> None:
+    calls = traced(tmp_path)
+    log, head = "loans.ledger-wal", "away.head"
+    kinds = [("write" if call == "pwrite64" else "sync", name) for call, name in calls if name in (log, head)]
+    order = [kind for place, kind in enumerate(kinds) if kinds[place - 1 : place] != [kind]]
+    assert order == [("write", log), ("sync", log), ("write", head), ("sync", head)]
+    (tmp_path / "off").mkdir()
+    broken = 'import agt.ledger.store as store; store._SYNCED = "PRAGMA synchronous=OFF;"'
+    assert not [name for call, name in traced(tmp_path / "off", broken) if call != "pwrite64" and name == log]
 
 
 def test_a_lock_that_never_comes_free_is_named(tmp_path: Path) -> None:

@@ -73,6 +73,21 @@ def test_a_file_counts_by_its_content_wherever_it_lies(table: Path) -> None:
     assert signature("train", changed(dataset={"path": str(moved)})) != before
 
 
+def test_a_relative_path_is_looked_for_where_its_own_part_says(table: Path) -> None:
+    other = table.parent.with_name("other")
+    other.mkdir()
+    config = changed(dataset={"data_dir": "other"})
+    (other / table.name).write_text(table.read_text())
+    assert signature("train", config) == signature("train", CONFIG)
+    (other / table.name).write_text("a,b\n0,0\n")
+    assert signature("train", config) != signature("train", CONFIG)
+
+
+def test_a_folder_in_which_a_dataset_finds_its_own_files_counts_by_its_place() -> None:
+    one, other = (changed(dataset={"path": None, "data_dir": name}) for name in ("data", "other"))
+    assert signature("train", one) != signature("train", other)
+
+
 def touch(folder: Path) -> None:
     os.utime(folder / "x.npy", ns=(1, 1))
 

@@ -1,0 +1,300 @@
+"""agt ledger init|show|verify|admit, as somebody keeps an account with it."""
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from agt.ledger.book import Charge
+from agt.ledger.ledger import Ledger
+from agt.mechanisms.guarantee import GaussianDP
+from agt_cli.cli import main
+
+from .conftest import TINY, Agt
+
+BUDGET = ("total.eps=1", "total.delta=1e-5")
+
+
+def environment(run: Path) -> dict[str, str]:
+    value = json.loads((run / "env.json").read_text())
+    assert isinstance(value, dict)
+    return value
+
+
+def spend(run: Path, size: int, path: str = "ledgers/people.ledger") -> None:
+    data = environment(run)["data_digest"]
+    charge = Charge(GaussianDP(0.01), "labels", "gaussian_margin", "sha256:" + "a" * 64, data, "add_remove")
+    with Ledger.open(Path(path)) as ledger:
+        ledger.answer(ledger.debit(charge, size), {bytes([n]) * 32: n % 2 for n in range(size)})
+
+
+def test_a_day_of_it(agt: Agt, trained: Path, tmp_path: Path) -> None:
+    made = agt("ledger", "init", "people", f"run={trained}", *BUDGET, "unit='one customer'", "head=away.head")
+    assert made.code == 0, made.err
+    assert "ledger: ledgers/people.ledger, eps = 1, delta = 1e-05 for good" in made.out
+    assert "declared, not checked: in the table" in made.out
+    assert "each record is one customer" in made.out
+    assert "of delta, 1e-06 is for releases with a delta of their own, the rest for Gaussian ones" in made.out
+    nothing = agt("ledger", "show", "people")
+    assert "spent: nothing yet" in nothing.out
+    spend(trained, 20)
+    shown = agt("ledger", "show", "people")
+    assert shown.code == 0
+    assert "people: eps = 1, delta = 1e-05 over all that is ever released about these people" in shown.out
+    assert "mu = 0.01" in shown.out
+    assert "labels by gaussian_margin" in shown.out
+    assert "of releases like the last, " in shown.out
+    assert "the second head lies on the ledger's own disk" in shown.out
+    assert f"agt ledger verify {Path('ledgers/people.ledger')} head=COUNT:HASH" in shown.err
+    told = agt("ledger", "show", "people", "--json").json
+    assert (told["entries"], told["answers"], told["debits"][0]["size"], told["exit_code"]) == (4, 20, 20, 0)
+    assert 0 < told["eps_so_far"] < 1
+    assert told["second_head"] == str(tmp_path / "away.head")
+    verified = agt("ledger", "verify", "people", f"head={told['head'][:24]}", "--json").json
+    assert (verified["verified"], verified["entries"], verified["head"]) == (True, 4, told["head"])
+    assert agt("ledger", "verify", "ledgers/people.ledger", "head=away.head").code == 0
+    assert [path.name for path in tmp_path.iterdir()] != ["outputs"]
+    assert not (tmp_path / "outputs" / "ledger").exists(), "no run folder"
+    assert sorted(path.name for path in (tmp_path / "ledgers").iterdir()) == ["people.ledger"]
+
+
+def test_what_is_wrong_ends_with_3(agt: Agt, trained: Path, tmp_path: Path) -> None:
+    agt("ledger", "init", "people", f"run={trained}", *BUDGET, "head=away.head")
+    path = tmp_path / "ledgers" / "people.ledger"
+    older = path.read_bytes()
+    spend(trained, 3)
+    whole = path.read_bytes()
+    path.write_bytes(older)
+    for verb in ("show", "verify"):
+        said = agt("ledger", verb, "people", "--json")
+        assert (said.code, said.json["exit_code"]) == (3, 3)
+        assert "it is older than its second head" in said.json["error"]
+    path.write_bytes(whole)
+    connection = sqlite3.connect(path)
+    connection.executescript("DROP TRIGGER answers_stay; UPDATE answers SET label = 7;")
+    connection.close()
+    assert "its tables or triggers are not those of a ledger" in agt("ledger", "verify", "people").err
+    path.write_bytes(b"a,b\n")
+    said = agt("ledger", "verify", "people")
+    assert (said.code, "is no ledger" in said.err) == (3, True)
+    for head, words in (
+        ("9:" + "a" * 64, "older than the head that was noted"),
+        ("2:" + "a" * 16, "entry 2 is not"),
+    ):
+        path.write_bytes(whole)
+        said = agt("ledger", "verify", "people", f"head={head}")
+        assert (said.code, words in said.err) == (3, True)
+
+
+def test_tables_share_their_people(agt: Agt, trained: Path, tmp_path: Path) -> None:
+    agt("ledger", "init", "people", f"run={trained}", *BUDGET)
+    same = agt("ledger", "init", "again", f"run={trained}", *BUDGET)
+    assert (same.code, "have a ledger already: ledgers/people.ledger" in same.err) == (2, True)
+    other = agt("ledger", "init", "others", *BUDGET, "unit='one farm'")
+    assert (other.code, "next: agt ledger admit others run=FOLDER" in other.err) == (0, True)
+    assert "have a ledger already" in agt("ledger", "admit", "others", f"run={trained}").err
+    admitted = agt("ledger", "admit", "people", f"data={'e' * 32}", "table=accounts", "--json").json
+    assert "the units of all of them are the same people" in admitted["words"][0]
+    substitute = agt("ledger", "init", "third", *BUDGET, f"run={trained}", "relation=substitute")
+    assert (substitute.code, "relation=add_remove: the ledger of third counts" in substitute.err) == (2, True)
+    assert "run=latest is outputs/train/" in agt("ledger", "admit", "people", "run=latest").err
+    assert agt("ledger", "show", "people", "--json").json["entries"] == 3, "what was admitted is admitted"
+
+
+def test_a_second_head_comes_later_moves_and_is_lost(agt: Agt, tmp_path: Path) -> None:
+    agt("ledger", "init", "people", *BUDGET, "unit='one customer'")
+    assert "no second head is kept" in agt("ledger", "show", "people").out
+    (tmp_path / "stick").mkdir()
+    assert agt("ledger", "admit", "people", "head=stick").code == 0
+    assert (tmp_path / "stick" / "people.head").exists()
+    noted = agt("ledger", "show", "people", "--json").json["head"]
+    (tmp_path / "stick" / "people.head").rename(tmp_path / "elsewhere")
+    gone = agt("ledger", "show", "people")
+    assert (gone.code, "second head" in gone.err, "is gone" in gone.err) == (3, True, True)
+    path = "ledgers/people.ledger"
+    assert agt("verify", path).code == 3, "nobody knows whether it is an older copy"
+    copy = agt("verify", path, f"head={noted}", "--json").json
+    stands = {check["check"]: check["state"] for check in copy["checks"]}
+    assert (copy["exit_code"], stands["noted head"], stands["second head"]) == (0, "ok", "not checked")
+    assert agt("verify", path, f"head=3:{noted[2:]}").code == 3
+    assert agt("verify", path, "head=elsewhere").code == 0
+    said = agt("ledger", "admit", "people", "head=next.head", "lost=true")
+    assert (said.code, "entry 3 started a second head anew" in said.out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("init x unit=y", 2, "total.eps: a budget is needed"),
+        ("init x unit=y total.delta=1e-5", 2, "total.eps: a budget is needed"),
+        ("init x unit=y total.eps=0", 2, "total.eps=0.0: give the budget as a positive number"),
+        ("init x unit=y total.eps=-1", 2, "total.eps=-1.0: give the budget"),
+        ("init x unit=y total.eps=nan", 2, "total.eps"),
+        ("init x unit=y total.eps=inf", 2, "total.eps"),
+        ("init x unit=y total.eps=true", 2, "total.eps"),
+        ("init x unit=y total.eps=much", 2, "total.eps"),
+        ("init x unit=y total.eps=1 total.delta=1", 2, "total.delta=1.0"),
+        ("init x total.eps=1", 2, "unit: whose data one step of privacy is"),
+        ("init x unit= total.eps=1", 2, "unit= is empty"),
+        ("init x unit=y total.eps=1 relation=remove", 2, "removals alone is no privacy"),
+        ("init x unit=y total.eps=1 relation=both", 2, "unknown relation 'both'"),
+        ("init x unit=y total.eps=1 data=ee", 2, "data: give data_digest of a run's env.json"),
+        ("init x unit=y total.eps=1 run=nowhere", 2, "run=nowhere: no such folder"),
+        ("init none unit=y total.eps=1", 2, "says in other commands that no ledger pays"),
+        (
+            "init x unit=y total.eps=1 head=stick/x.head",
+            2,
+            "head=stick/x.head: there is no folder stick",
+        ),
+        ("init x/ unit=y total.eps=1", 2, "x"),
+        ("init a?b unit=y total.eps=1", 2, "give a name of letters"),
+        ("show none", 2, "there is no ledgers/none.ledger; agt ledger init makes one"),
+        ("show none total.eps=2", 2, "total is for agt ledger init"),
+        ("verify none run=latest", 2, "run is for agt ledger init and admit"),
+        ("verify none head=12:abc", 2, "COUNT:HASH needs at least the first 16 digits"),
+        ("admit none", 2, "agt ledger admit: what?"),
+        ("admit none run=a data=b", 2, "run and data: give one of them"),
+        ("admit none lost=true", 2, "agt ledger admit: what?"),
+        ("show", 2, "one more word is needed, right here: NAME"),
+        ("look none", 2, "unknown word 'look'"),
+        ("show none tabel=1", 2, "unknown key 'tabel'"),
+    ],
+)
+def test_mistakes(agt: Agt, tmp_path: Path, line: str, code: int, words: str) -> None:
+    said = agt("ledger", *line.split(" "))
+    assert (said.code, words in said.err) == (code, True), said.err
+    assert not list(tmp_path.rglob("*.ledger"))
+
+
+def test_looking_needs_no_place_to_write(agt: Agt, trained: Path, tmp_path: Path) -> None:
+    agt("ledger", "init", "people", f"run={trained}", *BUDGET)
+    (tmp_path / "file").touch()
+    assert agt("ledger", "show", "people", "output_dir=file/x").code == 0
+
+
+def test_the_environment_may_insist_on_the_head(
+    agt: Agt, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another ledger was put in the place of this one: it names no head, and whoever knows where it lies notices."""
+    for name in ("one", "two"):
+        agt(
+            "ledger",
+            "init",
+            f"{name}/people.ledger",
+            f"run={trained}",
+            *BUDGET,
+            *([f"head={name}.head"] if name == "one" else []),
+        )
+    ask = ("predict", f"run={trained}", "ledger=one/people.ledger", "mechanism.eps=0.01")
+    (tmp_path / "one" / "people.ledger").write_bytes((tmp_path / "two" / "people.ledger").read_bytes())
+    assert agt("ledger", "show", "one/people.ledger").code == 0
+    monkeypatch.setenv("AGT_LEDGER_HEAD", "one.head")
+    for line in (("ledger", "show", "one/people.ledger"), ask):
+        said = agt(*line)
+        assert (said.code, "is the second head of another ledger" in said.err) == (3, True), said.err
+
+
+VISITS = (
+    "dataset=table",
+    "dataset.path=t.csv",
+    "dataset.label=y",
+    "dataset.classes=[no,yes]",
+    "dataset.declared_size=64",
+    "+dataset.numeric={a: [-4, 4]}",
+    "dataset.id=id",
+    "dataset.id_permanent=true",
+    *TINY[:1],
+    *TINY[2:],
+    "training.chosen_on=public",
+)
+BY_CUSTOMER = ("dataset.unit=customer", "relation.unit_rows=4")
+
+
+@pytest.fixture(scope="module")
+def visits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One table of visits, four of each customer: a run that counts customers, and one that counts visits."""
+    home = tmp_path_factory.mktemp("visits")
+    rows = np.random.default_rng(0).normal(size=80).clip(-4, 4).round(3)
+    columns = {"id": [f"v{n}" for n in range(80)], "customer": [f"c{n // 4}" for n in range(80)], "a": rows}
+    pd.DataFrame({**columns, "y": np.where(rows > 0, "yes", "no")}).to_csv(home / "t.csv", index=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        for name, more in {"customers": BY_CUSTOMER, "visits": ()}.items():
+            assert main(["train", *VISITS, *more, f"hydra.run.dir={home / name}", "-q", "--json"]) == 0
+    return home
+
+
+def test_a_ledger_of_customers_does_not_pay_for_a_run_that_counts_visits(agt: Agt, visits: Path) -> None:
+    made = agt("ledger", "init", "people", f"run={visits / 'customers'}", *BUDGET)
+    assert made.code == 0, made.err
+    assert "a unit is one customer: the records with one value of customer, up to 4" in made.out
+    for more in ((), ("unit=one customer",)):
+        said = agt("ledger", "admit", "people", f"run={visits / 'visits'}", *more)
+        assert (said.code, "was admitted counting by customer, up to 4 records each" in said.err) == (2, True), said.err
+        assert "train with dataset.unit=customer relation.unit_rows=4" in said.err
+    said = agt("predict", f"run={visits / 'visits'}", "ledger=people", "mechanism.eps=0.01")
+    assert said.code == 2, "not the same data: its units are part of it"
+    entry = {"unit": {"column": "customer", "rows": 4}}.items()
+    paid = agt(
+        "predict", f"run={visits / 'customers'}", "ledger=people", "mechanism.eps=0.01", "hydra.run.dir=paid", "--json"
+    )
+    assert paid.code == 0, paid.err
+    assert entry <= agt("ledger", "show", "people", "--json").json["debits"][0].items()
+    assert "a unit being one customer (up to 4 records)" in str(paid.json["words"])
+    claim = json.loads(Path("paid/claim.json").read_text())
+    assert claim["account"]["unit"] == "one customer (up to 4 records)"
+    assert claim["neighbours"]["unit_rows"] == 4
+
+
+def test_a_table_of_another_unit_is_declared_in_so_many_words(agt: Agt, visits: Path, trained: Path) -> None:
+    agt("ledger", "init", "people", f"run={visits / 'customers'}", *BUDGET)
+    said = agt("ledger", "admit", "people", f"run={trained}")
+    assert (said.code, "each record is one customer, give unit='one customer' to declare it" in said.err) == (2, True)
+    said = agt("ledger", "admit", "people", f"run={trained}", "unit=one person")
+    assert (said.code, "a unit of the ledger of people is one customer, for good" in said.err) == (2, True)
+    assert agt("ledger", "show", "people", "--json").json["entries"] == 2
+    said = agt("ledger", "admit", "people", f"run={trained}", "unit=one customer")
+    assert (said.code, "each record is one customer; and the units of all of them" in said.out) == (0, True)
+    rows = agt("ledger", "init", "rows", *BUDGET, "unit=one visit", f"data={'e' * 32}", "table=t", "unit_column=visit")
+    assert (rows.code, "the records with one value of visit, up to 1" in rows.out) == (0, True)
+    for more, words in (
+        (("unit_rows=3",), "are for data=DIGEST"),
+        (("unit_column=x", f"run={trained}"), "are for data=DIGEST"),
+        (("unit=one visit", "head=away"), "unit: is declared of a table"),
+        (("unit_rows=0", "unit_column=x", f"data={'f' * 32}", "table=t"), "unit_rows=0"),
+    ):
+        said = agt("ledger", "admit", "rows", *more)
+        assert (said.code, words in said.err) == (2, True), said.err
+
+
+def test_what_draws_before_it_is_trained_carries_its_unit(agt: Agt, visits: Path) -> None:
+    shutil.copy(visits / "t.csv", "t.csv")
+    made = agt("ledger", "init", "people", f"run={visits / 'customers'}", "total.eps=9", "total.delta=1e-3")
+    assert made.code == 0, made.err
+    noise = (
+        "train",
+        *VISITS,
+        "training=generic",
+        "certificate=box",
+        "training.chosen_on=public",
+        "noise.epsilon=1",
+        "noise.delta=1e-5",
+        "ledger=people",
+    )
+    head = [word for word in VISITS if not word.startswith("kgrid")]
+    private = ("tune", *head, "tune.private=true", "total.eps=1", "ledger=people", "tune.grid={training.caution: [1, 2]}")
+    for line in (noise, private):
+        less = agt(*line, BY_CUSTOMER[0], "relation.unit_rows=5", "-q", "--json")
+        assert less.code == 0, "a larger cap protects smaller units too: " + less.err
+        less = agt(*line, "dataset.unit=customer")
+        assert less.code == 2, "each customer has more than one"
+    gridded = (*private[:-1], "tune.grid={relation.unit_rows: [1]}")
+    said = agt(*gridded, *BY_CUSTOMER, "tune.name=other")
+    assert (said.code, "one claim is about one relation and one unit" in said.err) == (2, True), said.err
+    debits = agt("ledger", "show", "people", "--json").json["debits"]
+    assert [debit["unit"] for debit in debits] == 2 * [{"column": "customer", "rows": 5}]
+    assert [debit["mechanism"] for debit in debits] == ["noise in training", "private tuning"]

@@ -1,0 +1,106 @@
+"""agt runs: what was run, chosen, sorted, side by side."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from agt_cli.cli import main
+from agt_cli.commands import train
+
+from .conftest import TINY, Agt, Said
+
+
+def names(said: Said) -> list[str]:
+    return [run["run"].removeprefix("outputs/") for run in said.json["runs"]]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep of two, a run that failed, one that was killed, a certificate of the first, and folders that are no runs."""
+    home = tmp_path_factory.mktemp("history")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        assert main(["train", "-m", *TINY, "training.lr=0.5,0.25", "sweep=rates", "-q", "--json"]) == 0
+        run = "run=outputs/train/rates_sweep/0"
+        assert main(["certify", run, "map_resolution=0", "hydra.run.dir=outputs/certify/map", "-q", "--json"]) == 0
+        patch.setattr(train, "fit", None)
+        assert main(["train", *TINY, "hydra.run.dir=outputs/train/failed", "-q", "--json"]) == 1
+    statuses = {"train/killed": {"command": "train", "state": "running", "started": "2020-01-01T00:00"}, "other/torn": []}
+    for place, status in statuses.items():
+        folder = home / "outputs" / place
+        folder.mkdir(parents=True)
+        (folder / "status.json").write_text(json.dumps(status))
+    (home / "outputs/other/foreign").mkdir()
+    return home
+
+
+@pytest.fixture
+def history(agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch) -> Agt:
+    """Runs agt runs there, with --json."""
+    monkeypatch.chdir(home)
+    return lambda *arguments: agt("runs", *arguments, "--json")
+
+
+ALL = ["train/failed", "certify/map", "train/rates_sweep/1", "train/rates_sweep/0", "train/killed", "other/torn"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("", ALL),
+        ("reverse=true limit=2", ["other/torn", "train/killed"]),
+        ("command=certify", ["certify/map"]),
+        ("state=killed", ["train/killed"]),
+        ("state=unreadable", ["other/torn"]),
+        ("sweep=rates", ALL[2:4]),
+        ("since=2025-01-01 command=train state=failed", ["train/failed"]),
+        ("data=BLOBS state=done", ["certify/map", *ALL[2:4]]),
+        ("kind=linear state=done command=certify", ["certify/map"]),
+        ("where=training.lr<0.4", ["train/rates_sweep/1"]),
+        ("where=n_train>=80|state=done sort=training.lr", ["train/rates_sweep/0", "train/rates_sweep/1"]),
+    ],
+)
+def test_what_was_run_is_listed_and_chosen(history: Agt, line: str, expected: list[str]) -> None:
+    before = sorted(Path().rglob("*"))
+    said = history(*(word.replace("|", " and ") for word in line.split()))
+    assert said.code == 0, said.err
+    assert names(said) == expected
+    assert sorted(Path().rglob("*")) == before, "nothing is written"
+
+
+def test_the_table_says_what_became_of_each(history: Agt, agt: Agt) -> None:
+    said = agt("runs", "limit=4")
+    assert said.code == 0
+    assert "outputs: 1 failed, 3 done" in said.out
+    assert "2 more: limit=6 shows them" in said.err
+    assert agt("runs", "output_dir=nowhere").out == "no such runs below nowhere\n"
+
+
+def test_runs_are_compared(history: Agt, agt: Agt) -> None:
+    said = history("compare=[rates_sweep/0,outputs/train/rates_sweep/1]")
+    assert said.code == 0, said.err
+    assert said.json["compared"] == ["outputs/train/rates_sweep/0", "outputs/train/rates_sweep/1"]
+    assert said.json["settings"]["training.lr"] == [0.5, 0.25]
+    assert set(said.json["settings"]) == {"training.lr"}
+    assert said.json["made_with"] == {}
+    assert "settings\n" in agt("runs", "compare=[rates_sweep/0,rates_sweep/1]").out
+    assert history("compare=[rates_sweep/0,killed]").code == 0
+
+
+def test_two_thousand_runs_are_listed_in_seconds(agt: Agt) -> None:
+    for number in range(2000):
+        folder = Path(f"outputs/train/{number}")
+        folder.mkdir(parents=True)
+        status = {
+            "command": "train",
+            "state": "done",
+            "started": f"2026-01-01T00:{number // 60 % 60:02}:{number % 60:02}+00:00",
+        }
+        (folder / "status.json").write_text(json.dumps(status))
+        (folder / "metrics.json").write_text(json.dumps({"test_accuracy": number / 2000}))
+    began = time.perf_counter()
+    said = agt("runs", "where=test_accuracy>0.5", "sort=test_accuracy", "limit=1", "--json")
+    assert (said.json["total"], names(said)) == (999, ["train/1999"])
+    assert time.perf_counter() - began < 10
