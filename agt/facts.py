@@ -38,7 +38,7 @@ class Fact:
         broken_by: of a declaration, what would make it false; empty otherwise.
 
     Raises:
-        ValueError: a declaration that does not say what would break it, or a fact of another kind that does.
+        ValueError: a declaration that does not say what would break it, or a fact of another kind that does; no words.
     """
 
     standing: Standing
@@ -47,6 +47,8 @@ class Fact:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "standing", Standing(self.standing))  # also from a record's text
+        if not (isinstance(self.why, str) and isinstance(self.broken_by, str)):
+            raise ValueError(f"a fact is told in words: {self}")
         if not self.why or (self.standing is Standing.DECLARED) != bool(self.broken_by):
             raise ValueError(f"a declaration, and nothing else, says what would break it: {self}")
 

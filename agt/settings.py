@@ -398,6 +398,8 @@ def _explain(cls: Any, error: ValidationError, where: str) -> str:
         known = [word.strip("' ") for word in first["ctx"]["expected"].replace(" or ", ", ").split(",")]
         return f"{path}: unknown value '{value}'{nearest(str(value), known)}"
     shown = _shown(value)
+    if kind == "tuple_type" and isinstance(value, int | float | str):
+        return f"{path}: expected a list, got {shown}: give {path}=[{value}]"
     return f"{path}: {message}" + ("" if isinstance(value, dict) or "ArgsKwargs" in shown else f", got {shown}")
 
 

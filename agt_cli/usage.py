@@ -2,10 +2,14 @@
 
 import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import TextWrapper
 
 import agt_cli
 from agt.errors import ConfigError, nearest
@@ -401,9 +405,10 @@ def summary(path: Path) -> str:
 def _settings(config: str) -> list[tuple[str, str]]:
     """Top-level ``key: value`` lines with the comment above each; those of a block with the comment behind them."""
     settings, comment, block = [], "", ""
-    for line in _lines(config):
+    for before, line in pairwise(["", *_lines(config)]):
         if line.startswith("# "):
-            comment = line.removeprefix("# ")
+            text = line.removeprefix("# ")
+            comment = f"{comment} {text}" if before.startswith("# ") else text
         elif block and line.startswith("  "):
             setting, _, about = line.strip().partition(" # ")
             settings.append((f"{block}.{setting.strip().replace(': ', '=', 1)}", about))
@@ -419,4 +424,8 @@ def _lines(config: str) -> list[str]:
 
 def _section(title: str, rows: "list[tuple[str, str]] | tuple[tuple[str, str], ...]") -> list[str]:
     width = max((len(name) for name, _ in rows), default=0)
-    return ["", f"{title}:", *(f"  {name:<{width}}  {text}".rstrip() for name, text in rows)] if rows else []
+    lines = [f"  {name:<{width}}  {text}".rstrip() for name, text in rows]
+    if sys.stdout.isatty():  # else a line stays one, as grep wants it
+        broken = TextWrapper(max(get_terminal_size().columns, width + 44), subsequent_indent=" " * (width + 4))
+        lines = [part for line in lines for part in broken.wrap(line)]
+    return ["", f"{title}:", *lines] if rows else []

@@ -3,10 +3,10 @@
     python scripts/kill_runs.py [--kills 200] [--slow 12] [--seed 0] [--only NAME ...]
 
 Each trial is ``agt train`` with checkpoints as often as the disk allows, in a process of its own that gets SIGKILL at a
-random moment; ``resume=`` goes on in the same folder, is killed again with some luck, and is left alone at last. Every file
-of the record but those that tell the time (env, status, metrics, report, manifest, spent) is then compared, byte by byte,
-with that of a run that was never killed. Private noise has no such run: its seed is read from the checkpoints of the killed
-one, as only its owner can, and the run that was left alone is given the same draw.
+random moment, mostly of its training; ``resume=`` goes on in the same folder, is killed again with some luck, and is left
+alone at last. Every file of the record but those that tell the time (env, status, metrics, report, manifest, spent) is then
+compared, byte by byte, with that of a run that was never killed. Private noise has no such run: its seed is read from the
+checkpoints of the killed one, as only its owner can, and the run that was left alone is given the same draw.
 
 Processes are forked from one that has everything loaded, so that a trial takes a second. What takes longer (a frozen
 encoder, ensembles that start workers of their own) gets as many kills as --slow says. Exit code 1 if a file differs.
@@ -30,8 +30,8 @@ os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_TH
 
 import numpy as np
 
-from agt.models import box
 from agt_cli.cli import main as agt
+from agt_cli.runs import noise
 
 TIMES = ("env.json", "status.json", "metrics.json", "report.md", "report.html", "manifest.json", "spent.json", "lock")
 OFTEN = ("compute.threads=1", "compute.checkpoint_seconds=0.001", "-q")
@@ -81,7 +81,7 @@ def forked(*words: str, seed: int | None = None) -> int:
     if process:
         return process
     if seed is not None:
-        box.noise_seed = lambda config: seed  # type: ignore[assignment]
+        noise.noise_seed = lambda config: seed  # type: ignore[assignment]
     code = 1
     try:
         for stream in (1, 2):  # of the workers too: what loky says of a process that was killed
@@ -102,12 +102,13 @@ def ended(process: int, within: float = 600.0) -> int | None:
     return None
 
 
-def alone(folder: Path, settings: tuple[str, ...], seed: int | None = None) -> float:
-    """A run that nobody kills; the seconds it took."""
+def alone(folder: Path, settings: tuple[str, ...], seed: int | None = None) -> tuple[float, float]:
+    """A run that nobody kills: (when its training began, when it ended), in seconds."""
     started = time.monotonic()
     if ended(forked(f"hydra.run.dir={folder}", *settings, seed=seed)) != 0:
         sys.exit(f"{folder}: a run that nobody killed failed: {Path('said.txt').read_text()[-1000:]}")
-    return time.monotonic() - started
+    seconds = time.monotonic() - started
+    return seconds - json.loads((folder / "metrics.json").read_text())["seconds_training"], seconds
 
 
 def images() -> None:
@@ -132,19 +133,20 @@ class Trial:
     Args:
         folder: of its record; resumed there.
         settings: of its command line.
-        seconds: that such a run takes.
+        span: when training begins in such a run, and when the run ends.
         chance: draws the moments.
     """
 
-    def __init__(self, folder: Path, settings: tuple[str, ...], seconds: float, chance: random.Random) -> None:
-        self.folder, self.settings, self.seconds, self.chance = folder, settings, seconds, chance
+    def __init__(self, folder: Path, settings: tuple[str, ...], span: tuple[float, float], chance: random.Random) -> None:
+        self.folder, self.settings, self.span, self.chance = folder, settings, span, chance
         self.kills, self.moments, self.seed = 0, Counter[str](), None
 
     def run(self) -> None:
         """Kill it once; then again as long as a coin says so; then let it end."""
         words = (f"hydra.run.dir={self.folder}", *self.settings)
         while True:
-            within = self.chance.uniform(0, self.seconds) if not self.kills or self.chance.random() < 0.5 else 600.0
+            again = not self.kills or self.chance.random() < 0.5
+            within = self.chance.uniform(0.7 * self.span[0], self.span[1]) if again else 600.0
             process = forked(*words)
             code = ended(process, within)
             if code is not None:
@@ -185,10 +187,10 @@ def one_case(home: Path, name: str, settings: tuple[str, ...], kills: int, chanc
     """Kill runs of one kind so often; a line of the table, how often it was, and how many runs differ."""
     settings = (*OFTEN, *settings)
     alone(home / "warm", settings)
-    seconds, reference = alone(home / "alone", settings), bits(home / "alone")
+    span, reference = alone(home / "alone", settings), bits(home / "alone")
     done, runs, different, moments = 0, 0, 0, Counter[str]()
     while done < kills:
-        trial = Trial(home / f"run{runs}", settings, seconds, chance)
+        trial = Trial(home / f"run{runs}", settings, span, chance)
         trial.run()
         if trial.seed is not None:
             alone(home / f"same{runs}", settings, trial.seed)

@@ -1,6 +1,9 @@
 """The value every bound is: a pair of tensors, lower <= upper, with nothing undefined in it."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +11,49 @@ import torch
 from torch import Tensor
 
 from agt.errors import UnboundedError, UnsoundError
+
+
+class Watch:
+    """Where bounds about records overflow, in place of an error, which would tell that some do.
+
+    Attributes:
+        finite: [K or 1, n] bool: no bound on the way to a record's own was NaN or infinite; None: none was made yet.
+    """
+
+    finite: Tensor | None = None
+
+    def take(self, width: Tensor) -> None:
+        """Look at the widths of one interval [K or 1, n, ...], or at a point's values, which are finite where it is.
+
+        Raises:
+            UnsoundError: a width is negative: no rule makes one, whatever the data.
+        """
+        each = width.flatten(2)
+        if bool((each.amin(dim=-1) < 0).any()):
+            raise UnsoundError(INVERTED)
+        finite = each.amax(dim=-1) < math.inf  # a NaN is not
+        self.finite = finite if self.finite is None else self.finite & finite
+
+
+_WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
+INVERTED = "interval: a lower bound exceeds its upper bound"
+
+
+@contextmanager
+def watched() -> Iterator[Watch]:
+    """Certify without an error where bounds overflow: every interval made inside is about records, or made by ``-``.
+
+    Formal guarantee: what a bound that is not finite goes into is found out, too. Sums, products and widenings of it are
+    NaN or infinite, in its own row [k, record] alone, as matrix products and elementwise operations keep rows apart; and
+    where an activation would make it finite again, it was looked at before. A difference of parameters that overflows
+    makes every row of its k so.
+    """
+    watch = Watch()
+    token = _WATCH.set(watch)
+    try:
+        yield watch
+    finally:
+        _WATCH.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +79,16 @@ class Interval:
             )
         if self.lower.numel() == 0:
             return
+        watch = _WATCH.get()
+        if watch is not None:
+            watch.take(self.lower.abs() if self.is_point else self.upper - self.lower)
+            return
         # One pass catches everything: a NaN reaches both ends, and an infinite bound makes the width infinite or NaN.
         least, greatest = (end.item() for end in (self.lower if self.is_point else self.upper - self.lower).aminmax())
         if not (-math.inf < least and greatest < math.inf):
             raise UnboundedError("interval: a bound is NaN or infinite (learning rate or inputs too large?)")
         if not self.is_point and least < 0:
-            raise UnsoundError("interval: a lower bound exceeds its upper bound")
+            raise UnsoundError(INVERTED)
 
     @classmethod
     def point(cls, value: Tensor) -> "Interval":
@@ -83,7 +133,8 @@ class Interval:
         return torch.maximum(self.upper.amax(dim=-1, keepdim=True), -self.lower.amin(dim=-1, keepdim=True))
 
     def __sub__(self, other: "Interval") -> "Interval":
-        return Interval(self.lower - other.upper, self.upper - other.lower)
+        make = Interval if _WATCH.get() is None else Interval.image
+        return make(self.lower - other.upper, self.upper - other.lower)
 
     def __getitem__(self, index: Any) -> "Interval":
         lower = self.lower[index]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from agt.bounds.interval import Interval
 from agt.bounds.losses import Loss, loss_of
-from agt.bounds.products import EXACT, Products
+from agt.bounds.products import EXACT, Bounds, Products
 from agt.bounds.rounding import Rounding
 from agt.bounds.rules import LinearRule, rules_for
 from agt.bounds.rules.contract import Intervals, Point, Rule
@@ -33,6 +33,9 @@ class Factors(NamedTuple):
     name: str
     d: Interval
     x: Interval
+
+
+PAIRS = 1024  # of classes, bounded at once
 
 
 @dataclass(frozen=True)
@@ -141,17 +144,29 @@ class Network:
         """Bounds on the last layer's input, [K or 1, n, in]."""
         return self._bound(self.rules[:-1], x, box, rounding)[-1]
 
-    def bound_margins(self, hidden: Interval, label: int, box: Intervals, rounding: Rounding) -> Interval:
-        """Bounds on f_label - f_c for every other class c: [K or 1, n, in] -> [K, n, classes - 1].
+    def bound_margins(self, hidden: Interval, labels: Tensor, box: Intervals, rounding: Rounding) -> Interval:
+        """Bounds on f_label - f_c for every other class c: [K or 1, n, in], labels [n] -> [K, n, classes - 1].
 
         The prediction compares logits that were computed one by one, so both of their roundings are added to that of
-        their difference.
+        their difference. Every pair of classes is bounded for every record, whatever its label is: once, as f_j - f_i has
+        the bounds of f_i - f_j negated, to the last bit.
         """
-        others = [c for c in range(self.outputs) if c != label]
-        rows = {n: box[n][:, [label]] - box[n][:, others] for n in self._last_names}
-        margins = self.last.bound(hidden, rows, rounding, self.products)
-        tau = self.last.rounding_of(hidden, box, rounding)
-        return rounding.widen((margins.lower, margins.upper), 2 * tau)
+        first, second = torch.triu_indices(self.outputs, self.outputs, 1, device=labels.device)
+        ends, sizes = list[Bounds](), list[Intervals]()
+        for i, j in zip(first.split(PAIRS), second.split(PAIRS), strict=True):
+            rows = {name: box[name][:, i] - box[name][:, j] for name in self._last_names}
+            ends.append(self.last.product(hidden, rows, self.products))
+            sizes.append({name: _size(rows[name]) for name in rows})
+        lower, upper = (torch.cat(end, dim=2) for end in zip(*ends, strict=True))
+        size = {name: _image(torch.cat([each[name].lower for each in sizes], dim=1)) for name in self._last_names}
+        pairs = torch.stack([torch.nonzero((first == c) | (second == c))[:, 0] for c in range(self.outputs)])
+        taus = [self.last.rounding_of(hidden, {name: size[name][:, own] for name in size}, rounding) for own in pairs]
+        ks, where = len(lower), pairs[labels]
+        turned = second[where] == labels[:, None]
+        low, high = (end.gather(2, where.expand(ks, -1, -1)) for end in (lower, upper))
+        tau = torch.cat(taus, dim=2).gather(2, labels[:, None].expand(ks, -1, -1))
+        margins = rounding.widen((torch.where(turned, -high, low), torch.where(turned, -low, high)), tau)
+        return rounding.widen((margins.lower, margins.upper), 2 * self.last.rounding_of(hidden, box, rounding))
 
     def factors(
         self, x: Tensor, labels: Tensor, box: Intervals, rounding: Rounding, scale: float = 1.0
@@ -201,3 +216,13 @@ class Network:
     @property
     def _last_names(self) -> tuple[str, ...]:
         return (f"{self.last.name}.weight", f"{self.last.name}.bias") if self.last.bias else (f"{self.last.name}.weight",)
+
+
+def _size(rows: Interval) -> Interval:
+    """The greatest magnitude in each row, [K, rows, ...], for what asks for magnitudes alone."""
+    size = rows.magnitude()
+    return _image(size.amax(dim=-1, keepdim=True) if size.dim() == 3 else size)
+
+
+def _image(value: Tensor) -> Interval:
+    return Interval.image(value, value)

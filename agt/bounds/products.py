@@ -87,15 +87,17 @@ class Products:
     point: Callable[[Tensor, Interval], Bounds] | None = None
     relu_backward: Callable[[Interval, Interval], Bounds] = relu_backward
 
-    def forward(self, x: Interval, weights: Interval) -> Bounds:
-        """A layer's product: the cheapest form that is exact, unless another is asked for."""
+    def forward(self, x: Interval, weights: Interval, nonnegative: bool = False) -> Bounds:
+        """A layer's product: the cheapest form that is exact, unless another is asked for.
+
+        Args:
+            nonnegative: no value of x is below 0, whatever the data: which form is taken tells nothing about them.
+        """
         if x.is_point:
             return (self.point or linear_point)(x.lower, weights)
         if self.interval:
             return self.interval(x, weights)
-        if x.lower.numel() == 0 or x.lower.min() >= 0:
-            return linear_nonnegative(x, weights)
-        return self.corners(x, weights)
+        return linear_nonnegative(x, weights) if nonnegative else self.corners(x, weights)
 
     def back(self, d: Interval, weights: Interval) -> Bounds:
         """The backward pass's product: gradients have any sign."""

@@ -10,6 +10,9 @@ Formal guarantees
     A finite query whose bounds overflow is not certified at that k, and nothing fails: whether they do depends on the
     box, so a failure would tell a private fact. Nesting survives: bounds that are finite over D's box for k, rounding
     included, enclose those over a neighbour's box for k-1, which are finite then.
+    The same operations on the same shapes, whatever boxes, predictions and certificates are (tests record them): margins
+    are bounded for every class, an overflow is a number as any other, and nothing stops early. What they take in time,
+    where a machine's own operations depend on values, is outside.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,10 +23,11 @@ import torch
 from torch import Tensor, nn
 
 from agt.bounds.box import Box, part_of
+from agt.bounds.interval import watched
 from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding, check_precision
 from agt.bounds.rules.contract import Intervals
-from agt.errors import UnboundedError, UnsoundError
+from agt.errors import UnsoundError
 from agt.kernels.select import pick_device, pick_kernel
 from agt.settings import ComputeConfig, RelationName
 from agt.training.loop import Progress
@@ -119,7 +123,7 @@ def certify(
     rounding = Rounding.of(box.ks, dtype, device)
     prediction = np.empty(len(features), dtype=np.int64)
     certified = np.zeros((len(box.ks), len(features)), dtype=bool)
-    size, part = _block(box.bounds, compute, dtype, len(box.ks))
+    size, part = _block(box.bounds, compute, dtype, len(box.ks), network.outputs)
     with torch.no_grad():
         for start in range(0, len(features), size):
             rows = slice(start, start + size)
@@ -129,7 +133,7 @@ def certify(
             prediction[rows] = labels.cpu().numpy()
             for low in range(0, len(box.ks), part):
                 ks = slice(low, low + part)
-                held = held_labels(network, x, labels, part_of(box.bounds, ks), rounding[ks])
+                held = certified_labels(network, x, labels, part_of(box.bounds, ks), rounding[ks])
                 certified[ks, rows] = held.cpu().numpy()
             done = min(start + size, len(features))
             on_progress(Progress(done, len(features), done * len(box.ks), len(features) * len(box.ks)))
@@ -144,48 +148,26 @@ def check_queries(x: Tensor, dtype: str) -> Tensor:
     return x
 
 
-def held_labels(network: Network, x: Tensor, labels: Tensor, bounds: Intervals, rounding: Rounding) -> Tensor:
-    """``certified_labels``, False for each query and k whose bounds overflow: found by halving, one by one in the end."""
-    try:
-        return certified_labels(network, x, labels, bounds, rounding)
-    except UnboundedError:
-        ks = rounding.factor.shape[0]
-        if len(x) > 1:
-            halves = [held_labels(network, x[h], labels[h], bounds, rounding) for h in _halves(len(x))]
-            return torch.cat(halves, dim=1)
-        if ks > 1:
-            halves = [held_labels(network, x, labels, part_of(bounds, h), rounding[h]) for h in _halves(ks)]
-            return torch.cat(halves, dim=0)
-        return torch.zeros((1, 1), dtype=torch.bool, device=x.device)
-
-
-def _halves(size: int) -> tuple[slice, slice]:
-    return slice(0, size // 2), slice(size // 2, None)
-
-
 def certified_labels(network: Network, x: Tensor, labels: Tensor, bounds: Intervals, rounding: Rounding) -> Tensor:
-    """[K, n] bool: the label is constant over each box.
+    """[K, n] bool: the label is constant over each box, and no bound overflows.
 
     One output, or the difference of two: its bounds lie strictly on the label's side of the loss's threshold. More classes:
     each logit difference with the predicted class is bounded through the difference of the last layer's rows.
     """
-    if network.outputs == 1:
-        f = network.bound_logits(x, bounds, rounding)
-        threshold = network.loss.threshold
-        return torch.where(labels == 1, f.lower[..., 0] > threshold, f.upper[..., 0] < threshold)
-    hidden = network.bound_hidden(x, bounds, rounding)
-    held = torch.zeros((rounding.factor.shape[0], len(x)), dtype=torch.bool, device=x.device)
-    for label in range(network.outputs):
-        rows = torch.nonzero(labels == label)[:, 0]
-        if len(rows):
-            margins = network.bound_margins(hidden[:, rows], label, bounds, rounding)
-            held[:, rows] = (margins.lower > 0).all(dim=-1)
-    return held
+    with watched() as watch:
+        if network.outputs == 1:
+            f = network.bound_logits(x, bounds, rounding)
+            threshold = network.loss.threshold
+            held = torch.where(labels == 1, f.lower[..., 0] > threshold, f.upper[..., 0] < threshold)
+        else:
+            hidden = network.bound_hidden(x, bounds, rounding)
+            held = (network.bound_margins(hidden, labels, bounds, rounding).lower > 0).all(dim=-1)
+    return held if watch.finite is None else held & watch.finite
 
 
-def _block(bounds: Intervals, compute: ComputeConfig, dtype: torch.dtype, ks: int) -> tuple[int, int]:
-    """(queries at once, k at once) that fit the working memory."""
-    widths = sum(i.shape[-1] + i.shape[-2] for i in bounds.values() if i.lower.dim() == 3)
+def _block(bounds: Intervals, compute: ComputeConfig, dtype: torch.dtype, ks: int, outputs: int) -> tuple[int, int]:
+    """(queries at once, k at once) that fit the working memory, with the margin of each pair of classes."""
+    widths = sum(i.shape[-1] + i.shape[-2] for i in bounds.values() if i.lower.dim() == 3) + outputs * (outputs - 1) // 2
     budget = compute.memory_mb * 2**20 // (12 * dtype.itemsize * widths)
     part = max(1, min(ks, budget // 256))
     return max(1, min(4096, budget // part)), part

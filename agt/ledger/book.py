@@ -27,6 +27,7 @@ from agt.manifest import Broken
 from agt.mechanisms.account import Allowance, Cost, Lot
 from agt.mechanisms.guarantee import Guarantee, described, guarantee_of
 
+DRAW = "draw:"
 RELATIONS = ("add_remove", "substitute", "paper_privacy")  # those that go both ways: removals alone protect nobody
 SAME = 1e-12
 BELOW_ONE = nextafter(1.0, 0.0)
@@ -88,7 +89,8 @@ class Charge:
         guarantee: of each release.
         output: labels, weights, a number.
         mechanism: its name.
-        run: the digest of the training run that it is released from; of weights trained with noise, empty.
+        run: the digest of the training run that it is released from; of weights trained
+            with noise, ``DRAW`` and a hash of the seed, which names the draw and tells nothing of it.
         data: the digest of the data.
         relation: of that run.
         unit: as that run counts.

@@ -19,7 +19,7 @@ from agt.problem import Problem, Settings
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.loop import Noise, Progress, train
-from agt.training.noise import NoisePlan, draw_noise, noise_seed, plan_noise, step_sensitivity
+from agt.training.noise import SEED, NoisePlan, draw_noise, noise_seed, plan_noise, step_sensitivity
 
 GIVEN_THE_DRAW = "the noise is one draw, the same for every dataset compared with"
 BLOCK = 8192
@@ -180,5 +180,5 @@ def _draws(problem: Problem, head: nn.Module, checkpoints: Checkpoints) -> Noise
     )
     if config is None or noise is None:
         return None
-    seed = noise_seed(config) if config.seed is not None else checkpoints.number("noise", lambda: noise_seed(config))
+    seed = noise_seed(config) if config.seed is not None else checkpoints.number(SEED, lambda: noise_seed(config))
     return lambda step: draw_noise(parameters, noise, seed, step)

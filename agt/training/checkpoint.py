@@ -81,8 +81,13 @@ class Checkpoints(Protocol):
         """What an earlier attempt had reached last; None: begin at the beginning. Training asks this first, and once."""
         ...
 
-    def offer(self, step: int, tensors: Tensors, last: bool = False) -> None:
-        """Here is a state; it is written if it is time to. ``last``: there are no more steps."""
+    def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
+        """So many steps were taken; the state is written if it is time to.
+
+        Args:
+            tensors: makes the state's, if they are wanted.
+            last: there are no more steps.
+        """
         ...
 
     def number(self, name: str, draw: Callable[[], int]) -> int:
@@ -100,7 +105,7 @@ class Nowhere:
     def last(self) -> None:
         """As ``Checkpoints``."""
 
-    def offer(self, step: int, tensors: Tensors, last: bool = False) -> None:
+    def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
         """As ``Checkpoints``."""
 
     def number(self, name: str, draw: Callable[[], int]) -> int:
@@ -129,7 +134,7 @@ class CheckpointFolder:
     cost: float
     owner: int = field(default_factory=os.getpid)
     _since: float = field(default_factory=time.monotonic)  # the last one's end, or the beginning
-    _took: float | None = None
+    _took: float | None = None  # seconds, by the last one; at first, by its size
 
     def part(self, name: str) -> "CheckpointFolder":
         """As ``Checkpoints``."""
@@ -145,15 +150,15 @@ class CheckpointFolder:
         paths = _states(self.folder)
         return _read(paths[-1], self.run) if paths else None
 
-    def offer(self, step: int, tensors: Tensors, last: bool = False) -> None:
+    def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
         """As ``Checkpoints``. A disk too full for a checkpoint ends no training."""
         if os.getpid() != self.owner != os.getppid():
             os._exit(1)  # a worker whose run was killed: another may have taken the run up, and nobody waits for this one
         now = time.monotonic()
-        if self.every == 0 or now - self._since < self._pause(tensors, last):
+        if not self._due(now - self._since, tensors, last):
             return
         try:
-            self._write(step, tensors)
+            self._write(step, tensors())
         except OSError as error:
             warnings.warn(f"{error.filename}: {error.strerror}: no checkpoint of step {step}", stacklevel=2)
         self._since = time.monotonic()
@@ -163,10 +168,12 @@ class CheckpointFolder:
         """As ``Checkpoints``.
 
         Raises:
-            ConfigError: it was drawn, and its file is damaged.
+            ConfigError: it was drawn, and its file is damaged or gone.
         """
         path = self.folder / f"{name}.json"
         if not path.exists():
+            if _states(self.folder):
+                raise ConfigError(f"{path}: is gone, and steps were taken with what was drawn: start a new run")
             write_atomic(path, sealed.seal({"number": f"{draw():x}", "run": self.run}))
         try:
             value = sealed.unseal(path.read_bytes())
@@ -179,12 +186,15 @@ class CheckpointFolder:
                 "its own"
             ) from None
 
-    def _pause(self, tensors: Tensors, last: bool) -> float:
-        """Seconds that must lie between the last checkpoint, or the beginning, and one of these tensors."""
+    def _due(self, elapsed: float, tensors: Callable[[], Tensors], last: bool) -> bool:
+        """Whether it is time for a checkpoint, so many seconds after the one before or the beginning."""
         if self.every is not None:
-            return 0.0 if last else self.every
-        took = self.cost + sum(t.nbytes for t in tensors.values()) / SPEED if self._took is None else self._took
-        return AGAIN_AFTER * took if last else max(AGAIN_AFTER * took, SELDOM)
+            return self.every > 0 and (last or elapsed >= self.every)
+        if elapsed < SELDOM and not last:
+            return False
+        if self._took is None:
+            self._took = self.cost + sum(tensor.nbytes for tensor in tensors().values()) / SPEED
+        return elapsed >= AGAIN_AFTER * self._took
 
     def _write(self, step: int, tensors: Tensors) -> None:
         for path in _states(self.folder)[: 1 - KEPT]:

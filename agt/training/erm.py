@@ -22,6 +22,7 @@ Sources: 002; Chaudhuri, Monteleoni, Sarwate (2011); Nesterov (2004), theorem 2.
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -114,11 +115,11 @@ def train_erm(
     for step in range(taken, ITERATIONS * most):
         gradient = gradient_sum(loss, y, records, rows) / plan.normalizer + y * strength
         if _size(loss, gradient) <= goal and _size(loss, y) <= sensitivity.radius:
-            checkpoints.offer(step, {"x": x, "y": y}, last=True)
+            checkpoints.offer(step, partial(dict, x=x, y=y), last=True)
             return LinearTrained(y, loss, plan, sensitivity, recipe.training)
         x, before = y - gradient / smoothness, x
         y = x + (x - before) * ((1 - root) / (1 + root))
-        checkpoints.offer(step + 1, {"x": x, "y": y})
+        checkpoints.offer(step + 1, partial(dict, x=x, y=y))
         if step % _REPORT == 0:
             on_progress(Progress(min(step + 1, most), most, min(step + 1, most), most))
     raise UnsoundError(

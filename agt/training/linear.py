@@ -10,6 +10,7 @@ Formal guarantees
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, pairwise
 
 import numpy as np
@@ -91,7 +92,7 @@ def train_linear(
         theta = theta * at.keep - gradient_sum(loss, theta, records, rows) * at.step
         if step >= plan.steps - average:
             total += theta
-        checkpoints.offer(step + 1, {"theta": theta, "total": total}, last=step == plan.steps - 1)
+        checkpoints.offer(step + 1, partial(dict, theta=theta, total=total), last=step == plan.steps - 1)
         if step % _REPORT == 0 or step == plan.steps - 1:
             on_progress(Progress(step + 1, plan.steps, step + 1, plan.steps))
     return LinearTrained(total / average, loss, plan, sensitivity, recipe.training)

@@ -83,7 +83,7 @@ def train(
             on_epoch(0, run.result())
         for rows in batches:
             run.step(rows)
-            checkpoints.offer(run.taken, run.tensors(), last=run.taken == run.plan.steps)
+            checkpoints.offer(run.taken, run.tensors, last=run.taken == run.plan.steps)
             if on_epoch and run.taken % run.plan.count == 0:
                 on_epoch(run.taken // run.plan.count, run.result())
     return run.result()

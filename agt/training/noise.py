@@ -31,6 +31,8 @@ from agt.numeric import gaussian_delta, gaussian_mu
 from agt.relations import RELATIONS
 from agt.settings import Positive, RelationName, schema, validate
 
+SEED = "noise"  # what checkpoints call the seed of private draws
+
 
 @schema
 class NoiseConfig:

@@ -129,7 +129,7 @@ def _compare(record: Record, trained: Record | None, facts: Mapping[str, Any], b
         "releases": (size, paid.size + sum(other.size for other in others if other.charge == charge)),
         "mechanism": (spent["mechanism"], charge.mechanism),
         "output": (str(spent["what"]), charge.output),
-        "training run": (record.environment.get("trained_digest", ""), charge.run),
+        "training run": (record.environment.get("draw") or record.environment.get("trained_digest", ""), charge.run),
         "data": (record.environment.get("data_digest"), charge.data),
     }
     if counting is not None:

@@ -7,6 +7,7 @@ from agt.errors import ConfigError
 from agt.ledger.head import head_file
 from agt.ledger.ledger import Ledger
 from agt.ledger.words import budget
+from agt.mechanisms.account import Allowance
 from agt.settings import validate
 from agt_cli.report.console import Console
 from agt_cli.report.ledger import say_balance, say_verified
@@ -31,6 +32,8 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
         population.check_relation(subject.relation)
     with Ledger.create(config.path, population, config.second_head, [subject.table] if subject else []) as ledger:
         console.say(f"ledger: {ledger.path}, {budget(population.allowance)} for good")
+        for line in _shares(population.allowance):
+            console.say(line)
         for line in ledger.words():
             console.say(line)
         head = ledger.last.head
@@ -69,3 +72,11 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
             console.say(line)
         console.say(f"head: {ledger.last.head}")
         return {"ledger": str(ledger.path), "head": str(ledger.last.head), "words": ledger.words()}
+
+
+def _shares(allowance: Allowance) -> list[str]:
+    """How delta is divided, which is fixed with it."""
+    if not allowance.delta:
+        return []
+    leak, share = float(allowance.leak), f"(total.leaks={allowance.leaks:g})"
+    return [f"of delta, {leak:g} is for releases with a delta of their own, the rest for Gaussian ones {share}"]

@@ -40,7 +40,7 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     for line in earlier:
         console.say(line)
     checkpoints = checkpoints_of(record, settings, prepared, console)
-    with drawing(settings, record, prepared) as account:
+    with drawing(settings, record, prepared, checkpoints) as account:
         conditions, words, quality = _train(prepared, settings, record, console, checkpoints, account)
         lines, told = [*words, *earlier], (quality.verdict, quality_section(quality))
         report = train_report(record, dataset, settings.relation, settings.certificate, conditions, *told, lines)

@@ -11,7 +11,7 @@ import numpy as np
 
 from agt.data.dataset import Dataset
 from agt.errors import AgtError, CheckError, ConfigError
-from agt.ledger.book import Charge, Table
+from agt.ledger.book import Charge, Paid, Table
 from agt.ledger.chain import Entry
 from agt.ledger.ledger import Debit, Ledger
 from agt.ledger.neighbours import admitted, check_unclaimed
@@ -22,12 +22,12 @@ from agt.mechanisms.guarantee import Guarantee
 from agt.mechanisms.release import NO_ACCOUNT
 from agt.mechanisms.statement import Account as Counted
 from agt.numeric import bisect, whole_midpoint
-from agt_cli.runs.ledger import FOLDER, SUFFIX, Subject, ledger_path, second_head, unit_of
+from agt_cli.runs.ledger import FOLDER, NONE, SUFFIX, Subject, ledger_there, second_head, unit_of
 from agt_cli.runs.prepare import RunSettings, data_files
 
 MANY = 10**9
-NONE = "none"
 VARIABLE = "AGT_LEDGER"
+WHOLE = "it was admitted as the first lot, by its own total alone: it is the whole budget, and nothing fits after it"
 UNNAMED = "; agt ledger init NAME run=FOLDER total.eps=EPS opens an account, which counts before it answers"
 
 
@@ -81,36 +81,17 @@ class Account:
         if self.ledger is None:
             return Receipt(wanted, self.outside)
         debit = self.ledger.debit(charge, wanted)
-        return self._receipt(self.ledger, debit)
+        return self._receipt(self.ledger.book.debits[debit.head.count], debit)
 
-    def paid(self, charge: Charge, facts: Mapping[str, Any]) -> Receipt:
-        """The receipt of one release that a run paid for before it was killed.
+    def paid(self, charge: Charge) -> Receipt | None:
+        """What was paid for exactly this, one release, before a run was killed; None: the ledger does not have it."""
+        debits = self.ledger.book.debits.values() if self.ledger else ()
+        return next((self._receipt(debit, None) for debit in debits if debit.charge == charge), None)
 
-        Args:
-            facts: of the entry, as its spent.json has them.
-
-        Raises:
-            ConfigError: no ledger is named now.
-            CheckError: the ledger does not say so.
-        """
-        name, number = facts.get("population"), facts.get("entry")
-        if self.ledger is None:
-            raise ConfigError(
-                f"ledger: entry {number} of the ledger of {name} paid for this run: {VARIABLE}={name} names it"
-            )
-        paid = self.ledger.book.debits.get(number) if isinstance(number, int) else None
-        if paid is None or (paid.entry.hash, paid.charge, paid.size, self.name) != (facts.get("hash"), charge, 1, name):
-            raise CheckError(
-                f"ledger={self.name}: entry {number} of the ledger of {name} paid for this run, says its spent.json, and "
-                "this ledger does not: another one, an older copy, or another run's spent.json: start a new run"
-            )
-        return self._receipt(self.ledger, Debit(paid.entry.head, 1))
-
-    def _receipt(self, ledger: Ledger, debit: Debit) -> Receipt:
-        entry = ledger.book.debits[debit.head.count].entry
-        words = self.words(f"entry {entry.number} of it counts this", entry)
-        facts = {"population": self.name, "entry": entry.number, "hash": entry.hash}
-        return Receipt(debit.size, words, debit, self.counted(entry), facts)
+    def _receipt(self, paid: Paid, debit: Debit | None) -> Receipt:
+        facts = {"population": self.name, "entry": paid.entry.number, "hash": paid.entry.hash}
+        words = self.words(f"entry {paid.entry.number} of it counts this", paid.entry)
+        return Receipt(paid.size, words, debit, self.counted(paid.entry), facts)
 
     def left(self, guarantee: Guarantee, most: int = MANY) -> int | None:
         """How many more releases of this guarantee the budget holds, as one lot; None: nobody counts.
@@ -159,11 +140,13 @@ class Account:
         if self.ledger is None:
             return self.outside
         population, allowance = self.ledger.population, self.ledger.population.allowance
-        stands = eps_so_far(allowance, Cost.of((entry or self.ledger.last).body["spent"]))
+        spent = Cost.of((entry or self.ledger.last).body["spent"])
         return (
             f"released on the ledger of {population.name} ({counted}): all that is ever released on it, this included, is "
             f"({allowance.eps:g}, {allowance.delta:g})-differentially private in all, a unit being {self.ledger.unit}",
-            f"its counter stands at eps = {stands:.6g}, of {budget(allowance)} in all: no guarantee of its own",
+            f"its counter stands at eps = {eps_so_far(allowance, spent):.6g}, of {budget(allowance)} in all: "
+            "no guarantee of its own",
+            *([] if allowance.holds(spent) else [WHOLE]),
             *self.ledger.words(),
         )
 
@@ -200,7 +183,7 @@ def account_of(setting: object, subject: Subject) -> Iterator[Account]:
         outside = f"outside the ledger of {holding} (ledger=none)" if holding else "outside any ledger (ledger=none)"
         yield Account(None, (f"released {outside}: its loss adds to whatever else is released about the same data",))
     else:
-        with Ledger.open(ledger_path(name), second_head()) as ledger:
+        with Ledger.open(ledger_there(name), second_head()) as ledger:
             ledger.check(subject.relation, subject.table.data, subject.table.unit)
             check_unclaimed(ledger.path, subject.table)  # a copy, under another name, has the same budget once more
             yield Account(ledger)

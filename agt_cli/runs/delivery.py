@@ -22,6 +22,7 @@ from agt.mechanisms.portable import CLAIM
 from agt.mechanisms.randomness import Randomness
 from agt.mechanisms.rigour import Output
 from agt.mechanisms.statement import of_release
+from agt_cli.report.console import Console
 from agt_cli.report.release_md import predict_report
 from agt_cli.runs.account import Receipt
 from agt_cli.runs.forecast import forecast
@@ -49,8 +50,7 @@ def deliver(request: Request, randomness: Randomness) -> dict[str, Any]:
     record.add_metrics(**publication.metrics, **flags, **claim.guarantee.parameters)
     receipt = _paid(publication, request)
     lines, words, result, short = _drawn(request, publication, receipt, randomness, earlier)
-    for line in (*lines, *words):
-        console.say(line)
+    _say(lines, words, claim.proved and not simulated, console)
     if claim.output is not Output.NUMBER:
         console.say(f"labels: {record.folder / 'labels.csv'}")
     result = {"metrics": record.metrics, "claim": words[0], "words": [*words, *earlier], **result}
@@ -80,14 +80,24 @@ def _drawn(
             request.console.note(line)
         drawn = release.draw(randomness)
         lines, result = publication.write(drawn, claimed)
-        short = _short(publication, request, drawn)
+        counted, short = _answered(publication, request, receipt, drawn)
+        lines = [*lines, *counted]
         if receipt.size or publication.earlier:
             record.write(CLAIM, replace(claimed, issued=datetime.now(UTC).date().isoformat()).content)
         publishable = publication.files if claim.proved and not simulated else None
-        listed = [*lines, *words, *earlier, *filter(None, [short])]
+        listed = [*lines[: -1 if short else None], *filter(None, [short]), *words, *earlier]
         record.report(predict_report(dataset, opened.trained.words, name, listed, publishable, record))
         record.finish()
     return lines, words, result, short
+
+
+def _say(lines: Sequence[str], words: Sequence[str], publishable: bool, console: Console) -> None:
+    """The guarantee, what it rests on below it, and last what a person looks for."""
+    console.say("what is guaranteed, to be published with the answers:" if publishable else "not to be published:")
+    for line in words:
+        console.say(f"  - {line}")
+    for line in lines:
+        console.say(line)
 
 
 def _paid(publication: Publication, request: Request) -> Receipt:
@@ -101,22 +111,23 @@ def _paid(publication: Publication, request: Request) -> Receipt:
         if asked is None:
             raise
         if not asked.known:
-            raise Exhausted(f"{error}: none of {len(asked.keys)} is answered, and nothing was drawn") from None
+            raise Exhausted(f"none of {len(asked.keys)} is answered, and nothing was drawn: {error}") from None
         return account.free
 
 
-def _short(publication: Publication, request: Request, labels: np.ndarray) -> str:
-    """What the budget did not hold, exactly; empty: everything is answered."""
+def _answered(publication: Publication, request: Request, receipt: Receipt, labels: np.ndarray) -> tuple[list[str], str]:
+    """(how many are answered, in a line, where a ledger remembers answers; what the budget did not hold, exactly)."""
     if publication.asked is None:
-        return ""
+        return [], ""
     counts = publication.asked.counts(labels)
     request.record.add_metrics(**counts)
+    repeated = counts["answered"] - receipt.size
+    line = f"answered {counts['answered']} of {len(labels)}: {receipt.size} drawn now, {repeated} repeated, which is free"
     if not counts["unanswered"]:
-        return ""
-    return (
-        f"answered {counts['answered']} of {len(labels)} ({counts['stored']} of them from stored answers); the budget of "
-        f"{request.account.name} holds no more labels, each {publication.claim.guarantee}; {counts['unanswered']} are not "
-        f"answered: {_rows(np.flatnonzero(labels == UNANSWERED))}"
+        return [line], ""
+    return [line], (
+        f"{line}; {counts['unanswered']} are not answered: {_rows(np.flatnonzero(labels == UNANSWERED))}; the budget of "
+        f"{request.account.name} holds no more labels, each {publication.claim.guarantee}"
     )
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from agt.data.dataset import Records
-from agt.errors import ConfigError
+from agt.errors import ConfigError, first_line
 from agt.mechanisms.catalogue import MECHANISMS
-from agt.mechanisms.guarantee import GaussianDP, Guarantee
+from agt.mechanisms.guarantee import LEAST, GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.planning import Budget, Evidence, Offer, applicable, offers, weights_accuracy
 from agt.mechanisms.release import SHOWN_DELTA, Release
@@ -31,11 +31,21 @@ WORTH = 0.005  # another mechanism is named if it is right so much more often
 def forecast(request: Request, publication: Publication, release: Release[Any], rows: np.ndarray) -> list[str]:
     """Lines for the owner alone; none where nothing is drawn, no labels are, or nothing is proved.
 
+    What goes wrong with them is one of the lines. The release is paid by now and goes on: a hint is not worth its budget,
+    and whether it can be made may depend on private data.
+
     Args:
         request, publication: what is released.
         release: ready to be drawn, and paid.
         rows: the queries that it is about.
     """
+    try:
+        return _forecast(request, publication, release, rows)
+    except Exception as error:
+        return [f"what to expect of this release could not be worked out ({first_line(error)})"]
+
+
+def _forecast(request: Request, publication: Publication, release: Release[Any], rows: np.ndarray) -> list[str]:
     opened, total, counting = request.opened, request.mechanism.total, request.counting
     model = opened.model
     if not len(rows) or release.claim.output is Output.NUMBER or not release.claim.proved:
@@ -80,7 +90,7 @@ def _budget(release: Release[Any], total: TotalConfig, queries: int) -> Budget:
     if total.eps is not None:
         return Budget(total.eps, total.delta or SHOWN_DELTA, total.queries or queries)
     spent = release.totals[-1]
-    return Budget(spent.eps, spent.delta, queries)
+    return Budget(max(spent.eps, LEAST), spent.delta, queries)
 
 
 def _allowed(opened: OpenedRun, offer: Offer, counting: Counting) -> bool:

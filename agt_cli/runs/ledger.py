@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from agt.errors import ConfigError
+from agt.errors import ConfigError, nearest
 from agt.ledger.book import Charge, Population, Table
 from agt.ledger.chain import Head
 from agt.ledger.neighbours import SUFFIX
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from agt_cli.report.finished import FinishedRun
 
 FOLDER = "ledgers"
+NONE = "none"
+NOBODY = (NONE, "null")  # what ledger= takes for none
 FOR = {
     "init": ("total", "unit", "relation", "run", "digest", "data", "table", "unit_column", "unit_rows"),
     "admit": ("unit", "run", "digest", "data", "table", "unit_column", "unit_rows", "lost"),
@@ -61,6 +63,8 @@ class LedgerConfig:
             raise ConfigError(f"{empty[0]}= is empty: give a value, or leave it out")
         if self.action == "verify" and re.match(r"\d+:", self.head or "") and not self.noted:
             raise ConfigError(f"head={self.head}: COUNT:HASH needs at least the first 16 digits of the hash")
+        if self.action == "init" and self.ledger in NOBODY:
+            raise ConfigError(f"ledger={self.ledger}: says in other commands that no ledger pays: give it another name")
         if self.run and self.data:
             raise ConfigError("run and data: give one of them: a run tells the digest of its data")
         if (self.unit_column and not self.data) or (self.unit_rows is not None and not self.unit_column):
@@ -76,8 +80,8 @@ class LedgerConfig:
 
     @property
     def path(self) -> Path:
-        """Of the ledger's file."""
-        return ledger_path(self.ledger)
+        """Of the ledger's file, which is there unless it is to be made."""
+        return ledger_path(self.ledger) if self.action == "init" else ledger_there(self.ledger)
 
     @property
     def noted(self) -> Head | None:
@@ -86,8 +90,19 @@ class LedgerConfig:
 
     @property
     def second_head(self) -> Path | None:
-        """The file of the second head, where one was given."""
-        return Path(self.head) if self.head and not self.noted else None
+        """The file of the second head, where one was given.
+
+        Raises:
+            ConfigError: one is to be made where there is no folder: the other disk is not there.
+        """
+        if not self.head or self.noted:
+            return None
+        place = Path(self.head)
+        if self.action in ("init", "admit") and not place.parent.is_dir():
+            raise ConfigError(
+                f"head={self.head}: there is no folder {place.parent}: is the other disk there? Or make it first"
+            )
+        return place
 
     def subject(self) -> "Subject | None":
         """Whose data is admitted; None: nobody's was named."""
@@ -168,6 +183,19 @@ def ledger_path(name: str) -> Path:
     if not _NAME.fullmatch(name):
         raise ConfigError(f"ledger={name}: give a name of letters, digits, - and _, or a path")
     return Path(FOLDER) / f"{name}{SUFFIX}"
+
+
+def ledger_there(name: str) -> Path:
+    """The same of one that is there.
+
+    Raises:
+        ConfigError: it is not; names those that are.
+    """
+    path = ledger_path(name)
+    if path.exists() or path.is_symlink():
+        return path
+    known = nearest(name, [other.stem for other in Path(FOLDER).glob(f"*{SUFFIX}")])
+    raise ConfigError(f"ledger={name}: there is no {path}{known}; agt ledger init makes one")
 
 
 def second_head() -> Path | None:

@@ -8,20 +8,23 @@ and labels from the certificates sees two functions of one draw.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 
 from agt.certificates.conditions import Condition, declarations
 from agt.errors import ConfigError
+from agt.ledger.book import DRAW
 from agt.mechanisms.guarantee import GaussianDP
 from agt.mechanisms.release import APART, NO_ACCOUNT, simulation
 from agt.mechanisms.rigour import Output, neighbours_of, reason_of
 from agt.models.box import conditions_of
 from agt.numeric import UP, gaussian_mu
-from agt.training.noise import NoiseConfig, NoisePlan
+from agt.training.checkpoint import Checkpoints
+from agt.training.noise import SEED, NoiseConfig, NoisePlan, noise_seed
 from agt_cli.papers.baselines.released import caveat_of
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.account import Receipt, account_of, people_of
 from agt_cli.runs.prepare import Prepared, RunSettings
-from agt_cli.runs.spending import Spending, of_data, spending, spent_before
+from agt_cli.runs.spending import Spending, of_data, spending
 
 NAME = "noise in training"
 RESTS_ON = "bceg"  # a and f speak of boxes alone; d of their nesting
@@ -37,10 +40,14 @@ SCOPE = (
 
 
 @contextmanager
-def drawing(settings: RunSettings, record: RunRecord, prepared: Prepared) -> Iterator[Sequence[str]]:
+def drawing(
+    settings: RunSettings, record: RunRecord, prepared: Prepared, checkpoints: Checkpoints
+) -> Iterator[Sequence[str]]:
     """Noise in training makes the weights a release: paid, and on disk, before the first draw, as any other (spending.py).
 
-    A run that goes on draws what it would have drawn then, and has paid for it. Yields what is said of the account.
+    A run that goes on draws what it would have drawn then, and has paid for it, if its ledger says so too. The seed is on
+    disk before anything is paid: where spent.json is and the seed is not, somebody took it away. Yields what is said of the
+    account.
 
     Raises:
         ConfigError: a ledger is named, and nothing is released, or nothing is proved of it.
@@ -53,28 +60,33 @@ def drawing(settings: RunSettings, record: RunRecord, prepared: Prepared) -> Ite
         yield ()
         return
     loaded, guarantee = prepared.loaded, f"({noise.epsilon:g}, {noise.delta:g})-differentially private"
-    receipt = _paid(settings, noise, record, prepared)
+    receipt = _paid(settings, noise, record, prepared, checkpoints)
     totals, simulated = (f"the weights: {guarantee}",), noise.seed is not None
     about = Spending("weights", NAME, guarantee, totals, 0, prepared.dataset.name, simulated, receipt.facts)
     with spending(record, of_data(loaded.digest), about):
         yield receipt.words
 
 
-def _paid(settings: RunSettings, noise: NoiseConfig, record: RunRecord, prepared: Prepared) -> Receipt:
+def _paid(
+    settings: RunSettings, noise: NoiseConfig, record: RunRecord, prepared: Prepared, checkpoints: Checkpoints
+) -> Receipt:
     """One release of weights, for which a Gaussian mechanism of the noise's own mu stands.
 
-    A run that goes on has paid if the ledger says so too, whatever its spent.json says.
+    The ledger's entry names the draw, by a hash of its seed: a run that goes on finds the one that paid for it, also where
+    it was killed before it could note that, and finds no other run's.
     """
     if noise.seed is not None:
         return Receipt(1, NO_ACCOUNT)
+    seed = checkpoints.number(SEED, lambda: noise_seed(noise))
     people = people_of(prepared.loaded, settings, record.config)
     with account_of(record.config.get("ledger"), people) as account:
         missing = [c for c in conditions_of(prepared.problem(settings)) if c.letter in RESTS_ON and not c.held]
         if account.ledger and missing:
             raise ConfigError(f"ledger={account.name}: nothing is proved of the noisy weights: {reason_of(missing[0])}")
-        charge = people.charge(stands_for(noise.epsilon, noise.delta), Output.WEIGHTS.value, NAME)
-        before = spent_before(record).get("ledger")
-        return account.paid(charge, before) if before else account.pay(charge, 1)
+        draw = f"{DRAW}{sha256(f'{seed:032x}'.encode()).hexdigest()}"
+        record.environment(draw=draw)
+        charge = people.charge(stands_for(noise.epsilon, noise.delta), Output.WEIGHTS.value, NAME, draw)
+        return account.paid(charge) or account.pay(charge, 1)
 
 
 def stands_for(epsilon: float, delta: float) -> GaussianDP:

@@ -12,7 +12,8 @@ from typing import Any
 
 from agt.errors import AgtError, ConfigError
 from agt.provenance import code_digest, surroundings, targets
-from agt.training.checkpoint import RUN, CheckpointFolder, open_checkpoints
+from agt.training.checkpoint import CheckpointFolder, open_checkpoints
+from agt.training.noise import SEED
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.report.unfinished import CHECKPOINTS, KEY, Unfinished
@@ -69,9 +70,10 @@ def checkpoints_of(record: RunRecord, settings: RunSettings, prepared: Prepared,
             seed that is gone.
     """
     folder, noise = record.folder / CHECKPOINTS, settings.noise
-    if record.again and noise and noise.seed is None and (record.folder / SPENT).exists() and not (folder / RUN).exists():
+    seed, spent = folder / f"{SEED}.json", record.folder / SPENT
+    if record.again and noise and noise.seed is None and spent.exists() and not seed.exists():
         raise ConfigError(
-            f"{KEY}={record.folder}: noise was drawn for this run, and {folder}, which kept its seed, is gone: start a new "
+            f"{KEY}={record.folder}: noise was drawn for this run, and {seed}, which kept its seed, is gone: start a new "
             "run, whose draw is a release of its own, beside the one that spent.json tells of"
         )
     if record.again:

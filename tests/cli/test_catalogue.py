@@ -89,6 +89,23 @@ completion bsh                               | 2 | did you mean 'bash'
 inspect my.csv force=true                    | 2 | unknown command 'inspect' | agt data inspect my.csv force=true
 predict release=nowhere inputs=@ok.csv       | 2 | release=nowhere: there is no such folder
 help trian                                   | 2 | did you mean 'train'
+verify                                       | 2 | agt verify: one more word is needed
+verify nowhere                               | 2 | nowhere
+verify @ok.csv                               | 2 | ok.csv
+doctor now                                   | 2 | 'now'
+ledger                                       | 2 | agt ledger: one more word is needed | init
+ledger open people                           | 2 | agt ledger: unknown word 'open'
+ledger show peple                            | 2 | peple.ledger
+ledger init people                           | 2 | total.eps
+ledger init people run=@head total.eps=0   | 2 | total.eps
+ledger init people run=@head total.eps=-1  | 2 | total.eps
+ledger init people run=@head total.eps=nan | 2 | total.eps
+ledger init people run=@head total.eps=abc | 2 | total.eps
+ledger init people run=@head total.eps=1 total.delta=1 | 2 | total.delta
+predict run=@head ledger=peple mechanism.eps=1 | 2 | peple.ledger
+train resume=nowhere                         | 2 | resume=nowhere: no such folder
+train resume=@box                            | 2 | is finished
+runs limit=-1                                | 2 | limit
 """
 
 SETTINGS = """
@@ -119,7 +136,7 @@ train training.batch.count=0                 | 2 | training.batch.count:
 train training.batch.normalizer=0            | 2 | training.batch.normalizer:
 train training.batch.n_max=10                | 2 | n_max=10
 train training.chosen_on=yes                 | 2 | training.chosen_on: | public
-train model.hidden=3                         | 2 | model.hidden: expected a list such as [1, 2], got 3
+train model.hidden=3                         | 2 | model.hidden: expected a list, got 3: give model.hidden=[3]
 train model.hidden=[0]                       | 2 | model.hidden.0:
 train model.hidden=[1000000000]              | 2 | model.hidden.0: | 16777216
 train model.activation=gleu                  | 2 | did you mean 'gelu'
@@ -266,7 +283,7 @@ certify run=@box inputs=@q_label.csv         | 2 | q_label.csv: row 2 of the dat
 predict run=@box inputs=@q_twice.csv mechanism.eps=1 | 2 | q_twice.csv | 'p' 2 times
 plan run=@box inputs=@q.csv                  | 2 | q.csv | labels
 plan run=@box eps=[]                         | 2 | eps:
-plan run=@box eps=1                          | 2 | eps: expected a list such as [1, 2], got 1
+plan run=@box eps=1                          | 2 | eps: expected a list, got 1: give eps=[1]
 plan run=@box eps=[0]                        | 2 | eps.0:
 plan run=@box eps=[-1]                       | 2 | eps.0:
 plan run=@box eps=[nan]                      | 2 | eps.0: | finite

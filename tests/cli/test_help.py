@@ -62,6 +62,12 @@ def test_command_help_lists_every_group_and_option(agt: Agt, name: str) -> None:
         assert all(len(line.split()) > 1 for line in section.splitlines()), "every option says what it is"
 
 
+def test_a_setting_is_told_by_all_of_its_comment(agt: Agt) -> None:
+    line = next(line for line in agt("predict", "--help").out.splitlines() if line.startswith("  ledger=null "))
+    comment = (usage.config_dir() / "predict.yaml").read_text().split("\nledger: null")[0].rpartition("\n# What pays")[2]
+    assert line.endswith("What pays" + comment.replace("\n# ", " "))
+
+
 def test_examples_in_help_name_real_options() -> None:
     for command in usage.COMMANDS.values():
         for example in command.examples:

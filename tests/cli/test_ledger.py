@@ -33,11 +33,12 @@ def spend(run: Path, size: int, path: str = "ledgers/people.ledger") -> None:
 
 
 def test_a_day_of_it(agt: Agt, trained: Path, tmp_path: Path) -> None:
-    made = agt("ledger", "init", "people", f"run={trained}", *BUDGET, "unit='one customer'", "head=away/people.head")
+    made = agt("ledger", "init", "people", f"run={trained}", *BUDGET, "unit='one customer'", "head=away.head")
     assert made.code == 0, made.err
     assert "ledger: ledgers/people.ledger, eps = 1, delta = 1e-05 for good" in made.out
     assert "declared, not checked: in the table" in made.out
     assert "each record is one customer" in made.out
+    assert "of delta, 1e-06 is for releases with a delta of their own, the rest for Gaussian ones" in made.out
     nothing = agt("ledger", "show", "people")
     assert "spent: nothing yet" in nothing.out
     spend(trained, 20)
@@ -52,17 +53,17 @@ def test_a_day_of_it(agt: Agt, trained: Path, tmp_path: Path) -> None:
     told = agt("ledger", "show", "people", "--json").json
     assert (told["entries"], told["answers"], told["debits"][0]["size"], told["exit_code"]) == (4, 20, 20, 0)
     assert 0 < told["eps_so_far"] < 1
-    assert told["second_head"] == str(tmp_path / "away" / "people.head")
+    assert told["second_head"] == str(tmp_path / "away.head")
     verified = agt("ledger", "verify", "people", f"head={told['head'][:24]}", "--json").json
     assert (verified["verified"], verified["entries"], verified["head"]) == (True, 4, told["head"])
-    assert agt("ledger", "verify", "ledgers/people.ledger", "head=away").code == 0
+    assert agt("ledger", "verify", "ledgers/people.ledger", "head=away.head").code == 0
     assert [path.name for path in tmp_path.iterdir()] != ["outputs"]
     assert not (tmp_path / "outputs" / "ledger").exists(), "no run folder"
     assert sorted(path.name for path in (tmp_path / "ledgers").iterdir()) == ["people.ledger"]
 
 
 def test_what_is_wrong_ends_with_3(agt: Agt, trained: Path, tmp_path: Path) -> None:
-    agt("ledger", "init", "people", f"run={trained}", *BUDGET, "head=away/people.head")
+    agt("ledger", "init", "people", f"run={trained}", *BUDGET, "head=away.head")
     path = tmp_path / "ledgers" / "people.ledger"
     older = path.read_bytes()
     spend(trained, 3)
@@ -135,9 +136,15 @@ def test_a_second_head_comes_later_moves_and_is_lost(agt: Agt, tmp_path: Path) -
         ("init x unit=y total.eps=1 relation=both", 2, "unknown relation 'both'"),
         ("init x unit=y total.eps=1 data=ee", 2, "data: give data_digest of a run's env.json"),
         ("init x unit=y total.eps=1 run=nowhere", 2, "run=nowhere: no such folder"),
+        ("init none unit=y total.eps=1", 2, "says in other commands that no ledger pays"),
+        (
+            "init x unit=y total.eps=1 head=stick/x.head",
+            2,
+            "head=stick/x.head: there is no folder stick",
+        ),
         ("init x/ unit=y total.eps=1", 2, "x"),
         ("init a?b unit=y total.eps=1", 2, "give a name of letters"),
-        ("show none", 2, "ledgers/none.ledger: no such file: agt ledger init makes one"),
+        ("show none", 2, "there is no ledgers/none.ledger; agt ledger init makes one"),
         ("show none total.eps=2", 2, "total is for agt ledger init"),
         ("verify none run=latest", 2, "run is for agt ledger init and admit"),
         ("verify none head=12:abc", 2, "COUNT:HASH needs at least the first 16 digits"),

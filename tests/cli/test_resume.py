@@ -14,11 +14,11 @@ import pytest
 from agt import provenance
 from agt.disk import Lock
 from agt.errors import ConfigError
-from agt.models import box
 from agt.training.checkpoint import CheckpointFolder
 from agt_cli.cli import main
 from agt_cli.report.record import RunRecord
 from agt_cli.report.unfinished import Unfinished
+from agt_cli.runs import noise
 
 from .conftest import TINY, Agt
 
@@ -46,7 +46,7 @@ def stop(monkeypatch: pytest.MonkeyPatch) -> Stop:
     """Lets trainings fail once they have offered a checkpoint so often; 0: lets them go on."""
     offer, left = CheckpointFolder.offer, [0]
 
-    def offered(self: CheckpointFolder, step: int, tensors: dict[str, object], last: bool = False) -> None:
+    def offered(self: CheckpointFolder, step: int, tensors: object, last: bool = False) -> None:
         offer(self, step, tensors, last)  # type: ignore[arg-type]
         left[0] -= 1
         if left[0] == 0:
@@ -303,21 +303,21 @@ def test_private_noise_is_drawn_once(agt: Agt, stop: Stop, monkeypatch: pytest.M
     assert said.code == 0, said.err
     assert "an earlier attempt" not in said.out, "the same release is no other one"
     assert (run / "spent.json").read_bytes() == spent, "from the time of its first draw on"
-    monkeypatch.setattr(box, "noise_seed", lambda config: seed)
+    monkeypatch.setattr(noise, "noise_seed", lambda config: seed)
     assert agt("train", *NOISY, "hydra.run.dir=whole", "-q").code == 0
     assert bits(run) == bits(Path("whole"))
     everything = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
     assert f"{seed:x}".encode() not in everything, "whoever has the seed can subtract the noise"
 
 
-def test_noise_whose_seed_is_gone_is_not_drawn_again(agt: Agt, stop: Stop) -> None:
+@pytest.mark.parametrize("gone", ["*", "noise.json"])
+def test_noise_whose_seed_is_gone_is_not_drawn_again(agt: Agt, stop: Stop, gone: str) -> None:
     run = stopped(agt, stop, *NOISY)
-    for path in (run / "checkpoint").iterdir():
+    for path in (run / "checkpoint").glob(gone):
         path.unlink()
-    (run / "checkpoint").rmdir()
     said = agt("train", f"resume={run}")
     assert said.code == 2
-    assert "noise was drawn for this run, and run/checkpoint, which kept its seed, is gone" in said.err
+    assert "noise was drawn for this run, and run/checkpoint/noise.json, which kept its seed, is gone" in said.err
     said = agt("train", *NOISY)
     assert said.code == 0
     assert "an earlier attempt (run, " not in said.out, "it was written elsewhere"

@@ -167,13 +167,15 @@ def test_the_nonnegative_form_is_used_for_nonnegative_inputs_only(monkeypatch: p
     original = products.linear_nonnegative
     monkeypatch.setattr(products, "linear_nonnegative", lambda x, w: used.append(1) or original(x, w))
     w = as_interval([[-1, 1], [-2, 3]])
-    EXACT.forward(as_interval([[0, 1], [2, 3]]), w)
+    EXACT.forward(as_interval([[0, 1], [2, 3]]), w, nonnegative=True)
     assert used
     used.clear()
     lower, upper = EXACT.forward(as_interval([[-1, 1], [2, 3]]), w)
     assert not used
     assert (lower.item(), upper.item()) == (-7, 10)
-    PRODUCTS["rump"].forward(as_interval([[0, 1], [2, 3]]), w)
+    EXACT.forward(as_interval([[0, 1], [2, 3]]), w)
+    assert not used, "what the numbers happen to be decides nothing"
+    PRODUCTS["rump"].forward(as_interval([[0, 1], [2, 3]]), w, nonnegative=True)
     assert not used
 
 

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from agt.training.loop import Progress, Run, train
 from agt.training.recipe import Recipe
 
 ABOUT = {"training": {"lr": 0.1, "batch": {"count": 1}}, "data_digest": "abc"}
+Tensors = Callable[[], dict[str, Tensor]]
 Train = Callable[[Checkpoints, Callable[[Progress], None]], dict[str, Tensor]]
 
 
@@ -99,7 +101,7 @@ class Dying:
         self.kept, self.step, self.offered = kept, step, 0
         self.last, self.part, self.number = kept.last, kept.part, kept.number
 
-    def offer(self, step: int, tensors: dict[str, Tensor], last: bool = False) -> None:
+    def offer(self, step: int, tensors: Tensors, last: bool = False) -> None:
         self.kept.offer(step, tensors, last)
         self.offered = step
         if step >= self.step:
@@ -168,7 +170,12 @@ BROKEN: dict[str, tuple[str, Callable[[int, dict[str, Tensor]], tuple[int, dict[
 def test_a_checkpoint_that_forgets_something_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     kind, change = BROKEN[name]
     offer = CheckpointFolder.offer
-    monkeypatch.setattr(CheckpointFolder, "offer", lambda self, step, at, last=False: offer(self, *change(step, at), last))
+
+    def offered(self: CheckpointFolder, step: int, tensors: Tensors, last: bool = False) -> None:
+        step, at = change(step, tensors())
+        offer(self, step, lambda: at, last)
+
+    monkeypatch.setattr(CheckpointFolder, "offer", offered)
     with suppress(UnsoundError):  # some do not even hold together
         assert not same(resumed(KINDS[kind], tmp_path, 4), KINDS[kind](NOWHERE, silent))
 
@@ -192,7 +199,7 @@ def member(recipe: Recipe, records: Records, checkpoints: Checkpoints) -> tuple[
     at = state.tensors["x"] if state else torch.zeros(1)
     for step in range(begun, 3):
         at = at + len(records)
-        checkpoints.offer(step + 1, {"x": at}, last=step == 2)
+        checkpoints.offer(step + 1, partial(dict, x=at), last=step == 2)
     return begun, at
 
 
@@ -215,7 +222,7 @@ def test_members_that_are_done_are_kept(tmp_path: Path, threads: int) -> None:
 def filled(folder: Path, about: dict[str, object] = ABOUT) -> list[Path]:
     kept = open_checkpoints(folder, about, 1e-9, lambda line: None)
     for step in (1, 2, 3):
-        kept.offer(step, {"x": torch.full((2,), float(step), dtype=torch.float64)})
+        kept.offer(step, partial(dict, x=torch.full((2,), float(step), dtype=torch.float64)))
     return sorted(folder.glob("step=*"))
 
 
@@ -232,7 +239,7 @@ def test_the_last_two_are_kept(tmp_path: Path) -> None:
 def test_tensors_may_share_their_memory(tmp_path: Path) -> None:
     """The minimiser's two points are one where no step is needed, as of an empty shard."""
     x, kept = torch.arange(4.0), opened(tmp_path)
-    kept.offer(1, {"x": x, "y": x, "part": x[:2]})
+    kept.offer(1, lambda: {"x": x, "y": x, "part": x[:2]})
     state = opened(tmp_path).last()
     assert state
     assert [state.tensors[name].tolist() for name in ("y", "part")] == [[0, 1, 2, 3], [0, 1]]
@@ -341,7 +348,7 @@ def test_checkpoints_take_no_more_than_a_twentieth_of_the_time(
     tensors = {"x": torch.zeros(size)}
     while now[0] < 500:
         now[0] += step
-        kept.offer(1, tensors)
+        kept.offer(1, lambda: tensors)
     spent = wrote[0] * takes
     assert wrote[0] >= 3
     assert spent <= 0.05 * now[0] + takes, "the first is written before anybody knows what it takes"
@@ -349,7 +356,7 @@ def test_checkpoints_take_no_more_than_a_twentieth_of_the_time(
 
 def test_none_if_none_is_wanted(tmp_path: Path) -> None:
     kept = opened(tmp_path, every=0)
-    kept.offer(1, {"x": torch.zeros(1)}, last=True)
+    kept.offer(1, lambda: {"x": torch.zeros(1)}, last=True)
     assert not list(tmp_path.glob("step=*"))
 
 
@@ -360,7 +367,7 @@ def test_a_full_disk_ends_no_training(tmp_path: Path, monkeypatch: pytest.Monkey
     kept = opened(tmp_path)
     monkeypatch.setattr(checkpoint, "write_atomic", full)
     with pytest.warns(UserWarning, match="No space left on device: no checkpoint of step 1"):
-        kept.offer(1, {"x": torch.zeros(1)})
+        kept.offer(1, lambda: {"x": torch.zeros(1)})
 
 
 def test_a_worker_whose_run_was_killed_ends(tmp_path: Path) -> None:
@@ -369,7 +376,7 @@ def test_a_worker_whose_run_was_killed_ends(tmp_path: Path) -> None:
     kept.owner = 1 if os.getppid() != 1 else 2**22
     process = os.fork() if hasattr(os, "fork") else pytest.skip("POSIX processes")
     if not process:
-        kept.offer(1, {"x": torch.zeros(1)})
+        kept.offer(1, lambda: {"x": torch.zeros(1)})
         os._exit(0)
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
@@ -402,7 +409,7 @@ def test_a_program_that_is_killed_calls_fit_again(tmp_path: Path, monkeypatch: p
 
     whole, offer, left = fit(), CheckpointFolder.offer, [3]
 
-    def dies(self: CheckpointFolder, step: int, tensors: dict[str, Tensor], last: bool = False) -> None:
+    def dies(self: CheckpointFolder, step: int, tensors: Tensors, last: bool = False) -> None:
         offer(self, step, tensors, last)
         left[0] -= 1
         if not left[0]:

@@ -50,7 +50,7 @@ def test_what_is_missing_comes_first_and_what_was_declared_is_told_apart() -> No
 
 
 def test_conditions_survive_a_record_and_list_what_was_declared() -> None:
-    condition = Condition("e", "public choices", grounds(proved("a formula"), SAID))
+    condition = Condition("e", "public preprocessing and choices", grounds(proved("a formula"), SAID))
     assert Condition.of(condition.as_json()) == condition
     told = condition.as_json()
     assert (told["standing"], told["held"]) == ("declared", True)

@@ -175,4 +175,4 @@ def test_shared_parameters_are_refused() -> None:
 
 def test_names_come_from_the_head() -> None:
     head = nn.Sequential(OrderedDict(first=linear(), act=nn.ReLU(), last=nn.Linear(2, 2, bias=False)))
-    assert rules_for(head) == (LinearRule("first", True), ReluRule("act"), LinearRule("last", False))
+    assert rules_for(head) == (LinearRule("first", True), ReluRule("act"), LinearRule("last", False, nonnegative=True))

@@ -118,7 +118,8 @@ def test_expand_is_the_gradient_in_both_rows() -> None:
 def test_margins_hold_every_difference_of_computed_logits(label: int) -> None:
     rng, head, network, x, _ = setting("cross_entropy", 4, (5,))
     box = {n: random_interval(rng, 1, *p.shape, radius=0.2) for n, p in head.state_dict().items()}
-    margins = network.bound_margins(network.bound_hidden(x, box, rounding(0)), label, box, rounding(0))
+    labels = torch.full((len(x),), label)
+    margins = network.bound_margins(network.bound_hidden(x, box, rounding(0)), labels, box, rounding(0))
     others = [c for c in range(4) if c != label]
     for index in range(250):
         point = {n: sample(rng, i, index % 2 == 0)[0] for n, i in box.items()}

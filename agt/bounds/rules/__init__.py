@@ -5,7 +5,8 @@ other layer, and an unknown layer is an error before training starts. What a rul
 """
 
 from collections.abc import Callable
-from itertools import takewhile
+from dataclasses import replace
+from itertools import pairwise, takewhile
 from typing import Any
 
 from torch import nn
@@ -42,9 +43,17 @@ def rules_for(head: nn.Sequential) -> tuple[Rule, ...]:
         if type(layer) not in RULES:
             kind = type(layer).__name__
             raise ConfigError(f"model: no bound rule for layer {name} ({kind}){nearest(kind, [t.__name__ for t in RULES])}")
-    rules = tuple(RULES[type(layer)](name, layer) for name, layer in layers.items())
+    rules = [RULES[type(layer)](name, layer) for name, layer in layers.items()]
+    for place, (before, rule) in enumerate(pairwise(rules), start=1):
+        if isinstance(rule, LinearRule) and _nonnegative(before):
+            rules[place] = replace(rule, nonnegative=True)
     _check_front(layers)
-    return rules
+    return tuple(rules)
+
+
+def _nonnegative(rule: Rule) -> bool:
+    """Whether a layer gives no value below 0, whatever it is given."""
+    return isinstance(rule, ReluRule) or (isinstance(rule, ElementwiseRule) and rule.activation.range[0] >= 0)
 
 
 def _check_front(layers: dict[str, nn.Module]) -> None:
