@@ -120,7 +120,8 @@ class SecondHead:
         except FileNotFoundError:
             raise Broken(
                 f"its second head {self.path} is gone, without which an older copy of the ledger cannot be told from the "
-                "ledger: bring the disk or the file back, or say head=FILE if it lies elsewhere now"
+                "ledger: bring the disk or the file back, or say head=FILE if it lies elsewhere now (to look at a copy: "
+                "agt verify, with head=COUNT:HASH as it was noted)"
             ) from None
         except OSError as error:
             access = "read" if flags == os.O_RDONLY else "written, so nothing was spent"

@@ -113,19 +113,22 @@ class Ledger:
         return ledger
 
     @classmethod
-    def open(cls, path: Path, head: Path | None = None, *, writing: bool = True, seconds: float = WAIT) -> "Ledger":
+    def open(
+        cls, path: Path, head: Path | None = None, *, writing: bool = True, seconds: float = WAIT, away: bool = False
+    ) -> "Ledger":
         """Open one, and check the whole chain and every cost.
 
         Args:
             head: the second head must lie here, whatever the ledger says; None: where it says.
             writing: False: to look at it, also where nothing can be written.
             seconds: how long to wait for other processes.
+            away: to look at a copy where its second head is not: it is compared with none. Nobody writes so.
 
         Raises:
             ConfigError: there is none, or it lies where none can.
             CheckError: it was edited, or is older than its second head.
         """
-        return cls._of(Store(path, writing, seconds), head)
+        return cls._of(Store(path, writing and not away, seconds), head, lost=away)
 
     @classmethod
     def replace_head(cls, path: Path, head: Path) -> None:
@@ -195,7 +198,7 @@ class Ledger:
         """What a claim that rests on this ledger must say, a line each: what was declared, and what cannot be excluded."""
         tables = self.book.tables.values()
         declared = [declaration(self.population, tables)] if tables else []
-        rollback = [NO_HEAD] if self.head is None else [SAME_DISK] if same_disk(self.head, self.path) else []
+        rollback = [SAME_DISK] if self.head and same_disk(self.head, self.path) else [] if self._book.head else [NO_HEAD]
         return [*declared, *headless(self._book), *rollback]
 
     def check(self, relation: str, data: str, unit: Unit) -> None:

@@ -5,13 +5,12 @@ from hashlib import sha256
 from pathlib import Path
 
 from agt.errors import ConfigError
-from agt.ledger.chain import Head
 from agt.manifest import NAME, Broken, Manifest, unseal
 from agt.mechanisms.portable import COMMAND as RELEASE
 from agt_cli.audit.bound import Bound, Progress, bind
 from agt_cli.audit.files import data_subjects
 from agt_cli.audit.findings import Subject
-from agt_cli.audit.ledger import is_ledger, ledgers_of, look_at_ledger
+from agt_cli.audit.ledger import Known, is_ledger, ledgers_of, look_at_ledger
 from agt_cli.audit.reading import parsed, read
 from agt_cli.audit.record import Record
 from agt_cli.audit.release import check_portable
@@ -30,13 +29,13 @@ class Audit:
     Attributes:
         progress: told how many files of the present folder are hashed, and of how many.
         ledger: where the account of a release lies, by name or path; None: where it says itself.
-        head: where a ledger's chain ended at some time, as somebody noted it.
+        head: of a ledger: where its chain ended at some time, as somebody noted it, or where its second head lies.
         steps: how far the present folder is from the first.
     """
 
     progress: Progress
     ledger: str | None = None
-    head: Head | None = None
+    head: Known = None
     steps: int = 0
 
     def look(self, path: Path, digest: str | None) -> Subject:
@@ -89,7 +88,7 @@ class Audit:
             claims = claims_of(record, trained)
             facts = record.facts
             below += data_subjects(record) if record.command == "train" else ()
-            below += tuple(ledgers_of(record, trained, self.ledger))
+            below += tuple(ledgers_of(record, trained, self.ledger, self.head))
         name = f"{WORDS.get(record.command, f'{record.command} run')} {bound.folder}"
         return Subject(name, tuple(findings.checks), facts, record.conditions, claims, below, bound.manifest.digest)
 

@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agt.errors import ConfigError
+from agt.errors import AgtError, ConfigError
 from agt.ledger.book import Book
 from agt.ledger.chain import Head
 from agt.ledger.ledger import Ledger
@@ -31,6 +31,8 @@ LIMITS = (
     "that what was debited was drawn with the noise that was paid for: agt verify of each release looks at that",
 )
 MAGIC = b"SQLite format 3\0"
+Known = Head | Path | None
+"""Of a ledger's chain: where it ended at some time, as somebody noted it; or where its second head lies now."""
 
 
 def is_ledger(path: Path) -> bool:
@@ -42,18 +44,15 @@ def is_ledger(path: Path) -> bool:
     return False
 
 
-def look_at_ledger(path: Path, known: Head | None) -> tuple[Subject, Book | None]:
-    """Check everything in a ledger; its book, where all of it holds.
-
-    Args:
-        known: where its chain ended at some time, as somebody noted it; None: nobody did.
-    """
+def look_at_ledger(path: Path, known: Known) -> tuple[Subject, Book | None]:
+    """Check everything in a ledger; its book, where all of it holds."""
     findings, name = Findings(), f"ledger {path}"
-    with findings.looking("ledger"):
+    with findings.looking("ledger"), _without(f"ledger={path}: "):
         check_plain(path, LARGEST)
-        with Ledger.open(path, writing=False) as ledger:
-            book, words = ledger.verify(known), ledger.words()
-            _tell(book, ledger.head, known, findings)
+        with _opened(path, known) as ledger:
+            noted = known if isinstance(known, Head) else None
+            book, words = ledger.verify(noted), ledger.words()
+            _tell(book, ledger.head, noted, findings)
             population, allowance = book.population, book.population.allowance
             facts = (
                 ("population", f"{population.name}; a unit is {ledger.unit}; relation {population.relation}"),
@@ -70,6 +69,24 @@ def look_at_ledger(path: Path, known: Head | None) -> tuple[Subject, Book | None
     return Subject(name, tuple(findings.checks), limits=LIMITS), None
 
 
+@contextmanager
+def _without(start: str) -> Iterator[None]:
+    """Errors without what the line that tells them begins with."""
+    try:
+        yield
+    except AgtError as error:
+        raise Broken(str(error).removeprefix(start)) from None
+
+
+def _opened(path: Path, known: Known) -> Ledger:
+    """To look at, with its second head; a copy that is away from that, with a head that was noted."""
+    away = False
+    if isinstance(known, Head):
+        with Ledger.open(path, writing=False, away=True) as ledger:
+            away = bool(ledger.book.head) and not os.path.exists(ledger.book.head)
+    return Ledger.open(path, known if isinstance(known, Path) else None, writing=False, away=away)
+
+
 def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings) -> None:
     allowance, spent = book.population.allowance, eps_so_far(book.population.allowance, book.spent)
     findings.ok("chain", f"{book.last.number} entries, each bound to the one before; nothing in it was edited or left out")
@@ -78,15 +95,17 @@ def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings)
     findings.ok("answers", f"{book.answered} that are kept, each what the chain says")
     if head is not None:
         findings.ok("second head", f"{head}: the ledger goes through it")
+    elif book.head:
+        findings.unchecked("second head", f"{book.head}: not there", "head=FILE says where it lies now")
     if known is not None:
         findings.ok("noted head", f"{known}: the ledger goes through it")
-    elif head is None:
+    elif not book.head:
         findings.note("second head", NO_HEAD, "give head=COUNT:HASH as agt ledger show printed it at some time")
     for line in clock(book):
         findings.note("clock", line)
 
 
-def ledgers_of(record: Record, trained: Record | None, given: str | None) -> Iterator[Subject]:
+def ledgers_of(record: Record, trained: Record | None, given: str | None, known: Known) -> Iterator[Subject]:
     """The ledger that paid for a release, and whether it counts it.
 
     Args:
@@ -103,7 +122,7 @@ def ledgers_of(record: Record, trained: Record | None, given: str | None) -> Ite
         findings.unchecked("ledger", words, "ledger=NAME or ledger=FILE says where it lies")
         yield Subject(f"ledger of {facts['population']}", tuple(findings.checks))
         return
-    subject, book = look_at_ledger(path, None)
+    subject, book = look_at_ledger(path, known)
     if book is not None:
         with findings.looking("entry"):
             _compare(record, trained, facts, book, findings)

@@ -101,6 +101,8 @@ def rows(subject: Subject) -> list[tuple[str, str, str]]:
 def say(subject: Subject, console: Console) -> None:
     """On a terminal."""
     console.say(headline(subject))
+    for check in subject.problems:
+        console.say(f"  {check.state} {check.name}: {check.told}")
     for name, value in subject.facts:
         console.say(f"  {name}: {value}")
     console.tree("what rests on what", _as_lists(tree(subject)))

@@ -1,5 +1,6 @@
 """agt verify PATH: is a run, a release or a ledger what was made, and what does it rest on? It writes at most a page."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from agt.disk import write_atomic
 from agt.errors import CheckError, ConfigError
 from agt.ledger.chain import Head
 from agt_cli.audit.audit import Audit
+from agt_cli.audit.ledger import Known
 from agt_cli.audit.page import headline, markdown, say
 from agt_cli.report.console import Console
 from agt_cli.report.html import report_page
@@ -27,14 +29,14 @@ class VerifyConfig:
         digest: that it must have; None: any.
         page: where the audit is written to as well; None: nowhere.
         ledger: that counts a release, by name or path; None: where the release says.
-        head: where a ledger's chain ended at some time; None: nobody noted it.
+        head: where a ledger's chain ended at some time, or the file of its second head; None: nobody said.
     """
 
     path: Path
     digest: str | None
     page: Path | None
     ledger: str | None
-    head: Head | None
+    head: Known
 
 
 def configure(config: Mapping[str, Any]) -> VerifyConfig:
@@ -56,9 +58,11 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
                 f"page={page}: lies in the folder that is verified, which must stay as it is: name another place"
             )
     head, ledger = config.get("head"), config.get("ledger")
-    noted = None if head is None else Head.read(str(head))
+    noted: Known = None if head is None else Head.read(str(head))
     if head is not None and noted is None:
-        raise ConfigError(f"head={head}: expected COUNT:HASH, as agt ledger show prints it")
+        if not os.path.exists(str(head)):
+            raise ConfigError(f"head={head}: expected COUNT:HASH, as agt ledger show prints it, or the second head's file")
+        noted = Path(str(head))
     return VerifyConfig(path, digest_of(config, "digest"), page, None if ledger is None else str(ledger), noted)
 
 

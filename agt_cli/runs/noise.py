@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 
 from agt.certificates.conditions import Condition, declarations
-from agt.errors import ConfigError
+from agt.errors import CheckError, ConfigError
 from agt.ledger.book import DRAW
 from agt.mechanisms.guarantee import GaussianDP
 from agt.mechanisms.release import APART, NO_ACCOUNT, simulation
@@ -24,7 +24,7 @@ from agt_cli.papers.baselines.released import caveat_of
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.account import Receipt, account_of, people_of
 from agt_cli.runs.prepare import Prepared, RunSettings
-from agt_cli.runs.spending import Spending, of_data, spending
+from agt_cli.runs.spending import Spending, of_data, spending, spent_before
 
 NAME = "noise in training"
 RESTS_ON = "bceg"  # a and f speak of boxes alone; d of their nesting
@@ -86,7 +86,14 @@ def _paid(
         draw = f"{DRAW}{sha256(f'{seed:032x}'.encode()).hexdigest()}"
         record.environment(draw=draw)
         charge = people.charge(stands_for(noise.epsilon, noise.delta), Output.WEIGHTS.value, NAME, draw)
-        return account.paid(charge) or account.pay(charge, 1)
+        receipt, told = account.paid(charge), spent_before(record).get("ledger")
+        if told and receipt is None:
+            raise CheckError(
+                f"ledger={account.name or 'none'}: entry {told['entry']} of the ledger of {told['population']} paid for "
+                "this run, says its spent.json, and this ledger does not: another one, an older copy, or another run's "
+                "spent.json: start a new run"
+            )
+        return receipt or account.pay(charge, 1)
 
 
 def stands_for(epsilon: float, delta: float) -> GaussianDP:

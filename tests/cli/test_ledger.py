@@ -111,9 +111,17 @@ def test_a_second_head_comes_later_moves_and_is_lost(agt: Agt, tmp_path: Path) -
     (tmp_path / "stick").mkdir()
     assert agt("ledger", "admit", "people", "head=stick").code == 0
     assert (tmp_path / "stick" / "people.head").exists()
-    (tmp_path / "stick" / "people.head").unlink()
+    noted = agt("ledger", "show", "people", "--json").json["head"]
+    (tmp_path / "stick" / "people.head").rename(tmp_path / "elsewhere")
     gone = agt("ledger", "show", "people")
     assert (gone.code, "second head" in gone.err, "is gone" in gone.err) == (3, True, True)
+    path = "ledgers/people.ledger"
+    assert agt("verify", path).code == 3, "nobody knows whether it is an older copy"
+    copy = agt("verify", path, f"head={noted}", "--json").json
+    stands = {check["check"]: check["state"] for check in copy["checks"]}
+    assert (copy["exit_code"], stands["noted head"], stands["second head"]) == (0, "ok", "not checked")
+    assert agt("verify", path, f"head=3:{noted[2:]}").code == 3
+    assert agt("verify", path, "head=elsewhere").code == 0
     said = agt("ledger", "admit", "people", "head=next.head", "lost=true")
     assert (said.code, "entry 3 started a second head anew" in said.out) == (0, True)
 

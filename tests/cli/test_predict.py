@@ -177,7 +177,7 @@ def test_a_seed_marks_everything_as_a_simulation(predict: Predict) -> None:
     assert "may be published\n\nNothing: no guarantee holds." in report
     for line in said.out.splitlines():
         if "differentially private" in line:
-            assert line.startswith("drawn without a seed it would be: ")
+            assert line.startswith("  - drawn without a seed it would be: ")
     again = predict("box", "mechanism.eps=0.001", "seed=7", "--json", "-q").json
     assert "SIMULATION" in again["claim"]
     assert again["labels"] == predict("box", "mechanism.eps=0.001", "seed=7", "--json", "-q").json["labels"]

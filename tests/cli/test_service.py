@@ -221,6 +221,25 @@ def test_certificates_of_a_noisy_run_are_not_paid_for(agt: Agt, home: Path, monk
     assert len(entries(path, "debit")) == 1
 
 
+def test_a_noisy_run_that_goes_on_has_paid_only_where_the_ledger_says_so(agt: Agt, home: Path) -> None:
+    noisy = ("train", *TINY, "training.chosen_on=public", "noise.epsilon=0.8", "ledger=people")
+    path = open_ledger(home / "box", 9, 1e-4)
+    older = path.read_bytes()
+    kill = "from agt.models.box import BoxModel\nBoxModel.save = lambda *_: os.kill(os.getpid(), 9)"
+    assert child(kill, *noisy, "hydra.run.dir=killed").returncode == -9
+    whole = path.read_bytes()
+    assert len(entries(path, "debit")) == 1
+    for content in (older, None):
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+        if content:
+            path.write_bytes(content)
+        said = agt("train", "resume=killed")
+        assert said.code == (3 if content else 2), said.err
+        assert ("of the ledger of people paid for this run, says its spent.json" if content else "there is no") in said.err
+    path.write_bytes(whole)
+
+
 def test_data_on_an_account_is_not_released_beside_it(agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, inputs = f"run={home / 'box'}", points(POINTS)
     free = agt("predict", run, inputs, *EACH)

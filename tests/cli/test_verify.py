@@ -325,7 +325,7 @@ EDITS: dict[str, tuple[str, str, Callable[[Any], object], str, str]] = {
         "predict/labels", "env.json", lambda value: value.pop("trained_run"), "training run", "name two",
     ),
     "words that are none": (
-        "train/box", "conditions.json", lambda value: value[0].update(name=[]), "conditions", "words are expected",
+        "train/box", "conditions.json", lambda value: value[0].update(name=[]), "conditions", "no condition is called",
     ),
     "not finished": (
         "train/box", "status.json", lambda value: value.update(state="running"), "status", "'running'",
