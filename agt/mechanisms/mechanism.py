@@ -98,21 +98,25 @@ class Mechanism:
         Raises:
             ConfigError: not integers, or negative.
         """
-        evidence = _evidence(distance, self.needs)
+        evidence = _evidence(distance, self.needs, MAX_DISTANCE)
         return np.maximum(self._flip(evidence.astype(np.float64)), self._floor)
 
     def exact_flip(self, distance: int) -> Fraction:
         """The flip probability of what ``release`` does, a multiple of 2^-128."""
-        (index,) = _evidence(np.array([distance]), self.needs)
+        (index,) = _evidence(np.array([distance]), self.needs, MAX_DISTANCE)
         return Fraction(self._thresholds(index), N)
 
-    def release(self, predictions: np.ndarray, distances: np.ndarray, source: Randomness) -> np.ndarray:
+    def release(
+        self, predictions: np.ndarray, distances: np.ndarray, source: Randomness, farthest: int | None = None
+    ) -> np.ndarray:
         """The released labels: each nominal label, or with the flip probability another one, uniformly.
 
         Args:
             predictions: [n] integers in 0..C-1, the nominal labels.
             distances: [n] integers >= 0, their evidence.
             source: SystemRandomness for a release; anything else is a simulation.
+            farthest: a public number that no evidence exceeds (more counts as this much): then the same operations on
+                the same shapes whatever labels and evidence are. None: the greatest there is, which a clock may tell.
 
         Returns:
             [n] int64.
@@ -120,21 +124,22 @@ class Mechanism:
         Raises:
             ConfigError: shapes disagree, or values are out of range.
         """
-        evidence = _evidence(distances, self.needs)
+        evidence = _evidence(distances, self.needs, MAX_DISTANCE if farthest is None else min(farthest, MAX_DISTANCE))
         labels = self._labels(predictions, evidence)
         draws = source.words(len(labels))
-        unique, place = np.unique(evidence, return_inverse=True)
-        limits = [self._thresholds(int(value)) for value in unique]
-        halves = np.array([divmod(limit, 1 << 64) for limit in limits], dtype=np.uint64).reshape(-1, 2)[place]
+        longest = int(evidence.max(initial=0)) if farthest is None else min(farthest, MAX_DISTANCE)
+        limits, pairs = self._limits(longest)
+        halves = pairs[evidence]
         flipped = (draws[:, 0] < halves[:, 0]) | ((draws[:, 0] == halves[:, 0]) & (draws[:, 1] < halves[:, 1]))
         if self.classes == 2:
             return np.where(flipped, 1 - labels, labels)
-        released = labels.copy()
-        for row in np.flatnonzero(flipped):
-            share = limits[place[row]] // (self.classes - 1)
-            rank = ((int(draws[row, 0]) << 64) | int(draws[row, 1])) // share
-            released[row] = rank + (rank >= labels[row])  # the rank-th of the other labels
-        return released
+        others = self.classes - 1
+        ranks = [
+            min(((high << 64) | low) // max(limits[value] // others, 1), others - 1)
+            for (high, low), value in zip(draws.tolist(), evidence.tolist(), strict=True)
+        ]
+        rank = np.array(ranks, dtype=np.int64)
+        return np.where(flipped, rank + (rank >= labels), labels)  # the rank-th of the other labels
 
     def expected_accuracy(self, predictions: np.ndarray, distances: np.ndarray, labels: np.ndarray) -> float:
         """The exact expectation of the released labels' accuracy: no draws, no repeats."""
@@ -150,6 +155,16 @@ class Mechanism:
     @cached_property
     def _table(self) -> Table:
         return Table(rule_of(self.guarantee, self.classes), self._wish)
+
+    def _limits(self, longest: int) -> tuple[list[int], np.ndarray]:
+        """The thresholds of all evidence up to ``longest``: as numbers, and [longest + 1, 2] as words of 64 bits."""
+        known: dict[int, tuple[list[int], np.ndarray]] = self.__dict__.setdefault("_known_limits", {})
+        if longest not in known:
+            limits = [self._thresholds(value) for value in range(longest + 1)]
+            words = np.array([divmod(limit, 1 << 64) for limit in limits], dtype=np.uint64).reshape(-1, 2)
+            known.clear()
+            known[longest] = limits, words
+        return known[longest]
 
     def _thresholds(self, evidence: int) -> int:
         """How many of the N draws flip the label."""
@@ -172,7 +187,7 @@ class Mechanism:
         return labels.astype(np.int64)
 
 
-def _evidence(distance: np.ndarray, need: Need) -> np.ndarray:
+def _evidence(distance: np.ndarray, need: Need, farthest: int) -> np.ndarray:
     values = np.asarray(distance)
     if values.dtype.kind not in "iu":
         raise ConfigError(f"{need}: expected integers, got {values.dtype}: a stable distance is a whole number of records")
@@ -180,5 +195,6 @@ def _evidence(distance: np.ndarray, need: Need) -> np.ndarray:
         raise ConfigError(f"{need}: negative values: a stable distance is at least 0")
     if need == "nothing":
         return np.zeros(values.shape, dtype=np.int64)
-    longest = MAX_DISTANCE - values % 2 if need == "votes" else MAX_DISTANCE  # a gap between counts keeps its parity
-    return np.minimum(values, longest).astype(np.int64)
+    if need == "votes":  # a gap between counts keeps its parity
+        return np.where(values > farthest, farthest - (values - farthest) % 2, values).astype(np.int64)
+    return np.minimum(values, farthest).astype(np.int64)

@@ -157,7 +157,7 @@ class Labelling:
         """[n] int64: certify queries and draw a label for each, which spends the guarantee of each."""
         certificates = self.model.certify(features, on_progress=on_progress)
         prediction, evidence = _seen(certificates, self.mechanism.needs == "votes", self.voting, self.counting)
-        return self.mechanism.release(prediction, evidence, randomness)
+        return self.mechanism.release(prediction, evidence, randomness, self.model.farthest)
 
 
 def prepare_labels(

@@ -30,7 +30,8 @@ Formal guarantees
     proved enclosures. The next a: Phi is convex below 0, so Phi(x + c) >= Phi(x) + c phi(x), which reaches s[L+1]/N at
     c = (s[L+1]/N - Phi_low(x)) / phi_low(x); and z <= 0 as s <= N/2. Where s[L+1] = s[L] nothing has to be shown.
 
-    The state of a table before entry L does not depend on later entries: growing it on demand cannot change it.
+    The state of a table before entry L does not depend on later entries: growing it on demand cannot change it. Where a
+    rule that was wished nothing gives s[L+1] = s[L], it does so for ever: neither s nor z has changed.
     What is not claimed: that the time a release takes is independent of the data.
 """
 
@@ -133,6 +134,7 @@ class Table:
     def __init__(self, rule: Rule, wish: Callable[[int], int]) -> None:
         self._rule, self._wish = rule, wish
         self._entries: list[int] = []
+        self._settled = False
         self._lock = Lock()
 
     def upto(self, distance: int) -> list[int]:
@@ -142,7 +144,10 @@ class Table:
             if not entries:
                 entries.append(self._rule.first(self._wish(0)))
             while len(entries) <= distance:
-                entries.append(self._rule.after(entries[-1], self._wish(len(entries))))
+                wish = self._wish(len(entries))
+                following = entries[-1] if self._settled else self._rule.after(entries[-1], wish)
+                self._settled = self._settled or (not wish and following == entries[-1])  # from here on, for ever
+                entries.append(following)
             return entries
 
 

@@ -88,6 +88,11 @@ class BoxModel:
     def _parameters(self) -> int:
         return sum(tensor.numel() for tensor in self.box.nominal.values())
 
+    @property
+    def farthest(self) -> int:
+        """The end of the grid."""
+        return self.box.ks[-1]
+
     def check(self, features: np.ndarray) -> None:
         """Raise ConfigError for queries of another width, UnsoundError where one is not finite in the model's precision."""
         self._network().check(features.shape[1:], self.box.nominal, "inputs: a query")

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from agt.certificates.box import Certificates, grid_index
 from agt.certificates.conditions import Condition
-from agt.certificates.stability import ClosedForm
+from agt.certificates.stability import ClosedForm, Levels
 from agt.certificates.votes import certified_vote, vote_gap
 from agt.data.dataset import Records
 from agt.facts import proved
@@ -111,6 +111,11 @@ class EnsembleModel:
         """The first member's, and how many there are."""
         return {**self.members[0].metrics, "members": len(self.members)}
 
+    @property
+    def farthest(self) -> int:
+        """As far as all members together reach, and as many votes as there are."""
+        return sum(member.farthest + 1 for member in self.members)
+
     def check(self, features: np.ndarray) -> None:
         """As every member does: they are alike but for their parameters."""
         self.members[0].check(features)
@@ -151,7 +156,7 @@ def vote(members: list[Certificates], classes: int) -> VoteCertificates:
     touches = RELATIONS[members[0].relation].touches
     by_distance, by_steps = (certified_vote(labels, seen, classes, touches=touches) for seen in (distances, steps))
     ks = _ks(int(by_distance.distance.max(initial=0)))
-    certified = by_distance.distance[None] >= np.array(ks)[:, None]
+    certified = cast(np.ndarray, Levels(ks, np.ones(labels.shape[1], dtype=bool), by_distance.distance))
     gap = vote_gap(labels)[1] if classes == 2 else np.zeros(labels.shape[1], dtype=np.int64)
     return VoteCertificates(
         ks,

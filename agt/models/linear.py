@@ -8,7 +8,7 @@ import torch
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, assess_linear
-from agt.certificates.stability import ClosedForm, certify_linear, logits_of
+from agt.certificates.stability import FARTHEST, ClosedForm, certify_linear, logits_of
 from agt.data.blocks import pieces
 from agt.data.dataset import Records
 from agt.errors import UnsoundError
@@ -162,6 +162,13 @@ class LinearModel:
     def phi(self, features: np.ndarray) -> np.ndarray:
         """[n, w] public features of norm at most 1."""
         return self.features(features, self.settings.training.dtype)
+
+    @property
+    def farthest(self) -> int:
+        """How many moves of per_k fit into twice the longest weights that there can be; at least the end of the grid."""
+        reach, move = 2 * self.trained.sensitivity.radius, self.trained.loss.pair * self.trained.sensitivity.per_k
+        most = FARTHEST if reach >= FARTHEST * move else int(reach / move) + 2
+        return max(self.settings.kgrid.ks[-1], most)
 
     def check(self, features: np.ndarray) -> None:
         """Raise ConfigError for queries of another width; whatever is finite has features."""

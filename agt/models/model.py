@@ -49,6 +49,11 @@ class Model(Protocol):
         """Write what ``load`` needs."""
         ...
 
+    @property
+    def farthest(self) -> int:
+        """A public number that no stable distance, step of the grid or gap between votes exceeds."""
+        ...
+
     def check(self, features: np.ndarray) -> None:
         """Raise where queries are not what it takes (ConfigError, UnsoundError): from public values alone."""
         ...

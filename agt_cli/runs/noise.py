@@ -89,8 +89,8 @@ def _paid(
         receipt, told = account.paid(charge), spent_before(record).get("ledger")
         if told and receipt is None:
             raise CheckError(
-                f"ledger={account.name or 'none'}: entry {told['entry']} of the ledger of {told['population']} paid for this "
-                "run, says its spent.json, and this ledger does not: another one, an older copy, or another run's "
+                f"ledger={account.name or 'none'}: entry {told['entry']} of the ledger of {told['population']} paid for "
+                "this run, says its spent.json, and this ledger does not: another one, an older copy, or another run's "
                 "spent.json: start a new run"
             )
         return receipt or account.pay(charge, 1)
