@@ -12,9 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from agt.disk import is_locked
 from agt.errors import ConfigError
 
 LATEST = "latest"
+LOCK = "lock"  # in a run's folder; its process holds it as long as it lives
 PLACES = ("*/status.json", "*/*/status.json")  # runs, and the jobs of a sweep
 _STAMP = re.compile(r"\d{4}(-\d\d){2}_\d\d(-\d\d){2}-\d{6}")
 
@@ -96,6 +98,9 @@ def resolved(config: dict[str, Any], note: Callable[[str], None]) -> dict[str, A
 
 
 def _some(runs: list[Recorded]) -> str:
-    error = f" ({runs[0].error.splitlines()[0]})" if runs[0].error else ""
+    first = runs[0]
+    killed = first.state == "running" and is_locked(first.folder / LOCK) is False
+    state = f"killed: agt train resume={first.folder} goes on with it" if killed else first.state
+    error = f" ({first.error.splitlines()[0]})" if first.error else ""
     more = f", and {len(runs) - 1} more" if len(runs) > 1 else ""
-    return f"{runs[0].folder}, {runs[0].state}{error}{more}"
+    return f"{first.folder}, {state}{error}{more}"

@@ -118,7 +118,8 @@ class AgtSweeper(Sweeper):
         task = replace(self.task, labels={str(job.folder): job.label for job in jobs})
         launcher = Plugins.instance().instantiate_launcher(self.context, task, self.master)
         if self._elsewhere:
-            self.task.console.note(f"{len(jobs)} jobs, started by {self._launcher_name}")
+            count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+            self.task.console.note(f"{count}, started by {self._launcher_name}")
         batch = [[*job.line, *_place(job.folder)] for job in jobs]
         try:
             with _every_job_awaited() if "submitit" in self._launcher_name else nullcontext():

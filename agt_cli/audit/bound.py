@@ -7,8 +7,9 @@ from typing import Any
 
 from agt.manifest import NAME, Broken, Manifest
 from agt_cli.audit.reading import TEXT, Inventory, file_sha256, parsed, read, settings
+from agt_cli.latest import LOCK
 from agt_cli.report.checks import Findings
-from agt_cli.report.unfinished import CHECKPOINTS, LOCK
+from agt_cli.report.unfinished import CHECKPOINTS
 
 SHOWN = 12  # files that are named one by one
 Progress = Callable[[int, int], None]

@@ -88,7 +88,7 @@ def _say(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> No
     rows = [
         (
             run.folder.relative_to(outputs).as_posix(),
-            run.started[:16].replace("T", " "),
+            "" if run.folder.name.startswith(run.started[:10]) else run.started[:16].replace("T", " "),  # its name says it
             run.state,
             run.dataset,
             run.model,

@@ -25,6 +25,7 @@ Branch = tuple[str, Sequence[Any]]
 """A line, and the branches below it."""
 
 _WHOLE = 24  # characters of a cell that is never broken
+_NAME = 40  # of one in the first column, where names of folders stand
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,9 @@ class Console:
         for position, column in enumerate(columns):
             numeric = all(is_number(row[position]) for row in rows)
             cells = [row[position] for row in rows]
-            whole = any("[" in cell for cell in cells) and max(map(len, cells)) <= _WHOLE  # an interval is read in one line
+            widest = max(map(len, cells), default=0)
+            whole = any("[" in cell for cell in cells) and widest <= _WHOLE  # an interval is read in one line
+            whole = whole or (not position and widest <= _NAME and not any(" " in cell for cell in cells))  # to be copied
             table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
         for row in rows:
             table.add_row(*row)

@@ -149,7 +149,8 @@ class Run:
             simulated = "SIMULATION of " if metrics.get("simulated") else ""
             proof = "" if metrics.get("proved") or simulated else ", not proved"
             spent = _object(self.folder / "spent.json")
-            totals = spent.get("totals") or ["labels of weights released earlier"]  # of all its answers, not of one
+            kept = "answers that were released earlier" if "stored" in metrics else "labels of weights released earlier"
+            totals = spent.get("totals") or [kept]  # of all its answers, not of one
             return f"{simulated}{totals[0]}{proof}"
         for name, words in (
             ("test_accuracy", "test accuracy"),

@@ -17,11 +17,11 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 from agt.disk import Lock, is_locked
 from agt.errors import ConfigError
 from agt.folder import plain
+from agt_cli.latest import LOCK
 
 CHECKPOINTS = "checkpoint"  # the folder of what a training had reached; no part of the finished record
 KEY = "resume"
 UNKNOWN = "it has no lock, and nobody can tell whether its process lives"
-LOCK = "lock"
 
 
 @dataclass(frozen=True)

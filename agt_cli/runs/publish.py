@@ -16,7 +16,16 @@ from agt.mechanisms.aggregate import CertifiedQuantile
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.portable import Portable
 from agt.mechanisms.randomness import Randomness
-from agt.mechanisms.release import APART, Labelling, OnProgress, Release, labels_from, prepare_quantile, prepare_weights
+from agt.mechanisms.release import (
+    APART,
+    Labelling,
+    OnProgress,
+    Release,
+    labels_from,
+    prepare_quantile,
+    prepare_weights,
+    totals_of,
+)
 from agt.mechanisms.rigour import Accounting, Claim, Counting, Output
 from agt.mechanisms.statement import Statement
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
@@ -158,6 +167,8 @@ def _labels(labelling: Labelling, request: Request) -> Publication:
     asking = Asking(opened.trained.finished.digest, labelling.mechanism, request.accounting, request.counting)
     asked = account.asked(asking, features)
     rows = np.arange(len(features)) if asked is None else asked.new
+    if len(rows):
+        totals_of(labelling.mechanism.guarantee, len(rows), request.delta)  # refuses before anything is paid
 
     def prepare(receipt: Receipt) -> Release[np.ndarray]:
         if asked and not receipt.size:

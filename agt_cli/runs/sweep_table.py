@@ -17,6 +17,7 @@ from agt_cli.report.listed import Run, jobs_of
 from agt_cli.report.markdown import Markdown, markdown_table, plain
 from agt_cli.report.record import csv_bytes
 from agt_cli.runs.sweep import Job, differing, setting
+from agt_cli.usage import SWEEP
 
 MAIN = ("test_accuracy", "accuracy", "test_auc", "stable_distance_median", "moved_by_one_k")
 SHOWN = 3  # of these, beside each other
@@ -55,7 +56,8 @@ class Table:
         if not undone:
             return ""
         some = {job.state for job in undone} != {"failed"}
-        return f"{len(undone)} of {len(self.jobs)} jobs {f'are not done ({self.states})' if some else 'failed'}"
+        again = f"the same line with sweep={self.sweep.name.removesuffix(SWEEP)} runs what is not done"
+        return f"{len(undone)} of {len(self.jobs)} jobs {f'are not done ({self.states})' if some else 'failed'}: {again}"
 
     def as_json(self) -> dict[str, Any]:
         """The call's jobs, those of earlier calls, and where the table lies."""
@@ -142,4 +144,4 @@ def _configured(run: Run | None, key: str) -> str:
 
 
 def _cell(value: Any, digits: int) -> str:
-    return show(value, digits) if isinstance(value, float) else str(value)
+    return "-" if value is None else show(value, digits) if isinstance(value, float) else str(value)

@@ -266,6 +266,14 @@ def test_data_on_an_account_is_not_released_beside_it(agt: Agt, home: Path, monk
     assert "people.ledger" in said.err
 
 
+def test_a_total_that_cannot_be_is_refused_before_it_is_paid(ask: Ask, home: Path) -> None:
+    path = open_ledger(home / "box", 1, 1e-4)
+    leaking = ("mechanism=propose_test_release", "mechanism.eps=0.001", "mechanism.delta=1e-7", "total.delta=1e-7")
+    said = ask(points(POINTS), *leaking)
+    assert (said.code, "spend a delta of" in said.err) == (2, True)
+    assert not entries(path, "debit")
+
+
 def test_a_copy_of_a_ledger_does_not_have_the_budget_once_more(ask: Ask, home: Path) -> None:
     path = open_ledger(home / "box", 1)
     shutil.copy(path, "ledgers/copy.ledger")
