@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agt.errors import AgtError, CheckError, ConfigError
-from agt_cli import latest, usage
+from agt_cli import latest, signals, usage
 from agt_cli.mistakes import explain
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Task:
         label, elsewhere = self.labels[str(folder)], os.getpid() != self.process
         self.console.note(f"-- {label}")
         try:
-            with command_line(self.line):
+            with command_line(self.line), signals.heard():  # nobody else listens in a launcher's process
                 console = type(self.console)(json=True, quiet=True) if elsewhere else self.console
                 result = run(self.command, config, folder, console, overrides, sweep=True)
         except Exception as error:

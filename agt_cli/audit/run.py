@@ -46,7 +46,7 @@ def claims_of(record: Record, trained: Record | None) -> tuple[str, ...]:
     if record.command == "predict":
         with record.findings.looking("labels"):
             _check_labels(record, trained)
-        return _check_release(record, trained) if record.spent else (KEPT,)
+        return _check_release(record, trained) if record.spent else _check_kept(record)
     return _claims_of_training(trained) if trained is not None else ()
 
 
@@ -131,6 +131,19 @@ def _check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
             raise Broken("claim.json claims it for other neighbours, or on other declarations, than the conditions grant")
         return _granted(record, granted, totals)
     return ()
+
+
+def _check_kept(record: Record) -> tuple[str, ...]:
+    """Nothing was spent only where weights released earlier answer, or a ledger's stored answers do."""
+    config, answered, stored = record.config, record.metrics.get("answered"), record.metrics.get("stored")
+    if config.get("release") or (config.get("mechanism") or {}).get("weights"):
+        return (KEPT,)
+    if type(stored) is not int or stored != answered:
+        wrong = "no spent.json says what these answers spend, and neither a ledger nor weights released earlier gave them"
+        record.findings.problem("budget", wrong)
+        return ()
+    record.findings.ok("budget", f"all {stored} were stored in a ledger, it says, and spent when they were drawn")
+    return (KEPT,)
 
 
 def _read_claim(record: Record, simulated: bool) -> Statement | None:

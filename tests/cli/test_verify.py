@@ -14,7 +14,7 @@ import yaml
 from records import reseal
 from safetensors.numpy import load_file, save
 
-from agt.manifest import seal
+from agt.manifest import Manifest, seal
 from agt_cli.cli import main
 from cli.conftest import Agt, Said
 
@@ -500,6 +500,18 @@ def _entry(said: Said) -> str:
     assert said.code == 3, said.out
     (words,) = (check["words"] for check in said.json["rests_on"][-1]["checks"] if check["check"] == "entry")
     return str(words)
+
+
+@pytest.mark.parametrize("name", ["predict/labels", "predict/paid", "predict/number"])
+def test_a_release_does_not_become_free_by_leaving_out_what_it_spent(outputs: Path, agt: Agt, name: str) -> None:
+    folder = Path(name)
+    manifest = Manifest.read((folder / "manifest.json").read_bytes())
+    files = {file: hash for file, hash in manifest.files.items() if file not in ("spent.json", "claim.json")}
+    for file in manifest.files.keys() - files.keys():
+        (folder / file).unlink()
+    (folder / "manifest.json").write_bytes(Manifest(manifest.command, files).content)
+    said = agt("verify", name, "--json", "-q")
+    assert "no spent.json says what these answers spend" in problems(said)["budget"]
 
 
 def test_an_entry_of_another_release_is_a_problem(outputs: Path, agt: Agt) -> None:
