@@ -16,8 +16,10 @@ from agt_cli.audit.budget import NOT_AGTS, Made, guarantee_among, tuned, within
 from agt_cli.audit.record import Record
 from agt_cli.audit.release import ARRAYS, CLAIM, check_lattice
 from agt_cli.report.report_md import ball, guarantee
+from agt_cli.runs.queries import LINES
 
 LABELS = 2**30  # bytes of a table of labels
+UNFIXED = "of these answers together: no guarantee, as how many there would be was not fixed before the first was drawn"
 KEPT = "answers that were released earlier, or that weights released earlier give: they spend nothing more"
 
 
@@ -195,7 +197,7 @@ def _granted(record: Record, granted: Claim, totals: tuple[str, ...]) -> tuple[s
         raise Broken(f"spent.json says {said}, and it comes to {granted.guarantee}; {'; '.join(totals)}")
     record.findings.ok("claim", f"worked out again from mechanism, count and conditions: {granted.text}")
     record.findings.ok("budget", f"worked out again: {'; '.join(totals)}")
-    return granted.text, *totals
+    return granted.text, *((UNFIXED,) if record.config.get("inputs") == str(LINES) else totals)
 
 
 def _is_simulated(record: Record, seed: object) -> bool:

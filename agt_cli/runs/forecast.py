@@ -80,9 +80,10 @@ def _looked_at(opened: OpenedRun, rows: np.ndarray) -> tuple[Records, np.ndarray
     most = MOST if isinstance(opened.model, LinearModel) else FEW
     if len(records) == len(rows) <= most:
         return records, labels, words
+    which = f"{len(rows):,} new ones among" if len(rows) <= most else f"sample of {most:,} of"
     most = min(most, len(rows))
     some = rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
-    return records.take(some), None if labels is None else labels[some], f"{most:,} of the {words}"
+    return records.take(some), None if labels is None else labels[some], f"{which} the {words}"
 
 
 def _budget(release: Release[Any], total: TotalConfig, queries: int) -> Budget:

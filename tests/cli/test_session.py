@@ -97,6 +97,7 @@ def test_verified_by_an_auditor(agt: Agt, talk: Talk, home: Path) -> None:
     open_ledger(home / "box", 10)
     talk([ASK, {"features": [3, 4]}, ASK], *EACH, "ledger=people", "hydra.run.dir=session")
     verified = agt("verify", "session", "-q", "--json")
+    assert "no guarantee, as how many there would be was not fixed" in verified.json["claims"][1]
     assert verified.code == 0, verified.out + verified.err
     assert "5 with 1 before it counts exactly this: 2 of" in verified.out
 

@@ -102,6 +102,7 @@ def test_a_killed_training_goes_on_in_its_folder(sweep: Agt) -> None:
     status = SWEEP / "1" / "status.json"
     status.write_text(json.dumps({**json.loads(status.read_text()), "state": "running"}))
     (SWEEP / "1" / "manifest.json").unlink()
+    (SWEEP / "1" / "lock").touch()
     second = sweep("training.seed=1,0")
     assert second.code == 0, second.err
     assert f"job 0 (training.seed=1): killed before, and goes on in {SWEEP / '1'}" in second.err
