@@ -47,6 +47,8 @@ class Counter:
     @property
     def remaining(self) -> int | None:
         """How many more may be asked: of this lot, and as one more; None: any number."""
+        if self.fitting is None:
+            self.fitting = self.request.account.left(self.labelling.claim.guarantee)
         parts = (self.fitting, None if self.most is None else self.most - self.reserved)
         more = [part for part in parts if part is not None]
         return self.left + min(more) if more else None
