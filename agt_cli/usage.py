@@ -152,7 +152,7 @@ COMMANDS: dict[str, Command] = {
         "ledger",
         "one population's budget, for good: init makes it, show and verify look at it, admit adds a table about the people",
         (
-            "agt ledger init loans run=latest total.eps=1 total.delta=1e-5 unit='one customer' head=/media/stick",
+            "agt ledger init loans run=latest total.eps=1 total.delta=1e-5 unit='one customer' head=/media/stick/loans.head",
             "agt ledger show loans                         what was spent, on what, and what is left",
             "agt ledger verify loans head=COUNT:HASH       against what show once printed; exit code 3: it is wrong",
             "agt ledger admit loans run=FOLDER             this run's data are the same people, and share the budget",
