@@ -145,6 +145,8 @@ COMMANDS: dict[str, Command] = {
             "agt predict run=... inputs=queries.csv mechanism.eps=0.1      pure eps = 0.1 for each query",
             "agt predict run=... inputs=queries.csv mechanism=gaussian_margin total.eps=1 total.delta=1e-5",
             "agt predict run=... inputs=queries.npz mechanism=release_weights total.eps=1 total.delta=1e-5",
+            "agt predict run=... ledger=people inputs=q.csv mechanism.eps=0.01   counted first; repeats are free",
+            "agt predict run=... ledger=people inputs=- mechanism.eps=0.01 lot=1000     JSON lines, in and out",
         ),
     ),
     "ledger": Command(
@@ -152,7 +154,7 @@ COMMANDS: dict[str, Command] = {
         "ledger",
         "one population's budget, for good: init makes it, show and verify look at it, admit adds a table about the people",
         (
-            "agt ledger init loans run=latest total.eps=1 total.delta=1e-5 unit='one customer' head=/media/stick/loans.head",
+            "agt ledger init loans run=latest total.eps=1 total.delta=1e-5 unit='one customer' head=/media/stick",
             "agt ledger show loans                         what was spent, on what, and what is left",
             "agt ledger verify loans head=COUNT:HASH       against what show once printed; exit code 3: it is wrong",
             "agt ledger admit loans run=FOLDER             this run's data are the same people, and share the budget",

@@ -172,7 +172,7 @@ class LinearModel:
 
     def check(self, features: np.ndarray) -> None:
         """Raise ConfigError for queries of another width; whatever is finite has features."""
-        self.phi(features[:1])
+        self.phi(features[:0])
 
     def _logits(self, features: np.ndarray) -> np.ndarray:
         """[n, J] float64."""

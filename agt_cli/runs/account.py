@@ -78,10 +78,20 @@ class Account:
         Raises:
             Exhausted: it holds none.
         """
+        return self.told(self.debit(charge, wanted))
+
+    def debit(self, charge: Charge, wanted: int) -> Receipt:
+        """The same, of which nothing is told yet: that takes longer."""
         if self.ledger is None:
             return Receipt(wanted, self.outside)
         debit = self.ledger.debit(charge, wanted)
-        return self._receipt(self.ledger.book.debits[debit.head.count], debit)
+        return Receipt(debit.size, (), debit, facts=self._facts(self.ledger.book.debits[debit.head.count].entry))
+
+    def told(self, receipt: Receipt) -> Receipt:
+        """With what is said of it."""
+        if self.ledger is None or receipt.debit is None:
+            return receipt
+        return self._receipt(self.ledger.book.debits[receipt.debit.head.count], receipt.debit)
 
     def paid(self, charge: Charge) -> Receipt | None:
         """What was paid for exactly this, one release, before a run was killed; None: the ledger does not have it."""
@@ -89,9 +99,11 @@ class Account:
         return next((self._receipt(debit, None) for debit in debits if debit.charge == charge), None)
 
     def _receipt(self, paid: Paid, debit: Debit | None) -> Receipt:
-        facts = {"population": self.name, "entry": paid.entry.number, "hash": paid.entry.hash}
         words = self.words(f"entry {paid.entry.number} of it counts this", paid.entry)
-        return Receipt(paid.size, words, debit, self.counted(paid.entry), facts)
+        return Receipt(paid.size, words, debit, self.counted(paid.entry), self._facts(paid.entry))
+
+    def _facts(self, entry: Entry) -> dict[str, Any]:
+        return {"population": self.name, "entry": entry.number, "hash": entry.hash}
 
     def left(self, guarantee: Guarantee, most: int = MANY) -> int | None:
         """How many more releases of this guarantee the budget holds, as one lot; None: nobody counts.

@@ -91,13 +91,13 @@ class Counter:
             return False
         first, account, claim = self.receipt is None, self.request.account, self.labelling.claim
         try:
-            self.receipt = account.pay(self.request.charge(claim, self.labelling.mechanism.name), size)
+            self.receipt = account.debit(self.request.charge(claim, self.labelling.mechanism.name), size)
         except Exhausted:
             self.fitting = 0
             return False
         self.left, self.reserved = self.receipt.size, self.reserved + self.receipt.size
         self.entries += [self.receipt.debit.head.count] if self.receipt.debit else []
-        if first or account.ledger is None:  # a ledger tells of the others
+        if first or not (account.ledger or self.simulated):  # a ledger tells of the others
             self.spend()
         self.fitting = (
             account.left(claim.guarantee) if self.fitting is None else account.left(claim.guarantee, self.fitting)

@@ -115,7 +115,7 @@ class Session:
     def _final(self, claim: Statement) -> Statement:
         """What is known at the end: how many there were, which was not fixed before, so that no total is theirs."""
         size, receipt, today = self.counter.reserved, self.counter.receipt, datetime.now(UTC).date().isoformat()
-        account = receipt.counted if receipt else None
+        account = self.request.account.told(receipt).counted if receipt else None
         return replace(claim, releases=size, answers=size, totals=(), curve=None, issued=today, account=account)
 
     @cached_property
