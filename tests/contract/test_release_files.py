@@ -22,8 +22,8 @@ RUNS = {
     "simulation": (BLOBS, ("mechanism.eps=1", "seed=3")),
 }
 FILES = {"config.yaml", "env.json", "status.json", "metrics.json", "conditions.json", "report.md", "labels.csv"}
-FILES |= {"manifest.json", "spent.json", "report.html"}
-RELEASE_FILES = {f"release/{name}" for name in ("release.json", "weights.npz", "README.md", "manifest.json")}
+FILES |= {"manifest.json", "spent.json", "report.html", "claim.json"}
+RELEASE_FILES = {f"release/{name}" for name in ("release.json", "weights.npz", "README.md", "manifest.json", "claim.json")}
 WEIGHT_FILES = {"released_weights.safetensors", "released_weights.json"} | RELEASE_FILES
 
 

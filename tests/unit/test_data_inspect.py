@@ -22,8 +22,8 @@ from agt.data.table import Table
 from agt.errors import ConfigError
 from agt.facts import Standing
 from agt.settings import build
-from agt_cli.report.finished import _config
 from agt_cli.report.record import to_yaml
+from agt_cli.report.unfinished import read_config
 from agt_cli.runs.compose import composed
 from agt_cli.runs.inspection import dataset_yaml, from_data, proposal
 
@@ -292,7 +292,7 @@ def test_any_name_and_word_is_composed_as_it_stands(
     assert node["missing_values"] == list(inspection.missing_values)
     assert tuple(node["from_data"]) == from_data(inspection)
     assert isinstance(build(node, "dataset"), Table)
-    assert _config(to_yaml(config).encode(), Path("run/config.yaml"), "run") == config  # and in a run's record
+    assert read_config(to_yaml(config).encode(), Path("run/config.yaml"), "run") == config  # and in a run's record
 
 
 # -- what was read off the data is not public --------------------------------------------------------------------------
