@@ -18,6 +18,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.report.unfinished import CHECKPOINTS, KEY, Unfinished
 from agt_cli.runs.compose import composed
+from agt_cli.runs.listing import flat
 from agt_cli.runs.prepare import Prepared, RunSettings
 from agt_cli.runs.spending import NAME as SPENT
 
@@ -45,7 +46,7 @@ def unfinished(config: dict[str, Any], overrides: Sequence[str], sweep: bool) ->
     if sweep:
         raise ConfigError(f"{KEY}={folder}: goes on with one run, and a sweep starts many: leave out -m")
     run = Unfinished.open(Path(folder), "train")
-    recorded, given = dict(_flat(run.config)), dict(_given(config, overrides))
+    recorded, given = dict(flat(run.config)), dict(_given(config, overrides))
     for key, value in given.items():
         before = recorded.get(key, _ABSENT)
         if key not in FREE and value != before:
@@ -79,7 +80,7 @@ def checkpoints_of(record: RunRecord, settings: RunSettings, prepared: Prepared,
     if record.again:
         reached = "from its last checkpoint" if list(folder.rglob("step=*")) else "from the start, as it has no checkpoint"
         console.note(f"the run begun at {record.again.status['started']} goes on {reached}")
-    about = {key: value for key, value in _flat(record.config) if key not in FREE} | _around(record, settings, prepared)
+    about = {key: value for key, value in flat(record.config) if key not in FREE} | _around(record, settings, prepared)
     return open_checkpoints(folder, about, settings.compute.checkpoint_seconds, console.note)
 
 
@@ -101,19 +102,10 @@ def _around(record: RunRecord, settings: RunSettings, prepared: Prepared) -> dic
 def _given(config: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[tuple[str, Any]]:
     """The settings that a line chooses, by key: those it names, and then those that its choices of groups change."""
     named = tuple(word.partition("=")[0].lstrip("+~").replace("/", ".") for word in overrides)
-    usual, settings = dict(_flat(composed("train", []))), dict(_flat(config))
+    usual, settings = dict(flat(composed("train", []))), dict(flat(config))
     below = [key for key in settings if any(key == name or key.startswith(f"{name}.") for name in named)]
     changed = [key for key, value in settings.items() if usual.get(key, _ABSENT) != value]
     yield from ((key, settings[key]) for key in (*below, *changed) if key not in BOUND)
-
-
-def _flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by their dotted keys."""
-    for key, value in node.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _put(config: dict[str, Any], keys: Sequence[str], value: object) -> None:
