@@ -1,12 +1,12 @@
 """A run that is killed or interrupted in the middle of training."""
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -22,25 +22,33 @@ def listen_to_interrupts() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def start(folder: Path, *more: str) -> tuple[subprocess.Popen[str], Path]:
-    """A long run, and its record once it has one."""
+@contextmanager
+def running(folder: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A long run, and its record once it has one; whatever the test finds, it does not outlive it."""
     command = [sys.executable, "-m", "agt_cli", "train", *LONG, *more]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    run = subprocess.Popen(command, cwd=folder, text=True, preexec_fn=listen_to_interrupts, **pipes)  # type: ignore[call-overload]
+    with subprocess.Popen(command, cwd=folder, text=True, preexec_fn=listen_to_interrupts, **pipes) as run:  # type: ignore[call-overload]
+        try:
+            yield run, record_of(run, folder)
+        finally:
+            run.kill()
+
+
+def record_of(run: subprocess.Popen[str], folder: Path) -> Path:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and run.poll() is None:
         found = list(folder.glob("outputs/train/*/env.json"))
         if found and "data_digest" in found[0].read_text():
-            return run, found[0].parent
+            return found[0].parent
         time.sleep(0.05)
     run.kill()
     raise AssertionError(f"no record appeared: {run.communicate()[1]}")
 
 
 def test_a_killed_run_is_not_a_finished_run(agt: Agt, tmp_path: Path) -> None:
-    run, record = start(tmp_path)
-    run.kill()
-    run.communicate()
+    with running(tmp_path) as (run, record):
+        run.kill()
+        run.communicate()
     assert json.loads((record / "status.json").read_text())["state"] == "running"
     said = agt("certify", f"run={record}")
     assert said.code == 2
@@ -50,10 +58,10 @@ def test_a_killed_run_is_not_a_finished_run(agt: Agt, tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_that_ends_a_run_leaves_a_record(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    run, record = start(tmp_path)
-    run.send_signal(number)
-    run.send_signal(number)  # whoever asks twice does not cut the record short
-    _, err = run.communicate(timeout=60)
+    with running(tmp_path) as (run, record):
+        run.send_signal(number)
+        run.send_signal(number)  # whoever asks twice does not cut the record short
+        _, err = run.communicate(timeout=60)
     assert run.returncode == code
     assert err.splitlines()[-1] == f"agt: error: terminated by signal {int(number)}"
     assert "Traceback" not in err
@@ -64,9 +72,14 @@ def test_a_signal_that_ends_a_run_leaves_a_record(tmp_path: Path, number: signal
 
 
 def children(process: int) -> list[int]:
-    """The workers of an ensemble."""
-    said = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(process)], capture_output=True, text=True, check=False)
-    return [int(line.split()[0]) for line in said.stdout.splitlines() if "popen_loky" in line]
+    """The workers of an ensemble, from the kernel itself: ``ps`` cuts a long command line where COLUMNS says so."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it may end while it is looked at
+            parent = (folder / "stat").read_text().rsplit(")", 1)[1].split()[1]
+            if int(parent) == process and b"popen_loky" in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    return found
 
 
 def until(happens: Callable[[], bool]) -> bool:
@@ -76,17 +89,17 @@ def until(happens: Callable[[], bool]) -> bool:
     return happens()
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux") or not shutil.which("ps"), reason="Linux, with ps")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_an_ensemble_s_workers_end_with_it(tmp_path: Path, number: signal.Signals) -> None:
     """By a word from their parent, or because they find that it is gone."""
     more = ("ensemble.members=2", "compute.threads=2", "compute.checkpoint_seconds=0.01", "model.hidden=[8]")
-    run, record = start(tmp_path, *more, "training.epochs=10000", "kgrid.max=2")
-    assert until(lambda: len(list(record.glob("checkpoint/members/*/step=*"))) >= 2)
-    workers = children(run.pid)
-    assert len(workers) == 2
-    run.send_signal(number)
-    run.communicate(timeout=60)
+    with running(tmp_path, *more, "training.epochs=10000", "kgrid.max=2") as (run, record):
+        assert until(lambda: len(list(record.glob("checkpoint/members/*/step=*"))) >= 2)
+        workers = children(run.pid)
+        assert len(workers) == 2
+        run.send_signal(number)
+        run.communicate(timeout=60)
     assert until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
     state = json.loads((record / "status.json").read_text())["state"]
     assert state == ("failed" if number == signal.SIGTERM else "running")
@@ -94,9 +107,9 @@ def test_an_ensemble_s_workers_end_with_it(tmp_path: Path, number: signal.Signal
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_ctrl_c_ends_with_130_and_a_failed_record(tmp_path: Path) -> None:
-    run, record = start(tmp_path)
-    run.send_signal(signal.SIGINT)
-    _, err = run.communicate(timeout=60)
+    with running(tmp_path) as (run, record):
+        run.send_signal(signal.SIGINT)
+        _, err = run.communicate(timeout=60)
     assert run.returncode == 130
     assert err.splitlines()[-1] == "agt: error: interrupted"
     assert "Traceback" not in err
