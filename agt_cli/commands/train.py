@@ -5,22 +5,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agt.certificates.conditions import Condition
-from agt.data.dataset import Records
 from agt.models.box import BoxModel
-from agt.models.linear import LinearModel
-from agt.models.model import Model, accuracy
-from agt.quality import Judged, Quality, rate_words
+from agt.quality import Quality, rate_words
 from agt.training.checkpoint import Checkpoints
 from agt_cli.report.console import Console, show
-from agt_cli.report.quality import judge, quality_section, say_quality, write_quality
+from agt_cli.report.quality import quality_section, say_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import train_report, unmet
 from agt_cli.runs.model import fit
 from agt_cli.runs.noise import drawing, noise_words, proved
 from agt_cli.runs.prepare import Prepared, RunSettings, data_files, prepare, settings_of
 from agt_cli.runs.resume import checkpoints_of
-from agt_cli.runs.source import keep
 from agt_cli.runs.spending import of_data, unfinished
+from agt_cli.runs.trained import write_trained
 
 
 def configure(config: Mapping[str, Any]) -> RunSettings:
@@ -63,37 +60,14 @@ def _train(
     account: Sequence[str],
 ) -> tuple[tuple[Condition, ...], list[str], Quality]:
     """Train and save the model; returns its conditions, what may be said of its noise, in lines, and how good it is."""
-    dataset, started = prepared.dataset, time.perf_counter()
+    started = time.perf_counter()
     model = fit(prepared, settings, console, checkpoints)
-    seconds = time.perf_counter() - started
-    model.save(record)
-    keep(record, prepared, settings)
-    record.add_metrics(
-        train_accuracy=accuracy(model, dataset.train),
-        seconds_training=round(seconds, 4),
-        n_train=len(dataset.train),
-        n_test=len(dataset.test),
-        classes=prepared.classes,
-        steps=model.plan.steps,
-        normalizer=model.plan.normalizer,
-        n_max=model.plan.n_max,
-        notes=len(dataset.notes),
-        **model.metrics,
-    )
-    quality = write_quality(record, _judge(model, dataset.test), "test_")
-    record.conditions(model.conditions)
+    quality = write_trained(record, prepared, settings, model, time.perf_counter() - started)
     noise = model.noise if isinstance(model, BoxModel) else None
     if noise is None:
         return model.conditions, [], quality
     record.add_metrics(noise_proved=int(proved(settings, model.conditions)))
     return model.conditions, noise_words(settings, noise, model.conditions, account), quality
-
-
-def _judge(model: Model, test: Records) -> Judged:
-    """On the test records; certified only where that takes no time."""
-    certificates = model.certify(test.features) if isinstance(model, LinearModel) else None
-    distance = None if certificates is None else certificates.stable_distance
-    return judge(model, test, "test records", test.labels, model.predict(test.features), distance)
 
 
 def _say(record: RunRecord, name: str, words: list[str], quality: Quality, console: Console) -> None:
