@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 def plain_of(value: Any) -> dict[str, Any]:
     """JSON values; what is None is left out."""
-    node: dict[str, Any] = _adapter(type(value)).dump_python(value, mode="json", exclude_none=True)
+    node: dict[str, Any] = _adapter(value.__class__).dump_python(value, mode="json", exclude_none=True)
     return node
 
 
@@ -34,7 +34,8 @@ def read_document(cls: type[T], content: bytes, version: str, name: str) -> T:
         name: of such a document, for messages: ``a claim``.
 
     Raises:
-        ConfigError: another version, or no such document: no JSON, NaN or infinity, an entry unknown, missing or out of range.
+        ConfigError: another version, or no such document: no JSON, NaN or infinity, an entry unknown, missing or out of
+            range.
     """
     try:
         node = json.loads(content, parse_constant=_refused)
@@ -50,7 +51,7 @@ def read_document(cls: type[T], content: bytes, version: str, name: str) -> T:
 
 
 @cache
-def _adapter(cls: type[Any]) -> TypeAdapter[Any]:
+def _adapter(cls: Any) -> TypeAdapter[Any]:
     return TypeAdapter(cls)
 
 
