@@ -141,17 +141,17 @@ class Done:
         method: its name.
         records: that were removed from the run's state; 0 where the request is noted and pending.
         seconds: of the method.
-        training: seconds that training the run took; None: not recorded.
         words: a line each.
         facts: its own flat numbers: members and slices trained again, bounds, noise.
+        training: seconds that training the run took; None: not recorded.
     """
 
     method: MethodName
     records: Count
     seconds: Seconds
-    training: Seconds | None
     words: Words
     facts: dict[str, bool | int | float | str]
+    training: Seconds | None = None
 
 
 @schema
@@ -249,15 +249,15 @@ class Earlier:
 
     Attributes:
         name: of its folder, with the command's.
-        state: the digest of the run that it was made from; None: not recorded.
         stands: it may be relied on as before; else it is void.
         why: in words.
+        state: the digest of the run that it was made from; None: not recorded.
     """
 
     name: str
-    state: Digest | None
     stands: bool
     why: str
+    state: Digest | None = None
 
 
 @schema
@@ -305,7 +305,7 @@ class Waiting:
     """
 
     people: Annotated[int, Field(ge=1)]
-    distance: Annotated[int, Field(ge=1)] | None
+    distance: Annotated[int, Field(ge=1)] | None = None
 
 
 @schema
@@ -317,8 +317,8 @@ class Account:
         agt: the version of the program.
         asked, done, guaranteed, state: what its parts say.
         earlier: answers from earlier states, each standing or void.
-        sweep: the search for traces; None: none was made.
         outside: what this account does not show.
+        sweep: the search for traces; None: none was made.
         budget: what is left of the removal budget; None: the method needs none.
         waiting: what is pending after this; None: nothing is.
         abstained: queries that were not answered while requests were pending, up to now; None: none were pending.
@@ -334,8 +334,8 @@ class Account:
     guaranteed: Guaranteed
     state: State
     earlier: tuple[Earlier, ...]
-    sweep: Sweep | None
     outside: Words
+    sweep: Sweep | None = None
     budget: Budget | None = None
     waiting: Waiting | None = None
     abstained: Count | None = None
@@ -411,12 +411,12 @@ def account_of(
         schema=VERSION,
         agt=__version__,
         asked=asked,
-        done=Done(promise.method, removal.records, float(removal.seconds), seconds, removal.words, facts),
+        done=Done(promise.method, removal.records, float(removal.seconds), removal.words, facts, seconds),
         guaranteed=Guaranteed.of(promise),
         state=state,
         earlier=earlier,
-        sweep=sweep,
         outside=(*unlooked, *OUTSIDE),
+        sweep=sweep,
         budget=None if budget is None else Budget.of(budget),
         waiting=waiting,
         abstained=abstained,

@@ -83,7 +83,7 @@ def lines(account: Account) -> Iterator[str]:
     yield headline(account)
     yield f"guaranteed: {promised(account)}"
     yield from (f"  {line}" for line in (*account.guaranteed.words, *account.guaranteed.adaptive))
-    yield from (f"  {standing}: {words}" for words, standing in _facts(account))
+    yield from (f"  {stands}: {words}" for words, stands in _facts(account))
     yield f"took: {cost(account)}"
     if account.budget is not None:
         yield f"removal budget: {left(account)}"
@@ -128,8 +128,8 @@ def markdown(account: Account) -> str:
         "## What this account does not show",
         _bullets(account.outside),
         "## To check it",
-        f"`agt verify` of this folder compares it with the run and its request log. State before `{state.before}`, after "
-        f"`{state.after}`; the log ends at `{state.log}`, this is entry {state.entry}. Keep this folder's digest elsewhere.",
+        "`agt verify` of this folder compares it with the run and its request log. Keep this folder's digest elsewhere.",
+        _bullets((f"before {state.before}", f"after {state.after}", f"entry {state.entry} of the log up to {state.log}")),
     ]
     return "\n\n".join(parts) + "\n"
 
