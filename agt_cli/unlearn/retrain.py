@@ -38,7 +38,7 @@ REMAINS = (
 FIXED = (
     "requests that followed from earlier answers: covered, of this training with the seed and keys that it recorded, as "
     "constants: it is a function of the remaining records, whichever they are. Not said: that these constants are "
-    "independent of who asked. Whoever saw models made with them may have chosen whom to erase by what they did; fresh=true "
+    "independent of who asked. Whoever saw models made with them may have chosen whom to erase by it; fresh=true "
     "draws them anew"
 )
 FRESH = (
@@ -86,7 +86,7 @@ def fresh_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _drawn_anew(job: Job, record: RunRecord) -> tuple[RunSettings, Prepared]:
-    """The settings with fresh seeds and keys, which the record then has, too; and the data, with what is declared of them."""
+    """The settings with fresh seeds and keys, which the record then has, too; and the data that they are for."""
     record.reconfigure(fresh_config(record.config))
     settings = replace(settings_of(record.config, job.settings.model), compute=job.settings.compute)
     void = settings.choices.standing is Standing.VOID
