@@ -75,7 +75,7 @@ def test_one_request_a_shard_takes_an_ensemble_offline_unless_it_is_certified() 
     assert answerable(np.ones_like(labels), labels, everywhere).all()
     assert spread_requests(4, 6).tolist() == [2, 2, 1, 1]
     rng = np.random.default_rng(0)
-    counts = [0, 1, 2, 100]
+    counts = [0, 1, 4, 100]
     offline = availability(np.zeros_like(labels), labels, home, counts, rng)
     online = availability(np.full_like(labels, 25), labels, home, counts, rng)
     assert offline[0] == offline[1] == 1 > offline[2] > offline[3] == 0
