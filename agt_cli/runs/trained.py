@@ -4,6 +4,9 @@ from agt.data.dataset import Records
 from agt.models.linear import LinearModel
 from agt.models.model import Model, accuracy
 from agt.quality import Judged, Quality
+from agt.unlearning.index import NAME as INDEX
+from agt.unlearning.index import Index
+from agt.unlearning.keys import Key
 from agt_cli.report.quality import judge, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings
@@ -19,6 +22,7 @@ def write_trained(record: RunRecord, prepared: Prepared, settings: RunSettings, 
     dataset = prepared.dataset
     model.save(record)
     keep(record, prepared, settings)
+    record.write(INDEX, Index.made(prepared.loaded.train, Key.made(record.place)).content)
     record.add_metrics(
         train_accuracy=accuracy(model, dataset.train),
         seconds_training=round(seconds, 4),
