@@ -6,6 +6,9 @@ from agt.data.dataset import Records
 from agt.models.linear import LinearModel
 from agt.models.model import Model, accuracy
 from agt.quality import Judged, Quality
+from agt.unlearning.index import NAME as INDEX
+from agt.unlearning.index import Index
+from agt.unlearning.keys import Key
 from agt_cli.report.quality import judge, quality_section, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import train_report
@@ -32,6 +35,7 @@ def write_trained(
     record.environment(data_files=data_files(settings.source))
     model.save(record)
     keep(record, prepared, settings)
+    record.write(INDEX, Index.made(prepared.loaded.train, Key.made(record.place)).content)
     record.add_metrics(
         train_accuracy=accuracy(model, dataset.train),
         seconds_training=round(seconds, 4),
