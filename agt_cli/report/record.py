@@ -108,7 +108,7 @@ class RunRecord:
         else:
             self._take_up(self.again, now)
         try:
-            self.write("config.yaml", to_yaml(self.config).encode())
+            self.reconfigure(self.config)
             self.environment(**(describe_environment(self.config) | self._history(now)))
         except BaseException as error:
             self.__exit__(type(error), error, None)
@@ -222,6 +222,11 @@ class RunRecord:
 
     def _write_json(self, name: str, value: object) -> None:
         self.write(name, as_json(value))
+
+    def reconfigure(self, config: Mapping[str, Any]) -> None:
+        """Write config.yaml: what was resolved, or what of it was drawn anew since."""
+        self.config = config
+        self.write("config.yaml", to_yaml(config).encode())
 
     def environment(self, **facts: object) -> None:
         """Add to env.json."""
