@@ -158,7 +158,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that failed; no test changes it."""
     folder = tmp_path_factory.mktemp("failed") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("agt_cli.commands.train.keep", lambda *given: (_ for _ in ()).throw(OSError(28, "No space left")))
+        patch.setattr("agt_cli.runs.trained.keep", lambda *given: (_ for _ in ()).throw(OSError(28, "No space left")))
         assert main(["train", *BOXES, f"hydra.run.dir={folder}", "-q"]) == 1
     return folder
 
