@@ -1,6 +1,7 @@
 """A trained model's part of a run record: its files, what queries need of the data, how good it is, conditions a-g."""
 
 from agt.data.dataset import Records
+from agt.models.ensemble import EnsembleModel
 from agt.models.linear import LinearModel
 from agt.models.model import Model, accuracy
 from agt.quality import Judged, Quality
@@ -18,6 +19,8 @@ def write_trained(record: RunRecord, prepared: Prepared, settings: RunSettings, 
     """
     dataset = prepared.dataset
     model.save(record)
+    if isinstance(model, EnsembleModel):
+        model.save_shards(record)
     keep(record, prepared, settings)
     record.add_metrics(
         train_accuracy=accuracy(model, dataset.train),
