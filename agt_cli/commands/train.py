@@ -6,6 +6,7 @@ from typing import Any
 
 from agt.certificates.conditions import Condition
 from agt.models.box import BoxModel
+from agt.models.removal import RemovalModel
 from agt.quality import Quality, rate_words
 from agt.training.checkpoint import Checkpoints
 from agt_cli.report.console import Console, show
@@ -59,10 +60,12 @@ def _train(
     checkpoints: Checkpoints,
     account: Sequence[str],
 ) -> tuple[tuple[Condition, ...], list[str], Quality]:
-    """Train and save the model; returns its conditions, what may be said of its noise, in lines, and how good it is."""
+    """Train and save the model; returns its conditions, what may be said of noise in it, in lines, and how good it is."""
     started = time.perf_counter()
     model = fit(prepared, settings, console, checkpoints)
     quality = write_trained(record, prepared, settings, model, time.perf_counter() - started)
+    if isinstance(model, RemovalModel):
+        return model.conditions, list(model.words), quality
     noise = model.noise if isinstance(model, BoxModel) else None
     if noise is None:
         return model.conditions, [], quality
