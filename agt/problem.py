@@ -20,6 +20,7 @@ from agt.settings import (
     ErmConfig,
     KGridConfig,
     RelationConfig,
+    RemovalConfig,
     StabilityConfig,
     TrainingConfig,
 )
@@ -142,8 +143,13 @@ def _check_linear(settings: Settings) -> None:
         )
     rows_moved(settings.relation)
     check_optimizer(settings.training)
-    if isinstance(settings.certificate, ErmConfig):
-        check_erm(settings.training)
+    if isinstance(settings.certificate, ErmConfig | RemovalConfig):
+        check_erm(settings.training, settings.certificate.name)
+    if isinstance(settings.certificate, RemovalConfig) and settings.ensemble.members > 1:
+        raise ConfigError(
+            f"ensemble.members={settings.ensemble.members}: certificate=removal removes records from one head; an ensemble "
+            "trains the members that had them again, whatever its certificate: use ensemble.members=1, or certificate=erm"
+        )
     if not isinstance(settings.certificate, BoxConfig):
         check_dtype(settings.certificate.features, settings.training.dtype)
 
