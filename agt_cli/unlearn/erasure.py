@@ -4,11 +4,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from agt.errors import ConfigError
 from agt.unlearning.log import NAME as LOG
 from agt.unlearning.log import By, Entry, Kind, Log
 from agt.unlearning.promise import MethodName, Removal
 from agt.unlearning.signature import Signer
-from agt.errors import ConfigError
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.successor import Successor
