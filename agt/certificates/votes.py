@@ -102,6 +102,12 @@ def vote_gap(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return counts.argmax(axis=0), abs(counts[1] - counts[0])
 
 
+def vote_counts(labels: np.ndarray, distances: np.ndarray, classes: int, voting: np.ndarray) -> np.ndarray:
+    """[C, n] votes for each class of the members that vote: ``voting`` [T, n]. Raises ConfigError as ``certified_vote``."""
+    labels, _ = _checked(labels, distances, classes)
+    return _counts(np.where(voting, labels, -1), classes)
+
+
 def _counts(labels: np.ndarray, classes: int) -> np.ndarray:
     """[C, n] votes for each class."""
     return np.stack([(labels == c).sum(axis=0) for c in range(classes)]).astype(np.int64)

@@ -1,26 +1,24 @@
-"""The real handwritten digits that scikit-learn carries: 1,797 images of 8 x 8 pixels (UCI Optical Recognition)."""
+"""Real handwritten digits: scikit-learn's 1,797 images of 8 x 8 pixels (UCI Optical Recognition), or MNIST's in a file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from agt.data.assemble import default_ids, hash_split, queries, query_labels, records
+from agt.data.assemble import default_ids, hash_split, queries, query_labels, read_labels, records, same_length
 from agt.data.dataset import DataError, Dataset, Records
 from agt.data.declarations import split_fact
 from agt.data.files import Columns, open_columns, same_shape
 from agt.facts import grounds, proved
-from agt.settings import DeclaredSize, schema
+from agt.settings import DeclaredSize, keyword_schema, schema
 
-LEVELS = 16.0
-CENTER = 0.5
 Digit = Annotated[int, Field(ge=0, le=9)]
 
 
 @schema
 class Digits:
-    """Digits of the chosen classes; features are pixels/16 - 0.5.
+    """Digits of the chosen classes, those of scikit-learn; features are pixels/16 - 0.5.
 
     Attributes:
         classes: the digits, in the order of their labels 0, 1, ...; None: all ten.
@@ -28,6 +26,10 @@ class Digits:
         split_key: public key of the hash split.
         declared_size: public constant: about how many training records there are.
     """
+
+    LEVELS: ClassVar[float] = 16.0
+    CENTER: ClassVar[float] = 0.5
+    NAME: ClassVar[str] = "digits"
 
     classes: Annotated[tuple[Digit, ...], Field(min_length=2)] | None = (3, 8)
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
@@ -39,33 +41,31 @@ class Digits:
             raise ValueError("classes repeats a digit")
 
     def load(self) -> Dataset:
-        """Read the bundled file, keep the chosen classes, split by hash."""
-        from sklearn.datasets import load_digits
-
-        bunch = load_digits()
-        digits = bunch.target.astype(np.int64)
-        ids = default_ids(bunch.data, digits)
+        """Read every image, keep the chosen classes, split by hash."""
+        pixels, digits = self._read()
+        ids = default_ids(pixels, digits)
         kept = np.isin(digits, self._digits)
         labels = np.array([self._digits.index(digit) for digit in digits[kept].tolist()])
-        everyone = records(_scale(bunch.data[kept]), labels, ids[kept])
-        names = default_ids(bunch.data, digits, numbered=False)[kept]
+        everyone = records(self._scale(pixels[kept]), labels, ids[kept])
+        names = default_ids(pixels, digits, numbered=False)[kept]
         test = hash_split(names, self.test_fraction, self.split_key)
+        scaled = f"pixels are divided by {self.LEVELS:g} and shifted by {self.CENTER:g}, constants of the image format"
         return Dataset(
-            name="digits",
+            name=self.NAME,
             classes=self._names,
             train=everyone.take(~test),
             test=everyone.take(test),
             declared_size=self.declared_size,
-            scaling={"divisor": LEVELS, "center": CENTER},
+            scaling={"divisor": self.LEVELS, "center": self.CENTER},
             selection=grounds(
                 proved(f"a record is used if its digit is one of {', '.join(self._names)}"),
                 split_fact(None, self.test_fraction, self.split_key),
             ),
-            preprocessing=grounds(proved("pixels are divided by 16 and shifted by 0.5, constants of the image format")),
+            preprocessing=grounds(proved(scaled)),
         )
 
     def load_queries(self, path: Path) -> Records:
-        """Raw pixels 0..16: key x [n, 64] or [n, 8, 8] of an npz, or columns x0..x63; ``label`` and ``id`` optional."""
+        """Raw pixels: key x [n, pixels] or [n, h, w] of an npz, or columns x0, x1, ...; ``label`` and ``id`` optional."""
         return self.read_queries(open_columns(path, "inputs"))
 
     def read_queries(self, columns: Columns) -> Records:
@@ -73,11 +73,27 @@ class Digits:
         path = columns.path
         pixels = columns.matrix("x", "inputs").astype(np.float64)
         pixels = pixels.reshape(len(pixels), -1)
-        same_shape(pixels, (64,), path)
-        if len(pixels) and (pixels.min() < 0 or pixels.max() > LEVELS):
-            raise DataError(f"{path}: pixels lie in {pixels.min():g}..{pixels.max():g}, expected 0..16, unscaled")
+        same_shape(pixels, (self._pixels,), path)
+        if len(pixels) and (pixels.min() < 0 or pixels.max() > self.LEVELS):
+            raise DataError(
+                f"{path}: pixels lie in {pixels.min():g}..{pixels.max():g}, expected 0..{self.LEVELS:g}, unscaled"
+            )
         labels = query_labels(columns, "label", self._names, len(pixels))
-        return queries(columns, _scale(pixels), (pixels,), labels)
+        return queries(columns, self._scale(pixels), (pixels,), labels)
+
+    def _read(self) -> tuple[np.ndarray, np.ndarray]:
+        """(pixels [n, p], digits [n] int64) of every image there is."""
+        from sklearn.datasets import load_digits
+
+        bunch = load_digits()
+        return bunch.data, bunch.target.astype(np.int64)
+
+    @property
+    def _pixels(self) -> int:
+        return 64
+
+    def _scale(self, pixels: np.ndarray) -> np.ndarray:
+        return (pixels / self.LEVELS - self.CENTER).astype(np.float32)
 
     @property
     def _digits(self) -> tuple[int, ...]:
@@ -88,5 +104,33 @@ class Digits:
         return tuple(str(digit) for digit in self._digits)
 
 
-def _scale(pixels: np.ndarray) -> np.ndarray:
-    return (pixels / LEVELS - CENTER).astype(np.float32)
+@keyword_schema
+class Mnist(Digits):
+    """MNIST's digits, 28 x 28, from an npz with ``images`` (uint8 [n, 28, 28]) and ``labels`` [n]; features are pixels/255.
+
+    Attributes (the others: ``Digits``):
+        path: the file, relative to ``data_dir``.
+        data_dir: folder of a relative path.
+    """
+
+    LEVELS: ClassVar[float] = 255.0
+    CENTER: ClassVar[float] = 0.0
+    NAME: ClassVar[str] = "MNIST digits"
+    SIDE: ClassVar[int] = 28
+
+    path: Path
+    data_dir: Path = Path("data")
+
+    def _read(self) -> tuple[np.ndarray, np.ndarray]:
+        columns = open_columns(self.path, "dataset.path or data_dir", self.data_dir)
+        images = columns.matrix("images", "MNIST's images")
+        digits = read_labels(columns, "labels", tuple("0123456789")).astype(np.int64)
+        same_shape(images, (self.SIDE, self.SIDE), columns.path)
+        if images.dtype != np.uint8:
+            raise DataError(f"{columns.path}: images are {images.dtype}, expected uint8 pixels 0..255")
+        same_length(columns.path, len(images), {"labels": digits})
+        return images.reshape(len(images), -1), digits
+
+    @property
+    def _pixels(self) -> int:
+        return self.SIDE**2

@@ -11,6 +11,7 @@ from agt.data.assemble import class_names, read_labels
 from agt.data.checks import check_label
 from agt.data.dataset import DataError, Dataset, Records
 from agt.data.declarations import features_fact
+from agt.data.erasure import Gone
 from agt.data.files import Columns, places, same_shape
 from agt.data.labelled import Content, Features, LabelledFile, Rows, Settled
 from agt.data.prepared import alone_fact, require_finished
@@ -56,12 +57,12 @@ class Embeddings(LabelledFile):
         super().__post_init__()
         check_label(self.label, {"x": self.x})
 
-    def load(self) -> Dataset:
-        """As ``LabelledFile.load``; a file that only has the name of the one declared about is refused.
+    def load_without(self, gone: Gone) -> Dataset:
+        """As ``LabelledFile.load_without``; a file that only has the name of the one declared about is refused.
 
         Private records do not enter ``public_digest``.
         """
-        dataset = super().load()
+        dataset = super().load_without(gone)
         if self.public_digest is not None:
             columns = self._open()
             center = self._center(columns)

@@ -1,11 +1,14 @@
 """Record ids, and every choice that is made per record: batch, split, selection (method.md section 3, condition b)."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
 
 import numpy as np
 
+CONTENT = re.compile("[0-9a-f]{32}")
+"""What ``content_ids`` makes."""
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from pydantic import Field
@@ -31,6 +31,7 @@ from agt.data.checks import Word, check_classes, check_label, together
 from agt.data.dataset import DataError, Dataset, Outside, Records
 from agt.data.declarations import classes_fact, id_facts, split_fact
 from agt.data.delimited import CsvFormat
+from agt.data.erasure import Gone, check_last, nobody
 from agt.data.files import Columns, changed_of, is_large, locate, open_blocks, open_columns
 from agt.facts import Fact, Grounds, grounds
 from agt.settings import DeclaredSize, schema
@@ -52,6 +53,7 @@ class Rows:
         test: [n] bool, True for test records.
         facts: what the columns of ids, units and public flags are taken to mean.
         groups: column -> [n] the subgroup of each row, as text.
+        gone: [n] bool, training records that count as not being there: no constant is taken from them.
     """
 
     columns: Columns
@@ -63,6 +65,17 @@ class Rows:
     test: np.ndarray
     facts: tuple[Fact, ...]
     groups: Mapping[str, np.ndarray]
+    gone: np.ndarray
+
+    @property
+    def train(self) -> np.ndarray:
+        """[n] bool, True for training records that are there."""
+        return ~self.test & ~self.gone
+
+    def indices(self, classes: Sequence[str]) -> np.ndarray:
+        """[n] int64: each row's class; of those that are gone, whose class may be gone too, the first."""
+        labels = np.where(self.gone, classes[0], self.labels)
+        return class_indices(labels, classes, self.columns.path, self.columns.row)
 
 
 @dataclass(frozen=True)
@@ -188,22 +201,30 @@ class LabelledFile(ABC):
 
     def load(self) -> Dataset:
         """Read, scale and split. Raises DataMissing or DataError naming the file, the column and the row."""
-        files = self._files()
+        return self.load_without(nobody)
+
+    def load_without(self, gone: Gone) -> Dataset:
+        """As if the file did not have these training records: what it tells beside records is not read off them either.
+
+        Raises:
+            DataError: as ``load``; or a record that is gone has a copy that stays, and not the last number (ids.py).
+        """
+        files = [self._marked(rows, gone) for rows in self._files()]
         classes = self._classes(files)
         features = self._features(files)
         everyone = [
-            records(x, class_indices(f.labels, classes, f.columns.path, f.columns.row), f.ids, f.units, f.public, f.groups)
+            records(x, f.indices(classes), f.ids, f.units, f.public, f.groups)
             for x, f in zip(features.arrays, files, strict=True)
         ]
         return Dataset(
             name=self.name or self.path.stem,
             classes=classes,
-            train=everyone[0].take(~files[0].test),
+            train=everyone[0].take(files[0].train),
             test=everyone[-1].take(files[-1].test),
             declared_size=self.declared_size,
             scaling=features.scaling,
             selection=self._selection(self._split_fact(), files[0]),
-            preprocessing=grounds(self._scaling_fact(), self._classes_fact()),
+            preprocessing=self.constants,
             notes=features.notes,
             settled={"classes": classes, **features.settled},
         )
@@ -247,7 +268,24 @@ class LabelledFile(ABC):
                 names = default_ids(*content, labels, public, numbered=False, exact=self.exact) if named is None else named
                 split = hash_split(names, self.test_fraction, self.split_key)
             self._both_splits(split, path)
-        return Rows(columns, content, labels, ids, units, public, split, facts, groups)
+        return Rows(columns, content, labels, ids, units, public, split, facts, groups, np.zeros(n, dtype=bool))
+
+    def _marked(self, rows: Rows, gone: Gone) -> Rows:
+        """The same rows, of which some training records count as gone."""
+        marked = ~rows.test & gone(rows.ids, rows.ids if rows.units is None else rows.units)
+        if self.id is None and marked.any():
+            others = (*rows.content[1:], rows.labels, rows.units, rows.public)
+            check_last(default_ids(rows.content[0], *others, numbered=False, exact=self.exact), marked)
+        return replace(rows, gone=marked)
+
+    def stated(self, settled: Mapping[str, Any]) -> Self:
+        """The same data with the constants that its file told (``Dataset.settled``) written down among its settings."""
+        return replace(self, classes=self.classes or tuple(settled["classes"]))
+
+    @property
+    def constants(self) -> Grounds:
+        """Condition e: whether the constants that make the features are public."""
+        return grounds(self._scaling_fact(), self._classes_fact())
 
     def _both_splits(self, test: np.ndarray, path: Path) -> None:
         """Raise DataError where every record is for training, or every one for testing."""
@@ -314,7 +352,8 @@ class LabelledFile(ABC):
         return None if self.classes is None else tuple(str(name) for name in self.classes)
 
     def _classes(self, files: Sequence[Rows]) -> tuple[str, ...]:
-        return self._listed or class_names(np.concatenate([rows.labels for rows in files]), files[0].columns.path)
+        found = [rows.labels[~rows.gone] for rows in files]
+        return self._listed or class_names(np.concatenate(found), files[0].columns.path)
 
     def _classes_fact(self) -> Fact:
         """Condition e: whether the list of classes is public."""

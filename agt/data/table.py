@@ -1,8 +1,9 @@
 """The user's own table: numeric columns with public ranges, categorical columns with public lists of values."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field
@@ -125,6 +126,11 @@ class Table(LabelledFile):
             **form,
         }
 
+    def stated(self, settled: Mapping[str, Any]) -> Self:
+        """The same, ranges that were taken from the training records included."""
+        given = {name: limits or tuple(settled["ranges"][name]) for name, limits in self.numeric.items()}
+        return replace(super().stated(settled), numeric=given)
+
     def _files(self) -> list[Rows]:
         if self.test is None:
             return [self._rows(self._open())]
@@ -164,7 +170,8 @@ class Table(LabelledFile):
 
     def _features(self, files: Sequence[Rows]) -> Features:
         ranges = self._ranges(files)
-        numbers, words = (np.concatenate(arrays) for arrays in zip(*(rows.content for rows in files), strict=True))
+        there = (tuple(part[~rows.gone] for part in rows.content) for rows in files)
+        numbers, words = (np.concatenate(arrays) for arrays in zip(*there, strict=True))
         path = files[0].columns.path
         return Features(
             arrays=[self._scaled(rows.content, ranges) for rows in files],
@@ -182,7 +189,7 @@ class Table(LabelledFile):
 
     def _ranges(self, files: Sequence[Rows]) -> dict[str, Limits]:
         """Each numeric column's range or edges: the public ones, else the smallest and largest training value."""
-        train = files[0].content[0][~files[0].test] if files else np.empty((0, len(self.numeric)))
+        train = files[0].content[0][files[0].train] if files else np.empty((0, len(self.numeric)))
         columns = zip(self.numeric.items(), train.T, strict=True)
         return {name: given or _range_of(column, name) for (name, given), column in columns}
 

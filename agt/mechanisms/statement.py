@@ -12,16 +12,15 @@ Formal guarantees
     Where nothing is proved ``publishable`` is false: there is nothing to publish it with.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date
-from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from agt import __version__
+from agt.document import content_of, plain_of, read_document
 from agt.errors import ConfigError
 from agt.mechanisms.account import Allowance, Cost
 from agt.mechanisms.composition import Total, delta_of
@@ -191,13 +190,12 @@ class Statement:
     @property
     def plain(self) -> dict[str, Any]:
         """JSON values; what is None is left out."""
-        node: dict[str, Any] = _adapter().dump_python(self, mode="json", exclude_none=True)
-        return node
+        return plain_of(self)
 
     @property
     def content(self) -> bytes:
         """The file."""
-        return (json.dumps(self.plain, indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode()
+        return content_of(self)
 
 
 _PER = {Output.LABELS: "the label of one query", Output.NUMBER: "the one number", Output.WEIGHTS: "the weights, once"}
@@ -287,16 +285,7 @@ def read_claim(content: bytes) -> Statement:
         ConfigError: another version, or no claim: no JSON, NaN or infinity, an entry unknown, missing or out of range; or
             one that claims more than its guarantee proves.
     """
-    try:
-        node = json.loads(content, parse_constant=_refused)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"a claim: cannot be read ({error})") from None
-    version = node.get("schema") if isinstance(node, dict) else None
-    if version != VERSION:
-        raise ConfigError(f"a claim of version {version!r}; this agt reads {VERSION}")
-    claimed = validate(Statement, node, "claim")
-    if claimed.plain != node:
-        raise ConfigError("a claim: an entry is not as agt writes it (a number as text, or null)")
+    claimed = read_document(Statement, content, VERSION, "a claim")
     _check_numbers(claimed)
     return claimed
 
@@ -313,12 +302,3 @@ def _check_numbers(claimed: Statement) -> None:
     for eps, delta, true in points:
         if true(eps) > delta * (1 + _MACHINES) + _TINY:
             raise ConfigError(f"a claim: ({eps!r}, {delta!r}) is more than its guarantee proves")
-
-
-@cache
-def _adapter() -> TypeAdapter[Statement]:
-    return TypeAdapter(Statement)
-
-
-def _refused(name: str) -> float:
-    raise ValueError(f"{name} is no number")

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from agt.data.checks import with_notes
-from agt.data.dataset import Dataset, DataSource
+from agt.data.dataset import Dataset, DataSource, Records
+from agt.data.erasure import Gone, nobody, part
 from agt.data.files import home, locate
 from agt.errors import ConfigError, nearest
 from agt.facts import Fact
@@ -112,12 +113,16 @@ class Prepared:
         loaded: the dataset as loaded, before any encoder; its digest names the data.
         dataset: features as the head takes them: an encoder's outputs, where there is one.
         choices: what the settings were chosen on, as far as the public rows that they name are still the same.
+        erased: the records that were left out and the data still has, as the head takes them.
+        untouched: whether that left every other record as it was.
         encoder: the frozen encoder, where there is one.
     """
 
     loaded: Dataset
     dataset: Dataset
     choices: Fact
+    erased: Records
+    untouched: Fact
     encoder: Encoder | None = None
 
     @property
@@ -131,17 +136,25 @@ class Prepared:
         return Problem(self.dataset, replace(settings, choices=self.choices), initial)
 
 
-def prepare(settings: RunSettings, console: Console) -> Prepared:
-    """Load the data, with what its owner should know noted, and run it through the frozen encoder if there is one."""
+def prepare(
+    settings: RunSettings, console: Console, gone: Gone = nobody, before: Mapping[str, object] | None = None
+) -> Prepared:
+    """Load the data, with what its owner should know noted, and run it through the frozen encoder if there is one.
+
+    Args:
+        gone, before: as in ``agt.data.erasure.part``.
+    """
     use_threads(settings.compute)
-    loaded = with_notes(settings.source.load(), _normalized(settings))
+    parted = part(settings.source, gone, before)
+    loaded, erased = with_notes(parted.rest, _normalized(settings)), parted.erased
     choices = still_chosen(settings.choices, settings.training.chosen_from, loaded, settings.source)
     config = encoder_of(settings)
     if config is None:
-        return Prepared(loaded, loaded, choices)
+        return Prepared(loaded, loaded, choices, erased, parted.untouched)
     with console.progress("public encoder") as report:
         encoder = load_encoder(config, loaded, lambda step, of: report(step, of, step, of))
-        return Prepared(loaded, encode(encoder, loaded), choices, encoder)
+        erased = replace(erased, features=encoder.apply(erased.features))
+        return Prepared(loaded, encode(encoder, loaded), choices, erased, parted.untouched, encoder)
 
 
 def encoder_of(settings: Settings) -> EncoderConfig | None:

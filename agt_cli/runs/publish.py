@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from agt.data.blocks import selected
+from agt.data.ids import CONTENT
 from agt.errors import ConfigError
 from agt.ledger.book import Charge
 from agt.ledger.questions import UNANSWERED, Asked, Asking
@@ -42,7 +43,6 @@ from agt_cli.runs.queries import OpenedRun
 Written = tuple[list[str], dict[str, Any]]
 TOLD = 10_000  # labels that --json has in its object; more are in their file alone
 _ODD = re.compile('[",\r\n]')
-CONTENT = re.compile("[0-9a-f]{32}")  # what data/ids.py makes
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,9 @@ class Job:
         erased: the records to remove, as the head takes them; empty where the data does not have them any more.
         count: how many records are removed: those of ``erased``, or as many as were found gone.
         units: how many people (or other units of protection) they belong to.
+        may_retrain: whether a method that cannot keep its promise otherwise may train from scratch.
+        fresh: draw anew whatever the state was made with (noise, seeds, shards), for requests that may have followed from
+            what the model gave out.
     """
 
     run: FinishedRun
@@ -31,6 +34,8 @@ class Job:
     erased: Records
     count: int
     units: int
+    may_retrain: bool = True
+    fresh: bool = False
 
 
 Method = Callable[[Job, RunRecord, Console], Removal]

@@ -28,6 +28,7 @@ ROOMS = (
         "agt.quality",
     ),
     ("agt.settings",),
+    ("agt.document",),
     ("agt.data", "agt.bounds"),
     ("agt.kernels",),
     ("agt.relations",),

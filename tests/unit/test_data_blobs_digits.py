@@ -1,4 +1,4 @@
-"""The embedded data sets: the synthetic clouds and scikit-learn's real digits."""
+"""The embedded data sets, the synthetic clouds and scikit-learn's real digits; and MNIST's, of a file."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 
 from agt.data.blobs import Blobs
 from agt.data.dataset import UNLABELLED, DataError
-from agt.data.digits import Digits
+from agt.data.digits import Digits, Mnist
 from agt.data.ids import uniform
 from agt.errors import ConfigError
 from agt.settings import validate
@@ -116,3 +116,40 @@ def test_digits_queries(tmp_path: Path) -> None:
     np.savez(tmp_path / "large.npz", x=np.zeros((1, 28, 28)))
     with pytest.raises(DataError, match="each record has 784 features, the model was trained on 64"):
         Digits().load_queries(tmp_path / "large.npz")
+
+
+def test_mnist_is_read_from_a_file_scaled_and_split_as_the_embedded_digits_are(tmp_path: Path) -> None:
+    images, labels = make_mnist(tmp_path / "m.npz")
+    dataset = Mnist(path=Path("m.npz"), data_dir=tmp_path, classes=(8, 3)).load()
+    kept = {image.tobytes(): int(label == 3) for image, label in zip(images, labels, strict=True) if label in (3, 8)}
+    for records in (dataset.train, dataset.test):
+        for features, label in zip(records.features, records.labels, strict=True):
+            assert kept[np.rint(features.astype(np.float64) * 255).astype(np.uint8).tobytes()] == label
+    assert len(dataset.train) + len(dataset.test) == len(kept)
+    assert (uniform(dataset.test.ids, "split") < 0.25).all()
+    np.savez(tmp_path / "q.npz", x=images[:1], label=np.array([3]))
+    queries = Mnist(path=tmp_path / "m.npz").load_queries(tmp_path / "q.npz")
+    assert np.array_equal(queries.features[0], (images[0].ravel() / 255).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"images": np.zeros((80, 8, 8), dtype=np.uint8)}, "each record has"),
+        ({"images": np.zeros((80, 28, 28))}, "images are float64, expected uint8 pixels"),
+        ({"labels": np.arange(80) % 11}, "row 11 of the data has the label '10'"),
+        ({"labels": np.arange(79) % 10}, "80 records and 79 values of 'labels'"),
+    ],
+)
+def test_a_file_that_is_not_mnists_is_refused(tmp_path: Path, changes: dict[str, np.ndarray], message: str) -> None:
+    make_mnist(tmp_path / "m.npz", **changes)
+    with pytest.raises(DataError, match=message):
+        Mnist(path=tmp_path / "m.npz").load()
+
+
+def make_mnist(path: Path, **changes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """80 images of noise in MNIST's format, written; returns images and labels."""
+    images = np.random.default_rng(0).integers(0, 256, (80, 28, 28), dtype=np.uint8)
+    parts = {"images": images, "labels": np.arange(80) % 10, **changes}
+    np.savez(path, **parts)
+    return parts["images"], parts["labels"]

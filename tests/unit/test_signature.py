@@ -1,128 +1,147 @@
-"""What makes two jobs the same: settings and contents, not places, speed or order."""
+"""An owner's signature under an account: what is signed, what is refused, and what is said of other keys."""
 
+import builtins
 import os
-from collections.abc import Callable
+import subprocess
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
 
-from agt.errors import AgtError
-from agt_cli.runs.signature import signature
+from agt.errors import ConfigError, DataMissing
+from agt.manifest import Broken
+from agt.unlearning.signature import BYTES, Signer, check, read_public, same
 
-CONFIG: dict[str, Any] = {
-    "dataset": {"_target_": "agt.data.blobs.Blobs", "n_train": 80, "path": "table.csv", "data_dir": "data"},
-    "training": {"lr": 0.5, "seed": 0},
-    "compute": {"kernel": "auto", "threads": None},
-    "output_dir": "outputs",
-    "data_dir": "data",
-    "resume": None,
-}
+serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization", reason="needs agt-certified[sign]")
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa  # noqa: E402
+
+RSA = rsa.generate_private_key(65537, 1024)
+CONTENT = b'{"schema": "agt.erasure/1"}\n'
 
 
-def changed(**parts: Any) -> dict[str, Any]:
-    """The configuration with some settings of its parts, or some top-level values, replaced."""
-    return {**CONFIG, **{k: {**CONFIG[k], **v} if isinstance(v, dict) and k in CONFIG else v for k, v in parts.items()}}
+def pem(key: Any, password: bytes | None = None, form: str = "PKCS8") -> bytes:
+    hidden = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
+    content = key.private_bytes(serialization.Encoding.PEM, getattr(serialization.PrivateFormat, form), hidden)
+    assert isinstance(content, bytes)
+    return content
 
 
-@pytest.fixture(autouse=True)
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "data" / "table.csv"
-    path.parent.mkdir()
-    path.write_text("a,b\n1,2\n")
+def public(key: Any) -> bytes:
+    content = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    assert isinstance(content, bytes)
+    return content
+
+
+def put(path: Path, content: bytes, mode: int = 0o600) -> Path:
+    path.write_bytes(content)
+    path.chmod(mode)
     return path
 
 
-@pytest.mark.parametrize(
-    "same",
-    [
-        {"compute": {"kernel": "reference", "threads": 2}},
-        {"output_dir": "elsewhere", "resume": "outputs/train/killed"},
-        {"training": {"seed": 0, "lr": 0.5}},
-    ],
-)
-def test_places_speed_and_order_do_not_count(same: dict[str, Any]) -> None:
-    assert signature("train", changed(**same)) == signature("train", dict(reversed(CONFIG.items())))
+@pytest.fixture
+def owner(tmp_path: Path) -> Path:
+    return put(tmp_path / "owner.pem", pem(ed25519.Ed25519PrivateKey.generate()))
+
+
+def test_every_flipped_bit_is_refused(owner: Path) -> None:
+    signer = Signer.open(owner)
+    signature = signer.sign(CONTENT)
+    assert (len(signature), signer.sign(CONTENT)) == (BYTES, signature)
+    check(CONTENT, signature, signer.public)
+    for content, place in [(CONTENT, place) for place in range(len(CONTENT))] + [(signature, p) for p in range(BYTES)]:
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << place % 8
+        with pytest.raises(Broken, match="no signature of these bytes"):
+            check(*((bytes(flipped), signature) if content is CONTENT else (CONTENT, bytes(flipped))), signer.public)
+    for wrong in (b"", signature[:-1], signature + b"\0", bytes(BYTES)):
+        with pytest.raises(Broken):
+            check(CONTENT, wrong, signer.public)
+    with pytest.raises(Broken):
+        check(CONTENT, signature, public(ed25519.Ed25519PrivateKey.generate()))
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("content", "words"),
     [
-        {"training": {"lr": 0.25}},
-        {"training": {"seed": 1}},
-        {"dataset": {"n_train": 81}},
-        {"dataset": {"path": "other.csv"}},
-        {"dataset": {"_target_": "agt.data.digits.Digits"}},
+        (pem(RSA), r"another kind \(RSA\)"),
+        (pem(ec.generate_private_key(ec.SECP256R1())), "Ed25519 is needed"),
+        (pem(ed25519.Ed25519PrivateKey.generate(), b"secret"), "protected by a passphrase"),
+        (pem(ed25519.Ed25519PrivateKey.generate(), form="OpenSSH"), "OpenSSH's own form"),
+        (public(ed25519.Ed25519PrivateKey.generate()), "this is a public key"),
+        (b"", "holds no private key"),
+        (b"-----BEGIN PRIVATE KEY-----\nnothing\n-----END PRIVATE KEY-----\n", "holds no private key"),
+        (os.urandom(4000), "holds no private key"),
     ],
 )
-def test_settings_and_code_count(other: dict[str, Any]) -> None:
-    assert signature("train", changed(**other)) != signature("train", CONFIG)
+def test_other_keys_are_refused(tmp_path: Path, content: bytes, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as raised:
+        Signer.open(put(tmp_path / "key.pem", content))
+    assert str(raised.value).startswith(f"key={tmp_path / 'key.pem'}: ")
 
 
-def test_the_command_counts() -> None:
-    assert signature("tune", CONFIG) != signature("train", CONFIG)
+def test_a_key_that_others_may_read_is_refused(owner: Path, tmp_path: Path) -> None:
+    for mode in (0o640, 0o604, 0o622):
+        owner.chmod(mode)
+        with pytest.raises(ConfigError, match=f"mode {mode:o}.*chmod 600"):
+            Signer.open(owner)
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(ConfigError, match="cannot be read"):
+            Signer.open(path)
 
 
-def test_a_file_counts_by_its_content_wherever_it_lies(table: Path) -> None:
-    before = signature("train", CONFIG)
-    moved = table.with_name("moved.csv")
-    table.rename(moved)
-    assert signature("train", changed(dataset={"path": str(moved)})) == before
-    moved.write_text("a,b\n1,3\n")
-    assert signature("train", changed(dataset={"path": str(moved)})) != before
+def test_a_public_key_is_one_in_every_form(owner: Path, tmp_path: Path) -> None:
+    signer = Signer.open(owner)
+    spaced = put(tmp_path / "owner.pub", signer.public.replace(b"\n", b"\r\n") + b"\n", 0o644)
+    assert read_public(spaced) == same(signer.public) == signer.public
+    with pytest.raises(ConfigError, match="this is a PRIVATE key"):
+        read_public(owner)
+    with pytest.raises(ConfigError, match=r"another kind \(RSA\)"):
+        same(public(RSA))
+    with pytest.raises(ConfigError, match=r"public=.*cannot be read"):
+        read_public(tmp_path / "nowhere")
 
 
-def test_a_relative_path_is_looked_for_where_its_own_part_says(table: Path) -> None:
-    other = table.parent.with_name("other")
-    other.mkdir()
-    config = changed(dataset={"data_dir": "other"})
-    (other / table.name).write_text(table.read_text())
-    assert signature("train", config) == signature("train", CONFIG)
-    (other / table.name).write_text("a,b\n0,0\n")
-    assert signature("train", config) != signature("train", CONFIG)
+def test_without_the_package_the_extra_is_named(owner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name.startswith("cryptography"):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(DataMissing, match=r"pip install 'agt-certified\[sign\]'"):
+        Signer.open(owner)
+    with pytest.raises(DataMissing, match=r"pip install 'agt-certified\[sign\]'"):
+        check(CONTENT, bytes(BYTES), b"")
 
 
-def test_a_folder_in_which_a_dataset_finds_its_own_files_counts_by_its_place() -> None:
-    one, other = (changed(dataset={"path": None, "data_dir": name}) for name in ("data", "other"))
-    assert signature("train", one) != signature("train", other)
+@pytest.mark.skipif(which("openssl") is None, reason="no openssl here")
+def test_openssl_makes_the_key_and_checks_the_signature(tmp_path: Path) -> None:
+    def openssl(*words: str) -> int:
+        return subprocess.run(["openssl", *words], cwd=tmp_path, capture_output=True).returncode
 
-
-def touch(folder: Path) -> None:
-    os.utime(folder / "x.npy", ns=(1, 1))
-
-
-@pytest.mark.parametrize("change", [touch, lambda folder: (folder / "y.npy").write_bytes(b"1")])
-def test_a_folder_counts_by_its_files(table: Path, change: Callable[[Path], object]) -> None:
-    folder = table.with_name("arrays")
-    folder.mkdir()
-    (folder / "x.npy").write_bytes(b"0")
-    config = changed(dataset={"path": "arrays"})
-    before = signature("train", config)
-    assert signature("train", config) == before
-    change(folder)
-    assert signature("train", config) != before
-
-
-def test_a_run_counts_by_its_manifest(tmp_path: Path) -> None:
-    first, copy = tmp_path / "first", tmp_path / "copy"
-    for folder in (first, copy):
-        folder.mkdir()
-        (folder / "manifest.json").write_text("{}")
-    (copy / "status.json").write_text("{}")
-    assert signature("certify", {"run": str(first)}) == signature("certify", {"run": str(copy)})
-    (copy / "manifest.json").write_text("{ }")
-    assert signature("certify", {"run": str(first)}) != signature("certify", {"run": str(copy)})
-
-
-def test_a_ledger_that_jobs_write_counts_by_its_name(tmp_path: Path) -> None:
-    ledger = tmp_path / "people.ledger"
-    ledger.write_text("one entry")
-    before = signature("predict", {"ledger": str(ledger)})
-    ledger.write_text("two entries")
-    assert signature("predict", {"ledger": str(ledger)}) == before
-
-
-def test_code_that_is_not_to_be_found_is_an_error() -> None:
-    with pytest.raises(AgtError, match="nowhere"):
-        signature("train", changed(dataset={"_target_": "nowhere.at.All"}))
+    if openssl("genpkey", "-algorithm", "ed25519", "-out", "owner.pem"):
+        pytest.skip("this openssl makes no Ed25519 keys")
+    (tmp_path / "owner.pem").chmod(0o600)
+    assert openssl("pkey", "-in", "owner.pem", "-pubout", "-out", "owner.pub") == 0
+    signer = Signer.open(tmp_path / "owner.pem")
+    assert read_public(tmp_path / "owner.pub") == signer.public
+    put(tmp_path / "account.json", CONTENT)
+    put(tmp_path / "account.sig", signer.sign(CONTENT))
+    checking = (
+        "pkeyutl",
+        "-verify",
+        "-pubin",
+        "-inkey",
+        "owner.pub",
+        "-rawin",
+        "-in",
+        "account.json",
+        "-sigfile",
+        "account.sig",
+    )
+    assert openssl(*checking) == 0
+    put(tmp_path / "account.json", CONTENT.upper())
+    assert openssl(*checking) != 0

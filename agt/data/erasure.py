@@ -1,0 +1,137 @@
+"""Data as if some of its training records were not in the file: what a run goes on with once they were erased.
+
+Formal guarantees
+    Let F be a file, E the records that were erased, F - E the file without their rows. ``part`` of F and of F - E give the
+    same dataset, byte for byte: every other record is read from its own row and from constants, and those that are not
+    written down are read off the records that stay (``load_without``). A source without ``load_without`` whose constants
+    are not public gives no such promise: ``part`` refuses it.
+    Numbered ids (ids.py) are of rows and of how many copies came before: of copies, F - E names the first ones. So of
+    copies only the last may be gone (``check_last``): then those that stay have the same ids in both files, and none of
+    them is that of a record that is gone.
+    ``untouched`` is proved only where every constant is either public or was compared: a record's features are a function
+    of its own row and of the constants, so equal constants leave every other record as it was.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from agt.data.dataset import DataError, Dataset, DataSource, Records, row_words
+from agt.data.ids import CONTENT, content_ids
+from agt.facts import Fact, Grounds, Standing, declared, proved, void
+
+Gone = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""([n] ids, [n] units of records) -> [n] bool, those that were erased."""
+
+
+def nobody(ids: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """None was erased."""
+    return np.zeros(len(ids), dtype=bool)
+
+
+@dataclass(frozen=True)
+class Parted:
+    """A dataset in two parts.
+
+    Attributes:
+        rest: without the records that were erased.
+        erased: those of them that the data still has, as they were loaded beside the others.
+        untouched: whether the others are as they were when the erased were among them.
+    """
+
+    rest: Dataset
+    erased: Records
+    untouched: Fact
+
+
+def part(source: DataSource, gone: Gone, before: Mapping[str, object] | None = None) -> Parted:
+    """Load the data, and take out what was erased.
+
+    Args:
+        before: ``Dataset.settled`` as it was with the erased records; None: as it is with those that the data still has.
+
+    Raises:
+        DataMissing, DataError: as ``load``; nothing, or one class, is left; a copy that is not the last is gone; or the
+            source takes constants from its records and cannot leave some out.
+    """
+    loaded = source.load()
+    marked = gone(loaded.train.ids, loaded.train.units)
+    stated = _stated(source, loaded)
+    if not marked.any():
+        rest = loaded
+    elif hasattr(source, "load_without"):
+        rest = source.load_without(gone)
+    elif stated.held:
+        _check_content(loaded.train, marked)
+        rest = _left(loaded, ~marked)
+    else:
+        raise DataError(
+            f"{loaded.name}: its constants are taken from its records ({stated.missing}), and {type(source).__name__} "
+            "cannot be read without some of them: delete the erased records from the data, or give it load_without(gone)"
+        )
+    same = _alike(loaded.settled if before is None else before, rest.settled)
+    return Parted(rest, loaded.train.take(marked), _untouched(stated, same))
+
+
+def check_last(families: np.ndarray, gone: np.ndarray) -> None:
+    """Refuse that a copy goes and a later one stays.
+
+    Args:
+        families: [n] str, the same for copies.
+        gone: [n] bool.
+
+    Raises:
+        DataError: naming both rows.
+    """
+    first: dict[str, int] = {}
+    touched = set(families[gone].tolist())
+    for row in np.flatnonzero(np.isin(families, list(touched))).tolist():
+        family = str(families[row])
+        if gone[row]:
+            first.setdefault(family, row)
+        elif family in first:
+            raise DataError(
+                f"{row_words(first[family])} is to be erased, and {row_words(row)}, a copy of it, stays: ids made from the "
+                "content number copies in their order, so the last copy goes first: ask for that one's id"
+            )
+
+
+def _check_content(train: Records, gone: np.ndarray) -> None:
+    """The same of records whose ids were made from their content."""
+    if all(CONTENT.fullmatch(str(name)) for name in train.ids[gone].tolist()):
+        tags = [f"{label} {public}" for label, public in zip(train.labels, train.public, strict=True)]
+        check_last(content_ids(train.features, np.array(tags, dtype=object), numbered=False), gone)
+
+
+def _left(loaded: Dataset, kept: np.ndarray) -> Dataset:
+    plane = loaded.plane and replace(loaded.plane, points=loaded.plane.points[kept])
+    return replace(loaded, train=loaded.train.take(kept), plane=plane)
+
+
+def _stated(source: Any, loaded: Dataset) -> Grounds:
+    """What is said of the constants that no file told."""
+    if not hasattr(source, "stated"):
+        return loaded.preprocessing
+    grounds: Grounds = source.stated(loaded.settled).constants
+    return grounds
+
+
+def _alike(before: Mapping[str, object], now: Mapping[str, object]) -> bool:
+    return _text(before) == _text(now)
+
+
+def _text(settled: Mapping[str, object]) -> str:
+    return json.dumps(settled, sort_keys=True, default=list)
+
+
+def _untouched(stated: Grounds, same: bool) -> Fact:
+    if not stated.held:
+        return void(f"what made the features of every record was read off records: {stated.missing}")
+    if not same:
+        return void("the erased records decided a class or a range, so that without them every record is read otherwise")
+    weakest = next((fact for fact in stated.facts if fact.standing is Standing.DECLARED), None)
+    why = "every other record is read as before: the constants that make features are public, or were compared"
+    return declared(f"{why}: {weakest.why}", weakest.broken_by) if weakest else proved(why)

@@ -1,0 +1,439 @@
+"""The account of an erasure, as JSON for programs and auditors: asked, done, guaranteed, left, and what it does not show.
+
+    account.content                 bytes of account.json (docs/unlearning.md tells every entry)
+    read_account(content)           the same again; refuses other versions, NaN, and what contradicts itself
+
+Formal guarantees
+    An account names nobody: every entry is a count, a hash that is keyed or of a whole file, a time, a folder's name, or a
+    sentence that was made from these. There is no entry that an id, a row, a value of one or a path on the owner's machine
+    could be put into; tests look at the list of entries by name. What it says of a guarantee is the method's ``Promise``,
+    word by word; ``requests`` is "adaptive" only where the promise is. What differs from it, agt verify works out again.
+"""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from agt import __version__
+from agt.document import content_of, plain_of, read_document
+from agt.errors import ConfigError
+from agt.facts import Fact, Standing
+from agt.settings import schema
+from agt.unlearning.promise import Allowance, MethodName, Promise, Removal
+
+VERSION: Literal["agt.erasure/1"] = "agt.erasure/1"
+PENDING: MethodName = "certificate"  # the method that replaces no state
+OUTSIDE = (
+    "what was answered and published before: it stays with whoever has it",
+    "copies that somebody took: backups, exports, the table that the run was trained on, other runs on the same people",
+    "that those who asked were who they said, and that every record of theirs has the id or unit that was given",
+    "what the records that stay say about those that went: relatives, duplicates under other ids, what all have in common",
+    "traces below files: freed blocks of a disk, snapshots of a file system, memory",
+    "guesses: digests of earlier states stay, here and in earlier records, and whoever has every other record can test a "
+    "guess of an erased one against them; whoever has unlearning/key of the run can ask whether an id was erased",
+)
+_ABOUT_REQUESTS = (
+    "Of every method: it compares models after the same requests. That somebody asked, and why, may itself tell what "
+    "earlier answers showed of others."
+)
+
+Words = tuple[str, ...]
+Count = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0)]
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)$")]
+
+
+def on_adaptive(promise: Promise) -> Words:
+    """What a method's guarantee is worth where requests were chosen after looking at what the model gave out.
+
+    After Gupta et al. (2021). Deterministic methods first: with keys and a seed that are fixed, the model after any
+    sequence of requests is a function F(D', keys) of the records D' that are left, bit for bit, whoever chose the sequence.
+    What such a sequence can spoil is a statement about distributions: D' may then depend on the keys, through earlier
+    answers or because the keys are known, so F(D', keys) is not distributed as F(D', fresh keys). Keys drawn after the
+    requests came mend that; so does noise drawn then, over a distance that is bounded for every D'.
+    """
+    return (*_ADAPTIVE[promise.method, promise.exact, promise.adaptive], _ABOUT_REQUESTS)
+
+
+class _Sentences(dict[tuple[MethodName, bool, bool], Words]):
+    """By method, whether it is exact, and whether it is adaptive; what nobody foresaw is said by its flag alone."""
+
+    def __missing__(self, key: tuple[MethodName, bool, bool]) -> Words:
+        return (_FOR_ANY if key[2] else _FOR_BLIND,)
+
+
+_FOR_ANY = "Holds also for requests that were chosen after looking at what the model gave out."
+_FOR_BLIND = "Holds for requests that were chosen without looking at what the model gave out."
+_ADAPTIVE = _Sentences({
+    ("certificate", True, True): (
+        f"{_FOR_ANY} A stable distance is about every set of so many people at once, whoever chose them and why.",
+        "Which queries abstain depends on all records, those that are to go among them.",
+    ),
+    ("retrain", True, True): (
+        f"{_FOR_ANY} The model was computed from the records that are left, with the run's settings, seed and keys; "
+        "nothing published before enters it but through who is left.",
+        "Seed and keys are those that earlier models came from, unless fresh=true drew them anew: only then is it also "
+        "distributed as a training whose seed nobody had seen when requests were chosen.",
+    ),
+    ("retrain", True, False): (
+        f"{_FOR_BLIND} Whoever chose them, the model is, bit for bit, what training on the records that are left gives "
+        "with this seed and these keys. Seen through earlier models, they may have shaped who is left: fresh=true draws "
+        "new ones.",
+    ),
+    ("sisa", True, False): (
+        "Whoever chose the requests: the model is, bit for bit, what training on the records that are left gives with this "
+        "run's shard key.",
+        "Only for requests chosen without looking: that it is also distributed as a training whose shards were drawn anew. "
+        "Whoever knows the key, or saw votes, can choose requests so that who is left depends on the shards, and the model "
+        "then shows that (Gupta et al. 2021). fresh=true draws a new key and trains every shard again.",
+    ),
+    ("sisa", True, True): (
+        f"{_FOR_ANY} The shard key was drawn anew, after these requests came, and every shard trained again: bit for bit "
+        "and in distribution the model is that of a first training on the records that are left.",
+        "The next update holds so for requests chosen after looking only if it, too, draws a new key.",
+    ),
+    ("newton", True, True): (
+        f"{_FOR_ANY} For squared loss the step gives the minimiser without the records itself, up to rounding, whoever "
+        "chose them.",
+    ),
+    ("newton", False, False): (
+        f"{_FOR_BLIND} The noise in the loss was drawn once, at training, and the model has shown it since; requests "
+        "chosen by what it showed depend on that noise, and the proof needs that they do not (Gupta et al. 2021).",
+        "For others: masking=output, with fresh noise at each update, or retraining.",
+    ),
+    ("newton", False, True): (
+        f"{_FOR_ANY} Noise on what is served was drawn anew after these requests came, over a distance that is bounded "
+        "whoever is left.",
+        "One update at a time: whoever sees what is served after several updates adds up their epsilons and deltas. The "
+        "weights without noise, which the run's folder keeps for the next update, are not covered.",
+    ),
+})  # fmt: skip
+
+
+@schema
+class Asked:
+    """The request.
+
+    Attributes:
+        people: whose erasure was asked for in this command: units of protection, records where each is its own.
+        records: of theirs that the run had been trained on.
+        by: what the file of the request held: ids of records, or of units.
+        hashes: keyed hashes that were noted in the request log for it.
+        time: when it was noted.
+        pending: people whose erasure had been asked for before, and was carried out only now.
+    """
+
+    people: Count
+    records: Count
+    by: Literal["ids", "units"]
+    hashes: Count
+    time: Time
+    pending: Count = 0
+
+
+@schema
+class Done:
+    """What was carried out.
+
+    Attributes:
+        method: its name.
+        records: that were removed from the run's state; 0 where the request is noted and pending.
+        seconds: of the method.
+        words: a line each.
+        facts: its own flat numbers: members and slices trained again, bounds, noise.
+        training: seconds that training the run took; None: not recorded.
+    """
+
+    method: MethodName
+    records: Count
+    seconds: Seconds
+    words: Words
+    facts: dict[str, bool | int | float | str]
+    training: Seconds | None = None
+
+
+@schema
+class Assumption:
+    """Something that the guarantee rests on (facts.py)."""
+
+    standing: Standing
+    why: str
+    broken_by: str = ""
+
+    def __post_init__(self) -> None:
+        _ = self.fact
+
+    @property
+    def fact(self) -> Fact:
+        """The same, as the rest of agt has it. Raises ValueError as it does."""
+        return Fact(self.standing, self.why, self.broken_by)
+
+
+@schema
+class Guaranteed:
+    """The method's promise.
+
+    Attributes:
+        exact, eps, delta, words, assumptions: as in ``Promise``.
+        requests: for which it holds.
+        adaptive: what it is worth where requests were chosen after looking, a line each.
+    """
+
+    exact: bool
+    eps: Annotated[float, Field(ge=0)]
+    delta: Annotated[float, Field(ge=0, lt=1)]
+    requests: Literal["oblivious", "adaptive"]
+    words: Annotated[Words, Field(min_length=1)]
+    adaptive: Annotated[Words, Field(min_length=1)]
+    assumptions: tuple[Assumption, ...]
+
+    @classmethod
+    def of(cls, promise: Promise) -> "Guaranteed":
+        """The same promise, with what it is worth under adaptive requests."""
+        assumptions = tuple(Assumption(fact.standing, fact.why, fact.broken_by) for fact in promise.assumptions)
+        requests: Literal["oblivious", "adaptive"] = "adaptive" if promise.adaptive else "oblivious"
+        words, adaptive = promise.words, on_adaptive(promise)
+        return cls(promise.exact, promise.eps, promise.delta, requests, words, adaptive, assumptions)
+
+    def promise(self, method: MethodName) -> Promise:
+        """The promise again. Raises ValueError where it is none."""
+        facts = tuple(assumption.fact for assumption in self.assumptions)
+        return Promise(method, self.exact, self.eps, self.delta, self.requests == "adaptive", self.words, facts)
+
+
+@schema
+class Budget:
+    """The removal budget after this erasure: ``Allowance``."""
+
+    spent: Annotated[float, Field(ge=0)]
+    total: Annotated[float, Field(ge=0)]
+    unit: str
+
+    @classmethod
+    def of(cls, allowance: Allowance) -> "Budget":
+        """The same numbers."""
+        return cls(allowance.spent, allowance.total, allowance.unit)
+
+    @property
+    def allowance(self) -> Allowance:
+        """The same numbers."""
+        return Allowance(self.spent, self.total, self.unit)
+
+
+@schema
+class State:
+    """The run before and after.
+
+    Attributes:
+        run: the name of its folder.
+        before, after: its digests.
+        records_before, records_after: that it is trained on.
+        log: where the request log ends, as COUNT:HASH.
+        entry: the number of this erasure's entry in it.
+    """
+
+    run: str
+    before: Digest
+    after: Digest
+    records_before: Count
+    records_after: Count
+    log: Annotated[str, Field(pattern=r"^[1-9]\d*:[0-9a-f]{64}$")]
+    entry: Annotated[int, Field(ge=1)]
+
+
+@schema
+class Earlier:
+    """An answer, a certificate or a release that was made from an earlier state.
+
+    Attributes:
+        name: of its folder, with the command's.
+        stands: it may be relied on as before; else it is void.
+        why: in words.
+        state: the digest of the run that it was made from; None: not recorded.
+    """
+
+    name: str
+    stands: bool
+    why: str
+    state: Digest | None = None
+
+
+@schema
+class Place:
+    """Somewhere that was searched for what is erased.
+
+    Attributes:
+        place: in words.
+        files: that were read.
+        found: traces in them.
+        words: what was looked for, and what was found.
+    """
+
+    place: str
+    files: Count
+    found: Count
+    words: str
+
+
+@schema
+class Sweep:
+    """The search for traces.
+
+    Attributes:
+        places: that were searched.
+        unlooked: what was not, in words, with the reason.
+    """
+
+    places: tuple[Place, ...]
+    unlooked: Words
+
+    @property
+    def found(self) -> int:
+        """Traces, in all places."""
+        return sum(place.found for place in self.places)
+
+
+@schema
+class Waiting:
+    """Requests that are noted and not carried out.
+
+    Attributes:
+        people: whose erasure is pending now.
+        distance: a query is answered if its stable distance is at least that, in people; None: nothing is answered.
+    """
+
+    people: Annotated[int, Field(ge=1)]
+    distance: Annotated[int, Field(ge=1)] | None = None
+
+
+@schema
+class Account:
+    """An account, all of it.
+
+    Attributes:
+        schema: the version of this form.
+        agt: the version of the program.
+        asked, done, guaranteed, state: what its parts say.
+        earlier: answers from earlier states, each standing or void.
+        outside: what this account does not show.
+        sweep: the search for traces; None: none was made.
+        budget: what is left of the removal budget; None: the method needs none.
+        waiting: what is pending after this; None: nothing is.
+        abstained: queries that were not answered while requests were pending, up to now; None: none were pending.
+
+    Raises:
+        ConfigError: it contradicts itself.
+    """
+
+    schema: Literal["agt.erasure/1"]
+    agt: str
+    asked: Asked
+    done: Done
+    guaranteed: Guaranteed
+    state: State
+    earlier: tuple[Earlier, ...]
+    outside: Words
+    sweep: Sweep | None = None
+    budget: Budget | None = None
+    waiting: Waiting | None = None
+    abstained: Count | None = None
+
+    def __post_init__(self) -> None:
+        state, updated = self.state, self.updated
+        try:
+            _ = self.promise
+        except ValueError as error:
+            raise ConfigError(f"an account: {error}") from None
+        rules = {
+            "pending requests replace no state, and an update leaves nothing pending": updated == (self.waiting is None),
+            "only an update removes records": updated or self.done.records == 0,
+            "the records that are left are those before, without the removed": (
+                state.records_after == state.records_before - self.done.records
+            ),
+            "an update has another digest than the state before": updated <= (state.before != state.after),
+            "the entry is one of the log": state.entry <= int(state.log.split(":")[0]),
+            "the budget is not overdrawn": self.budget is None or self.budget.spent <= self.budget.total,
+        }
+        wrong = [rule for rule, holds in rules.items() if not holds]
+        if wrong:
+            raise ConfigError(f"an account contradicts itself: {wrong[0]}")
+
+    @property
+    def updated(self) -> bool:
+        """The run's state was replaced; else the request is noted and pending."""
+        return self.done.method != PENDING
+
+    @property
+    def promise(self) -> Promise:
+        """What is guaranteed. Raises ValueError where it is no promise."""
+        return self.guaranteed.promise(self.done.method)
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """JSON values; what is None is left out."""
+        return plain_of(self)
+
+    @property
+    def content(self) -> bytes:
+        """The file."""
+        return content_of(self)
+
+
+def account_of(
+    removal: Removal,
+    *,
+    asked: Asked,
+    state: State,
+    training: float | None,
+    earlier: tuple[Earlier, ...] = (),
+    sweep: Sweep | None = None,
+    waiting: Waiting | None = None,
+    abstained: int | None = None,
+    unlooked: Words = (),
+) -> Account:
+    """The account of one erasure.
+
+    Args:
+        removal: what the method says of it.
+        training: seconds that training the run took; None: not recorded.
+        unlooked: more that this account does not show, beside what none does.
+        others: as in ``Account``.
+
+    Raises:
+        ConfigError: they contradict each other.
+    """
+    promise, budget = removal.promise, removal.allowance
+    facts = {name: _plain(value) for name, value in removal.facts.items() if value is not None}
+    seconds = None if training is None else float(training)
+    return Account(
+        schema=VERSION,
+        agt=__version__,
+        asked=asked,
+        done=Done(promise.method, removal.records, float(removal.seconds), removal.words, facts, seconds),
+        guaranteed=Guaranteed.of(promise),
+        state=state,
+        earlier=earlier,
+        outside=(*unlooked, *OUTSIDE),
+        sweep=sweep,
+        budget=None if budget is None else Budget.of(budget),
+        waiting=waiting,
+        abstained=abstained,
+    )
+
+
+def read_account(content: bytes) -> Account:
+    """What ``Account.content`` gave.
+
+    Raises:
+        ConfigError: another version, or no account: no JSON, NaN or infinity, an entry unknown, missing or out of range; or
+            one that contradicts itself.
+    """
+    return read_document(Account, content, VERSION, "an account")
+
+
+def _plain(value: Any) -> bool | int | float | str:
+    """A number or a text as JSON has it."""
+    value = value.item() if hasattr(value, "item") else value
+    return value if isinstance(value, bool | int | float | str) else re.sub(r"\s+", " ", str(value))

@@ -1,0 +1,224 @@
+"""Which records a run was trained on, as keyed hashes: told apart later from what its table has by then.
+
+    records.bin    one line of JSON {"format", "key", "records", "units"}, then 16 bytes of each record's id, then of each
+                   one's unit where units are not the records themselves, then of each one's content
+
+Records are in the order of the training set. A content is a record's features as they were loaded, its label, its unit and
+whether it is public. All is hashed under the run's key (keys.py).
+"""
+
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from agt.data.dataset import DataError, Records
+from agt.folder import BoundFolder, refusing
+from agt.manifest import Broken
+from agt.unlearning.keys import SIZE, Key
+
+NAME = "records.bin"
+FORMAT = 1
+_AT_ONCE = 2**24  # bytes of features
+_SHOWN = 3  # records that a message names
+
+
+@dataclass(frozen=True)
+class Index:
+    """The training records of one state of a run.
+
+    Attributes:
+        key: which key the hashes are of (``Key.check``).
+        ids, contents: [n, 16] uint8.
+        units: the same; None: each record is its own unit.
+    """
+
+    key: str
+    ids: np.ndarray
+    contents: np.ndarray
+    units: np.ndarray | None = None
+
+    @classmethod
+    def made(cls, records: Records, key: Key) -> "Index":
+        """Of the training records; their features may be memory-mapped, and are read once, in pieces."""
+        ids = key.names(records.ids, "record")
+        own = bool(np.array_equal(records.ids, records.units))
+        units = None if own else _of_units(records.units, key)
+        marked = np.zeros((len(records), SIZE), np.uint8) if units is None else units
+        parts = [np.empty((0, SIZE), np.uint8), *_contents(records, marked, key)]
+        return cls(key.check, ids, np.concatenate(parts), units)
+
+    @classmethod
+    def read(cls, content: bytes) -> "Index":
+        """From the file's bytes. Raises Broken: they are not what was written."""
+        head, _, rest = content.partition(b"\n")
+        try:
+            node = json.loads(head)
+            if node["format"] != FORMAT:
+                raise Broken(f"{NAME} is of format {node['format']}, and this agt reads {FORMAT}")
+            count, columns = int(node["records"]), 3 if node["units"] else 2
+            ids, *units, contents = np.frombuffer(rest, dtype=np.uint8).reshape(columns, count, SIZE)
+            return cls(str(node["key"]), ids, contents, *units)
+        except (ValueError, TypeError, KeyError) as error:
+            raise Broken(f"{NAME} is damaged ({error})") from None
+
+    @classmethod
+    def of(cls, run: BoundFolder, key: Key | None) -> "Index | None":
+        """A finished run's; None: it was made before runs kept one.
+
+        Raises:
+            ConfigError: it is damaged, or ``key`` is not the one that it was made with.
+        """
+        if not run.holds(NAME):
+            return None
+        with refusing(run.home, run.key):
+            index = cls.read(run.read(NAME))
+            if key is None or key.check != index.key:
+                gone = "gone" if key is None else "not the one that records.bin was made with"
+                raise Broken(f"unlearning/key is {gone}, without which nobody can tell the records apart: bring it back")
+        return index
+
+    @property
+    def content(self) -> bytes:
+        """The file's bytes."""
+        head = {"format": FORMAT, "key": self.key, "records": len(self), "units": self.units is not None}
+        columns = (self.ids, *([] if self.units is None else [self.units]), self.contents)
+        return b"".join([json.dumps(head).encode() + b"\n", *(column.tobytes() for column in columns)])
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """The hash of each record's id as the log has it, in the records' order."""
+        return tuple(row.tobytes().hex() for row in self.ids)
+
+    def without(self, rows: np.ndarray) -> "Index":
+        """The index of what is left after the records at ``rows`` went."""
+        left = np.setdiff1d(np.arange(len(self)), rows)
+        units = None if self.units is None else self.units[left]
+        return replace(self, ids=self.ids[left], contents=self.contents[left], units=units)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How the training records of now differ from those of a run.
+
+    Attributes:
+        gone: [.] which of the index's records are there no more.
+        new: [.] which of the records of now the run never had.
+        changed: [.] which of the records of now have another content than they had.
+    """
+
+    gone: np.ndarray
+    new: np.ndarray
+    changed: np.ndarray
+
+    def __bool__(self) -> bool:
+        return bool(len(self.gone) or len(self.new) or len(self.changed))
+
+
+def compare(index: Index, records: Records, key: Key) -> Difference:
+    """Match the records of now with those of a run, by id.
+
+    Args:
+        key: the run's.
+    """
+    return compare_indices(index, Index.made(records, key))
+
+
+def compare_indices(index: Index, now: Index) -> Difference:
+    """The same of records that are indexed already."""
+    gone = pc.is_in(_column(index.ids), _column(now.ids))
+    place = pc.index_in(_column(now.ids), _column(index.ids))
+    there = place.is_valid().to_numpy(zero_copy_only=False)
+    both, then = np.flatnonzero(there), pc.drop_null(place).to_numpy()
+    differ = (now.contents[both] != index.contents[then]).any(axis=1)
+    return Difference(np.flatnonzero(~gone.to_numpy(zero_copy_only=False)), np.flatnonzero(~there), both[differ])
+
+
+def places(hashes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """[.] which of ``hashes`` [n, 16] are among ``wanted`` [m, 16]."""
+    return np.flatnonzero(pc.is_in(_column(hashes), _column(wanted)).to_numpy(zero_copy_only=False))
+
+
+def kept(records: Records, erased: Collection[str], key: Key) -> np.ndarray:
+    """[n] bool: the records that nobody has erased.
+
+    Args:
+        erased: hashes of records (``Log.erased``), of the same key.
+    """
+    mask = np.ones(len(records), dtype=bool)
+    if erased:
+        wanted = np.frombuffer(bytes.fromhex("".join(erased)), dtype=np.uint8).reshape(-1, SIZE)
+        mask[places(key.names(records.ids, "record"), wanted)] = False
+    return mask
+
+
+def check_same(index: Index, records: Records, key: Key, asked: Collection[str] = ()) -> np.ndarray:
+    """Which of a run's records are gone from its data, all of them asked for; and nothing else is different.
+
+    Args:
+        asked: keyed hashes of the records that may be gone.
+
+    Returns:
+        [.] their places in the index.
+
+    Raises:
+        DataError: rows are gone that nobody asked for, or came, or changed; counts them and names some, for the owner.
+    """
+    change = compare(index, records, key)
+    lost = [row for row in change.gone.tolist() if index.words[row] not in asked]
+    faults = []
+    if lost:
+        some = _some([f"number {row + 1}" for row in lost])
+        faults.append(f"{_counted(len(lost))} gone that nobody asked to erase ({some} of the {len(index)} trained on)")
+    if len(change.new):
+        faults.append(f"{_counted(len(change.new))} new ({_some(records.ids[change.new].tolist())})")
+    if len(change.changed):
+        faults.append(f"{_counted(len(change.changed))} changed ({_some(records.ids[change.changed].tolist())})")
+    if faults:
+        raise DataError(
+            f"the data is not what the run was trained on: {'; '.join(faults)}: restore it, or ask to erase what is gone, "
+            "or train again"
+        )
+    return change.gone
+
+
+def _of_units(units: np.ndarray, key: Key) -> np.ndarray:
+    """[n, 16]: each unit hashed once, however many records it has."""
+    coded = pa.array(units, pa.string()).dictionary_encode()
+    return key.names(coded.dictionary.to_pylist(), "unit")[coded.indices.to_numpy()]
+
+
+def _contents(records: Records, units: np.ndarray, key: Key) -> Iterator[np.ndarray]:
+    width = max(1, records.features[:1].nbytes)
+    for start in range(0, len(records), max(1, _AT_ONCE // width)):
+        rows = slice(start, start + max(1, _AT_ONCE // width))
+        features = np.ascontiguousarray(records.features[rows])
+        count = len(features)
+        parts = (
+            features.reshape(count, -1),
+            records.labels[rows].reshape(count, 1),
+            records.public[rows].reshape(count, 1),
+        )
+        yield key.rows(np.concatenate([*(part.view(np.uint8) for part in parts), units[rows]], axis=1), "content")
+
+
+def _column(hashes: np.ndarray) -> pa.Array:
+    """[n, 16] uint8 as arrow has it, whose searches are by value."""
+    flat = pa.py_buffer(np.ascontiguousarray(hashes))
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(SIZE), len(hashes), [None, flat])
+
+
+def _counted(number: int) -> str:
+    return "1 record is" if number == 1 else f"{number} records are"
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(str, names[:_SHOWN])) + more

@@ -1,0 +1,112 @@
+"""method=retrain: trained from scratch on the records that remain. It always works, and costs what training costs.
+
+Formal guarantees
+    Training is a function A(D, r) of the data and of public constants r: seed, keys of hashes, settings. The new state is
+    A(D', r), computed from its beginning; nothing of A(D, r) is read. So it is exact for the D' that remain, however D'
+    came about: also where each request followed from what earlier states gave out. What adaptive requests can do is make
+    D' depend on r (erase whoever the seed treated in some way), so that (D', r) are not distributed as for a first
+    training (Gupta et al. 2021, whose attack on ensembles is of this kind). ``fresh`` draws r' from the operating system
+    after the last request: then r' is independent of D' and of everything given out, and A(D', r') has, given D', exactly
+    the distribution of a first training. What D' itself tells no method undoes.
+    Settings left to the recipe are settled from D' as a new run settles them: from its declared size, else its number of
+    records.
+    Noise of the training's own (noise.epsilon) is refused. Its weights are a release: another draw is another release about
+    everybody who remains, which a run of its own must claim and pay for.
+"""
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from agt.errors import CheckError
+from agt.facts import Standing, proved
+from agt.unlearning.promise import Promise, Removal
+from agt_cli.report.console import Console
+from agt_cli.report.record import RunRecord
+from agt_cli.runs.choices import bound, hashes
+from agt_cli.runs.model import fit
+from agt_cli.runs.prepare import Prepared, RunSettings, settings_of
+from agt_cli.runs.trained import write_trained
+from agt_cli.unlearn.job import Job
+
+REMAINS = (
+    "no method undoes what the choice of requests tells by itself: where somebody asked because of what the model said of "
+    "another's record, that others asked remains to be seen in which records are left"
+)
+FIXED = (
+    "requests that followed from earlier answers: covered, of this training with the seed and keys that it recorded, as "
+    "constants: it is a function of the remaining records, whichever they are. Not said: that these constants are "
+    "independent of who asked. Whoever saw models made with them may have chosen whom to erase by it; fresh=true "
+    "draws them anew"
+)
+FRESH = (
+    "requests that followed from earlier answers: covered. Every seed and key was drawn anew after the last request, so "
+    "that, given the records that remain, the model has the distribution of a first training on them (Gupta et al. 2021)"
+)
+FROM_NOTHING = proved("training began at its own initial parameters and read no earlier state of the run")
+
+
+def retrain(job: Job, record: RunRecord, console: Console) -> Removal:
+    """Train from scratch (a ``Method``).
+
+    Raises:
+        CheckError: the training drew private noise.
+    """
+    started = time.perf_counter()
+    _check_noise(job.settings)
+    settings, prepared = _drawn_anew(job, record) if job.fresh else (job.settings, job.prepared)
+    model = fit(prepared, settings, console)
+    seconds = time.perf_counter() - started
+    write_trained(record, prepared, settings, model, seconds)
+    facts = {"steps_retrained": model.plan.steps * settings.ensemble.members}
+    words = (f"trained from scratch on the {len(job.prepared.dataset.train)} records that remain",)
+    return Removal(_promise(job, settings), job.count, seconds, facts, words)
+
+
+def fresh_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The same configuration with every seed and key that its training reads drawn anew by the operating system.
+
+    A declaration that the settings were chosen on public data is bound to the new ones: draws look at no data.
+    """
+    training, ensemble = dict(config["training"]), dict(config.get("ensemble") or {})
+    certificate = dict(config.get("certificate") or {"name": "box"})
+    if certificate["name"] == "box":
+        training["seed"] = secrets.randbits(63)
+    if (training.get("batch") or {}).get("count", 1) != 1:
+        training["batch"] = {**training["batch"], "key": secrets.token_hex(16)}
+    if ensemble.get("members", 1) > 1:
+        ensemble["key"] = secrets.token_hex(16)
+    if (certificate.get("features") or {}).get("map", "none") != "none":
+        certificate["features"] = {**certificate["features"], "seed": secrets.randbits(63)}
+    fresh = {**config, "training": training, "ensemble": ensemble, "certificate": certificate}
+    declared = training.get("chosen_on") == "public" and training.get("chosen_for") == hashes(config)
+    return bound(fresh) if declared else fresh
+
+
+def _drawn_anew(job: Job, record: RunRecord) -> tuple[RunSettings, Prepared]:
+    """The settings with fresh seeds and keys, which the record then has, too; and the data that they are for."""
+    record.reconfigure(fresh_config(record.config))
+    settings = replace(settings_of(record.config, job.settings.model), compute=job.settings.compute)
+    void = settings.choices.standing is Standing.VOID
+    return settings, replace(job.prepared, choices=settings.choices) if void else job.prepared
+
+
+def _promise(job: Job, settings: RunSettings) -> Promise:
+    noisy = getattr(settings.certificate, "masking", "none") != "none"
+    how = "with noise drawn anew" if noisy else "bit for bit what the same program makes of them on this machine"
+    trained = (
+        f"the model is what training without the erased records gives: trained from scratch on those that remain, {how}"
+    )
+    words = (trained, FRESH if job.fresh else FIXED, REMAINS)
+    return Promise("retrain", exact=True, eps=0.0, delta=0.0, adaptive=True, words=words, assumptions=(FROM_NOTHING,))
+
+
+def _check_noise(settings: RunSettings) -> None:
+    if settings.noise is not None:
+        raise CheckError(
+            "method=retrain: this run's weights carry noise of their own (noise.epsilon) and are a release. Training again "
+            "draws other noise: a second release about everybody who remains, which a run of its own must claim and pay "
+            "for: agt train on the data without the erased rows, with ledger=..., and delete this run"
+        )
