@@ -6,16 +6,21 @@ Formal guarantees
     digest that the run records from the request on: a request that waits writes it, too.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from agt.data.dataset import Records
 from agt.data.erasure import Gone, nobody
 from agt.folder import refusing
+from agt.manifest import NAME as MANIFEST
+from agt.manifest import Broken, Manifest
 from agt.unlearning.index import SIZE, places
 from agt.unlearning.keys import Key
 from agt.unlearning.log import Log
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun
+from agt_cli.report.swap import unsettled
 from agt_cli.runs.prepare import Prepared, RunSettings, prepare
 from agt_cli.runs.source import kept
 
@@ -72,6 +77,29 @@ def earlier_data(run: FinishedRun) -> dict[str, list[str]]:
     return {EARLIER: list(dict.fromkeys(known))}
 
 
-def waiting_units(run: FinishedRun) -> int:
-    """How many units asked to be erased and are still in the run's state."""
-    return len(Log.of(run).waiting_units)
+@dataclass
+class Watch:
+    """Whether a run is still what it was when it was opened: a look at its manifest's time, as often as one likes.
+
+    Attributes:
+        run: as it was opened.
+        seen: (time, size, number) of a manifest that was read and is of this run; None: none was read.
+    """
+
+    run: FinishedRun
+    seen: tuple[int, int, int] | None = None
+
+    @property
+    def changed(self) -> bool:
+        """A change that is decided and not yet carried through counts, too."""
+        path = self.run.folder / MANIFEST
+        try:
+            state = path.stat()
+            seen = (state.st_mtime_ns, state.st_size, state.st_ino)
+            if seen != self.seen:
+                if Manifest.read(path.read_bytes()).digest != self.run.digest:
+                    return True
+                self.seen = seen
+        except (OSError, Broken):
+            return True
+        return unsettled(self.run.folder)
