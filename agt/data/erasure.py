@@ -72,7 +72,7 @@ def part(source: DataSource, gone: Gone, before: Mapping[str, object] | None = N
             f"{loaded.name}: its constants are taken from its records ({stated.missing}), and {type(source).__name__} "
             "cannot be read without some of them: delete the erased records from the data, or give it load_without(gone)"
         )
-    same = before is None and not marked.any() or _alike(before or loaded.settled, rest.settled)
+    same = _alike(loaded.settled if before is None else before, rest.settled)
     return Parted(rest, loaded.train.take(marked), _untouched(stated, same))
 
 
@@ -94,8 +94,8 @@ def check_last(families: np.ndarray, gone: np.ndarray) -> None:
             first.setdefault(family, row)
         elif family in first:
             raise DataError(
-                f"the record of {row_words(first[family])} is to be erased, and {row_words(row)} is a copy of it that stays: "
-                "ids made from the content number copies in their order, so the last copy goes first: ask for that one's id"
+                f"{row_words(first[family])} is to be erased, and {row_words(row)}, a copy of it, stays: ids made from the "
+                "content number copies in their order, so the last copy goes first: ask for that one's id"
             )
 
 

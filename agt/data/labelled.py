@@ -72,6 +72,11 @@ class Rows:
         """[n] bool, True for training records that are there."""
         return ~self.test & ~self.gone
 
+    def indices(self, classes: Sequence[str]) -> np.ndarray:
+        """[n] int64: each row's class; of those that are gone, whose class may be gone too, the first."""
+        labels = np.where(self.gone, classes[0], self.labels)
+        return class_indices(labels, classes, self.columns.path, self.columns.row)
+
 
 @dataclass(frozen=True)
 class Features:
@@ -208,7 +213,7 @@ class LabelledFile(ABC):
         classes = self._classes(files)
         features = self._features(files)
         everyone = [
-            records(x, class_indices(f.labels, classes, f.columns.path, f.columns.row), f.ids, f.units, f.public, f.groups)
+            records(x, f.indices(classes), f.ids, f.units, f.public, f.groups)
             for x, f in zip(features.arrays, files, strict=True)
         ]
         return Dataset(
@@ -269,8 +274,8 @@ class LabelledFile(ABC):
         """The same rows, of which some training records count as gone."""
         marked = ~rows.test & gone(rows.ids, rows.ids if rows.units is None else rows.units)
         if self.id is None and marked.any():
-            parts = (*rows.content, rows.labels, rows.units, rows.public)
-            check_last(default_ids(*parts, numbered=False, exact=self.exact), marked)
+            others = (*rows.content[1:], rows.labels, rows.units, rows.public)
+            check_last(default_ids(rows.content[0], *others, numbered=False, exact=self.exact), marked)
         return replace(rows, gone=marked)
 
     def stated(self, settled: Mapping[str, Any]) -> Self:

@@ -201,7 +201,11 @@ def _contents(records: Records, units: np.ndarray, key: Key) -> Iterator[np.ndar
         rows = slice(start, start + max(1, _AT_ONCE // width))
         features = np.ascontiguousarray(records.features[rows])
         count = len(features)
-        parts = (features.reshape(count, -1), records.labels[rows].reshape(count, 1), records.public[rows].reshape(count, 1))
+        parts = (
+            features.reshape(count, -1),
+            records.labels[rows].reshape(count, 1),
+            records.public[rows].reshape(count, 1),
+        )
         yield key.rows(np.concatenate([*(part.view(np.uint8) for part in parts), units[rows]], axis=1), "content")
 
 

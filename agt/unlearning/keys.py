@@ -78,7 +78,7 @@ class Key:
 
     def rows(self, rows: np.ndarray, kind: Kind) -> np.ndarray:
         """[n, 16] uint8: the keyed hash of each row of bytes. ``rows``: [n, width] uint8."""
-        content, width = memoryview(np.ascontiguousarray(rows)).cast("B"), rows.shape[1]
+        content, width = memoryview(rows.tobytes()), rows.shape[1]
         hashes = [self._hash(content[start : start + width], kind) for start in range(0, len(content), width)]
         return np.frombuffer(b"".join(hashes), dtype=np.uint8).reshape(len(rows), SIZE)
 

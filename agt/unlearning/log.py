@@ -195,7 +195,9 @@ class Log:
 
     def entry_of(self, record: str) -> Entry | None:
         """The request that a record, or a unit that was asked for as a whole, went by; None: nobody asked for it."""
-        hits = (entry for entry in self.entries if record in entry.records or (entry.by == "unit" and record in entry.units))
+        hits = (
+            entry for entry in self.entries if record in entry.records or (entry.by == "unit" and record in entry.units)
+        )
         return next(hits, None)
 
     def check_key(self, key: Key | None) -> Key:
@@ -225,7 +227,8 @@ def state_of(files: Mapping[str, str]) -> str:
         files: path -> sha256, as a manifest has them.
     """
     state = sorted((name, digest) for name, digest in files.items() if name not in _ABOUT and not name.startswith(_DRAWN))
-    return f"sha256:{sha256(''.join(f'{digest}  {name}\n' for name, digest in state).encode()).hexdigest()}"
+    lines = "".join(f"{digest}  {name}\n" for name, digest in state)
+    return f"sha256:{sha256(lines.encode()).hexdigest()}"
 
 
 def _lines(content: bytes) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from safetensors.torch import load
 
 from agt.errors import ConfigError
 from agt.folder import BoundFolder, plain, refusing
+from agt.manifest import NAME as MANIFEST
 from agt_cli.latest import newest
+from agt_cli.report.swap import settle
 from agt_cli.report.unfinished import UNKNOWN, is_alive, read_config, read_object
 
 
@@ -21,12 +24,22 @@ class FinishedRun(BoundFolder):
 
     Attributes:
         config: its resolved configuration.
-        environment, metrics: its env.json and metrics.json.
+        environment, metrics, status: its env.json, metrics.json and status.json.
     """
 
     config: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
+    status: dict[str, Any] = field(default_factory=dict)
+
+    def read(self, name: str) -> bytes:
+        """One file, as the run wrote it (``BoundFolder.read``); who reads while the run's state is swapped is told so."""
+        try:
+            return super().read(name)
+        except ConfigError:
+            if _name_of(self.home) == self.digest:
+                raise
+            raise ConfigError(f"{self.key}={self.home}: {_SWAPPED}") from None
 
     def released_weights(self) -> tuple[np.ndarray, dict[str, Any]]:
         """The weights that a release published, and the noise they carry.
@@ -47,8 +60,14 @@ class FinishedRun(BoundFolder):
         return weight, read_object(self.read(constants.name), constants, self.key)
 
 
+_TRIES = 3  # of a run that changes while it is opened
+_SWAPPED = "its state was changed while it was read (agt unlearn): ask again"
+
+
 def open_run(folder: Path, command: str, digest: str | None = None, key: str = "run") -> FinishedRun:
     """Read a finished run of ``command``, and verify every file of it.
+
+    A run whose state is just being swapped (swap.py) is read in its new one; an interrupted swap is brought to its end.
 
     Args:
         digest: the run must be the one of this digest; None: any.
@@ -60,19 +79,41 @@ def open_run(folder: Path, command: str, digest: str | None = None, key: str = "
     """
     if not folder.is_dir():
         raise ConfigError(f"{key}={folder}: no such folder{_latest(folder, command)}")
+    settle(folder, key)
+    for _ in range(_TRIES):
+        before = _name_of(folder)
+        try:
+            return _opened(folder, command, digest, key)
+        except ConfigError:
+            settle(folder, key)
+            if _name_of(folder) == before:
+                raise
+    raise ConfigError(f"{key}={folder}: {_SWAPPED}")
+
+
+def _opened(folder: Path, command: str, digest: str | None, key: str) -> FinishedRun:
     try:
         content = plain(folder / "status.json")
     except FileNotFoundError:
         raise ConfigError(f"{key}={folder}: not a run folder (status.json is missing)") from None
     except OSError as error:
         raise ConfigError(f"{key}={folder}: status.json cannot be read ({error})") from None
-    _check_status(read_object(content, folder / "status.json", key), folder, command, key)
+    status = read_object(content, folder / "status.json", key)
+    _check_status(status, folder, command, key)
     bare = FinishedRun.open(folder, command, digest, key)
     with refusing(folder, key):
         bare.manifest.check("status.json", content)
     environment, metrics = (read_object(bare.read(name), folder / name, key) for name in ("env.json", "metrics.json"))
     config = read_config(bare.read("config.yaml"), folder / "config.yaml", key)
-    return replace(bare, config=config, environment=environment, metrics=metrics)
+    return replace(bare, config=config, environment=environment, metrics=metrics, status=status)
+
+
+def _name_of(folder: Path) -> str:
+    """The digest of the manifest that lies there now; empty: none does."""
+    try:
+        return f"sha256:{sha256(plain(folder / MANIFEST)).hexdigest()}"
+    except OSError:
+        return ""
 
 
 def _check_status(status: Mapping[str, Any], folder: Path, command: str, key: str) -> None:

@@ -8,6 +8,7 @@
     source.json, encoder.safetensors                         what queries need of the data; release/: portable weights
     certificates.parquet, tables/*.csv, figures/*.{pdf,png}, report.md, report.html (the same words, figures inside)
     spent.json    what a release is about to give away, before it does               manifest.json   every file's hash
+    records.bin   keyed hashes of the training records; unlearning/: requests to erase, and the key (agt/unlearning)
     lock, checkpoint/   while a run lasts (unfinished.py): whose process is alive, and what a training has reached
 
 stability.json holds what a certificate or a release of the weights needs beside them: rho (what one record moves them
@@ -232,6 +233,11 @@ class RunRecord:
         """Add to env.json."""
         self._environment.update(facts)
         self._write_json("env.json", self._environment)
+
+    @property
+    def place(self) -> Path:
+        """Where the finished run is to be read: the folder that its key lies in (agt/unlearning/keys.py)."""
+        return self._home
 
     @property
     def metrics(self) -> dict[str, float | int | str]:

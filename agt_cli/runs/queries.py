@@ -18,6 +18,7 @@ from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.quality import outside_lines
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.choices import naming
+from agt_cli.runs.erased import gone_of
 from agt_cli.runs.prepare import Prepared, RunSettings, located, prepare, settings_of, use_threads
 from agt_cli.runs.source import Kept, kept, kept_head, settled
 
@@ -76,7 +77,7 @@ class TrainedRun:
         run = None if self.inputs is None else kept(finished, replace(self.settings, choices=choices))
         looked = "read" if run is None else NOT_READ
         if run is None:
-            prepared = prepare(self.settings, console)
+            prepared = prepare(self.settings, console, gone_of(finished))
             _check_unchanged(finished, prepared)
             source = settled(finished.config, prepared.loaded)
             run = Kept(prepared.problem(self.settings), source, prepared.encoder)
