@@ -178,7 +178,10 @@ class Objective:
         length = float(np.linalg.norm(weight, axis=1).max(initial=0.0))
         curve = 0.0 if not self.gamma else self.gamma * gamma_up(CHUNK + math.ceil(width / CHUNK)) * length + 16 * UNIT
         h = self.smoothness + curve
-        summed = gamma_up(ROWS + math.ceil(count / ROWS) + 8) * h * count + 2 * UNIT * math.sqrt(width) * self.strength
+        summed = (
+            gamma_up(min(count, ROWS) + math.ceil(count / ROWS) + 8) * h * count
+            + 2 * UNIT * math.sqrt(width) * self.strength
+        )
         return (count * curve + summed) * COVER + TINY
 
 
@@ -193,7 +196,7 @@ def gram(features: np.ndarray) -> np.ndarray:
 
 def gram_rounding(count: int) -> float:
     """Bound on |K as computed - X'X|, Frobenius, of ``count`` records."""
-    return gamma_up(ROWS + math.ceil(count / ROWS) + 2) * count * COVER + TINY
+    return gamma_up(min(count, ROWS) + math.ceil(count / ROWS) + 2) * count * COVER + TINY
 
 
 def blocks(rows: int, size: int = ROWS, start: int = 0) -> Iterator[slice]:

@@ -22,12 +22,8 @@ Formal guarantees
     are independent of the records, so what is released by such distances, or with noise of that sensitivity, is as private.
     The tolerance. How far a gradient may be off is bounded by public numbers alone (n_max, width, R); a tolerance below
     four times that is refused before any record is read, so that reaching it tells nothing about them.
-    |X|_2 (``largest``). Where a Cholesky factorisation of A - c I in floating point runs to its end, with c >= g(d + 1) tr
-    A / (1 - g(d + 1)), A is positive definite (Rump 2006, theorem 2.3). With A = top I - K that says top >= the greatest
-    eigenvalue of K as computed; what K's own rounding may hide is added.
 
-Sources: Guo, Goldstein, Hannun, van der Maaten (2020) [003]; Chaudhuri, Monteleoni, Sarwate (2011); Rump (2006),
-Verification of positive definiteness.
+Sources: Guo, Goldstein, Hannun, van der Maaten (2020) [003]; Chaudhuri, Monteleoni, Sarwate (2011).
 """
 
 import math
@@ -39,16 +35,16 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numpy.linalg import LinAlgError
-from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.linalg import cho_factor, cho_solve
 
 from agt.errors import ConfigError, UnsoundError
-from agt.numeric import COVER, UNIT, gamma_up, gaussian_mu, next_up
+from agt.numeric import COVER, UNIT, gaussian_mu, next_up
 from agt.settings import RemovalConfig
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.loop import Progress
 from agt.training.objective import Objective, gram, gram_rounding
-from agt.training.sensitivity import TINY, LinearLoss, LinearSetting, Sensitivity, rows_moved
+from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity, rows_moved
+from agt.training.spectral import largest_eigenvalue
 
 SEED = "removal"  # what checkpoints call the seed of the draws
 STEPS = 100  # Newton steps; a dozen are usual
@@ -316,32 +312,7 @@ def _searched(
 
 def spectral_norm(products: np.ndarray, count: int) -> float:
     """Upper bound on |X|_2 of K = X'X as ``objective.gram`` computes it."""
-    return math.sqrt(largest(products) + gram_rounding(count)) * COVER
-
-
-def largest(matrix: np.ndarray) -> float:
-    """Upper bound on the greatest eigenvalue of a symmetric matrix [d, d], confirmed by a factorisation (see above).
-
-    Raises:
-        UnsoundError: none could be confirmed.
-    """
-    if not matrix.any():
-        return 0.0
-    width = len(matrix)
-    near = float(eigh(matrix, eigvals_only=True, subset_by_index=[width - 1, width - 1])[0])
-    sizes = float(np.abs(np.diagonal(matrix)).sum())
-    for slack in (1e-12, 1e-9, 1e-6, 1e-3, 1.0):
-        top = next_up(max(near, 0.0) * (1 + slack) + slack * sizes / width) + TINY
-        trace = (width * top + sizes) * COVER
-        shift = (2 * gamma_up(width + 4) * trace) + TINY
-        shifted = -matrix
-        shifted[np.diag_indices(width)] += top - 2 * shift  # the subtraction's own rounding is below the second shift
-        try:
-            np.linalg.cholesky(shifted)
-        except LinAlgError:
-            continue
-        return top
-    raise UnsoundError("no upper bound on the features' spectral norm could be confirmed: they are out of range")
+    return math.sqrt(largest_eigenvalue(products, gram_rounding(count))) * COVER
 
 
 def _longest(rows: np.ndarray) -> float:
