@@ -106,7 +106,7 @@ def test_a_unit_of_several_rows_moves_it_as_often_and_one_too_large_is_refused()
 def test_the_spectral_norm_is_a_safe_upper_bound_and_close(width: int) -> None:
     for x in (RNG.normal(size=(200, width)), np.ones((9, width)), np.zeros((5, width)), np.eye(width)):
         true = float(np.linalg.svd(x, compute_uv=False)[0])
-        assert true * (1 - 1e-13) <= spectral_norm(x.T @ x, len(x)) <= true * (1 + 1e-8) + 1e-5
+        assert true * (1 - 1e-13) <= spectral_norm(x.T @ x, len(x)) <= true * (1 + 2e-6) + 1e-5
 
 
 @pytest.mark.parametrize(
