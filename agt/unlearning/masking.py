@@ -90,8 +90,8 @@ def promise(config: RemovalConfig, state: RemovalState, strength: float) -> Prom
     if config.masking == "none":
         words = (
             "the model is the one that training without the erased records gives, up to rounding",
-            f"least squares: its weights are within {away:.2g} of the exact minimiser on the records that are left; not bit "
-            "for bit",
+            f"least squares: its weights are within {away:.2g} of the exact minimiser on the records that are left; not "
+            "bit for bit",
         )
         return Promise("newton", True, 0.0, 0.0, True, words, (distance,))
     close = (
@@ -106,8 +106,8 @@ def promise(config: RemovalConfig, state: RemovalState, strength: float) -> Prom
 
 
 _OF_LOSS = (
-    "that is of this state alone, and for requests chosen without looking at the model: the random term in the loss was drawn "
-    "once, in training, and whoever has an earlier state sees in the difference what was removed",
+    "that is of this state alone, and for requests chosen without looking at the model: the random term in the loss was "
+    "drawn once, in training, and whoever has an earlier state sees in the difference what was removed",
     "its proof has a gap: an assumption that it needs does not hold",
 )
 
