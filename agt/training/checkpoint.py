@@ -202,8 +202,7 @@ class CheckpointFolder:
         for path in _states(self.folder)[: 1 - KEPT]:
             path.unlink(missing_ok=True)
         header = {"format": str(FORMAT), "run": self.run, "step": str(step)}
-        apart = {name: tensor.cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
-        content = save(apart, metadata=header)  # which takes no two tensors that share their memory
+        content = save(apart(tensors), metadata=header)  # which takes no two tensors that share their memory
         write_atomic(self.folder / f"step={step:012d}.{sha256(content).hexdigest()}.safetensors", content)
 
 
@@ -303,4 +302,9 @@ def _read(path: Path, run: str) -> State:
     step = int(name["step"])
     if header != {"format": str(FORMAT), "run": run, "step": str(step)}:
         raise ConfigError(f"{path}: is of another run, or another step")
-    return State(step, {name: torch.empty_like(tensor).copy_(tensor) for name, tensor in tensors.items()})
+    return State(step, apart(tensors))
+
+
+def apart(tensors: Tensors) -> Tensors:
+    """Copies on the CPU, each in memory of its own, aligned as PyTorch aligns any."""
+    return {name: tensor.cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}

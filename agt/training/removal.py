@@ -130,9 +130,14 @@ class RemovalProblem:
         """For a setting whose loss says how many outputs there are, and nothing more yet.
 
         Raises:
-            ConfigError: a relation that divides by the actual batch.
+            ConfigError: a relation that divides by the actual batch, or a B that was counted from the records.
         """
         rows_moved(setting.relation)
+        if not setting.plan.declared:
+            raise ConfigError(
+                "dataset.declared_size: certificate=removal regularises by a constant times the number of records, and a "
+                "number counted from them would change with every removal: declare it, or training.batch.normalizer"
+            )
         strength = setting.training.weight_decay * setting.plan.normalizer
         return cls(config, setting, Objective(config.loss, strength), tilt, noise)
 

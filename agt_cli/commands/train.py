@@ -61,9 +61,8 @@ def _train(
     started = time.perf_counter()
     model = fit(prepared, settings, console, checkpoints)
     seconds, noise = time.perf_counter() - started, model.noise if isinstance(model, BoxModel) else None
-    words = noise_words(settings, noise, model.conditions, account) if noise else []
-    if isinstance(model, RemovalModel):
-        words = list(model.words)
+    words = list(model.words) if isinstance(model, RemovalModel) else []
+    words += noise_words(settings, noise, model.conditions, account) if noise else []
     quality = write_trained(record, prepared, settings, model, seconds, [*words, *earlier])
     if noise:
         record.add_metrics(noise_proved=int(proved(settings, model.conditions)))

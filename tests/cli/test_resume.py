@@ -23,15 +23,8 @@ from agt_cli.runs import noise
 from .conftest import TINY, Agt
 
 TIMES = {
-    "records.bin",
-    "unlearning/key",
-    "env.json",
-    "status.json",
-    "metrics.json",
-    "report.md",
-    "report.html",
-    "manifest.json",
-    "spent.json",
+    *("records.bin", "unlearning/key", "env.json", "status.json", "metrics.json"),
+    *("report.md", "report.html", "manifest.json", "spent.json"),
 }
 OFTEN = "compute.checkpoint_seconds=1e-6"
 BOXES = (*TINY, OFTEN, "training.epochs=6", "training.momentum=0.9", "training.chosen_on=public")
