@@ -175,8 +175,8 @@ def _words(job: Job, removing: Removing, model: RemovalModel) -> tuple[str, ...]
         "; ".join(did),
         f"the gradient that is left is at most {state.residual:.3g}, so the weights are within {head.distance:.3g} of the "
         f"exact minimiser on the {state.count} records that remain",
-        "Hessian and products were then formed anew over these records, at these weights: nothing computed from the erased "
-        "records, and no earlier weights, are kept",
+        "Hessian and products were then formed anew over these records, at these weights: no matrix that the erased records "
+        "were part of, and no earlier weights, are kept",
     ]
     if model.config.masking == "output":
         lines.append("noise on the weights that are served was drawn anew")
