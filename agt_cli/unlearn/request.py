@@ -150,7 +150,7 @@ def requested(known: Known, ids: Sequence[tuple[str, str]], by: By | None = None
     hits = _hits(known, list(unique), by)
     notes = [*known.notes, *_missed(known, unique, hits, by, path)]
     if len(unique) < len(ids):
-        notes.append(f"ids={path}: {len(ids) - len(unique)} of {len(ids)} stand there more than once: each counts once")
+        notes.append(f"ids={path}: repeated: {len(ids) - len(unique)} of {len(ids)} lines: each id counts once")
     wanted = np.unique(np.concatenate([rows[~known.waiting[rows]] for rows in hits]))
     _check_private(known, wanted, path)
     chosen = _last_copies(known, wanted) if by == "id" or known.index.units is None else wanted
@@ -179,21 +179,23 @@ def _missed(known: Known, ids: dict[str, str], hits: list[np.ndarray], by: By, p
         if not len(rows) or known.waiting[rows].all():
             sort, where = _why(known, word, place, tests)
             sorts.setdefault(sort, []).append(where)
-    total = f"ids={path}: of {len(ids)} ids"
-    if places_ := sorts.get("asked"):
-        raise ConfigError(f"{total}, {len(places_)} were asked for before ({_some(places_)}): take them out of the file")
-    if places_ := sorts.get("unknown"):
+
+    def counted(sort: str) -> str:
+        return f"{len(sorts[sort])} of {len(ids)} ids ({_some(sorts[sort])})"
+
+    if "asked" in sorts:
+        raise ConfigError(f"ids={path}: asked for before: {counted('asked')}: take them out of the file")
+    if "unknown" in sorts:
+        which, other = ("unit", "id") if by == "unit" else ("record", "unit")
+        remedy = "" if known.index.units is None else f", or say what they name with by={other}"
         raise ConfigError(
-            f"{total}, {len(places_)} name no {'unit' if by == 'unit' else 'record'} of the run's data ({_some(places_)}): "
-            f"write them as the data does, or say what they name with by={'id' if by == 'unit' else 'unit'}"
+            f"ids={path}: no {which} of the run's data: {counted('unknown')}: write them as the data does{remedy}"
         )
-    if places_ := sorts.get("test"):
-        words = f"{len(places_)} belong to test records ({_some(places_)}), on which nothing was trained"
-        if len(places_) == len(ids):
-            raise ConfigError(
-                f"{total}, {words}: there is nothing to erase from the model; delete their rows from the data"
-            )
-        yield f"{total}, {words}: they are no part of this erasure"
+    if "test" in sorts:
+        words = f"ids={path}: of test records, on which nothing was trained: {counted('test')}"
+        if len(sorts["test"]) == len(ids):
+            raise ConfigError(f"{words}: there is nothing to erase from the model; delete their rows from the data")
+        yield f"{words}: they are no part of this erasure"
 
 
 def _why(known: Known, word: str, place: str, tests: set[str]) -> tuple[str, str]:
