@@ -18,6 +18,7 @@ from agt.certificates.conditions import Condition
 from agt.certificates.stability import ClosedForm, Levels
 from agt.certificates.votes import certified_vote, vote_gap
 from agt.data.dataset import Records, fingerprint
+from agt.errors import UnsoundError
 from agt.facts import proved
 from agt.models.store import Shelf, Store, as_json
 from agt.problem import Problem, Settings
@@ -234,7 +235,7 @@ def fit_members(
         on_progress: called after every member.
         checkpoints: what a killed run goes on from.
     """
-    dataset, ensemble, ends = problem.dataset, problem.settings.ensemble, problem.plan.ends
+    dataset, ensemble, ends = problem.dataset, problem.settings.ensemble, _ends(problem)
     states = {
         member_folder(index): tuple(read_state(content, end) for content, end in zip(contents, ends, strict=False))
         for index, contents in begun.items()
@@ -246,6 +247,15 @@ def fit_members(
 
     stages = Stages(checkpoints, ends, parts=states)
     return train_members(member, problem.recipe, dataset.train, ensemble, on_done, stages, which)
+
+
+def _ends(problem: Problem) -> tuple[int, ...]:
+    """The steps at which a member's stages end: those of its own plan, which its share of the declared size decides."""
+    ensemble, bare = problem.settings.ensemble, problem.dataset.bare
+    if ensemble.slices == 1:
+        return ()
+    share = None if bare.declared_size is None else bare.declared_size / ensemble.members
+    return problem.on(bare.with_shard(bare.train, share)).plan.ends
 
 
 def load_members(kind: Kind, problem: Problem, shelf: Shelf, which: Sequence[int]) -> list[Any]:
@@ -280,4 +290,6 @@ def _fit_member(
     shard = replace(problem, dataset=problem.dataset.with_shard(records, recipe.declared_size), settings=settings)
     model = replace(kind.fit(shard, checkpoints=stages), problem=problem)
     states = tuple(map(written, cast(Stages, stages).reached))
+    if tuple(state.step for state in cast(Stages, stages).reached) != model.plan.ends:
+        raise UnsoundError(f"the states kept on the way are not those at the ends of the stages, {model.plan.ends}")
     return model, Shard(shard_digests(records, settings.ensemble), made, states)
