@@ -20,10 +20,12 @@ from agt.certificates.votes import certified_vote, vote_gap
 from agt.data.dataset import Records, fingerprint
 from agt.errors import UnsoundError
 from agt.facts import proved
+from agt.models.box import initial_digest
 from agt.models.store import Shelf, Store, as_json
 from agt.problem import Problem, Settings
 from agt.provenance import surroundings
 from agt.relations import RELATIONS
+from agt.settings import BoxConfig
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig, member_folder, shards, train_members
@@ -240,7 +242,7 @@ def fit_members(
         member_folder(index): tuple(read_state(content, end) for content, end in zip(contents, ends, strict=False))
         for index, contents in begun.items()
     }
-    member = partial(_fit_member, kind, problem.on(dataset.bare), made_by(problem.settings))
+    member = partial(_fit_member, kind, problem.on(dataset.bare), made_by(problem))
 
     def on_done(done: int) -> None:
         on_progress(Progress(done, len(which), done, len(which)))
@@ -271,9 +273,11 @@ def load_members(kind: Kind, problem: Problem, shelf: Shelf, which: Sequence[int
     return members
 
 
-def made_by(settings: Settings) -> dict[str, object]:
+def made_by(problem: Problem) -> dict[str, object]:
     """What the bits of members that are trained now depend on beside settings and records."""
-    return surroundings(settings.compute.device, settings.compute.threads)
+    compute, box = problem.settings.compute, isinstance(problem.settings.certificate, BoxConfig)
+    initial = {"the initial parameters": initial_digest(problem)} if box else {}
+    return {**surroundings(compute.device, compute.threads), **initial}
 
 
 def shard_digests(records: Records, ensemble: EnsembleConfig) -> tuple[str, ...]:
