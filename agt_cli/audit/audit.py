@@ -1,5 +1,6 @@
 """From a path to what lies there and everything that it rests on, each part checked as far as it is still there."""
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -173,9 +174,7 @@ def _half(folder: Path) -> bool:
 
 def _there(path: Path) -> bool:
     """Whether something lies there, a link that leads nowhere too; a name that no file can have is nowhere."""
-    with suppress(OSError):
-        return path.is_symlink() or path.exists()
-    return False
+    return os.path.lexists(path)
 
 
 def _unfinished(folder: Path) -> Subject:

@@ -13,8 +13,9 @@ from agt_cli.report.checks import Findings
 from agt_cli.report.swap import COMMIT, NEXT
 from agt_cli.report.swap import LOCK as SWAPPING
 from agt_cli.report.unfinished import CHECKPOINTS
+from agt_cli.runs.waiting import ABSTAINED
 
-BESIDE = (KEY, "unlearning/abstained.json")  # of a run with requests to erase: no state's, and so listed nowhere
+BESIDE = (KEY, ABSTAINED.as_posix())  # of a run with requests to erase: no state's, and so listed nowhere
 STAGED = (f"{NEXT}/", f"{COMMIT}/")  # of a state that gives way to the next
 SHOWN = 12  # files that are named one by one
 Progress = Callable[[int, int], None]

@@ -299,7 +299,7 @@ def _check_entry(account: Account, log: Log, run: Record) -> None:
         "the method": (account.done.method, entry.method),
         "what the ids named": (account.asked.by, entry.by),
         "people": (account.asked.people, len(entry.units)),
-        "keyed hashes": (account.asked.hashes, len(entry.records)),
+        "keyed hashes": (account.asked.hashes, len({*entry.records, *entry.units})),
         "records removed": (account.done.records, removed),
         "the guarantee": ({name: getattr(promise, name) for name in promised}, promised),
     }

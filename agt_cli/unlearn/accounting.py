@@ -23,7 +23,7 @@ def account(order: Order, erased: Erased) -> Account:
     asked = Asked(
         people=len(request.units),
         records=len(request.records),
-        by="ids" if request.by == "id" else "units",
+        by=request.by,
         hashes=len({*request.records, *request.units}),
         time=entry.time,
         pending=0 if pending else erased.waited,

@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agt.manifest import NAME as MANIFEST
@@ -57,7 +58,8 @@ def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Sig
                     now.write(name, run.read(name))
                 now.write("model.safetensors", run.read("model.safetensors")[:-1] + bytes([rows.start]))
                 gone = [row for row, word in enumerate(index.words) if word in log.waiting | {*names}]
-                now.write(INDEX, index.without(gone).content)
+                left = np.setdiff1d(np.arange(len(index)), gone)
+                now.write(INDEX, replace(index, ids=index.ids[left], contents=index.contents[left]).content)
                 now.environment(**{name: run.environment[name] for name in ("data_digest", "features_digest", "dataset")})
                 now.add_metrics(**{**run.metrics, "n_train": run.metrics["n_train"] - len(gone)})
                 log = log.append(replace(entry, after=now.state))
