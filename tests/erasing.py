@@ -46,9 +46,7 @@ def erase(folder: Path, ids: Sequence[str], method: Method = again) -> tuple[Job
             record.environment(**told(run, prepared))
             kind = "pending" if method is pending else "removed"
             said = {"words": list(removal.promise.words)}
-            entry = Entry(
-                kind, removal.promise.method, "id", records, units, said, run.digest, record.state, key.check
-            )
+            entry = Entry(kind, removal.promise.method, "id", records, units, said, run.digest, record.state, key.check)
             record.write(LOG, log.append(entry).content)
             record.finish()
         put(folder)

@@ -13,7 +13,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.successor import Successor
 from agt_cli.report.swap import put
-from agt_cli.runs.erased import earlier_data, named, prepare_without
+from agt_cli.runs.erased import prepare_without, told
 from agt_cli.runs.prepare import RunSettings, located, settings_of
 from agt_cli.runs.source import kept_head
 from agt_cli.unlearn.job import Job
@@ -89,7 +89,7 @@ def erase(order: Order, console: Console) -> Erased:
     run = open_run(order.folder, "train", order.digest)
     recorded = located(run.config, run.environment.get("data_files") or {})
     settings = settings_of({**recorded, "compute": order.compute}, kept_head(run))
-    method, known = chosen(order.choice, settings), Known.of(run, settings)
+    method, known = chosen(order.choice, settings, order.fresh), Known.of(run, settings)
     request = _request(order, method, known)
     known.check(request)
     for note in request.notes:
@@ -116,10 +116,9 @@ def _request(order: Order, method: MethodName, known: Known) -> Request:
 
 def _job(order: Order, run: FinishedRun, settings: RunSettings, known: Known, request: Request, console: Console) -> Job:
     """The data without those that go, and those themselves where the data still has them."""
-    log = known.log
-    records = log.waiting | set(request.records)
-    units = log.waiting_units | set(request.units)
-    prepared, erased = prepare_without(run, settings, console, named(known.key, log.erased | records))
+    records = known.log.waiting | set(request.records)
+    units = known.log.waiting_units | set(request.units)
+    prepared, erased = prepare_without(run, settings, console, frozenset(request.records))
     return Job(run, settings, prepared, erased, len(records), len(units), order.may_retrain, order.fresh)
 
 
@@ -127,12 +126,10 @@ def _carried_out(
     method: MethodName, known: Known, request: Request, job: Job, console: Console
 ) -> tuple[Removal, Log, str]:
     """The run's next state: (what the method says, the log, the digest)."""
-    prepared = job.prepared
     kind: Kind = "pending" if method == "certificate" else "removed"
     with Successor(job.run) as record:
         removal = METHODS[method](job, record, console)
-        record.environment(data_digest=prepared.loaded.digest, features_digest=prepared.dataset.digest)
-        record.environment(dataset=prepared.dataset.name, **earlier_data(job.run))
+        record.environment(**told(job.run, job.prepared))
         log = known.log.append(_entry(kind, known, request, job, removal, record.state))
         record.write(LOG, log.content)
         digest = record.finish()

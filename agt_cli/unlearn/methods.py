@@ -7,26 +7,28 @@ from agt.settings import RemovalConfig
 from agt.unlearning.promise import MethodName
 from agt_cli.runs.prepare import RunSettings
 from agt_cli.unlearn.job import Method
-from agt_cli.unlearn.newton import newton
+from agt_cli.unlearn.pending import pending
 from agt_cli.unlearn.retrain import retrain
 from agt_cli.unlearn.sisa import sisa
 
 Choice = Literal["auto", "certificate", "newton", "sisa", "retrain"]
-METHODS: dict[MethodName, Method] = {"newton": newton, "sisa": sisa, "retrain": retrain}
-"""Those that replace the state. ``certificate`` replaces none: pending.py."""
+METHODS: dict[MethodName, Method] = {"certificate": pending, "sisa": sisa, "retrain": retrain}
 
 
-def chosen(choice: Choice, settings: RunSettings) -> MethodName:
+def chosen(choice: Choice, settings: RunSettings, fresh: bool) -> MethodName:
     """What ``auto`` means for a run, the cheapest whose guarantee can hold; else the choice, if the run is of its kind.
 
-    ``auto`` never means ``certificate``, which removes nothing yet: whoever asks for it says so.
+    ``auto`` never means ``certificate``, which removes nothing yet: whoever wants that says so.
+
+    Args:
+        fresh: whether everything that the state was drawn with is to be drawn anew.
 
     Raises:
         ConfigError: a method that is not for this kind of run.
     """
     removal, members = isinstance(settings.certificate, RemovalConfig), settings.ensemble.members
     if choice == "auto":
-        return "newton" if removal else "sisa" if members > 1 else "retrain"
+        return "newton" if removal else "sisa" if members > 1 and not fresh else "retrain"
     if choice == "newton" and not removal:
         raise ConfigError(
             f"method=newton: this run was trained with certificate={settings.certificate.name}, which keeps nothing that a "
