@@ -65,7 +65,7 @@ def part(source: DataSource, gone: Gone, before: Mapping[str, object] | None = N
     elif hasattr(source, "load_without"):
         rest = source.load_without(gone)
     elif stated.held:
-        _check_content(loaded.train, marked)
+        check_last(_by_content(loaded.train), marked)
         rest = _left(loaded, ~marked)
     else:
         raise DataError(
@@ -99,11 +99,19 @@ def check_last(families: np.ndarray, gone: np.ndarray) -> None:
             )
 
 
-def _check_content(train: Records, gone: np.ndarray) -> None:
-    """The same of records whose ids were made from their content."""
-    if all(CONTENT.fullmatch(str(name)) for name in train.ids[gone].tolist()):
-        tags = [f"{label} {public}" for label, public in zip(train.labels, train.public, strict=True)]
-        check_last(content_ids(train.features, np.array(tags, dtype=object), numbered=False), gone)
+def families(source: DataSource, train: Records) -> np.ndarray:
+    """[n] str, the same for training records that are copies of each other and whose ids number them (ids.py)."""
+    if hasattr(source, "families"):
+        named: np.ndarray = source.families(train.ids)
+        return named
+    return _by_content(train)
+
+
+def _by_content(train: Records) -> np.ndarray:
+    if not all(CONTENT.fullmatch(str(name)) for name in train.ids.tolist()):
+        return train.ids
+    tags = [f"{label} {public}" for label, public in zip(train.labels, train.public, strict=True)]
+    return content_ids(train.features, np.array(tags, dtype=object), numbered=False)
 
 
 def _left(loaded: Dataset, kept: np.ndarray) -> Dataset:

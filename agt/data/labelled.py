@@ -274,9 +274,21 @@ class LabelledFile(ABC):
         """The same rows, of which some training records count as gone."""
         marked = ~rows.test & gone(rows.ids, rows.ids if rows.units is None else rows.units)
         if self.id is None and marked.any():
-            others = (*rows.content[1:], rows.labels, rows.units, rows.public)
-            check_last(default_ids(rows.content[0], *others, numbered=False, exact=self.exact), marked)
+            check_last(self._alike(rows), marked)
         return replace(rows, gone=marked)
+
+    def _alike(self, rows: Rows) -> np.ndarray:
+        """[n] str, the same for copies."""
+        others = (*rows.content[1:], rows.labels, rows.units, rows.public)
+        return default_ids(rows.content[0], *others, numbered=False, exact=self.exact)
+
+    def families(self, ids: np.ndarray) -> np.ndarray:
+        """[n] str, the same for training records of these ids that are copies of each other (ids.py)."""
+        if self.id is not None:
+            return ids
+        rows = self._files()[0]
+        family = dict(zip(rows.ids.tolist(), self._alike(rows).tolist(), strict=True))
+        return np.array([family[name] for name in ids.tolist()], dtype=str)
 
     def stated(self, settled: Mapping[str, Any]) -> Self:
         """The same data with the constants that its file told (``Dataset.settled``) written down among its settings."""

@@ -2,6 +2,7 @@
 
 model.safetensors, bounds/k=00005.safetensors       nominal parameters, and "lower.<name>", "upper.<name>" for each k
 model.safetensors ("weight" [classes or 1, width]), features.safetensors, stability.json        a linear head's
+removal.safetensors, removal.json                   what removals from it start from, where it was trained for that
 network.json                                        the layers of a network of the user's own
 members/000/...                                     an ensemble's members, each with the files of its model
 """
@@ -121,12 +122,21 @@ def read_constants(shelf: Shelf) -> dict[str, Any]:
     Raises:
         ConfigError: it is missing or not what was written.
     """
+    return read_json(shelf, CONSTANTS)
+
+
+def read_json(shelf: Shelf, name: str) -> dict[str, Any]:
+    """An object of names and values.
+
+    Raises:
+        ConfigError: the file is missing or not what was written.
+    """
     try:
-        value = json.loads(shelf.read(CONSTANTS))
+        value = json.loads(shelf.read(name))
     except ValueError as error:
-        raise ConfigError(f"{shelf.folder / CONSTANTS}: cannot be read ({error}); train again") from None
+        raise ConfigError(f"{shelf.folder / name}: cannot be read ({error}); train again") from None
     if not isinstance(value, dict):
-        raise ConfigError(f"{shelf.folder / CONSTANTS}: does not hold an object; train again")
+        raise ConfigError(f"{shelf.folder / name}: does not hold an object; train again")
     return value
 
 

@@ -9,7 +9,7 @@ whether it is public. All is hashed under the run's key (keys.py).
 
 import json
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -97,12 +97,6 @@ class Index:
         """The hash of each record's id as the log has it, in the records' order."""
         return tuple(row.tobytes().hex() for row in self.ids)
 
-    def without(self, rows: np.ndarray) -> "Index":
-        """The index of what is left after the records at ``rows`` went."""
-        left = np.setdiff1d(np.arange(len(self)), rows)
-        units = None if self.units is None else self.units[left]
-        return replace(self, ids=self.ids[left], contents=self.contents[left], units=units)
-
 
 @dataclass(frozen=True)
 class Difference:
@@ -112,14 +106,13 @@ class Difference:
         gone: [.] which of the index's records are there no more.
         new: [.] which of the records of now the run never had.
         changed: [.] which of the records of now have another content than they had.
+        place: [n] where each of the records of now stands in the index; -1: nowhere.
     """
 
     gone: np.ndarray
     new: np.ndarray
     changed: np.ndarray
-
-    def __bool__(self) -> bool:
-        return bool(len(self.gone) or len(self.new) or len(self.changed))
+    place: np.ndarray
 
 
 def compare(index: Index, records: Records, key: Key) -> Difference:
@@ -128,17 +121,12 @@ def compare(index: Index, records: Records, key: Key) -> Difference:
     Args:
         key: the run's.
     """
-    return compare_indices(index, Index.made(records, key))
-
-
-def compare_indices(index: Index, now: Index) -> Difference:
-    """The same of records that are indexed already."""
-    gone = pc.is_in(_column(index.ids), _column(now.ids))
-    place = pc.index_in(_column(now.ids), _column(index.ids))
-    there = place.is_valid().to_numpy(zero_copy_only=False)
-    both, then = np.flatnonzero(there), pc.drop_null(place).to_numpy()
-    differ = (now.contents[both] != index.contents[then]).any(axis=1)
-    return Difference(np.flatnonzero(~gone.to_numpy(zero_copy_only=False)), np.flatnonzero(~there), both[differ])
+    now = Index.made(records, key)
+    place = pc.fill_null(pc.index_in(_column(now.ids), _column(index.ids)), -1).to_numpy()
+    there = place >= 0
+    changed = (now.contents[there] != index.contents[place[there]]).any(axis=1)
+    gone = np.setdiff1d(np.arange(len(index)), place[there])
+    return Difference(gone, np.flatnonzero(~there), np.flatnonzero(there)[changed], place)
 
 
 def places(hashes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -146,47 +134,38 @@ def places(hashes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return np.flatnonzero(pc.is_in(_column(hashes), _column(wanted)).to_numpy(zero_copy_only=False))
 
 
-def kept(records: Records, erased: Collection[str], key: Key) -> np.ndarray:
-    """[n] bool: the records that nobody has erased.
-
-    Args:
-        erased: hashes of records (``Log.erased``), of the same key.
-    """
-    mask = np.ones(len(records), dtype=bool)
-    if erased:
-        wanted = np.frombuffer(bytes.fromhex("".join(erased)), dtype=np.uint8).reshape(-1, SIZE)
-        mask[places(key.names(records.ids, "record"), wanted)] = False
-    return mask
-
-
-def check_same(index: Index, records: Records, key: Key, asked: Collection[str] = ()) -> np.ndarray:
-    """Which of a run's records are gone from its data, all of them asked for; and nothing else is different.
-
-    Args:
-        asked: keyed hashes of the records that may be gone.
-
-    Returns:
-        [.] their places in the index.
+def check_same(index: Index, records: Records, key: Key) -> Difference:
+    """What is gone of a run's records; nothing else may be different.
 
     Raises:
-        DataError: rows are gone that nobody asked for, or came, or changed; counts them and names some, for the owner.
+        DataError: records came, changed, or stand in another order; counts them and names some, for the owner.
     """
-    change = compare(index, records, key)
-    lost = [row for row in change.gone.tolist() if index.words[row] not in asked]
-    faults = []
-    if lost:
-        some = _some([f"number {row + 1}" for row in lost])
-        faults.append(f"{_counted(len(lost))} gone that nobody asked to erase ({some} of the {len(index)} trained on)")
+    change, faults = compare(index, records, key), []
     if len(change.new):
         faults.append(f"{_counted(len(change.new))} new ({_some(records.ids[change.new].tolist())})")
     if len(change.changed):
         faults.append(f"{_counted(len(change.changed))} changed ({_some(records.ids[change.changed].tolist())})")
+    if not faults and (np.diff(change.place) < 0).any():
+        faults.append("the training records stand in another order")
     if faults:
+        raise DataError(f"the data is not what the run was trained on: {'; '.join(faults)}: restore it, or train again")
+    return change
+
+
+def check_asked(index: Index, gone: np.ndarray, asked: Collection[str]) -> None:
+    """Raise DataError where records are gone from the data that nobody asked to erase.
+
+    Args:
+        gone: [.] their places in the index.
+        asked: keyed hashes of the records that may be gone.
+    """
+    lost = [row for row in gone.tolist() if index.words[row] not in asked]
+    if lost:
+        which = _some([f"number {row + 1}" for row in lost])
         raise DataError(
-            f"the data is not what the run was trained on: {'; '.join(faults)}: restore it, or ask to erase what is gone, "
-            "or train again"
+            f"the data is not what the run was trained on: of {len(index)} training records, {_counted(len(lost))} gone "
+            f"that nobody asked to erase ({which}): restore them, or ask for their erasure"
         )
-    return change.gone
 
 
 def _of_units(units: np.ndarray, key: Key) -> np.ndarray:

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from agt.manifest import NAME, Broken, Manifest
+from agt.unlearning.keys import NAME as KEY
 from agt_cli.audit.reading import TEXT, Inventory, file_sha256, parsed, read, settings
 from agt_cli.latest import LOCK
 from agt_cli.report.checks import Findings
 from agt_cli.report.unfinished import CHECKPOINTS
 
+BESIDE = (KEY, "unlearning/abstained.json")  # of a run with requests to erase: no state's, and so listed nowhere
+ERASING, STAGED = "unlearning/lock", ("unlearning/next/", "unlearning/commit/")  # while a state gives way to the next
 SHOWN = 12  # files that are named one by one
 Progress = Callable[[int, int], None]
 """Called with how many files were hashed, and of how many."""
@@ -73,7 +76,8 @@ def bind(folder: Path, digest: str | None, findings: Findings, progress: Progres
     with findings.looking("nothing else"):
         inventory = Inventory.of(folder)
         extra = sorted({*inventory.files, *inventory.others} - {NAME, *manifest.files})
-        left = [name for name in extra if name == LOCK or name.startswith(f"{CHECKPOINTS}/")]
+        extra = [name for name in extra if name not in BESIDE]
+        left = [name for name in extra if name in (LOCK, ERASING) or name.startswith((f"{CHECKPOINTS}/", *STAGED))]
         if left:
             findings.note("nothing else", f"left over from when it ran: {_some(left)}", "delete it")
         extra = [name for name in extra if name not in left]

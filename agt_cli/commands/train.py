@@ -6,6 +6,7 @@ from typing import Any
 
 from agt.certificates.conditions import Condition
 from agt.models.box import BoxModel
+from agt.models.removal import RemovalModel
 from agt.quality import Quality, rate_words
 from agt.training.checkpoint import Checkpoints
 from agt_cli.report.console import Console, show
@@ -56,11 +57,12 @@ def _train(
     account: Sequence[str],
     earlier: Sequence[str],
 ) -> tuple[tuple[Condition, ...], list[str], Quality]:
-    """Train and save the model; returns its conditions, what may be said of its noise, in lines, and how good it is."""
+    """Train and save the model; returns its conditions, what may be said of noise in it, in lines, and how good it is."""
     started = time.perf_counter()
     model = fit(prepared, settings, console, checkpoints)
     seconds, noise = time.perf_counter() - started, model.noise if isinstance(model, BoxModel) else None
-    words = noise_words(settings, noise, model.conditions, account) if noise else []
+    words = list(model.words) if isinstance(model, RemovalModel) else []
+    words += noise_words(settings, noise, model.conditions, account) if noise else []
     quality = write_trained(record, prepared, settings, model, seconds, [*words, *earlier])
     if noise:
         record.add_metrics(noise_proved=int(proved(settings, model.conditions)))

@@ -69,11 +69,12 @@ class Successor(RunRecord):
         return kept | _succession(self.run, now)
 
 
-def amend(run: FinishedRun, files: Mapping[str, bytes]) -> str:
+def amend(run: FinishedRun, files: Mapping[str, bytes], **facts: object) -> str:
     """Give a run some files anew, or more of them, and leave its model as it is; the caller holds it.
 
     Args:
-        files: path -> content: a log with a request that waits, say. The run's name of the state stays.
+        files: path -> content: a log with a request that waits, say. The state's name stays.
+        facts: for env.json.
 
     Returns:
         The run's new digest.
@@ -82,7 +83,7 @@ def amend(run: FinishedRun, files: Mapping[str, bytes]) -> str:
         OSError: they cannot be written; nothing is changed then.
     """
     now = datetime.now(UTC).isoformat(timespec="microseconds")
-    told = {"env.json": as_json({**run.environment, **_succession(run, now)})}
+    told = {"env.json": as_json({**run.environment, **_succession(run, now), **facts})}
     content, staged = {**told, **files}, run.folder / NEXT
     hashes = {name: sha256(part).hexdigest() for name, part in content.items()}
     manifest = Manifest(run.manifest.command, {**run.manifest.files, **hashes})

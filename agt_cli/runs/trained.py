@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from agt.data.dataset import Records
+from agt.models.ensemble import EnsembleModel
 from agt.models.linear import LinearModel
 from agt.models.model import Model, accuracy
 from agt.quality import Judged, Quality
@@ -34,6 +35,8 @@ def write_trained(
     record.environment(data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name)
     record.environment(data_files=data_files(settings.source))
     model.save(record)
+    if isinstance(model, EnsembleModel):
+        model.save_shards(record)
     keep(record, prepared, settings)
     record.write(INDEX, Index.made(prepared.loaded.train, Key.made(record.place)).content)
     record.add_metrics(

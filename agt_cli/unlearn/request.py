@@ -1,0 +1,295 @@
+"""A request to erase, read: which training records the ids of a file name, and why not, where they name none.
+
+Messages name lines of the file, never an id: they are kept in records, in which an erased id is not to be found.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agt.data.dataset import Dataset, DataSource
+from agt.data.erasure import families, part
+from agt.data.files import open_columns
+from agt.errors import ConfigError, DataMissing
+from agt.folder import refusing
+from agt.unlearning.index import Index, check_asked, check_same, places
+from agt.unlearning.keys import Key
+from agt.unlearning.log import By, Log
+from agt_cli.report.finished import FinishedRun
+from agt_cli.runs.erased import named
+from agt_cli.runs.prepare import RunSettings
+from agt_cli.runs.source import kept
+
+INPUT = "-"
+_SHOWN = 3
+_TABLES = (".csv", ".tsv", ".parquet", ".npz", ".gz")
+
+
+@dataclass(frozen=True)
+class Request:
+    """Records that are to be erased.
+
+    Attributes:
+        by: what the ids named.
+        records, units: as an entry of the log has them.
+        asked: how many different ids the file had.
+        notes: what its owner should know, in sentences without ids.
+    """
+
+    by: By
+    records: tuple[str, ...]
+    units: tuple[str, ...]
+    asked: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Known:
+    """A run's training records: as its index has them, and as its data has them now.
+
+    Attributes:
+        index: of all that the state was trained on; what was asked for and waits is among them.
+        data: without what was erased, its constants as they were.
+        source: that loaded it.
+        place: [n] where each training record of ``data`` stands in the index.
+        gone: [.] the places of the others: of records that the data does not have any more.
+        notes: for the owner.
+    """
+
+    log: Log
+    key: Key
+    index: Index
+    data: Dataset
+    source: DataSource
+    place: np.ndarray
+    gone: np.ndarray
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, run: FinishedRun, settings: RunSettings) -> "Known":
+        """Read a run's data, and compare it with what was trained on. The caller holds the run.
+
+        Raises:
+            DataMissing, DataError: it cannot be loaded, or is other data; rows that are gone are looked at later.
+        """
+        log, source = Log.of(run), _stated(run, settings)
+        with refusing(run.folder, run.key):
+            key = log.check_key(Key.of(run.folder)) if log.entries or run.holds("records.bin") else Key.made(run.folder)
+        data = part(source, named(key, log.erased)).rest if log.erased else source.load()
+        index, then = Index.of(run, key), run.environment.get("data_digest")
+        if index is None and data.digest != then:
+            raise ConfigError(
+                f"run={run.folder}: its data changed (digest {then} then, {data.digest} now), and it was made before runs "
+                "kept an index of their records, so nobody can tell what is gone: restore the data, or train again"
+            )
+        index = index or Index.made(data.train, key)
+        change, notes = check_same(index, data.train, key), tuple[str, ...]()
+        if not len(change.gone) and not log.waiting and data.digest != then:
+            notes = ("the test records, or others beside the training records, are not those of the training any more",)
+        return cls(log, key, index, data, source, change.place, change.gone, notes)
+
+    def check(self, request: Request | None = None) -> None:
+        """Raise DataError where rows are gone from the data that nobody asked to erase, now or before."""
+        check_asked(self.index, self.gone, self.log.waiting | set(request.records if request else ()))
+
+    @property
+    def by(self) -> By:
+        """What ids name where nobody says."""
+        return "id" if self.index.units is None else "unit"
+
+    @cached_property
+    def row(self) -> np.ndarray:
+        """[m] which record of the data each of the index is; -1: it is gone."""
+        rows = np.full(len(self.index), -1)
+        rows[self.place] = np.arange(len(self.place))
+        return rows
+
+    @cached_property
+    def waiting(self) -> np.ndarray:
+        """[m] bool: records that were asked for, and still are part of the state."""
+        return np.array([word in self.log.waiting for word in self.index.words], dtype=bool)
+
+
+def read_ids(path: str, source: object) -> list[tuple[str, str]]:
+    """The ids of a file, as the data has them, each with the words for its place; in their order, and repeated ones, too.
+
+    Args:
+        path: a file of one id a line; a table, of which the column is read that the dataset's setting ``unit`` or ``id``
+            names, or its only one; or ``-``: lines of standard input.
+
+    Raises:
+        ConfigError, DataMissing, DataError: there are none, or it cannot be read.
+    """
+    if path != INPUT and Path(path).suffix.lower() in _TABLES:
+        found = [(word, f"row {row + 1}") for row, word in enumerate(_column(Path(path), source))]
+    else:
+        found = [(word, f"line {number}") for number, line in enumerate(_lines(path), 1) if (word := line.strip())]
+    if not found:
+        raise ConfigError(f"ids={path}: holds no id: give one a line, or leave ids out to carry out what is pending")
+    return found
+
+
+def requested(known: Known, ids: Sequence[tuple[str, str]], by: By | None = None, path: str = INPUT) -> Request:
+    """The records that ids name.
+
+    Args:
+        by: what they name; None: units where the data has some, else records.
+        path: where they came from, for messages.
+
+    Raises:
+        ConfigError: an id that names no training record, or one that was asked for before; or too little would be left.
+    """
+    by = by or known.by
+    unique = dict(reversed([(word, place) for word, place in ids]))
+    unique = {word: unique[word] for word, _ in ids}
+    hits = _hits(known, list(unique), by)
+    notes = [*known.notes, *_missed(known, unique, hits, by, path)]
+    if len(unique) < len(ids):
+        notes.append(f"ids={path}: repeated: {len(ids) - len(unique)} of {len(ids)} lines: each id counts once")
+    wanted = np.unique(np.concatenate([rows[~known.waiting[rows]] for rows in hits]))
+    _check_private(known, wanted, path)
+    chosen = _last_copies(known, wanted) if by == "id" or known.index.units is None else wanted
+    if set(chosen.tolist()) != set(wanted.tolist()):
+        notes.append("of identical records, which nothing tells apart, the last ones go: the others keep their ids so")
+    _check_left(known, chosen, path)
+    return _request(known, chosen, by, len(unique), notes)
+
+
+def _hits(known: Known, words: list[str], by: By) -> list[np.ndarray]:
+    """For each id, the places in the index that it names."""
+    by_unit = by == "unit" and known.index.units is not None
+    column = known.index.units if by_unit and known.index.units is not None else known.index.ids
+    hashes = known.key.names(words, "unit" if by_unit else "record")
+    rows, groups = places(column, hashes), dict[bytes, list[int]]()
+    for row in rows.tolist():
+        groups.setdefault(column[row].tobytes(), []).append(row)
+    return [np.array(groups.get(hashed.tobytes(), ()), dtype=np.int64) for hashed in hashes]
+
+
+def _missed(known: Known, ids: dict[str, str], hits: list[np.ndarray], by: By, path: str) -> Iterator[str]:
+    """Refuse ids that name nothing; a note of those that are of test records alone, where others name something."""
+    sorts: dict[str, list[str]] = {}
+    tests = set((known.data.test.units if by == "unit" else known.data.test.ids).tolist())
+    for (word, place), rows in zip(ids.items(), hits, strict=True):
+        if not len(rows) or known.waiting[rows].all():
+            sort, where = _why(known, word, place, tests)
+            sorts.setdefault(sort, []).append(where)
+
+    def counted(sort: str) -> str:
+        return f"{len(sorts[sort])} of {len(ids)} ids ({_some(sorts[sort])})"
+
+    if "asked" in sorts:
+        raise ConfigError(f"ids={path}: asked for before: {counted('asked')}: take them out of the file")
+    if "unknown" in sorts:
+        which, other = ("unit", "id") if by == "unit" else ("record", "unit")
+        remedy = "" if known.index.units is None else f", or say what they name with by={other}"
+        raise ConfigError(
+            f"ids={path}: no {which} of the run's data: {counted('unknown')}: write them as the data does{remedy}"
+        )
+    if "test" in sorts:
+        words = f"ids={path}: of test records, on which nothing was trained: {counted('test')}"
+        if len(sorts["test"]) == len(ids):
+            raise ConfigError(f"{words}: there is nothing to erase from the model; delete their rows from the data")
+        yield f"{words}: they are no part of this erasure"
+
+
+def _why(known: Known, word: str, place: str, tests: set[str]) -> tuple[str, str]:
+    """Why an id names no training record that could go, and where it stands."""
+    names = {known.key.names([word], kind)[0].tobytes().hex() for kind in ("record", "unit")}
+    for entry in known.log.entries:
+        if names & {*entry.records, *entry.units}:
+            return "asked", f"{place} by entry {entry.number} of the request log"
+    return ("test" if word in tests else "unknown"), place
+
+
+def _check_private(known: Known, wanted: np.ndarray, path: str) -> None:
+    rows = known.row[wanted]
+    public = known.data.train.public[rows[rows >= 0]]
+    if public.any():
+        raise ConfigError(
+            f"ids={path}: {int(public.sum())} of the records that it names are marked public (dataset.public): they are "
+            "taken never to go, and every method and certificate rests on that: train again without them"
+        )
+
+
+def _last_copies(known: Known, wanted: np.ndarray) -> np.ndarray:
+    """Places in the index: of identical records first those that the data lost, then the last ones (data/erasure.py)."""
+    present = wanted[known.row[wanted] >= 0]
+    if not len(present):
+        return wanted
+    names = families(known.source, known.data.train)
+    chosen = set(wanted[known.row[wanted] < 0].tolist())
+    of_wanted = names[known.row[present]]
+    alike = np.flatnonzero(np.isin(names, of_wanted))
+    for family in dict.fromkeys(of_wanted.tolist()):
+        members = known.place[alike[names[alike] == family]]
+        count, content = int((of_wanted == family).sum()), known.index.contents[members[0]]
+        lost = [row for row in known.gone.tolist() if (known.index.contents[row] == content).all()] if len(members) else []
+        free = [row for row in (*lost, *members[::-1].tolist()) if row not in chosen and not known.waiting[row]]
+        chosen.update(free[:count])
+    return np.array(sorted(chosen), dtype=np.int64)
+
+
+def _check_left(known: Known, chosen: np.ndarray, path: str) -> None:
+    """Enough must be left to train on, before anything is changed."""
+    train, left = known.data.train, np.ones(len(known.data.train), dtype=bool)
+    rows = known.row[np.concatenate([chosen, np.flatnonzero(known.waiting)]).astype(np.int64)]
+    left[rows[rows >= 0]] = False
+    if not left.any():
+        raise ConfigError(f"ids={path}: names every training record: nothing would be left to train on; delete the run")
+    names = [known.data.classes[label] for label in np.unique(train.labels[left]).tolist()]
+    if len(names) < 2:
+        raise ConfigError(
+            f"ids={path}: with these the last training records of every class but {names[0]!r} would go, and a model needs "
+            "two: train another on other data, or delete the run"
+        )
+
+
+def _request(known: Known, chosen: np.ndarray, by: By, asked: int, notes: list[str]) -> Request:
+    records = tuple(sorted(known.index.words[row] for row in chosen.tolist()))
+    if known.index.units is None:
+        return Request(by, records, records, asked, tuple(notes))
+    units = {known.index.units[row].tobytes().hex() for row in chosen.tolist()}
+    return Request(by, records, tuple(sorted(units)), asked, tuple(notes))
+
+
+def _stated(run: FinishedRun, settings: RunSettings) -> DataSource:
+    """The run's data with the constants that it was trained with written down, so that records are read as then."""
+    told, source = kept(run, settings), settings.source
+    before = {} if told is None else told.settled.get("settled", {})
+    stated: DataSource = source.stated(before) if before and hasattr(source, "stated") else source
+    return stated
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        content = sys.stdin.buffer.read() if path == INPUT else Path(path).read_bytes()
+        return content.decode("utf-8-sig").splitlines()
+    except FileNotFoundError:
+        raise DataMissing(f"ids={path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"ids={path}: cannot be read ({error})") from None
+
+
+def _column(path: Path, source: Any) -> list[str]:
+    """The ids of a table, as the data's own are read."""
+    columns = open_columns(path, "ids", form=getattr(source, "csv", None))
+    known = [name for name in (getattr(source, "unit", None), getattr(source, "id", None)) if name in columns.names]
+    if not known and (len(columns.names) > 1 or columns.untyped):
+        raise ConfigError(
+            f"ids={path}: has no column of the dataset's ids or units: name it as the data does, or write one id a line "
+            "into a .txt"
+        )
+    name = known[0] if known else columns.names[0]
+    ids: list[str] = columns.ids(name, "ids", as_text=True).tolist()
+    return ids
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
