@@ -63,6 +63,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "box": {"loss": "cross_entropy", "epochs": 4, "lr": 2.0, "decay": 0.1, "clip": 0.06},
     "stability": CLOSED_FORM,
     "erm": CLOSED_FORM,
+    "removal": CLOSED_FORM,
 }
 
 OnProgress = Callable[[Progress], None]
@@ -241,8 +242,8 @@ def fit(
         declared: what you say of data and settings, for claims of privacy; None: nothing.
         network: widths of hidden layers (none: linear), or an ``nn.Sequential`` of your own, which is left as it is.
         activation: of hidden layers given by width.
-        certificate: box (any network), stability or erm (linear, in closed form), or its settings (settings.py); None:
-            stability for a linear head, box for any other.
+        certificate: box (any network), stability, erm or removal (linear, in closed form), or its settings
+            (settings.py); None: stability for a linear head, box for any other.
         relation: which datasets are neighbours (relations.py), and so what one k counts.
         unit_rows: public cap on the rows of one unit.
         ks: bounds for every k from 0 to this, or for the values listed.

@@ -20,6 +20,8 @@ from agt.settings import (
     ErmConfig,
     KGridConfig,
     RelationConfig,
+    RemovalConfig,
+    StabilityConfig,
     TrainingConfig,
 )
 from agt.training.batches import BatchPlan
@@ -61,6 +63,7 @@ class Settings:
         if not isinstance(self.certificate, BoxConfig):
             _check_linear(self)
         _check_noise(self)
+        _check_slices(self)
         rows_at_stake(self.kgrid.ks, self.relation.unit_rows)
 
 
@@ -91,7 +94,7 @@ class Problem:
         """How to train, the records aside; what the settings leave to the recipe is settled here, and nowhere else."""
         s, size = self.settings, self.dataset.declared_size
         training = settled(s.training, s.certificate.name, self.classes, size or self.trained_on, s.relation.unit_rows)
-        return Recipe(self.classes, training, s.relation, s.kgrid, s.compute, size)
+        return Recipe(self.classes, training, s.relation, s.kgrid, s.compute, size, s.ensemble.dealing)
 
     @property
     def plan(self) -> BatchPlan:
@@ -140,8 +143,13 @@ def _check_linear(settings: Settings) -> None:
         )
     rows_moved(settings.relation)
     check_optimizer(settings.training)
-    if isinstance(settings.certificate, ErmConfig):
-        check_erm(settings.training)
+    if isinstance(settings.certificate, ErmConfig | RemovalConfig):
+        check_erm(settings.training, settings.certificate.name)
+    if isinstance(settings.certificate, RemovalConfig) and settings.ensemble.members > 1:
+        raise ConfigError(
+            f"ensemble.members={settings.ensemble.members}: certificate=removal removes records from one head; an ensemble "
+            "trains the members that had them again, whatever its certificate: use ensemble.members=1, or certificate=erm"
+        )
     if not isinstance(settings.certificate, BoxConfig):
         check_dtype(settings.certificate.features, settings.training.dtype)
 
@@ -171,3 +179,24 @@ def _check_noise(settings: Settings) -> None:
             "relation=add_remove"
         )
     step_sensitivity(settings.relation.name, settings.training.clip, 1, 1.0)
+
+
+def _check_slices(settings: Settings) -> None:
+    """Refuse slices where no states on the way would be kept, or none are worth it.
+
+    Raises:
+        ConfigError: one model, or a certificate of the minimiser.
+    """
+    if settings.ensemble.slices == 1:
+        return
+    if settings.ensemble.members == 1:
+        raise ConfigError(
+            f"ensemble.slices={settings.ensemble.slices}: slices are of an ensemble's shards: give ensemble.members, "
+            "2 or more"
+        )
+    if not isinstance(settings.certificate, BoxConfig | StabilityConfig):
+        raise ConfigError(
+            f"ensemble.slices={settings.ensemble.slices}: certificate={settings.certificate.name} goes to a minimum that "
+            "does not depend on where it starts from, so that states on the way save nothing: leave slices out, or use "
+            "certificate=stability or box"
+        )

@@ -285,8 +285,59 @@ class ErmConfig:
     tolerance: Positive = 1e-8
 
 
-CertificateConfig = BoxConfig | StabilityConfig | ErmConfig
-CERTIFICATES: dict[str, type[Any]] = {"box": BoxConfig, "stability": StabilityConfig, "erm": ErmConfig}
+@schema
+class RemovalConfig:
+    """The minimiser of the regularised loss, with noise that lets records be removed later (003; training/removal.py).
+
+    Attributes:
+        loss: logistic, or least_squares; neither is clamped. Several classes: one against the others each.
+        masking: what hides a removal's error: a random linear term b in the loss; noise on the weights that are served; or
+            nothing, for least squares alone, whose removals are exact but for rounding.
+        sigma: standard deviation of each coordinate of that noise: of b in units of a record's gradient; of a weight.
+        eps, delta: of removals: the model after them and one trained without the records are so close; unread without
+            noise.
+        bound: what a removal is charged: the bound from the data without looking at all of it again, the worst case, or
+            the residual measured in one pass.
+        factorisation: of the Hessian: maintained from removal to removal, or made anew each time.
+        tolerance: public bound on the residual that training leaves, a sum's gradient norm; a run that misses it stops.
+        features: the public feature map.
+        seed: of the noise, for simulation; None: the operating system's.
+    """
+
+    name: Literal["removal"] = "removal"
+    loss: Literal["logistic", "least_squares"] = "logistic"
+    masking: Literal["loss", "output", "none"] = "loss"
+    sigma: Annotated[float, Field(ge=0, le=1e9)] = 1.0
+    eps: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-4
+    bound: Literal["data", "worst", "measured"] = "data"
+    factorisation: Literal["maintained", "fresh"] = "maintained"
+    tolerance: Positive = 1e-5
+    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
+    seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.masking == "none" and self.loss != "least_squares":
+            raise ValueError(
+                f"masking=none: removals from loss={self.loss} leave an error that nothing would hide: use masking=loss or "
+                "masking=output, or loss=least_squares, whose removals are exact"
+            )
+        if self.masking == "none" and (self.sigma or self.seed is not None):
+            raise ValueError("masking=none draws no noise: give sigma=0 and no seed with it")
+        if self.masking != "none" and not self.sigma:
+            raise ValueError(
+                f"sigma=0: masking={self.masking} hides a removal by noise, and without any nothing is hidden: give sigma "
+                "> 0, or masking=none with loss=least_squares"
+            )
+
+
+CertificateConfig = BoxConfig | StabilityConfig | ErmConfig | RemovalConfig
+CERTIFICATES: dict[str, type[Any]] = {
+    "box": BoxConfig,
+    "stability": StabilityConfig,
+    "erm": ErmConfig,
+    "removal": RemovalConfig,
+}
 
 
 def certificate_config(node: object) -> CertificateConfig:

@@ -23,7 +23,7 @@ from agt.mechanisms.weights import expected_accuracy, noise_scale
 from agt.models.features import FeatureMap
 from agt.models.linear import LinearModel
 from agt.problem import Problem, Settings
-from agt.settings import BoxConfig
+from agt.settings import BoxConfig, RemovalConfig
 
 Objective = Literal["accuracy", "certified", "expected"]
 SCORES: tuple[Objective, ...] = ("accuracy", "certified", "expected")
@@ -96,7 +96,7 @@ def linear_head(dataset: Dataset, settings: Settings) -> LinearModel:
     Raises:
         ConfigError: they train none, or several.
     """
-    if isinstance(settings.certificate, BoxConfig) or settings.ensemble.members > 1:
+    if isinstance(settings.certificate, BoxConfig | RemovalConfig) or settings.ensemble.members > 1:
         raise ConfigError(
             "agt tune compares linear heads, whose distances and noise are known in closed form: use model=linear "
             "certificate=erm, and no ensemble"

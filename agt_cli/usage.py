@@ -162,6 +162,17 @@ COMMANDS: dict[str, Command] = {
         (Word("action", ("init", "show", "verify", "admit")), Word("ledger", free="NAME")),
         recorded=False,
     ),
+    "unlearn": Command(
+        "agt_cli.commands.unlearn",
+        "unlearn",
+        "erasure requests in; out of it the run's next state, in the same folder, and an account that can be checked",
+        (
+            "agt unlearn run=latest ids=requests.txt               the cheapest method whose guarantee holds",
+            "agt unlearn run=... ids=requests.csv method=certificate    noted; what is stable without them is answered",
+            "agt unlearn run=...                                   what was noted is carried out",
+            "agt unlearn run=... ids=- by=id key=owner.pem fresh=true",
+        ),
+    ),
     "reproduce": Command(
         "agt_cli.commands.reproduce",
         "reproduce",

@@ -1,62 +1,53 @@
-"""A run of a few small files whose state is swapped as an erasure swaps it, and what must be true of it at any moment."""
+"""Requests to erase, carried out on a run as ``agt unlearn`` does, with a method that a test chooses."""
 
-from hashlib import sha256
+from collections.abc import Sequence
 from pathlib import Path
 
-from agt.unlearning.keys import Key, as_words
-from agt.unlearning.log import NAME, Entry, Log
-from agt_cli.report.finished import FinishedRun, open_run
+import numpy as np
+
+from agt.models.model import fit
+from agt.unlearning.keys import as_words
+from agt.unlearning.log import NAME as LOG
+from agt.unlearning.log import Entry, Log
+from agt.unlearning.promise import Promise, Removal
+from agt_cli.report.console import Console
+from agt_cli.report.finished import open_run
 from agt_cli.report.record import RunRecord
 from agt_cli.report.successor import Successor
 from agt_cli.report.swap import hold, put
+from agt_cli.runs.erased import key_of, prepare_without, told
+from agt_cli.runs.queries import TrainedRun
+from agt_cli.runs.trained import write_trained
+from agt_cli.unlearn.job import Job, Method
+from agt_cli.unlearn.pending import pending
 
-FILES = 12
-
-
-def begin(folder: Path) -> str:
-    """A finished run; returns its digest."""
-    with RunRecord(folder, "train", {"output_dir": "outputs"}) as record:
-        Key.made(record.place)
-        record.environment(data_digest="d")
-        _write(record, 0, FILES)
-    return str(record.digest)
+QUIET = Console(quiet=True)
 
 
-def update(folder: Path) -> str:
-    """The next state of it: every file another, one gone, one more; returns its digest."""
+def again(job: Job, record: RunRecord, console: Console) -> Removal:
+    """Train from scratch (a ``Method``)."""
+    model = fit(job.prepared.problem(job.settings))
+    write_trained(record, job.prepared, job.settings, model, 0.0)
+    return Removal(Promise("retrain", True, 0.0, 0.0, True, ("trained again",)), job.count, 0.0, {}, ("trained",))
+
+
+def erase(folder: Path, ids: Sequence[str], method: Method = again) -> tuple[Job, Removal]:
+    """Erase the records of these ids, each its own unit, from a run."""
     with hold(folder):
         run = open_run(folder, "train")
-        log, key = Log.of(run), Key.made(folder)
-        number = len(log.entries) + 1
+        config = {"run": folder, "compute": run.config["compute"]}
+        settings, log, key = TrainedRun.of(config).settings, Log.of(run), key_of(run)
+        records, units = (as_words(key.names(np.array(ids, dtype=str), kind)) for kind in ("record", "unit"))
+        prepared, erased = prepare_without(run, settings, QUIET, frozenset(records))
+        waiting = len(log.waiting_units | {*units})
+        job = Job(run, settings, prepared, erased, len(log.waiting | {*records}), waiting)
         with Successor(run) as record:
-            _write(record, number, FILES - number % 2)
-            hashes = as_words(key.names([f"r{number}"], "record"))
-            entry = Entry("removed", "retrain", "id", hashes, hashes, {}, run.digest, record.state, key.check)
-            record.write(NAME, log.append(entry).content)
-            digest = record.finish()
+            removal = method(job, record, QUIET)
+            record.environment(**told(run, prepared))
+            kind = "pending" if method is pending else "removed"
+            said = {"words": list(removal.promise.words)}
+            entry = Entry(kind, removal.promise.method, "id", records, units, said, run.digest, record.state, key.check)
+            record.write(LOG, log.append(entry).content)
+            record.finish()
         put(folder)
-    return digest
-
-
-def state(run: FinishedRun) -> int:
-    """Which state a run is in, if all of its files are of the one; else fails."""
-    names = [name for name in run.manifest.files if name.startswith("bounds/") or name == "model.safetensors"]
-    numbers = {run.read(name).partition(b" ")[0] for name in names}
-    assert len(numbers) == 1, numbers
-    number = int(numbers.pop())
-    log = Log.of(run)
-    assert len(log.entries) == number == len(run.environment.get("succeeds", ()))
-    assert len(names) == 1 + FILES - number % 2
-    return number
-
-
-def leftovers(folder: Path) -> list[str]:
-    """Files that no manifest lists, but the key."""
-    run = open_run(folder, "train")
-    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    return sorted(there - {*run.manifest.files, "manifest.json", "unlearning/key"})
-
-
-def _write(record: RunRecord, number: int, count: int) -> None:
-    for name in ("model.safetensors", *(f"bounds/k={k:05d}.safetensors" for k in range(count))):
-        record.write(name, f"{number} {sha256(name.encode()).hexdigest()}".encode())
+    return job, removal

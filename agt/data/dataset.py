@@ -215,15 +215,20 @@ class Dataset:
     @cached_property
     def digest(self) -> str:
         """A hash of every record of both splits: features, labels, ids, units and public flags."""
-        h = blake2b(digest_size=16)
-        for records in (self.train, self.test, *([self.pretrain] if self.pretrain else [])):
-            for start in range(0, len(records), _CHUNK):
-                h.update(np.ascontiguousarray(records.features[start : start + _CHUNK]).tobytes())
-            for array in (records.labels, records.public):
-                h.update(array.tobytes())
-            for array in (records.ids, records.units):
-                h.update("\n".join(array.tolist()).encode())
-        return h.hexdigest()
+        return fingerprint(self.train, self.test, *([self.pretrain] if self.pretrain else []))
+
+
+def fingerprint(*parts: Records) -> str:
+    """A hash of all that training sees of these records, in their order."""
+    h = blake2b(digest_size=16)
+    for records in parts:
+        for start in range(0, len(records), _CHUNK):
+            h.update(np.ascontiguousarray(records.features[start : start + _CHUNK]).tobytes())
+        for array in (records.labels, records.public):
+            h.update(array.tobytes())
+        for array in (records.ids, records.units):
+            h.update("\n".join(array.tolist()).encode())
+    return h.hexdigest()
 
 
 class DataSource(Protocol):

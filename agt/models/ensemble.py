@@ -1,6 +1,12 @@
-"""An ensemble of models on disjoint shards, answering by certified vote (001 section 5; method.md section 4)."""
+"""An ensemble of models on disjoint shards, answering by certified vote (001 section 5; method.md section 4).
 
-from collections.abc import Callable
+Beside each member's model lies what a later training of some members needs to know (agt/unlearning/sisa.py): shard.json has
+a digest of the records of each slice of its shard, and what else its bits depend on; slices/001.safetensors, ... the states
+at the ends of the stages that training went through (training/slices.py).
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -11,17 +17,23 @@ from agt.certificates.box import Certificates, grid_index
 from agt.certificates.conditions import Condition
 from agt.certificates.stability import ClosedForm, Levels
 from agt.certificates.votes import certified_vote, vote_gap
-from agt.data.dataset import Records
+from agt.data.dataset import Records, fingerprint
+from agt.errors import UnsoundError
 from agt.facts import proved
-from agt.models.store import Shelf, Store
+from agt.models.box import initial_digest
+from agt.models.store import Shelf, Store, as_json
 from agt.problem import Problem, Settings
+from agt.provenance import surroundings
 from agt.relations import RELATIONS
+from agt.settings import BoxConfig
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.ensemble import member_folder, shards, train_members
+from agt.training.ensemble import EnsembleConfig, member_folder, shards, train_members
 from agt.training.loop import Progress
 from agt.training.recipe import Recipe
+from agt.training.slices import Stages, read_state, written
 
+SHARD = "shard.json"
 SHOWN = 400  # distances of a vote that tables and curves list one by one
 Kind = Any  # BoxModel or LinearModel: fit(problem) and load(problem, shelf)
 
@@ -44,11 +56,49 @@ class VoteCertificates(ClosedForm):
 
 
 @dataclass(frozen=True)
+class Shard:
+    """What one member was trained on, and by the way.
+
+    Attributes:
+        digests: of the records of each slice.
+        made: what the bits depend on beside settings and records (``agt.provenance.surroundings``).
+        states: after each slice but the last, as they lie in files.
+    """
+
+    digests: tuple[str, ...]
+    made: Mapping[str, object]
+    states: tuple[bytes, ...]
+
+    @classmethod
+    def read(cls, shelf: Shelf, slices: int) -> "Shard":
+        """Of a member's folder. Raises ConfigError: a file is missing or not what was written."""
+        node = json.loads(shelf.read(SHARD))
+        return cls(tuple(node["digests"]), node["made"], tuple(shelf.read(_slice_file(s)) for s in range(1, slices)))
+
+    def save(self, store: Store) -> None:
+        """Into a member's folder."""
+        store.write(SHARD, as_json({"digests": list(self.digests), "made": self.made}))
+        for index, state in enumerate(self.states, start=1):
+            store.write(_slice_file(index), state)
+
+
+def _slice_file(index: int) -> str:
+    return f"slices/{index:03d}.safetensors"
+
+
+@dataclass(frozen=True)
 class EnsembleModel:
-    """Members trained alike on disjoint shards (a ``models.model.Model``)."""
+    """Members trained alike on disjoint shards (a ``models.model.Model``).
+
+    Attributes:
+        problem: of all of them.
+        members: their models.
+        shards: what each was trained on; none of a model read back.
+    """
 
     problem: Problem
     members: tuple[Any, ...]
+    shards: tuple[Shard, ...] = ()
 
     @classmethod
     def fit(
@@ -59,32 +109,23 @@ class EnsembleModel:
         checkpoints: Checkpoints = NOWHERE,
     ) -> "EnsembleModel":
         """Train every member, several processes at once."""
-        dataset, ensemble = problem.dataset, problem.settings.ensemble
-        member = partial(_fit_member, kind, problem.on(dataset.bare))
-
-        def on_done(done: int) -> None:
-            on_progress(Progress(done, ensemble.members, done, ensemble.members))
-
-        models = train_members(member, problem.recipe, dataset.train, ensemble, on_done, checkpoints)
-        return cls(problem, tuple(models))
+        trained = fit_members(kind, problem, range(problem.settings.ensemble.members), {}, on_progress, checkpoints)
+        return cls(problem, tuple(model for model, _ in trained), tuple(shard for _, shard in trained))
 
     @classmethod
     def load(cls, kind: Kind, problem: Problem, shelf: Shelf) -> "EnsembleModel":
         """Read every member back."""
-        dataset, ensemble = problem.dataset, problem.settings.ensemble
-        home = shards(dataset.train.units, ensemble)
-        share = None if dataset.declared_size is None else dataset.declared_size / ensemble.members
-        members = []
-        for index in range(ensemble.members):
-            shard = dataset.bare.with_shard(dataset.train.take(home == index), share)
-            count = problem.records[index] if isinstance(problem.records, tuple) else None
-            members.append(kind.load(problem.on(shard, count), shelf.part(member_folder(index))))
-        return cls(problem, tuple(members))
+        return cls(problem, tuple(load_members(kind, problem, shelf, range(problem.settings.ensemble.members))))
 
     def save(self, store: Store) -> None:
         """members/000/..., each as a run without an ensemble keeps its model."""
         for index, member in enumerate(self.members):
             member.save(store.part(member_folder(index)))
+
+    def save_shards(self, store: Store) -> None:
+        """Beside the members, in the run they were trained in: a model that travels takes no digests of records along."""
+        for index, shard in enumerate(self.shards):
+            shard.save(store.part(member_folder(index)))
 
     @property
     def settings(self) -> Settings:
@@ -103,6 +144,9 @@ class EnsembleModel:
         touches, count = RELATIONS[self.settings.relation.name].touches, len(self.members)
         changed = "one member" if touches == 1 else f"{touches} members, and the vote counts them"
         dealt = proved(f"members' shards by keyed hash of the unit's id, {count} of them: one k can change {changed}")
+        if self.settings.ensemble.slices > 1:
+            joins = f"{self.settings.ensemble.slices} slices of each by another: a record joins in with its slice's stage"
+            dealt = proved(f"{dealt.why}; {joins}")
         conditions: tuple[Condition, ...] = self.members[0].conditions
         return tuple(c.and_(dealt) if c.letter == "b" else c for c in conditions)
 
@@ -177,8 +221,79 @@ def _ks(longest: int) -> tuple[int, ...]:
     return (*range(0, longest, step), max(longest, 1))
 
 
-def _fit_member(kind: Kind, problem: Problem, recipe: Recipe, records: Records, checkpoints: Checkpoints) -> Any:
+def fit_members(
+    kind: Kind,
+    problem: Problem,
+    which: Sequence[int],
+    begun: Mapping[int, tuple[bytes, ...]],
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    checkpoints: Checkpoints = NOWHERE,
+) -> list[tuple[Any, Shard]]:
+    """Train some members, several processes at once.
+
+    Args:
+        which: the members.
+        begun: member -> the states of its first slices, after which its training goes on; none: from its beginning.
+        on_progress: called after every member.
+        checkpoints: what a killed run goes on from.
+    """
+    dataset, ensemble, ends = problem.dataset, problem.settings.ensemble, _ends(problem)
+    states = {
+        member_folder(index): tuple(read_state(content, end) for content, end in zip(contents, ends, strict=False))
+        for index, contents in begun.items()
+    }
+    member = partial(_fit_member, kind, problem.on(dataset.bare), made_by(problem))
+
+    def on_done(done: int) -> None:
+        on_progress(Progress(done, len(which), done, len(which)))
+
+    stages = Stages(checkpoints, ends, parts=states)
+    return train_members(member, problem.recipe, dataset.train, ensemble, on_done, stages, which)
+
+
+def _ends(problem: Problem) -> tuple[int, ...]:
+    """The steps at which a member's stages end: those of its own plan, which its share of the declared size decides."""
+    ensemble, bare = problem.settings.ensemble, problem.dataset.bare
+    if ensemble.slices == 1:
+        return ()
+    share = None if bare.declared_size is None else bare.declared_size / ensemble.members
+    return problem.on(bare.with_shard(bare.train, share)).plan.ends
+
+
+def load_members(kind: Kind, problem: Problem, shelf: Shelf, which: Sequence[int]) -> list[Any]:
+    """Read some members back."""
+    dataset, ensemble = problem.dataset, problem.settings.ensemble
+    home = shards(dataset.train.units, ensemble)
+    share = None if dataset.declared_size is None else dataset.declared_size / ensemble.members
+    members = []
+    for index in which:
+        shard = dataset.bare.with_shard(dataset.train.take(home == index), share)
+        count = problem.records[index] if isinstance(problem.records, tuple) else None
+        members.append(kind.load(problem.on(shard, count), shelf.part(member_folder(index))))
+    return members
+
+
+def made_by(problem: Problem) -> dict[str, object]:
+    """What the bits of members that are trained now depend on beside settings and records."""
+    compute, box = problem.settings.compute, isinstance(problem.settings.certificate, BoxConfig)
+    initial = {"the initial parameters": initial_digest(problem)} if box else {}
+    return {**surroundings(compute.device, compute.threads), **initial}
+
+
+def shard_digests(records: Records, ensemble: EnsembleConfig) -> tuple[str, ...]:
+    """Of the records of each slice of one member's shard."""
+    home = ensemble.dealing.of(records.units)
+    return tuple(fingerprint(records.take(home == index)) for index in range(ensemble.slices))
+
+
+def _fit_member(
+    kind: Kind, problem: Problem, made: Mapping[str, object], recipe: Recipe, records: Records, stages: Checkpoints
+) -> tuple[Any, Shard]:
     """Train one member in a process of its own; what it sends back holds the model and no data."""
     settings = replace(problem.settings, compute=recipe.compute)
     shard = replace(problem, dataset=problem.dataset.with_shard(records, recipe.declared_size), settings=settings)
-    return replace(kind.fit(shard, checkpoints=checkpoints), problem=problem)
+    model = replace(kind.fit(shard, checkpoints=stages), problem=problem)
+    states = tuple(map(written, cast(Stages, stages).reached))
+    if tuple(state.step for state in cast(Stages, stages).reached) != model.plan.ends:
+        raise UnsoundError(f"the states kept on the way are not those at the ends of the stages, {model.plan.ends}")
+    return model, Shard(shard_digests(records, settings.ensemble), made, states)

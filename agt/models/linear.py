@@ -93,14 +93,18 @@ class LinearModel:
         features = blank.with_matrices(read_tensors(shelf, FEATURES, blank.matrices))
         model = cls.untrained(problem, features)
         model = model.with_weight(read_tensors(shelf, MODEL, {"weight": model.trained.weight})["weight"])
-        now, then = model.constants, read_constants(shelf)
+        model.check_constants(shelf)
+        return model
+
+    def check_constants(self, shelf: Shelf) -> None:
+        """Raise UnsoundError unless the recorded constants are those that the configuration implies."""
+        now, then = self.constants, read_constants(shelf)
         for key in now.keys() | then.keys():
             if now.get(key) != then.get(key):
                 raise UnsoundError(
                     f"{shelf.folder}/{CONSTANTS}: {key} is {then.get(key)} and the run's configuration implies "
                     f"{now.get(key)}: train again"
                 )
-        return model
 
     def save(self, store: Store) -> None:
         """model.safetensors, features.safetensors and stability.json."""

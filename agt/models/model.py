@@ -11,9 +11,10 @@ from agt.data.dataset import Records
 from agt.models.box import BoxModel
 from agt.models.ensemble import EnsembleModel
 from agt.models.linear import LinearModel
+from agt.models.removal import RemovalModel
 from agt.models.store import Shelf, Store
 from agt.problem import Problem
-from agt.settings import BoxConfig, ErmConfig, StabilityConfig
+from agt.settings import BoxConfig, ErmConfig, RemovalConfig, StabilityConfig
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.loop import Progress
@@ -85,6 +86,7 @@ KINDS: dict[type[Any], type[BoxModel] | type[LinearModel]] = {
     BoxConfig: BoxModel,
     StabilityConfig: LinearModel,
     ErmConfig: LinearModel,
+    RemovalConfig: RemovalModel,
 }
 """The settings of a certificate -> the model that is trained for it, alone or as a member of an ensemble."""
 

@@ -2,6 +2,7 @@
 
 model.safetensors, bounds/k=00005.safetensors       nominal parameters, and "lower.<name>", "upper.<name>" for each k
 model.safetensors ("weight" [classes or 1, width]), features.safetensors, stability.json        a linear head's
+removal.safetensors, removal.json                   what removals from it start from, where it was trained for that
 network.json                                        the layers of a network of the user's own
 members/000/...                                     an ensemble's members, each with the files of its model
 """
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from agt.bounds.box import Box
 from agt.errors import ConfigError, UnsoundError
+from agt.training.checkpoint import header_of
 
 Tensors = dict[str, Tensor]
 MODEL, FEATURES, CONSTANTS, BOUNDS = "model.safetensors", "features.safetensors", "stability.json", "bounds"
@@ -121,12 +123,21 @@ def read_constants(shelf: Shelf) -> dict[str, Any]:
     Raises:
         ConfigError: it is missing or not what was written.
     """
+    return read_json(shelf, CONSTANTS)
+
+
+def read_json(shelf: Shelf, name: str) -> dict[str, Any]:
+    """An object of names and values.
+
+    Raises:
+        ConfigError: the file is missing or not what was written.
+    """
     try:
-        value = json.loads(shelf.read(CONSTANTS))
+        value = json.loads(shelf.read(name))
     except ValueError as error:
-        raise ConfigError(f"{shelf.folder / CONSTANTS}: cannot be read ({error}); train again") from None
+        raise ConfigError(f"{shelf.folder / name}: cannot be read ({error}); train again") from None
     if not isinstance(value, dict):
-        raise ConfigError(f"{shelf.folder / CONSTANTS}: does not hold an object; train again")
+        raise ConfigError(f"{shelf.folder / name}: does not hold an object; train again")
     return value
 
 
@@ -163,10 +174,3 @@ def read_tensors(shelf: Shelf, name: str, like: Tensors, metadata: Mapping[str, 
         if not bool(torch.isfinite(tensor).all()):
             raise UnsoundError(f"{path}: {key} is NaN or infinite; train again")
     return {key: tensors[key] for key in like}  # in the model's order, which a file does not keep
-
-
-def header_of(content: bytes) -> dict[str, str]:
-    """The free words in the header of a safetensors file: 8 bytes of length, little-endian, then that much JSON."""
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    said: dict[str, str] = header.get("__metadata__", {})
-    return said

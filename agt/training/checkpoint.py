@@ -133,6 +133,7 @@ class CheckpointFolder:
     every: float | None
     cost: float
     owner: int = field(default_factory=os.getpid)
+    drawn: set[str] = field(default_factory=set)  # files of numbers, in this folder and its parts
     _since: float = field(default_factory=time.monotonic)  # the last one's end, or the beginning
     _took: float | None = None  # seconds, by the last one; at first, by its size
 
@@ -171,6 +172,7 @@ class CheckpointFolder:
             ConfigError: it was drawn, and its file is damaged or gone.
         """
         path = self.folder / f"{name}.json"
+        self.drawn.add(path.name)
         if not path.exists():
             if _states(self.folder):
                 raise ConfigError(f"{path}: is gone, and steps were taken with what was drawn: start a new run")
@@ -200,8 +202,7 @@ class CheckpointFolder:
         for path in _states(self.folder)[: 1 - KEPT]:
             path.unlink(missing_ok=True)
         header = {"format": str(FORMAT), "run": self.run, "step": str(step)}
-        apart = {name: tensor.cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
-        content = save(apart, metadata=header)  # which takes no two tensors that share their memory
+        content = save(apart(tensors), metadata=header)  # which takes no two tensors that share their memory
         write_atomic(self.folder / f"step={step:012d}.{sha256(content).hexdigest()}.safetensors", content)
 
 
@@ -250,12 +251,12 @@ def kept_in(folder: Path, about: Mapping[str, Any], every: float | None) -> Iter
     if not lock.take():
         raise ConfigError(f"checkpoint={folder}: another process trains with it")
     try:
-        yield open_checkpoints(folder, about, every, warnings.warn)
+        yield (kept := open_checkpoints(folder, about, every, warnings.warn))
         with suppress(OSError):  # somebody put another file there
             for path in sorted([folder, *folder.rglob("*")], reverse=True):  # what is in a folder before the folder
                 if path.is_dir():
                     path.rmdir()
-                elif path.name == RUN or _NAME.fullmatch(path.name):
+                elif path.name in {RUN, *kept.drawn} or _NAME.fullmatch(path.name):
                     path.unlink()
     finally:
         lock.release()
@@ -294,11 +295,22 @@ def _read(path: Path, run: str) -> State:
     if name is None or sha256(content).hexdigest() != name["digest"]:
         raise ConfigError(f"{path}: is damaged: its content has another hash than its name")
     try:
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
-        tensors = load(content)
-    except (SafetensorError, ValueError, KeyError) as error:
+        header, tensors = header_of(content), load(content)
+    except (SafetensorError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read ({error})") from None
     step = int(name["step"])
     if header != {"format": str(FORMAT), "run": run, "step": str(step)}:
         raise ConfigError(f"{path}: is of another run, or another step")
-    return State(step, {name: torch.empty_like(tensor).copy_(tensor) for name, tensor in tensors.items()})
+    return State(step, apart(tensors))
+
+
+def header_of(content: bytes) -> dict[str, str]:
+    """The free words in the header of a safetensors file: 8 bytes of length, little-endian, then that much JSON."""
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    said: dict[str, str] = header.get("__metadata__", {})
+    return said
+
+
+def apart(tensors: Tensors) -> Tensors:
+    """Copies on the CPU, each in memory of its own, aligned as PyTorch aligns any."""
+    return {name: tensor.cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}

@@ -6,15 +6,16 @@ Formal guarantees
     replaced by another may leave one shard and enter another, and changes two at most (``Relation.touches``).
     That is the ground on which certified votes stand (certificates/votes.py), and it must hold bit for bit: members that
     round otherwise when records arrive in another order could all change at once, each by what its own certificate allows.
-    So ``parts`` orders each shard by id, in memory of its own at an address that is a multiple of 64 (a matrix product may
-    round otherwise at another): the same records are the same bytes, from which the same program on the same machine makes
-    the same bits. (Sums of gradients inside boxes are exact in any order; a linear head's are not.)
+    So ``parts`` orders each shard by slice and id, in memory of its own at an address that is a multiple of 64 (a matrix
+    product may round otherwise at another): the same records are the same bytes, from which the same program on the same
+    machine makes the same bits. (Sums of gradients inside boxes are exact in any order; a linear head's are not.)
+    Records of the first s slices are the first of a shard, whatever the later slices hold: they, too, are the same bytes.
     A shard may be empty: its member then takes empty steps, as any empty batch does; refusing it would depend on private
     data.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, Protocol, TypeVar
 
@@ -25,6 +26,7 @@ from pydantic import Field
 from agt.data.dataset import Records
 from agt.data.ids import keyed_hash
 from agt.settings import ComputeConfig, schema
+from agt.training.batches import Slices
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.recipe import Recipe
 
@@ -37,11 +39,19 @@ class EnsembleConfig:
 
     Attributes:
         members: T; 1: no ensemble, every record in the one member's training set.
-        key: the public key of the hash.
+        key: the public key of the hashes.
+        slices: S of each shard: a member learns from one slice after another, and the states on the way are kept, so that
+            after a removal it is not trained from its beginning (batches.py); 1: none.
     """
 
     members: Annotated[int, Field(ge=1, le=10_000)] = 1
     key: str = "agt"
+    slices: Annotated[int, Field(ge=1, le=1000)] = 1
+
+    @property
+    def dealing(self) -> Slices:
+        """How a shard's units are dealt to its slices."""
+        return Slices(self.slices, self.key)
 
 
 class Member(Protocol[T]):
@@ -55,11 +65,11 @@ def shards(units: np.ndarray, config: EnsembleConfig) -> np.ndarray:
     return (keyed_hash(units, f"shard/{config.key}") % np.uint64(config.members)).astype(np.int64)
 
 
-def parts(records: Records, config: EnsembleConfig) -> list[Records]:
-    """Each member's records in the order of their ids, whatever order they came in."""
+def parts(records: Records, config: EnsembleConfig, which: Sequence[int] | None = None) -> list[Records]:
+    """The records of each member, or of some, in the order of their slices and ids, whatever order they came in."""
     home = shards(records.units, config)
-    dealt = [records.take(home == shard) for shard in range(config.members)]
-    ordered = [part.take(np.argsort(part.ids)) for part in dealt]
+    dealt = [records.take(home == shard) for shard in (range(config.members) if which is None else which)]
+    ordered = [part.take(np.lexsort((part.ids, config.dealing.of(part.units)))) for part in dealt]
     return [replace(part, features=aligned(part.features)) for part in ordered]
 
 
@@ -79,8 +89,9 @@ def train_members(
     config: EnsembleConfig,
     on_done: Callable[[int], None] = lambda done: None,
     checkpoints: Checkpoints = NOWHERE,
+    which: Sequence[int] | None = None,
 ) -> list[T]:
-    """Train every member on its shard, several processes at once where the machine has the cores.
+    """Train every member on its shard, or some members, several processes at once where the machine has the cores.
 
     Args:
         member: trains one; called with its recipe, its shard and its checkpoints.
@@ -88,14 +99,17 @@ def train_members(
         records: all training records.
         on_done: called with the number of members finished.
         checkpoints: each member has a part of them.
+        which: the members to train; None: all. Each is trained as among all of them, with as many threads.
 
     Returns:
-        The members, in the order of the shards.
+        The members, in the order of the shards, or of ``which``.
     """
     workers, threads = _division(config, recipe.compute)
     share = None if recipe.declared_size is None else recipe.declared_size / config.members
     recipe = replace(recipe, declared_size=share, compute=replace(recipe.compute, threads=threads))
-    dealt = [(recipe, part, checkpoints.part(member_folder(at))) for at, part in enumerate(parts(records, config))]
+    which = range(config.members) if which is None else which
+    shares = zip(which, parts(records, config, which), strict=True)
+    dealt = [(recipe, part, checkpoints.part(member_folder(at))) for at, part in shares]
     if workers == 1:
         return _counted((member(*one) for one in dealt), on_done)
     with parallel_config("loky", n_jobs=workers, inner_max_num_threads=threads):

@@ -65,15 +65,17 @@ def erm_sensitivity(setting: LinearSetting, tolerance: float) -> Sensitivity:
     return Sensitivity(rho, next_up(2 * away), radius, None, rows)
 
 
-def check_erm(training: TrainingConfig) -> None:
+def check_erm(training: TrainingConfig, certificate: str = "erm") -> None:
     """Raise ConfigError if the settings do not describe one strongly convex problem."""
     check_optimizer(training)
     if not training.weight_decay and "weight_decay" not in training.by_recipe:
         raise ConfigError(
-            "training.weight_decay=0: certificate=erm divides by it; give a positive public constant, like 1e-4"
+            f"training.weight_decay=0: certificate={certificate} divides by it; give a positive public constant, like 1e-4"
         )
     if training.batch.count != 1:
-        raise ConfigError(f"training.batch.count={training.batch.count}: certificate=erm takes all records at once: use 1")
+        raise ConfigError(
+            f"training.batch.count={training.batch.count}: certificate={certificate} takes all records at once: use 1"
+        )
 
 
 def gradient_rounding(setting: LinearSetting, radius: float) -> float:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from agt.errors import UnsoundError
 from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
-from agt.training.batches import BatchPlan
+from agt.training.batches import BatchPlan, Slices
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class Recipe:
         compute: device, kernel, memory: speed alone.
         declared_size: public constant, about how many records there are: the normaliser comes from it. None: it is taken
             from the records, and then condition c does not hold.
+        slices: in whose order records join in.
 
     Raises:
         UnsoundError: settings are still left to the recipe: whoever builds this settles them first (strength.py).
@@ -30,6 +31,7 @@ class Recipe:
     kgrid: KGridConfig
     compute: ComputeConfig = field(default_factory=ComputeConfig)
     declared_size: float | None = None
+    slices: Slices = field(default_factory=Slices)
 
     def __post_init__(self) -> None:
         if self.training.by_recipe:
@@ -44,4 +46,4 @@ class Recipe:
         Raises:
             ConfigError: the sizes of batches are out of range (``BatchPlan.of``).
         """
-        return BatchPlan.of(self.training.batch, self.training.epochs, self.declared_size, records)
+        return BatchPlan.of(self.training.batch, self.training.epochs, self.declared_size, records, self.slices)

@@ -28,7 +28,7 @@ BATCH = 512
 """Records of a batch; for units of u rows u^2 times as many. Even if every unit has u rows, a batch then stays 7 standard
 deviations below n_max: 0.1 b + 6 sqrt b against sqrt(b u), b = 512 u^2."""
 SHARE = 0.999  # of the largest learning rate that the proof allows
-CLOSED_FORMS = ("stability", "erm")  # certificates that the recipe is for
+CLOSED_FORMS = ("stability", "erm", "removal")  # certificates that the recipe is for
 
 
 def strength(size: float, classes: int, caution: float = 1.0) -> float:
@@ -57,7 +57,7 @@ def settled(training: TrainingConfig, certificate: str, classes: int, size: floa
 
     Args:
         training: as configured.
-        certificate: stability or erm.
+        certificate: stability, erm or removal.
         classes: how many there are.
         size: B: the records declared, or one member's share of them.
         unit_rows: public cap on the rows of one unit.
@@ -68,7 +68,7 @@ def settled(training: TrainingConfig, certificate: str, classes: int, size: floa
         size = training.batch.normalizer * training.batch.count
     size = max(size, 1.0)
     force = strength(size, classes, training.caution)
-    numbers = _erm(force, size) if certificate == "erm" else _sgd(training, classes, force, size, unit_rows)
+    numbers = _sgd(training, classes, force, size, unit_rows) if certificate == "stability" else _erm(force, size)
     count = int(numbers.pop("batch.count"))
     chosen = {name: value for name, value in numbers.items() if name in training.by_recipe}
     batch = replace(training.batch, count=count) if "batch.count" in training.by_recipe else training.batch

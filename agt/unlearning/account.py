@@ -119,7 +119,7 @@ class Asked:
     Attributes:
         people: whose erasure was asked for in this command: units of protection, records where each is its own.
         records: of theirs that the run had been trained on.
-        by: what the file of the request held: ids of records, or of units.
+        by: what the ids of the request named: records, or units with all of their records.
         hashes: keyed hashes that were noted in the request log for it.
         time: when it was noted.
         pending: people whose erasure had been asked for before, and was carried out only now.
@@ -127,7 +127,7 @@ class Asked:
 
     people: Count
     records: Count
-    by: Literal["ids", "units"]
+    by: Literal["id", "unit"]
     hashes: Count
     time: Time
     pending: Count = 0

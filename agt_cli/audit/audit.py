@@ -1,5 +1,7 @@
 """From a path to what lies there and everything that it rests on, each part checked as far as it is still there."""
 
+import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -8,6 +10,8 @@ from agt.errors import ConfigError
 from agt.manifest import NAME, Broken, Manifest, unseal
 from agt.mechanisms.portable import COMMAND as RELEASE
 from agt_cli.audit.bound import Bound, Progress, bind
+from agt_cli.audit.erasure import COMMAND as ERASURE
+from agt_cli.audit.erasure import HALF, account_of, check_account, replaced, run_of
 from agt_cli.audit.files import data_subjects
 from agt_cli.audit.findings import Subject
 from agt_cli.audit.ledger import Known, is_ledger, ledgers_of, look_at_ledger
@@ -16,10 +20,11 @@ from agt_cli.audit.record import Record
 from agt_cli.audit.release import check_portable
 from agt_cli.audit.run import claims_of
 from agt_cli.report.checks import Findings
+from agt_cli.report.swap import unsettled
 from agt_cli.report.unfinished import is_alive
 
 FARTHEST = 4  # steps from what is audited to what it rests on
-WORDS = {"train": "training run", RELEASE: "released weights", "agt.save": "saved model"}
+WORDS = {"train": "training run", ERASURE: "erasure", RELEASE: "released weights", "agt.save": "saved model"}
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,7 @@ class Audit:
     Attributes:
         progress: told how many files of the present folder are hashed, and of how many.
         ledger: where the account of a release lies, by name or path; None: where it says itself.
+        public: of the owner whose signature an account is to bear; None: nobody said.
         head: of a ledger: where its chain ended at some time, as somebody noted it, or where its second head lies.
         steps: how far the present folder is from the first.
     """
@@ -36,6 +42,7 @@ class Audit:
     progress: Progress
     ledger: str | None = None
     head: Known = None
+    public: bytes | None = None
     steps: int = 0
 
     def look(self, path: Path, digest: str | None) -> Subject:
@@ -62,6 +69,9 @@ class Audit:
     def _folder(self, folder: Path, digest: str | None) -> tuple[Subject, Record | None]:
         """A folder with a manifest, and its record, if it is a run, and no other than the one of ``digest``."""
         findings = Findings()
+        if _half(folder):
+            findings.problem("state", *HALF)
+            return Subject(f"run {folder}", tuple(findings.checks)), None
         bound = bind(folder, digest, findings, self.progress)
         if bound is None:
             return Subject(f"folder {folder}", tuple(findings.checks)), None
@@ -82,23 +92,40 @@ class Audit:
         findings, bound = record.findings, record.bound
         below, trained, claims, facts = tuple[Subject, ...](), None, tuple[str, ...](), tuple[tuple[str, str], ...]()
         with findings.looking("record"):
-            for name, place, digest in record.sources():
-                subject, source = self._source(name, place, digest, bound.folder)
-                below, trained = (*below, subject), trained or source
-            claims = claims_of(record, trained)
+            if record.command == ERASURE:
+                below, claims = self._erasure(record)
+            else:
+                for name, place, digest in record.sources():
+                    subject, source = self._source(name, place, digest, bound.folder)
+                    current = source is not None and digest in (None, source.bound.manifest.digest)
+                    below, trained = (*below, subject), trained or (source if current else None)
+                claims = claims_of(record, trained)
             facts = record.facts
             below += data_subjects(record) if record.command == "train" else ()
             below += tuple(ledgers_of(record, trained, self.ledger, self.head))
         name = f"{WORDS.get(record.command, f'{record.command} run')} {bound.folder}"
         return Subject(name, tuple(findings.checks), facts, record.conditions, claims, below, bound.manifest.digest)
 
+    def _erasure(self, record: Record) -> tuple[tuple[Subject, ...], tuple[str, ...]]:
+        """The account of an erasure: the run that it is about, as it is now, and what it says, a line each."""
+        account = account_of(record)
+        if account is None:
+            return (), ()
+        subject, run = self._source("training run", run_of(record), account.state.after, record.bound.folder)
+        return (subject,), check_account(account, record, run, self.public)
+
     def _source(self, name: str, place: Path, digest: str | None, home: Path) -> tuple[Subject, Record | None]:
-        """A folder that a run was made from, and its record, if it is what was recorded."""
+        """A folder that a run was made from, and its record, if it is what was recorded or came after it by erasures."""
         findings, folder = Findings(), _whereabouts(place, digest, home) if self.steps < FARTHEST else None
-        if folder is not None:
+        if folder is None:
+            findings.unchecked("folder", "not there", "copy it beside this one, and verify again")
+            return Subject(f"{name} {place}", tuple(findings.checks), digest=digest or ""), None
+        earlier = replaced(folder, digest)
+        if earlier is None:
             return self._deeper._folder(folder, digest)
-        findings.unchecked("folder", "not there", "copy it beside this one, and verify again")
-        return Subject(f"{name} {place}", tuple(findings.checks), digest=digest or ""), None
+        findings.note("state", earlier.words, "its files are no more; what follows is the run as it is now")
+        now, record = self._deeper._folder(folder, None)
+        return Subject(f"{name} {place}", tuple(findings.checks), rests_on=(now,), digest=earlier.digest), record
 
     @property
     def _deeper(self) -> "Audit":
@@ -119,26 +146,35 @@ class Audit:
 def _whereabouts(recorded: Path, digest: str | None, home: Path) -> Path | None:
     """Where a folder lies that a run names: where it did then, or beside that run, in a copy of the whole.
 
-    None: nowhere; a folder of another digest counts only where it lies at the very place that was recorded.
+    None: nowhere; a folder of another digest counts only where that gave way there in an erasure, or where the folder lies
+    at the very place that was recorded.
 
     Args:
         digest: that it must have; None: any.
         home: the run's own folder.
     """
     home = home.resolve()
-    beside = (home.parent.parent / recorded.parent.name / recorded.name, home.parent / recorded.name)
-    for folder in (recorded, *beside):
+    places = (recorded, home.parent.parent / recorded.parent.name / recorded.name, home.parent / recorded.name)
+    for folder in places:
         try:
             if digest in (None, Manifest.read(read(folder / NAME)).digest):
                 return folder
         except Broken:
             continue
-    return recorded if _there(recorded / NAME) else None
+    later = next((folder for folder in places if replaced(folder, digest) is not None), None)
+    return later or (recorded if _there(recorded / NAME) else None)
+
+
+def _half(folder: Path) -> bool:
+    """Whether an erasure's files are still on their way into the folder."""
+    with suppress(OSError):
+        return unsettled(folder)
+    return False
 
 
 def _there(path: Path) -> bool:
-    """Whether something lies there, a link that leads nowhere too."""
-    return path.is_symlink() or path.exists()
+    """Whether something lies there, a link that leads nowhere too; a name that no file can have is nowhere."""
+    return os.path.lexists(path)
 
 
 def _unfinished(folder: Path) -> Subject:

@@ -6,11 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from agt.manifest import NAME, Broken, Manifest
+from agt.unlearning.keys import NAME as KEY
 from agt_cli.audit.reading import TEXT, Inventory, file_sha256, parsed, read, settings
 from agt_cli.latest import LOCK
 from agt_cli.report.checks import Findings
+from agt_cli.report.swap import COMMIT, NEXT
+from agt_cli.report.swap import LOCK as SWAPPING
 from agt_cli.report.unfinished import CHECKPOINTS
+from agt_cli.runs.waiting import ABSTAINED
 
+BESIDE = (KEY, ABSTAINED.as_posix())  # of a run with requests to erase: no state's, and so listed nowhere
+STAGED = (f"{NEXT}/", f"{COMMIT}/")  # of a state that gives way to the next
 SHOWN = 12  # files that are named one by one
 Progress = Callable[[int, int], None]
 """Called with how many files were hashed, and of how many."""
@@ -73,7 +79,8 @@ def bind(folder: Path, digest: str | None, findings: Findings, progress: Progres
     with findings.looking("nothing else"):
         inventory = Inventory.of(folder)
         extra = sorted({*inventory.files, *inventory.others} - {NAME, *manifest.files})
-        left = [name for name in extra if name == LOCK or name.startswith(f"{CHECKPOINTS}/")]
+        extra = [name for name in extra if name not in BESIDE]
+        left = [name for name in extra if name in (LOCK, SWAPPING) or name.startswith((f"{CHECKPOINTS}/", *STAGED))]
         if left:
             findings.note("nothing else", f"left over from when it ran: {_some(left)}", "delete it")
         extra = [name for name in extra if name not in left]

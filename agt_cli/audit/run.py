@@ -13,6 +13,7 @@ from agt.mechanisms.statement import Statement, read_claim
 from agt.mechanisms.weights import noise_scale
 from agt.relations import RELATIONS
 from agt_cli.audit.budget import NOT_AGTS, Made, guarantee_among, tuned, within
+from agt_cli.audit.erasure import check_requests, erased_words
 from agt_cli.audit.record import Record
 from agt_cli.audit.release import ARRAYS, CLAIM, check_lattice
 from agt_cli.report.report_md import ball, guarantee
@@ -40,7 +41,8 @@ def claims_of(record: Record, trained: Record | None) -> tuple[str, ...]:
             _check_weights(record, trained)
     if record.command == "train":
         _check_training(record)
-        return _claims_of_training(record)
+        check_requests(record)
+        return *_claims_of_training(record), *erased_words(record)
     if record.command == "tune" and record.spent:
         return _check_tuned(record)
     if record.command == "predict":

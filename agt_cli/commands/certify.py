@@ -45,6 +45,7 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     with certifying(model, console) as on_progress:
         certificates = model.certify(queries.features, on_progress=on_progress)
     seconds = time.perf_counter() - started
+    waiting, answered = opened.waiting, opened.waiting.answered(certificates, model.problem.classes)
     table = pd.DataFrame(certificates.table(labels))
     conditions, labelled = opened.conditions, labels is not None
     where, relation = trained.words, settings.relation
@@ -52,7 +53,8 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     subject = Subject(dataset.name, dataset.classes, where, relation, certificates, labelled, conditions, caveat)
 
     judged = judge(model, queries, where, labels, certificates.prediction, certificates.stable_distance)
-    least = write_tables(record, dataset, queries, certificates, table, judged)
+    owed = waiting.owed(answered, record)
+    least = write_tables(record, dataset, queries, certificates, table, judged, answered if waiting.units else None)
     record.conditions(conditions)
     record.add_metrics(
         **certified_metrics(table, certificates), n_queries=len(queries), seconds_certifying=round(seconds, 4)
@@ -60,11 +62,14 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     quality = write_quality(record, judged)
     captions = _draw(config, record, opened, subject, table, console)
     sections = (*quality_section(quality), *outside_section(queries.outside))
-    report = certify_report(subject, table, least, captions, finished, quality.verdict, sections)
+    report = certify_report(subject, table, least, captions, finished, quality.verdict, (*owed, *sections))
+    opened.check_current()
     record.report(report)
     _say(record, subject, table, quality, console)
+    for line in owed:
+        console.say(line)
     result = {"metrics": record.metrics, "verdict": quality.verdict, "table": table.to_dict("records")}
-    return result | {"trained_run": str(finished.folder)}
+    return result | {"trained_run": str(finished.folder)} | ({"owed": owed[0]} if owed else {})
 
 
 def _draw(

@@ -22,6 +22,7 @@ from agt_cli.runs.publish import Request
 from agt_cli.runs.queries import LINES, TrainedRun
 from agt_cli.runs.released import Answering
 from agt_cli.runs.session import serve
+from agt_cli.runs.waiting import Waiting
 
 OF_RUNS = ("run", "release", "inputs", "digest", "ledger", "compute", "output_dir")
 KEYS = (*OF_RUNS, "mechanism", "total", "accounting", "counting", "seed", "lot")
@@ -66,8 +67,10 @@ def configure(config: Mapping[str, Any]) -> PredictConfig | Answering:
     if config.get("run") is None:
         raise ConfigError("run: a value is required; give run=VALUE, or release=FOLDER of weights released earlier")
     mechanism = MechanismConfig.of(config.get("mechanism"), validate(TotalConfig, config.get("total"), "total"))
+    trained = TrainedRun.of(config)
+    Waiting.of(trained.finished).refuse(f"mechanism={mechanism.kind.name}")
     chosen = {key: config.get(key) for key in ("accounting", "counting", "seed", "ledger", "lot")}
-    return validate(PredictConfig, {"trained": TrainedRun.of(config), "mechanism": mechanism, **chosen}, "")
+    return validate(PredictConfig, {"trained": trained, "mechanism": mechanism, **chosen}, "")
 
 
 def run(config: PredictConfig | Answering, record: RunRecord, console: Console) -> dict[str, Any]:

@@ -6,15 +6,16 @@ from typing import Any
 
 from agt.certificates.conditions import Condition
 from agt.models.box import BoxModel
+from agt.models.removal import RemovalModel
 from agt.quality import Quality, rate_words
 from agt.training.checkpoint import Checkpoints
 from agt_cli.report.console import Console, show
-from agt_cli.report.quality import quality_section, say_quality
+from agt_cli.report.quality import say_quality
 from agt_cli.report.record import RunRecord
-from agt_cli.report.report_md import train_report, unmet
+from agt_cli.report.report_md import unmet
 from agt_cli.runs.model import fit
 from agt_cli.runs.noise import drawing, noise_words, proved
-from agt_cli.runs.prepare import Prepared, RunSettings, data_files, prepare, settings_of
+from agt_cli.runs.prepare import Prepared, RunSettings, prepare, settings_of
 from agt_cli.runs.resume import checkpoints_of
 from agt_cli.runs.spending import of_data, unfinished
 from agt_cli.runs.trained import write_trained
@@ -32,23 +33,19 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     for note in dataset.notes:
         console.note(f"note: {note}")
     record.environment(data_digest=digest, features_digest=dataset.digest, dataset=dataset.name)
-    record.environment(data_files=data_files(settings.source))
     earlier = unfinished(record, of_data(digest)) if settings.noise and settings.noise.seed is None else []
     for line in earlier:
         console.say(line)
     checkpoints = checkpoints_of(record, settings, prepared, console)
     with drawing(settings, record, prepared, checkpoints) as account:
-        conditions, words, quality = _train(prepared, settings, record, console, checkpoints, account)
-        lines, told = [*words, *earlier], (quality.verdict, quality_section(quality))
-        report = train_report(record, dataset, settings.relation, settings.certificate, conditions, *told, lines)
-        record.report(report)
+        conditions, words, quality = _train(prepared, settings, record, console, checkpoints, account, earlier)
         name = record.finish()
     _say(record, dataset.name, words, quality, console)
     for line in unmet(conditions):
         console.note(line)
     console.note(f"next: agt certify run={record.folder} digest={record.digest}")
     result = {"metrics": record.metrics, "verdict": quality.verdict, "data_digest": digest, "digest": name}
-    return result | ({"words": lines} if lines else {})
+    return result | ({"words": [*words, *earlier]} if words or earlier else {})
 
 
 def _train(
@@ -58,16 +55,18 @@ def _train(
     console: Console,
     checkpoints: Checkpoints,
     account: Sequence[str],
+    earlier: Sequence[str],
 ) -> tuple[tuple[Condition, ...], list[str], Quality]:
-    """Train and save the model; returns its conditions, what may be said of its noise, in lines, and how good it is."""
+    """Train and save the model; returns its conditions, what may be said of noise in it, in lines, and how good it is."""
     started = time.perf_counter()
     model = fit(prepared, settings, console, checkpoints)
-    quality = write_trained(record, prepared, settings, model, time.perf_counter() - started)
-    noise = model.noise if isinstance(model, BoxModel) else None
-    if noise is None:
-        return model.conditions, [], quality
-    record.add_metrics(noise_proved=int(proved(settings, model.conditions)))
-    return model.conditions, noise_words(settings, noise, model.conditions, account), quality
+    seconds, noise = time.perf_counter() - started, model.noise if isinstance(model, BoxModel) else None
+    words = list(model.words) if isinstance(model, RemovalModel) else []
+    words += noise_words(settings, noise, model.conditions, account) if noise else []
+    quality = write_trained(record, prepared, settings, model, seconds, [*words, *earlier])
+    if noise:
+        record.add_metrics(noise_proved=int(proved(settings, model.conditions)))
+    return model.conditions, words, quality
 
 
 def _say(record: RunRecord, name: str, words: list[str], quality: Quality, console: Console) -> None:

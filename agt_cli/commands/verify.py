@@ -9,6 +9,7 @@ from typing import Any
 from agt.disk import write_atomic
 from agt.errors import CheckError, ConfigError
 from agt.ledger.chain import Head
+from agt.unlearning.signature import read_public
 from agt_cli.audit.audit import Audit
 from agt_cli.audit.ledger import Known
 from agt_cli.audit.page import headline, markdown, say
@@ -30,6 +31,7 @@ class VerifyConfig:
         page: where the audit is written to as well; None: nowhere.
         ledger: that counts a release, by name or path; None: where the release says.
         head: where a ledger's chain ended at some time, or the file of its second head; None: nobody said.
+        public: the owner's key, which must have signed an account of an erasure; None: nobody said.
     """
 
     path: Path
@@ -37,6 +39,7 @@ class VerifyConfig:
     page: Path | None
     ledger: str | None
     head: Known
+    public: bytes | None
 
 
 def configure(config: Mapping[str, Any]) -> VerifyConfig:
@@ -45,7 +48,7 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
     Raises:
         ConfigError: no digest, or a page that would lie in what is verified, or over something else.
     """
-    only_keys(config, ("path", "digest", "page", "ledger", "head"))
+    only_keys(config, ("path", "digest", "page", "ledger", "head", "public"))
     path, page = Path(str(config["path"])).expanduser(), config.get("page")
     page = None if page is None else Path(str(page))
     if page is not None:
@@ -63,7 +66,8 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
         if not os.path.exists(str(head)):
             raise ConfigError(f"head={head}: expected COUNT:HASH, as agt ledger show prints it, or the second head's file")
         noted = Path(str(head))
-    return VerifyConfig(path, digest_of(config, "digest"), page, None if ledger is None else str(ledger), noted)
+    public = None if config.get("public") is None else read_public(Path(str(config["public"])).expanduser())
+    return VerifyConfig(path, digest_of(config, "digest"), page, None if ledger is None else str(ledger), noted, public)
 
 
 def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
@@ -73,7 +77,7 @@ def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
         CheckError: something does not verify.
     """
     with console.progress(f"verifying {config.path}", "file") as report:
-        audit = Audit(lambda done, files: report(done, files, done, files), config.ledger, config.head)
+        audit = Audit(lambda done, files: report(done, files, done, files), config.ledger, config.head, config.public)
         subject = audit.look(config.path, config.digest)
     say(subject, console)
     if config.page is not None:

@@ -9,7 +9,7 @@ import pandas as pd
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
 from agt.data.blocks import ROWS
-from agt.data.dataset import Dataset, Records
+from agt.data.dataset import UNLABELLED, Dataset, Records
 from agt.quality import Judged, rate_words
 from agt.settings import RelationConfig
 from agt_cli.report.finished import FinishedRun
@@ -26,6 +26,7 @@ from agt_cli.report.report_md import (
 
 HANDFUL = (0, 1, 5, 10, 20, 50, 100, 150, 200, 500, 1000)
 LEAST_STABLE = 20
+OWED = "abstains: owes an answer after the next update"
 OWNER_ONLY = (
     "For the data owner only: stable distances, logits, boxes and which predictions are certified depend on the private "
     "data. Publishing them, or answering only certified queries, is not private."
@@ -73,20 +74,34 @@ class Subject:
 
 
 def write_tables(
-    record: RunRecord, dataset: Dataset, queries: Records, certificates: Certificates, table: pd.DataFrame, judged: Judged
+    record: RunRecord,
+    dataset: Dataset,
+    queries: Records,
+    certificates: Certificates,
+    table: pd.DataFrame,
+    judged: Judged,
+    answered: np.ndarray | None = None,
 ) -> pd.DataFrame:
-    """Write every table; returns the least stable records."""
+    """Write every table; returns the least stable records.
+
+    Args:
+        answered: [n] bool, the queries that are answered while requests to erase wait; None: none waits, and all are.
+    """
     names = np.array([*dataset.classes, ""], dtype=object)  # UNLABELLED (-1) is the last: no label
     stable, score = certificates.stable_distance, judged.score
+    prediction = certificates.prediction if answered is None else np.where(answered, certificates.prediction, UNLABELLED)
+    score = score if score is None or answered is None else np.where(answered, score, np.nan)
 
     def rows(places: slice | np.ndarray) -> pd.DataFrame:
+        owed = {} if answered is None else {"answer": np.where(answered[places], "given", OWED).astype(object)}
         return pd.DataFrame(
             {
                 "record_id": queries.ids[places].astype(str).astype(object),
                 "label": names[queries.labels[places]],
-                "prediction": names[certificates.prediction[places]],
+                "prediction": names[prediction[places]],
                 "stable_distance": stable[places],
                 "score": None if score is None else score[places],
+                **owed,
             }
         )
 

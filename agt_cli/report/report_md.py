@@ -8,7 +8,7 @@ from agt.certificates.conditions import Condition
 from agt.data.dataset import Dataset
 from agt.facts import Standing
 from agt.relations import RELATIONS
-from agt.settings import BoxConfig, CertificateConfig, RelationConfig
+from agt.settings import BoxConfig, CertificateConfig, RelationConfig, RemovalConfig
 from agt_cli.report.markdown import Markdown, markdown_table, plain
 from agt_cli.report.record import RunRecord, to_yaml
 
@@ -66,7 +66,7 @@ def train_report(
     Args:
         verdict: a line on a model that is of no use; empty: none.
         quality: the section on how good it is.
-        noise: what may be said of weights that were trained with noise, a line each.
+        noise: what may be said of weights that were trained with noise, and of later removals, a line each.
     """
     metrics = [
         (name, f"{value:,.6g}" if isinstance(value, float) else str(value)) for name, value in record.metrics.items()
@@ -78,7 +78,7 @@ def train_report(
         "## Results",
         markdown_table(("metric", "value"), metrics),
         *_for_the_owner(dataset),
-        *(("## The noisy weights", "\n".join(f"- {line}" for line in noise)) if noise else ()),
+        *((_noise_title(certificate), "\n".join(f"- {line}" for line in noise)) if noise else ()),
         *conditions_section(conditions),
         "## Setting",
         setting_section(record.config),
@@ -86,6 +86,10 @@ def train_report(
         f"    agt certify run={record.folder}",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _noise_title(certificate: CertificateConfig) -> str:
+    return "## Removing records later" if isinstance(certificate, RemovalConfig) else "## The noisy weights"
 
 
 def _for_the_owner(dataset: Dataset) -> list[str]:

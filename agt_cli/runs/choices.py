@@ -183,6 +183,8 @@ def _said_about(part: str, node: Any) -> Any:
         for key in ("path", "test"):
             if kept.get(key) is not None:
                 kept[key] = PurePath(str(kept[key])).name
+    if part == "ensemble" and kept.get("slices") == 1:
+        kept.pop("slices")  # as before there were any
     if part == "model" and isinstance(kept.get("encoder"), Mapping):
         kept["encoder"] = {key: value for key, value in kept["encoder"].items() if key != "cache_dir"}
     return kept

@@ -36,7 +36,8 @@ def deliver(request: Request, randomness: Randomness) -> dict[str, Any]:
     """Judge, pay, draw, write the record, and say it; returns the command's object.
 
     Raises:
-        CheckError: some of the queries were not paid for; the record is finished, and says what was answered.
+        CheckError: some of the queries were not paid for; the record is finished, and says what was answered. Or the run
+            was changed meanwhile: what was drawn from its earlier state is spent, and nobody sees it.
         Exhausted: none was, and none was answered before; nothing was drawn.
     """
     record, console, simulated = request.record, request.console, randomness.simulated
@@ -48,6 +49,7 @@ def deliver(request: Request, randomness: Randomness) -> dict[str, Any]:
     record.conditions(request.opened.conditions)
     flags = {"proved": int(claim.proved and not simulated), "simulated": int(simulated)}
     record.add_metrics(**publication.metrics, **flags, **claim.guarantee.parameters)
+    request.opened.check_current()
     receipt = _paid(publication, request)
     lines, words, result, short = _drawn(request, publication, receipt, randomness, earlier)
     _say(lines, words, claim.proved and not simulated, console)
@@ -79,6 +81,7 @@ def _drawn(
         for line in [] if request.console.quiet or not receipt.size else forecast(request, publication, release, rows):
             request.console.note(line)
         drawn = release.draw(randomness)
+        request.opened.check_current()
         lines, result = publication.write(drawn, claimed)
         counted, short = _answered(publication, request, receipt, drawn)
         lines = [*lines, *counted]

@@ -6,21 +6,27 @@ Formal guarantees
     digest that the run records from the request on: a request that waits writes it, too.
 """
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from agt.data.dataset import Records
 from agt.data.erasure import Gone, nobody
 from agt.folder import refusing
+from agt.manifest import NAME as MANIFEST
+from agt.manifest import Broken, Manifest
 from agt.unlearning.index import SIZE, places
 from agt.unlearning.keys import Key
 from agt.unlearning.log import Log
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun
+from agt_cli.report.swap import unsettled
+from agt_cli.runs.ledger import EARLIER
 from agt_cli.runs.prepare import Prepared, RunSettings, prepare
 from agt_cli.runs.source import kept
 
-EARLIER = "earlier_data"
-"""In env.json: the digests of the data of this run's earlier states, by which a ledger knows its people."""
+ALIKE = "read_alike"
+"""In env.json: the run's digests in earlier states whose records were read by the same constants as they are now."""
 
 
 def gone_of(run: FinishedRun) -> Gone:
@@ -30,11 +36,13 @@ def gone_of(run: FinishedRun) -> Gone:
         ConfigError: the log is not what was written, or its key is gone.
     """
     log = Log.of(run)
-    if not log.entries:
-        return nobody
+    return named(key_of(run), log.erased | log.waiting) if log.entries else nobody
+
+
+def key_of(run: FinishedRun) -> Key:
+    """The key that a run's log was written with. Raises ConfigError: it is gone, or another."""
     with refusing(run.folder, run.key):
-        key = log.check_key(Key.of(run.folder))
-    return named(key, log.erased | log.waiting)
+        return Log.of(run).check_key(Key.of(run.folder))
 
 
 def named(key: Key, hashes: frozenset[str]) -> Gone:
@@ -49,29 +57,67 @@ def named(key: Key, hashes: frozenset[str]) -> Gone:
     return gone
 
 
-def prepare_without(run: FinishedRun, settings: RunSettings, console: Console, gone: Gone) -> tuple[Prepared, Records]:
-    """(the data of an update, of which the erased records are no longer a part; those that the data still has).
+def prepare_without(
+    run: FinishedRun, settings: RunSettings, console: Console, asked: frozenset[str] = frozenset()
+) -> tuple[Prepared, Records]:
+    """(the data of a run's next state; the records that it has not, the present state has, and the data still has).
 
-    ``Prepared.untouched`` says whether every other record is as it was in the state that the update starts from: where it
-    is not held, whatever does not train again from this data says nothing about training without the erased records.
+    ``Prepared.untouched`` says whether every other record is as it was in the present state: where it is not held, whatever
+    does not train again from this data says nothing about training without the erased records.
 
     Args:
-        gone: every record that is gone once the update is made.
+        asked: keyed hashes of the records that are asked for now; those that wait go with them.
 
     Raises:
         DataMissing, DataError: as ``agt.data.erasure.part``.
     """
-    told = kept(run, settings)
-    prepared = prepare(settings, console, gone, None if told is None else told.settled.get("settled", {}))
-    return prepared, prepared.erased
+    log, key, told = Log.of(run), key_of(run), kept(run, settings)
+    before = None if told is None else told.settled.get("settled", {})
+    prepared = prepare(settings, console, named(key, log.erased | log.waiting | asked), before)
+    erased = prepared.erased.take(~named(key, log.erased)(prepared.erased.ids, prepared.erased.units))
+    return replace(prepared, erased=erased), erased
 
 
-def earlier_data(run: FinishedRun) -> dict[str, list[str]]:
-    """What env.json of a run's next state has of the data of those before it."""
-    known = [*run.environment.get(EARLIER, ()), str(run.environment["data_digest"])]
-    return {EARLIER: list(dict.fromkeys(known))}
+def told(run: FinishedRun, prepared: Prepared) -> dict[str, object]:
+    """What env.json of a run's next state has of its data, and of that of the states before.
+
+    Args:
+        run: as it is now.
+        prepared: the data of the next state.
+    """
+    before = run.environment
+    return {
+        "dataset": prepared.dataset.name,
+        "data_digest": prepared.loaded.digest,
+        "features_digest": prepared.dataset.digest,
+        EARLIER: list(dict.fromkeys([*before.get(EARLIER, ()), str(before["data_digest"])])),
+        ALIKE: [*before.get(ALIKE, ()), run.digest] if prepared.untouched.held else [],
+    }
 
 
-def waiting_units(run: FinishedRun) -> int:
-    """How many units asked to be erased and are still in the run's state."""
-    return len(Log.of(run).waiting_units)
+@dataclass
+class Watch:
+    """Whether a run is still what it was when it was opened: a look at its manifest's time, as often as one likes.
+
+    Attributes:
+        run: as it was opened.
+        seen: (time, size, number) of a manifest that was read and is of this run; None: none was read.
+    """
+
+    run: FinishedRun
+    seen: tuple[int, int, int] | None = None
+
+    @property
+    def changed(self) -> bool:
+        """A change that is decided and not yet carried through counts, too."""
+        path = self.run.folder / MANIFEST
+        try:
+            state = path.stat()
+            seen = (state.st_mtime_ns, state.st_size, state.st_ino)
+            if seen != self.seen:
+                if Manifest.read(path.read_bytes()).digest != self.run.digest:
+                    return True
+                self.seen = seen
+        except (OSError, Broken):
+            return True
+        return unsettled(self.run.folder)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from agt.certificates.conditions import Condition, weaker
 from agt.data.dataset import UNLABELLED, DataError, Dataset, Records
-from agt.errors import ConfigError
+from agt.errors import CheckError, ConfigError
 from agt.manifest import read_digest
 from agt.models.model import Model, load
 from agt_cli.report.console import Console
@@ -18,9 +19,11 @@ from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.quality import outside_lines
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.choices import naming
-from agt_cli.runs.erased import gone_of
+from agt_cli.runs.erased import Watch, gone_of
+from agt_cli.runs.ledger import EARLIER
 from agt_cli.runs.prepare import Prepared, RunSettings, located, prepare, settings_of, use_threads
 from agt_cli.runs.source import Kept, kept, kept_head, settled
+from agt_cli.runs.waiting import Waiting
 
 LINES = Path("-")
 """What ``inputs`` calls JSON lines on standard input."""
@@ -88,7 +91,9 @@ class TrainedRun:
         record.environment(**{key: finished.environment.get(key) for key in DIGESTS}, dataset=dataset.name)
         record.environment(trained_run=str(finished.folder.resolve()), trained_digest=finished.digest)
         record.environment(inputs=self.inputs and str(self.inputs), training_data=looked)
-        return OpenedRun(self, run, model, queries, weaker(_recorded(finished), model.conditions))
+        if EARLIER in finished.environment:
+            record.environment(**{EARLIER: finished.environment[EARLIER]})
+        return OpenedRun(self, run, model, queries, weaker(conditions_of(finished), model.conditions))
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,23 @@ class OpenedRun:
     model: Model
     queries: Records
     conditions: tuple[Condition, ...]
+
+    def check_current(self) -> None:
+        """Raise CheckError where the run was changed since it was opened: nothing is answered from an earlier state."""
+        if self._watch.changed:
+            raise CheckError(
+                f"run={self.trained.finished.folder}: the run was changed while it was asked (agt unlearn): what this "
+                "command would say is of its earlier state, and nothing more is given out: ask again"
+            )
+
+    @cached_property
+    def _watch(self) -> Watch:
+        return Watch(self.trained.finished)
+
+    @cached_property
+    def waiting(self) -> Waiting:
+        """What waits to be erased from it."""
+        return Waiting.of(self.trained.finished)
 
     @property
     def dataset(self) -> Dataset:
@@ -132,7 +154,7 @@ def digest_of(config: Mapping[str, Any], key: str, prefix: str = "") -> str | No
         raise ConfigError(f"{prefix}{key}={value}: {error}") from None
 
 
-def _recorded(finished: FinishedRun) -> tuple[Condition, ...]:
+def conditions_of(finished: FinishedRun) -> tuple[Condition, ...]:
     """Conditions a-g as the run itself recorded them.
 
     Raises:

@@ -53,7 +53,7 @@ def serve(request: Request, randomness: Randomness, lot: int) -> dict[str, Any]:
     try:
         for number, line in read_lines(sys.stdin.buffer):
             session.hear(number, line)
-            if muted():
+            if session.over or muted():
                 break
     finally:
         session.remember()
@@ -71,6 +71,7 @@ class Session:
         counter: what may be drawn.
         pending: entry -> what was drawn on it, to be remembered when it is used up.
         told: metrics.
+        over: why nothing more is answered; empty: it goes on.
     """
 
     request: Request
@@ -79,6 +80,7 @@ class Session:
     counter: Counter
     pending: dict[int, tuple[Receipt, dict[bytes, int]]] = field(default_factory=dict)
     told: Numbers[str] = field(default_factory=lambda: Numbers(dict.fromkeys(METRICS, 0)))
+    over: str = ""
 
     @classmethod
     def of(cls, request: Request, randomness: Randomness, lot: int) -> "Session":
@@ -135,6 +137,11 @@ class Session:
             question = question_of(line, getattr(self._source, "x", "x"))
             id = question.id
             features = self._features(question, f"line {number}")
+            self.request.opened.check_current()
+        except CheckError as error:
+            self.over = str(error)
+            put_line({"id": id, "error": self.over, "code": error.exit_code})
+            return
         except AgtError as error:
             self.told["bad_lines"] += 1
             put_line({"id": getattr(error, "id", id), "error": str(error), "code": ConfigError.exit_code})
@@ -201,7 +208,7 @@ class Session:
         """Write the record; returns the command's object.
 
         Raises:
-            CheckError: questions were not answered.
+            CheckError: questions were not answered, or the run was changed while it was asked.
         """
         record, opened, claim, simulated = self.request.record, self.request.opened, self.claim, self.randomness.simulated
         told, guarantee = dict(self.told), self.labelling.claim.guarantee
@@ -219,6 +226,7 @@ class Session:
                 f"answered {told['answered']} of {told['n_queries']} ({told['stored']} of them from stored answers); "
                 f"{told['unanswered']} are not answered: {self.counter.why}"
             )
+        short = "; ".join(filter(None, [short, self.over]))
         listed, name = [*words, *filter(None, [short])], self.labelling.mechanism.name
         record.report(predict_report(opened.dataset.name, opened.trained.words, name, listed, publishable, record))
         record.finish()

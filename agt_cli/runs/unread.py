@@ -23,10 +23,13 @@ def _reasons(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Setting -> why it has no effect here."""
     certificate, model = config.get("certificate") or {}, config.get("model") or {}
     name, features = certificate.get("name", "box"), certificate.get("features") or {}
-    if name == "erm":
+    if name in ("erm", "removal"):
         yield from (
-            (f"training.{key}", "has no effect: certificate=erm goes to the minimum, wherever") for key in _MINIMISER
+            (f"training.{key}", f"has no effect: certificate={name} goes to the minimum, wherever") for key in _MINIMISER
         )
+    if name == "removal":
+        yield "training.loss", "has no effect: certificate=removal has a loss of its own (certificate.loss)"
+        yield "training.clip", "has no effect: certificate=removal clamps nothing"
     if name != "box":
         yield from ((key, f"has no effect on certificate={name}, a closed form") for key in _CLOSED)
         for key in ("kgrid", "kgrid.max", "kgrid.values"):

@@ -22,7 +22,10 @@ from agt_cli.runs import noise
 
 from .conftest import TINY, Agt
 
-TIMES = {"env.json", "status.json", "metrics.json", "report.md", "report.html", "manifest.json", "spent.json"}
+TIMES = {
+    *("records.bin", "unlearning/key", "env.json", "status.json", "metrics.json"),
+    *("report.md", "report.html", "manifest.json", "spent.json"),
+}
 OFTEN = "compute.checkpoint_seconds=1e-6"
 BOXES = (*TINY, OFTEN, "training.epochs=6", "training.momentum=0.9", "training.chosen_on=public")
 HEAD = (
@@ -158,7 +161,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that failed; no test changes it."""
     folder = tmp_path_factory.mktemp("failed") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("agt_cli.commands.train.keep", lambda *given: (_ for _ in ()).throw(OSError(28, "No space left")))
+        patch.setattr("agt_cli.runs.trained.keep", lambda *given: (_ for _ in ()).throw(OSError(28, "No space left")))
         assert main(["train", *BOXES, f"hydra.run.dir={folder}", "-q"]) == 1
     return folder
 

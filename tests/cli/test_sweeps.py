@@ -264,7 +264,7 @@ class Mortal(Blobs):
 
 
 def run(folder: Path, *arguments: str) -> Said:
-    """A command line as a process of its own, with time for a dozen others."""
+    """A command line as a process of its own, with time for some others."""
     command = [sys.executable, "-m", "agt_cli", *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=500)
     return Said(done.returncode, done.stdout, done.stderr)
@@ -273,27 +273,27 @@ def run(folder: Path, *arguments: str) -> Said:
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="POSIX signals")
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
-def test_twelve_jobs_two_killed_end_on_the_second_call(agt: Agt, tmp_path: Path, launcher: str) -> None:
+def test_four_jobs_one_killed_end_on_the_second_call(agt: Agt, tmp_path: Path, launcher: str) -> None:
     pytest.importorskip("submitit" if "submitit" in launcher else "hydra_plugins.hydra_joblib_launcher")
     (tmp_path / "mortal.py").write_text(MORTAL)
-    mortal = ("dataset._target_=mortal.Mortal", "+dataset.job=range(12)", "+dataset.deadly=[3,7]")
+    mortal = ("dataset._target_=mortal.Mortal", "+dataset.job=range(4)", "+dataset.deadly=[2]")
     workers = ("hydra.launcher.n_jobs=2",) if launcher == "joblib" else ()
-    line = ("train", "-m", *TINY, *mortal, "sweep=twelve", f"hydra/launcher={launcher}", *workers, "--json")
+    line = ("train", "-m", *TINY, *mortal, "sweep=four", f"hydra/launcher={launcher}", *workers, "--json")
     first, second = run(tmp_path, *line), run(tmp_path, *line)
     assert first.code == 1, first.err
     assert "jobs" in first.json, first.err
     killed = [job["job"] for job in first.json["jobs"] if job["state"] == "killed"]
-    assert {3, 7} <= set(killed)
+    assert 2 in killed
     assert set(states(first)) == {"done", "killed"}, "a job beside a killed one may go with it; none is lost"
     done = {job["run"]: job["digest"] for job in first.json["jobs"] if job["state"] == "done"}
     assert second.code == 0, second.err
-    assert states(second) == ["done"] * 12
+    assert states(second) == ["done"] * 4
     assert {job["run"]: job["digest"] for job in second.json["jobs"] if job["done_before"]} == done
-    table = pd.read_csv(tmp_path / "outputs/train/twelve_sweep/sweep.csv")
-    assert sorted(table["dataset.job"]) == list(range(12))
+    table = pd.read_csv(tmp_path / "outputs/train/four_sweep/sweep.csv")
+    assert sorted(table["dataset.job"]) == list(range(4))
     assert set(table["state"]) == {"done"}
-    listed = agt("runs", "sweep=twelve", "limit=null", "--json", "--quiet")
-    assert listed.json["total"] >= 12
+    listed = agt("runs", "sweep=four", "limit=null", "--json", "--quiet")
+    assert listed.json["total"] >= 4
 
 
 def test_a_sweep_whose_process_is_killed_leaves_no_lock(tmp_path: Path) -> None:

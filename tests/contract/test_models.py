@@ -27,7 +27,9 @@ TRAINED: dict[str, dict[str, Any]] = {
     "box": {"network": (4,), "epochs": 4, "lr": 4.0, "clip": 0.06},
     "stability": {"epochs": 5},
     "erm": {"weight_decay": 0.05},
+    "removal": {"weight_decay": 0.05, "certificate": {"name": "removal", "sigma": 0.1, "seed": 1}},  # the same draw always
 }
+VOTING = tuple(name for name in TRAINED if name != "removal")  # kinds that an ensemble may have for members
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,9 @@ class Example:
 
 POOLED = nn.Sequential(nn.AvgPool2d(2, padding=1), nn.Flatten(), nn.Linear(8, 2))
 EXAMPLES = {
-    **{name: Example.of(certificate=name, **settings) for name, settings in TRAINED.items()},
-    **{f"{name} ensemble": Example.of(certificate=name, members=3, **how) for name, how in TRAINED.items()},
-    **{f"{name} of 3 classes": Example.of(3, certificate=name, **settings) for name, settings in TRAINED.items()},
+    **{name: Example.of(**{"certificate": name} | settings) for name, settings in TRAINED.items()},
+    **{f"{name} ensemble": Example.of(certificate=name, members=3, **TRAINED[name]) for name in VOTING},
+    **{f"{name} of 3 classes": Example.of(3, **{"certificate": name} | settings) for name, settings in TRAINED.items()},
     "box of images": Example.of(shape=(2, 3, 3), **{**TRAINED["box"], "network": POOLED}),
 }
 examples = pytest.mark.parametrize("name", EXAMPLES)

@@ -37,6 +37,7 @@ TRAINED = {
     "boxes of an mlp": (*DATA, "model.hidden=[4]"),
     "stability": (*LINEAR, "certificate=stability"),
     "erm": (*LINEAR, "certificate=erm", "training.weight_decay=0.1", "certificate.tolerance=1e-6"),
+    "removal": (*LINEAR, "certificate=removal", "training.weight_decay=0.1"),
     "ensemble of boxes": (*BOX, *TWO),
     "ensemble of linear heads": (*LINEAR, *TWO, "certificate=stability"),
     "noise": (*BOX, "noise.epsilon=1", "training.clip=0.05"),

@@ -24,6 +24,7 @@ OWN = nn.Sequential(nn.Linear(3, 4), nn.LeakyReLU(0.2), nn.Linear(4, 2))
 KINDS: dict[str, dict[str, Any]] = {
     "linear": {},
     "minimiser": {"certificate": "erm"},
+    "removal": {"certificate": {"name": "removal", "sigma": 0.1, "seed": 1}},
     "boxes": {"network": (4,), "ks": 3},
     "sparse grid": {"network": (4,), "ks": [0, 2, 7]},
     "own network": {"network": OWN, "ks": 2},
@@ -53,7 +54,7 @@ def test_a_saved_model_answers_as_before_without_the_data(kind: str, tmp_path: P
     assert digests == {digest}, "saving what was loaded gives other files"
 
 
-@pytest.mark.parametrize("kind", ["linear", "boxes", "own network", "ensemble"])
+@pytest.mark.parametrize("kind", ["linear", "removal", "boxes", "own network", "ensemble"])
 def test_no_certified_label_flips_when_a_record_goes(kind: str) -> None:
     answers = fit(**KINDS[kind]).certify(QUERIES)
     sure = answers.stable_distance >= 1

@@ -45,7 +45,7 @@ def made(promise: Promise = NEWTON, **more: Any) -> Account:
     earlier = (Earlier("predict/one", True, "released", BEFORE), Earlier("certify/two", False, "of other data"))
     sweep = Sweep((Place("the run", 9, 0, "ids and rows"),), ("the table",)) if removed else None
     given = {
-        "asked": Asked(20, 20, "ids", 20, "2026-11-22T10:00:00.123456+00:00"),
+        "asked": Asked(20, 20, "id", 20, "2026-11-22T10:00:00.123456+00:00"),
         "state": state,
         "training": 3.5,
         "earlier": earlier,

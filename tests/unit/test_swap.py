@@ -20,7 +20,7 @@ from agt_cli.report import swap
 from agt_cli.report.finished import open_run
 from agt_cli.report.successor import Successor, amend
 from agt_cli.report.swap import COMMIT, LOCK, NEXT, hold, put, unsettled
-from tests.erasing import begin, leftovers, state, update
+from tests.swapping import begin, leftovers, state, update
 
 
 class Killed(BaseException):
@@ -28,7 +28,8 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("agt_cli.report.record._revision", lambda: None)  # asks git, which takes its time
     begin(tmp_path / "run")
     return tmp_path / "run"
 
@@ -44,7 +45,7 @@ def test_a_run_keeps_its_name_and_gets_another_digest(run: Path) -> None:
     assert after.environment["argv"] == before.environment["argv"]
     assert after.status["started"] == before.status["started"]
     assert after.status["updated"] == after.environment["updated"][0]
-    assert not (run / "bounds/k=00011.safetensors").exists()
+    assert not (run / "bounds/k=00004.safetensors").exists()
     update(run)
     assert state(open_run(run, "train")) == 2
     assert len(open_run(run, "train").environment["succeeds"]) == 2
@@ -58,7 +59,6 @@ def test_some_files_anew(run: Path) -> None:
     assert after.read("more.json") == b"{}"
     assert after.environment["data_digest"] == "e"
     assert after.environment["succeeds"] == [before.digest]
-    assert state.__name__
     assert leftovers(run) == []
 
 
@@ -110,7 +110,7 @@ def test_killed_before_every_single_step_it_is_done_or_not_done(run: Path, monke
         with hold(run):
             assert not (run / NEXT).exists()
         assert [name for name in leftovers(run) if name != "lock"] == []
-    assert step > 60
+    assert step > 40
     assert states == sorted(states), "not done up to one step, done from there on"
     assert set(states) == {0, 1}
 
@@ -124,7 +124,7 @@ def test_old_files_that_are_deleted_after_the_manifest_would_stay(run: Path, mon
         return set(swap.Manifest.read((folder / COMMIT / "manifest.json").read_bytes()).files)
 
     update(run)
-    assert leftovers(run) == ["bounds/k=00011.safetensors"]
+    assert leftovers(run) == ["bounds/k=00004.safetensors"]
 
 
 def test_the_second_of_two_is_refused_and_changes_nothing(run: Path) -> None:
@@ -231,7 +231,7 @@ def test_kill_9_at_random_moments(run: Path) -> None:
     started = time.monotonic()
     assert ended(forked(lambda: update(run))) == 0
     needed = time.monotonic() - started
-    for _ in range(25):
+    for _ in range(20):
         before = state(open_run(run, "train"))
         process = forked(lambda: update(run))
         time.sleep(chance.uniform(0, 1.1 * needed))

@@ -1,0 +1,232 @@
+"""A linear head that records can be removed from (certificate=removal): trained, kept with what removals need, certified.
+
+model.safetensors     "weight" [J, d]: the weights served, as of any linear head
+removal.safetensors   what the next removal starts from (training/removal.py): weight, tilt, noise, reference, hessian,
+                      gram; for the data owner alone
+removal.json          its numbers: norm, residual, allowed, count, removed; and the objective's loss and strength
+features.safetensors, stability.json    as of any linear head
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save
+from threadpoolctl import threadpool_limits
+from torch import Tensor
+
+from agt.certificates.conditions import Condition, assess_linear
+from agt.errors import ConfigError, UnsoundError
+from agt.facts import proved
+from agt.models.box import GIVEN_THE_DRAW
+from agt.models.features import FeatureMap
+from agt.models.linear import LinearModel
+from agt.models.store import FEATURES, MODEL, Shelf, Store, as_json, read_json, read_tensors, write_linear
+from agt.problem import Problem, Settings
+from agt.settings import RemovalConfig
+from agt.training.batches import check_unit_rows
+from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.linear import LinearTrained
+from agt.training.loop import Progress
+from agt.training.removal import (
+    RemovalProblem,
+    RemovalState,
+    draw,
+    draw_seed,
+    minimise,
+    removal_budget,
+    removal_loss,
+)
+from agt.training.sensitivity import LinearSetting
+
+STATE, NUMBERS = "removal.safetensors", "removal.json"
+_MATRICES = ("weight", "tilt", "noise", "reference", "hessian", "gram")
+_NUMBERS = ("norm", "residual", "allowed", "count", "removed")
+
+
+@dataclass(frozen=True)
+class RemovalModel(LinearModel):
+    """A feature map, the head that is served, how far one record moves it, and what removals start from.
+
+    Attributes:
+        state: for removals.
+    """
+
+    state: RemovalState
+
+    @classmethod
+    def fit(
+        cls,
+        problem: Problem,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+        checkpoints: Checkpoints = NOWHERE,
+    ) -> "RemovalModel":
+        """Draw the noise, then minimise on the public features."""
+        config, features = config_of(problem.settings), FeatureMap.of(config_of(problem.settings).features, problem.dataset)
+        shape, seed = (outputs_of(problem.classes), features.outputs), draw_seed(config, checkpoints)
+        tilt, noise = draw("tilt", config, shape, seed), draw("noise", config, shape, seed)
+        known = problem_of(problem, features, tilt, noise)
+        phi, labels = training_rows(problem, features)
+        targets = known.objective.targets(labels, problem.classes)
+        with threadpool_limits(problem.settings.compute.threads, user_api="blas"):
+            state = minimise(known, phi, targets, on_progress, checkpoints)
+        return cls.of(problem, features, state)
+
+    @classmethod
+    def of(cls, problem: Problem, features: FeatureMap, state: RemovalState) -> "RemovalModel":
+        """The head of a state: after training, or after a removal."""
+        known = problem_of(problem, features, state.tilt, state.noise)
+        setting = known.setting
+        served = torch.from_numpy(state.served)
+        trained = LinearTrained(served, known.loss, setting.plan, known.sensitivity(state.allowed), setting.training)
+        return cls(problem, features, trained, state)
+
+    @classmethod
+    def load(cls, problem: Problem, shelf: Shelf) -> "RemovalModel":
+        """Read the head back with its state.
+
+        Raises:
+            ConfigError: a file is missing or cannot be read.
+            UnsoundError: what was recorded is not what the configuration and the state imply.
+        """
+        width = int(np.prod(problem.dataset.train.features.shape[1:]))
+        blank = FeatureMap.blank(config_of(problem.settings).features, width)
+        features = blank.with_matrices(read_tensors(shelf, FEATURES, blank.matrices))
+        model = cls.of(problem, features, _read_state(problem, features, shelf))
+        weight = read_tensors(shelf, MODEL, {"weight": model.trained.weight})["weight"]
+        if not torch.equal(weight, model.trained.weight):
+            raise UnsoundError(f"{shelf.folder}/{MODEL}: the weights served are not those of {STATE}: train again")
+        model.check_constants(shelf)
+        return model
+
+    def save(self, store: Store) -> None:
+        """model.safetensors, features.safetensors, stability.json; removal.safetensors and removal.json."""
+        write_linear(store, self.trained.weight, self.features.matrices, self.constants)
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(getattr(self.state, name))) for name in _MATRICES}
+        store.write(STATE, save(tensors))
+        objective = self.known.objective
+        numbers = {name: getattr(self.state, name) for name in _NUMBERS}
+        store.write(NUMBERS, as_json({"loss": objective.loss, "strength": objective.strength, **numbers}))
+
+    @property
+    def config(self) -> RemovalConfig:
+        """The certificate's settings."""
+        return config_of(self.settings)
+
+    @property
+    def known(self) -> RemovalProblem:
+        """The public numbers, given the state's draws."""
+        return problem_of(self.problem, self.features, self.state.tilt, self.state.noise)
+
+    @property
+    def budget(self) -> float | None:
+        """How much residual the noise hides in all; None without noise."""
+        return removal_budget(self.config, self.known.objective.strength)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Conditions a-g, given the draws."""
+        problem, strength, allowed = self.problem, self.known.objective.strength, self.state.allowed
+        constants = f"weight_decay {self.trained.training.weight_decay:g}, residuals up to {allowed:g}"
+        each = " of each class" if self.trained.loss.kind == "one_vs_all" else ""
+        moves = (
+            f"no steps count: the minimiser of a {strength:g}-strongly convex sum, to a gradient of {allowed:g}; so one "
+            f"record moves the parameters{each} by at most {self.trained.sensitivity.rho:.4g}"
+        )
+        choices = problem.settings.choices
+        conditions = assess_linear(
+            problem.dataset, problem.recipe, self.trained, constants, moves, self.features.public, choices
+        )
+        if self.config.masking == "none":
+            return conditions
+        return tuple(c.and_(proved(GIVEN_THE_DRAW)) if c.letter == "d" else c for c in conditions)
+
+    @property
+    def metrics(self) -> dict[str, float | int | str]:
+        """Sizes, how far one record moves the head, and the removal budget."""
+        budget = {} if self.budget is None else {"removal_budget": self.budget}
+        drawn = {} if self.config.seed is None else {"simulation": 1}
+        return {**super().metrics, "residual": self.state.residual, "spectral_norm": self.state.norm, **budget, **drawn}
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What may be said of later removals, a line each; the first says it all."""
+        config, budget = self.config, self.budget
+        if budget is None:
+            return ("records can be removed later, exactly but for rounding: least squares, and no noise is needed",)
+        where = "a random linear term in the loss" if config.masking == "loss" else "noise on the weights that are served"
+        lines = [
+            f"records can be removed later: the model is then ({config.eps:g}, {config.delta:g})-close to one trained "
+            f"without them, as long as the removals' error stays below {budget:.4g} (gradient norm), of which the "
+            f"optimiser left {self.state.residual:.2g}",
+            f"their error is hidden by {where}, of standard deviation {config.sigma:g} in every coordinate, in exact "
+            "arithmetic",
+        ]
+        if config.masking == "loss":
+            lines.append(
+                "not held: the published proof takes the error for independent of the random term, and the weights depend "
+                "on it; certificate.masking=output needs no such assumption"
+            )
+        if config.seed is not None:
+            lines.append(f"SIMULATION: the noise comes from certificate.seed={config.seed}, so that it hides nothing")
+        return tuple(lines)
+
+
+def config_of(settings: Settings) -> RemovalConfig:
+    """The certificate's settings. Raises TypeError for another certificate."""
+    if isinstance(settings.certificate, RemovalConfig):
+        return settings.certificate
+    raise TypeError(f"{settings.certificate} trains no head that records can be removed from")
+
+
+def outputs_of(classes: int) -> int:
+    """J: one output for two classes, else one for each."""
+    return 1 if classes == 2 else classes
+
+
+def problem_of(problem: Problem, features: FeatureMap, tilt: np.ndarray, noise: np.ndarray) -> RemovalProblem:
+    """The public numbers of a problem, given its draws.
+
+    Raises:
+        ConfigError: settings that no proof covers.
+    """
+    recipe, config = problem.recipe, config_of(problem.settings)
+    loss = removal_loss(outputs_of(problem.classes), 1.0, 1.0)
+    plan = replace(recipe.plan(problem.trained_on), epochs=1)
+    setting = LinearSetting(loss, features.outputs, recipe.training, plan, recipe.relation, features.slack)
+    return RemovalProblem.of(config, setting, tilt, noise)
+
+
+def training_rows(problem: Problem, features: FeatureMap) -> tuple[np.ndarray, np.ndarray]:
+    """(features as the head takes them [n, d], labels [n]) of the training records.
+
+    Raises:
+        ConfigError: more records than n_max, or a unit with too many.
+    """
+    records, recipe = problem.dataset.train, problem.recipe
+    check_unit_rows(records.units, recipe.relation.unit_rows)
+    next(replace(recipe.plan(problem.trained_on), epochs=1).batches(records.units))  # no more than n_max
+    return features(records.features, recipe.training.dtype), records.labels
+
+
+def _read_state(problem: Problem, features: FeatureMap, shelf: Shelf) -> RemovalState:
+    shape, width = (outputs_of(problem.classes), features.outputs), features.outputs
+    stacked = 1 if config_of(problem.settings).loss == "least_squares" else shape[0]
+    shapes = dict.fromkeys(_MATRICES, shape) | {"hessian": (stacked, width, width), "gram": (width, width)}
+    like: dict[str, Tensor] = {name: torch.zeros(1, dtype=torch.float64).expand(shapes[name]) for name in _MATRICES}
+    arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in read_tensors(shelf, STATE, like).items()}
+    numbers = read_json(shelf, NUMBERS)
+    try:
+        state = RemovalState(**arrays, **{name: numbers[name] for name in _NUMBERS})
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{shelf.folder / NUMBERS}: cannot be read ({error}); train again") from None
+    objective = problem_of(problem, features, state.tilt, state.noise).objective
+    for key, value in (("loss", objective.loss), ("strength", objective.strength)):
+        if numbers.get(key) != value:
+            raise UnsoundError(
+                f"{shelf.folder / NUMBERS}: {key} is {numbers.get(key)} and the run's configuration implies {value}: train "
+                "again"
+            )
+    return state

@@ -1,0 +1,320 @@
+"""The head that records can be removed from: the minimiser of L_b, its state, and how far one record moves it.
+
+L_b is training/objective.py's, with strength s = training.weight_decay times the public normaliser B. b is drawn before any
+record is read, N(0, sigma^2) in each coordinate under ``masking=loss``, and 0 otherwise; under ``masking=output`` N(0,
+sigma^2) is added to the weights that are served. What a removal does with the state is in unlearning/.
+
+Formal guarantees
+    The residual. ``RemovalState.residual`` is a bound on |grad L_b(w)| over all outputs jointly, b in it: the gradient as
+    computed at the weights that are kept, plus what rounding may hide (``Slope.bound``). How the solver got there is
+    irrelevant. L_b is s-strongly convex, so |w - w*| <= residual / s.
+    One record, given the draw of b and of the output's noise, which are the same for every dataset compared with. Let D' be
+    D with one record z more: grad L_b' - grad L_b = l'(w.x_z) x_z, so s |w*' - w*| <= |l'(w.x_z)| at w = w*' or w*. For the
+    logistic loss |l'| <= 1, so rho = 1 / s. For squares |l'| <= |w| + 1, so rho = (1 + R*) / s with R* >= |w*|.
+    The length of w*. With q = |b| / s for the longest output's b, and n <= n_max:
+      - logistic: grad L_b(w*) = 0 gives |w*| <= n_max / s + q; L_b(w*) <= L_b(0) = n ln 2 gives s |w*|^2 / 2 <= n_max ln 2
+        + |b||w*|, so |w*| <= q + sqrt(q^2 + 2 n_max ln 2 / s). R* is the smaller.
+      - squares: w* = (X'X + s I)^-1 (X't - b); the singular values of (X'X + s I)^-1 X' are v / (v^2 + s) <= 1 / (2 sqrt
+        s), and |t| <= sqrt n, so R* = sqrt(n_max) / (2 sqrt s) + q.
+    Two computed states. Each lies within allowed / s of its minimiser, ``allowed`` being public and no smaller than any
+    residual that was accepted; adding the noise rounds once. So they differ by at most rho + 2 (allowed / s + u R) for one
+    record: stable distances in closed form (certificates/stability.py) hold as for certificate=erm, given the draws. These
+    are independent of the records, so what is released by such distances, or with noise of that sensitivity, is as private.
+    The tolerance. How far a gradient may be off is bounded by public numbers alone (n_max, width, R); a tolerance below
+    four times that is refused before any record is read, so that reaching it tells nothing about them.
+
+Sources: Guo, Goldstein, Hannun, van der Maaten (2020) [003]; Chaudhuri, Monteleoni, Sarwate (2011).
+"""
+
+import math
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import torch
+from scipy.linalg import cho_factor, cho_solve
+
+from agt.errors import ConfigError, UnsoundError
+from agt.numeric import COVER, UNIT, gaussian_mu, next_up
+from agt.settings import RemovalConfig
+from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.loop import Progress
+from agt.training.objective import Objective, gram, gram_rounding
+from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity, rows_moved
+from agt.training.spectral import largest_eigenvalue
+
+SEED = "removal"  # what checkpoints call the seed of the draws
+STEPS = 100  # Newton steps; a dozen are usual
+POLISH = 30  # steps with the last Hessian; two or three are usual
+HALVINGS = 40
+Part = Literal["tilt", "noise"]
+_PLACES: dict[Part, int] = {"tilt": 0, "noise": 1}
+
+
+@dataclass(frozen=True)
+class RemovalState:
+    """What later removals start from: for the data owner alone, as it tells of every record.
+
+    Attributes:
+        weight: w [J, d] float64, before the output's noise.
+        tilt: b [J, d]; zeros unless masking=loss.
+        noise: [J, d], what was added to the weights served; zeros unless masking=output.
+        reference: w0 [J, d], where ``hessian`` was taken.
+        hessian: [J, d, d], of L_b at w0 over the records there are now; [1, d, d] for squares, the same for every output.
+        gram: K = X'X [d, d] of the records there are now.
+        norm: upper bound on |X|_2.
+        residual: upper bound on |grad L_b(w)| over those records, all outputs jointly in l2.
+        allowed: public bound that ``residual`` was accepted by: the tolerance, or a removal's budget.
+        count: n, how many records there are now.
+        removed: how many were removed since training.
+
+    Raises:
+        UnsoundError: shapes that do not go together, a number that is none, or a residual above what is allowed.
+    """
+
+    weight: np.ndarray
+    tilt: np.ndarray
+    noise: np.ndarray
+    reference: np.ndarray
+    hessian: np.ndarray
+    gram: np.ndarray
+    norm: float
+    residual: float
+    allowed: float
+    count: int
+    removed: int = 0
+
+    def __post_init__(self) -> None:
+        outputs, width = self.weight.shape
+        shapes = dict.fromkeys(("weight", "tilt", "noise", "reference"), (outputs, width)) | {"gram": (width, width)}
+        for name, shape in shapes.items():
+            if getattr(self, name).shape != shape:
+                raise UnsoundError(f"removal state: {name} is {getattr(self, name).shape}, expected {shape}")
+        if self.hessian.shape not in ((outputs, width, width), (1, width, width)):
+            raise UnsoundError(f"removal state: hessian is {self.hessian.shape}, expected {(outputs, width, width)}")
+        if not all(np.isfinite(getattr(self, name)).all() for name in (*shapes, "hessian", "norm", "allowed")):
+            raise UnsoundError("removal state: a number is NaN or infinite")
+        if not 0 <= self.residual <= self.allowed:
+            raise UnsoundError(
+                f"removal state: the residual {self.residual:.3g} is above what is allowed, {self.allowed:.3g}"
+            )
+
+    @property
+    def served(self) -> np.ndarray:
+        """[J, d] the weights that answer: w, with the output's noise."""
+        return self.weight + self.noise
+
+
+@dataclass(frozen=True)
+class RemovalProblem:
+    """The public numbers of one training, the draws given.
+
+    Attributes:
+        config: the certificate's settings.
+        setting: width, plan, relation and slack; its loss has the constants that certificates need.
+        objective: L without b.
+        tilt, noise: the draws, [J, d].
+    """
+
+    config: RemovalConfig
+    setting: LinearSetting
+    objective: Objective
+    tilt: np.ndarray
+    noise: np.ndarray
+
+    @classmethod
+    def of(cls, config: RemovalConfig, setting: LinearSetting, tilt: np.ndarray, noise: np.ndarray) -> "RemovalProblem":
+        """For a setting whose loss says how many outputs there are, and nothing more yet.
+
+        Raises:
+            ConfigError: a relation that divides by the actual batch, or a B that was counted from the records.
+        """
+        rows_moved(setting.relation)
+        if not setting.plan.declared:
+            raise ConfigError(
+                "dataset.declared_size: certificate=removal regularises by a constant times the number of records, and a "
+                "number counted from them would change with every removal: declare it, or training.batch.normalizer"
+            )
+        strength = setting.training.weight_decay * setting.plan.normalizer
+        return cls(config, setting, Objective(config.loss, strength), tilt, noise)
+
+    @property
+    def reach(self) -> float:
+        """Upper bound on |w*| of each output, whatever the records."""
+        s, n = self.objective.strength, self.setting.plan.n_max
+        q = _longest(self.tilt) / s
+        if self.config.loss == "least_squares":
+            return (math.sqrt(n / s) / 2 + q) * COVER
+        return min(n / s + q, q + math.sqrt(q * q + 2 * n * math.log(2) / s)) * COVER
+
+    @property
+    def loss(self) -> LinearLoss:
+        """The constants of the loss on this problem."""
+        most = 1.0 if self.config.loss == "logistic" else next_up(1 + self.reach)
+        return removal_loss(self.setting.loss.outputs, self.objective.smoothness, most)
+
+    def sensitivity(self, allowed: float) -> Sensitivity:
+        """How far one record moves the weights that are served.
+
+        Args:
+            allowed: public bound on the residual.
+        """
+        s = self.objective.strength
+        away = next_up(allowed / s)
+        radius = (self.reach + away + _longest(self.noise)) * COVER
+        rho = next_up(self.loss.reach / s)
+        rounding = 2 * next_up(away + UNIT * radius)
+        return Sensitivity(rho, rounding, radius, None, rows_moved(self.setting.relation))
+
+    def check_tolerance(self) -> None:
+        """Raise ConfigError where rounding alone may exceed the tolerance, or where it takes the removal budget."""
+        least, tolerance = self.least_residual, self.config.tolerance
+        if tolerance < 4 * least:
+            raise ConfigError(
+                f"certificate.tolerance={tolerance:g}: a gradient of up to {self.setting.plan.n_max} records is only known "
+                f"to {least:.2g}: use {4.01 * least:.2g} or more"
+            )
+        budget = removal_budget(self.config, self.objective.strength)
+        if budget is not None and tolerance > budget / 2:
+            raise ConfigError(
+                f"certificate.tolerance={tolerance:g}: the removal budget is {budget:.3g} in all, and the optimiser's "
+                "residual would take more than half of it: use a larger certificate.sigma, or a smaller tolerance"
+            )
+
+    @property
+    def least_residual(self) -> float:
+        """Bound on what a gradient errs by near the minimiser, from public numbers alone; all outputs jointly."""
+        setting, length = self.setting, np.array([self.sensitivity(self.config.tolerance).radius])
+        still = self.objective.strength * length + _longest(self.tilt)
+        sizes = np.array([setting.plan.n_max * self.loss.reach])
+        one = self.objective.rounding(length, still, sizes, setting.plan.n_max, setting.width, setting.slack)
+        return float(one[0]) * math.sqrt(setting.loss.outputs) * COVER
+
+
+def removal_loss(outputs: int, smoothness: float, reach: float) -> LinearLoss:
+    """The constants that certificates need: one logit, or one for each class against the others."""
+    if outputs == 1:
+        return LinearLoss("binary", 1, reach, smoothness, 1.0, 1.0)
+    return LinearLoss("one_vs_all", outputs, reach, smoothness, 2.0, next_up(math.sqrt(outputs)))
+
+
+def removal_budget(config: RemovalConfig, strength: float) -> float | None:
+    """How much residual the noise hides: sigma mu under masking=loss, strength times that under output; None without noise.
+
+    Rounded down, mu being the largest whose Gaussian mechanism is (eps, delta)-private.
+    """
+    if config.masking == "none":
+        return None
+    hidden = config.sigma * gaussian_mu(config.eps, config.delta)
+    return (hidden if config.masking == "loss" else hidden * strength) / COVER
+
+
+def draw_seed(config: RemovalConfig, checkpoints: Checkpoints = NOWHERE) -> int:
+    """The seed of a run's draws, kept with its checkpoints while it lasts; a configured one makes a simulation."""
+    if config.seed is not None:
+        return config.seed
+    return checkpoints.number(SEED, lambda: secrets.randbits(128))
+
+
+def draw(part: Part, config: RemovalConfig, shape: tuple[int, int], seed: int) -> np.ndarray:
+    """One of the two Gaussian draws, [J, d] float64; zeros where the masking has none.
+
+    Args:
+        part: tilt: b, under masking=loss; noise: of the weights served, under masking=output.
+        seed: of 128 bits; together with the part it determines the draw.
+    """
+    if {"loss": "tilt", "output": "noise"}.get(config.masking) != part:
+        return np.zeros(shape)
+    counter = np.array([0, 0, 0, _PLACES[part]], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=seed, counter=counter)).normal(0, config.sigma, shape)
+
+
+def minimise(
+    problem: RemovalProblem,
+    features: np.ndarray,
+    targets: np.ndarray,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    checkpoints: Checkpoints = NOWHERE,
+    start: np.ndarray | None = None,
+) -> RemovalState:
+    """Minimise L_b by Newton's method with a line search, then with the last Hessian as far as rounding lets it.
+
+    Args:
+        features: [n, d], |x_i| <= 1; may be memory-mapped.
+        targets: [n, J].
+        start: [J, d]; None: 0.
+
+    Raises:
+        ConfigError: as ``RemovalProblem.check_tolerance``.
+        UnsoundError: the tolerance was not reached.
+    """
+    problem.check_tolerance()
+    objective, tilt = problem.objective, problem.tilt
+    weight, taken = np.zeros_like(tilt) if start is None else start.astype(np.float64), 0
+    if state := checkpoints.last():
+        weight, taken = state.tensors["weight"].numpy(), state.step
+    slope_at = partial(objective.slope, features=features, targets=targets, tilt=tilt, slack=problem.setting.slack)
+    values_at = partial(objective.values, features=features, targets=targets, tilt=tilt)
+    for step in range(taken, STEPS):
+        slope, hessian = slope_at(weight), objective.hessian(weight, features)
+        reference, factors = weight, [cho_factor(matrix, lower=True) for matrix in hessian]
+        if slope.bound <= problem.config.tolerance:
+            break
+        weight = _searched(values_at, weight, slope.gradient, newton_step(factors, slope.gradient))
+        checkpoints.offer(step + 1, partial(dict, weight=torch.from_numpy(weight)))
+        on_progress(Progress(step + 1, STEPS, step + 1, STEPS))
+    for _ in range(POLISH):
+        after = weight - newton_step(factors, slope.gradient)
+        polished = slope_at(after)
+        if polished.bound >= slope.bound:
+            break
+        weight, slope = after, polished
+    if not slope.bound <= problem.config.tolerance:
+        raise UnsoundError(
+            f"certificate.tolerance={problem.config.tolerance:g} was not reached in {STEPS} Newton steps (the gradient's "
+            f"norm is at most {slope.bound:.3g}), so nothing is certified: raise the tolerance, or training.weight_decay"
+        )
+    products, count = gram(features), len(features)
+    return RemovalState(
+        weight, tilt, problem.noise, reference, hessian, products, spectral_norm(products, count), slope.bound,
+        problem.config.tolerance, count,
+    )  # fmt: skip
+
+
+def newton_step(factors: list[tuple[np.ndarray, bool]], gradient: np.ndarray) -> np.ndarray:
+    """[J, d] H^-1 gradient of each output.
+
+    Args:
+        factors: Cholesky factors, one for each output, or one for all.
+    """
+    if len(factors) == 1:
+        step: np.ndarray = cho_solve(factors[0], gradient.T).T
+        return step
+    return np.stack([cho_solve(factor, part) for factor, part in zip(factors, gradient, strict=True)])
+
+
+def _searched(
+    values_at: Callable[[np.ndarray], np.ndarray], weight: np.ndarray, gradient: np.ndarray, step: np.ndarray
+) -> np.ndarray:
+    """weight - t step, t halved for each output until the value falls as it should, to rounding."""
+    before, fall = values_at(weight), np.einsum("jd,jd->j", gradient, step)
+    t = np.ones((len(weight), 1))
+    for _ in range(HALVINGS):
+        short = values_at(weight - t * step) > before - 1e-4 * t[:, 0] * fall + 1e-12 * np.abs(before)
+        if not short.any():
+            break
+        t[short] /= 2
+    return weight - t * step
+
+
+def spectral_norm(products: np.ndarray, count: int) -> float:
+    """Upper bound on |X|_2 of K = X'X as ``objective.gram`` computes it."""
+    return math.sqrt(largest_eigenvalue(products, gram_rounding(count))) * COVER
+
+
+def _longest(rows: np.ndarray) -> float:
+    """Upper bound on the longest row's norm; 0 where all are 0."""
+    return float(np.linalg.norm(rows, axis=1).max(initial=0.0)) * COVER

@@ -1,0 +1,70 @@
+"""agt unlearn: erasure requests in; the run's next state, and an account that can be checked, out."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from agt.errors import ConfigError, nearest
+from agt.unlearning.log import By
+from agt.unlearning.signature import Signer
+from agt_cli.report.console import Console
+from agt_cli.report.finished import open_run
+from agt_cli.report.record import RunRecord
+from agt_cli.report.swap import hold
+from agt_cli.runs.prepare import only_keys
+from agt_cli.runs.queries import digest_of
+from agt_cli.runs.waiting import settle_abstentions
+from agt_cli.unlearn.accounting import account, write
+from agt_cli.unlearn.erasure import Order, erase
+from agt_cli.unlearn.methods import Choice
+from agt_cli.unlearn.page import lines
+
+KEYS = ("run", "digest", "ids", "by", "method", "forbid_retraining", "fresh", "key", "compute", "output_dir")
+FLAGS = ("forbid_retraining", "fresh")
+
+
+def configure(config: Mapping[str, Any]) -> Order:
+    """Validate the settings, the run and the key, before any data is read.
+
+    Raises:
+        ConfigError: by key.
+    """
+    only_keys(config, KEYS)
+    for key, choices, free in (("method", get_args(Choice), False), ("by", get_args(By), True)):
+        value = config.get(key)
+        if value not in choices and not (free and value is None):
+            raise ConfigError(f"{key}={value}: expected one of {', '.join(choices)}{nearest(str(value), choices)}")
+    for key in FLAGS:
+        if not isinstance(config.get(key), bool):
+            raise ConfigError(f"{key}={config.get(key)}: expected true or false")
+    folder, ids, signing = Path(str(config["run"])), config.get("ids"), config.get("key")
+    digest = digest_of(config, "digest")
+    open_run(folder, "train", digest)
+    return Order(
+        folder,
+        digest,
+        config.get("compute"),
+        None if ids is None else str(ids),
+        config.get("by"),
+        config["method"],
+        not config["forbid_retraining"],
+        config["fresh"],
+        None if signing is None else Signer.open(Path(str(signing)).expanduser()),
+        Path(str(config["output_dir"])),
+    )
+
+
+def run(order: Order, record: RunRecord, console: Console) -> dict[str, Any]:
+    """Carry the request out, and account for it."""
+    with hold(order.folder):
+        erased = erase(order, console)
+        told = account(order, erased)
+        write(told, erased, order.signer, record)
+        if told.updated:
+            settle_abstentions(order.folder)
+    for line in lines(told):
+        console.say(line)
+    console.say(f"run folder: {order.folder}")
+    console.say(f"digest: {erased.digest}")
+    console.note("keep the digest elsewhere: any command on the run, given digest=..., refuses any other or changed run")
+    return {"account": told.plain, "digest": erased.digest}

@@ -1,0 +1,135 @@
+"""Answers while requests to erase wait: what is stable for them is answered, anything else is owed an answer.
+
+    unlearning/waiting.json      {"units": 5, "members": [0, 3, 2]}: listed in the run's manifest
+    unlearning/abstained.jsonl   one line for each command that abstained, added before it answers; beside the manifest
+
+Formal guarantees
+    An answer that is given is the one that training without the waiting records gives (agt.unlearning.covered, which the
+    request was checked for; of an ensemble ``agt.unlearning.availability``). Which queries abstain depends on all records,
+    those that wait among them, and everybody sees it: so no private claim holds of such answers, and private mechanisms are
+    refused until the update.
+    A line of abstained.jsonl is on the disk before the answers beside it are: a crash may count queries that nobody got to
+    see, and loses none.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from agt.certificates.box import Certificates
+from agt.disk import sync_folder
+from agt.errors import CheckError, ConfigError
+from agt.ledger.place import take_lock
+from agt.models.ensemble import VoteCertificates
+from agt.unlearning.availability import answerable
+from agt.unlearning.log import Log
+from agt_cli.report.finished import FinishedRun
+from agt_cli.report.record import RunRecord
+
+NAME = "unlearning/waiting.json"
+ABSTAINED = Path("unlearning/abstained.jsonl")
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What waits in a run.
+
+    Attributes:
+        run: as it is.
+        units: how many people (or other units) wait to be erased; 0: none.
+        members: how many of them each member of an ensemble was trained on; None: not known, or no ensemble.
+    """
+
+    run: FinishedRun
+    units: int
+    members: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, run: FinishedRun) -> "Waiting":
+        """Raises ConfigError where the log or what was kept beside it is not what was written."""
+        units = len(Log.of(run).waiting_units)
+        if not units or not run.holds(NAME):
+            return cls(run, units)
+        members = json.loads(run.read(NAME))["members"]
+        known = members is not None and sum(members) == units
+        return cls(run, units, tuple(map(int, members)) if known else None)
+
+    def answered(self, certificates: Certificates, classes: int) -> np.ndarray:
+        """[n] bool: the queries whose label is the same without whatever waits."""
+        if self.members is not None and isinstance(certificates, VoteCertificates):
+            pending = np.array(self.members)
+            return answerable(certificates.member_distances, certificates.members, pending, classes)
+        stable: np.ndarray = certificates.stable_distance >= self.units
+        return stable
+
+    def refuse(self, release: str) -> None:
+        """Raise ConfigError where something waits: nothing private is released then."""
+        if self.units:
+            are = "is" if self.units == 1 else "are"
+            raise ConfigError(
+                f"run={self.run.folder}: {people(self.units)} asked to be erased and {are} still in the model: {release} "
+                "would draw from it, and to abstain where they matter is not private either. Carry the erasure out first: "
+                f"agt unlearn run={self.run.folder}; agt certify answers what is stable"
+            )
+
+    def owed(self, answered: np.ndarray, record: RunRecord) -> list[str]:
+        """Count on the disk what is not answered now, and what is said of it; nothing where nothing waits.
+
+        Args:
+            answered: [n] bool.
+        """
+        if not self.units:
+            return []
+        queries, abstained = len(answered), int((~answered).sum())
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        line = {"time": now, "state": self.run.digest, "queries": queries, "abstained": abstained}
+        _append(self.run.folder / ABSTAINED, json.dumps(line))
+        record.add_metrics(waiting=self.units, answered=queries - abstained, abstained=abstained)
+        return [
+            f"{people(self.units)} asked to be erased and {'waits' if self.units == 1 else 'wait'} for an update: "
+            f"{queries - abstained} of {queries} queries are answered, as they would be without them; {abstained} abstain "
+            f"and are owed an answer after the next update (agt unlearn run={self.run.folder})"
+        ]
+
+
+def abstentions(folder: Path) -> int:
+    """How many queries abstained since the last update of a run.
+
+    Raises:
+        CheckError: the file is not what was written.
+    """
+    try:
+        lines = (folder / ABSTAINED).read_text().splitlines()
+    except FileNotFoundError:
+        return 0
+    try:
+        return sum(int(json.loads(line)["abstained"]) for line in lines)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckError(f"{folder / ABSTAINED}: is not what was written ({error}): move it away to go on") from None
+
+
+def settle_abstentions(folder: Path) -> None:
+    """Begin to count anew: after an update, every question can be asked again."""
+    (folder / ABSTAINED).unlink(missing_ok=True)
+    sync_folder(folder / ABSTAINED.parent)
+
+
+def people(units: int) -> str:
+    """A number of them in words."""
+    return "1 person" if units == 1 else f"{units} people"
+
+
+def _append(path: Path, line: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        take_lock(handle, 60.0, str(path))
+        os.write(handle, f"{line}\n".encode())
+        os.fsync(handle)
+        sync_folder(path.parent)
+    finally:
+        os.close(handle)

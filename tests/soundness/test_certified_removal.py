@@ -1,0 +1,293 @@
+"""Certified removal: over hundreds of removals the model lies within the stated distance of retraining, every time.
+
+Gradients and retraining are in extended precision, so that nothing here hides in rounding.
+"""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from agt.training.objective import Objective
+from agt.unlearning.factor import Factor, Kept
+from agt.unlearning.newton import Head, brought_within, worst_case
+
+EXACT = np.longdouble
+REMOVALS = 125  # of each order; four orders
+
+
+def exact_gradient(objective, weight, x, t, tilt):
+    """Of L_b, in extended precision. [J, d]"""
+    w, x = weight.astype(EXACT), x.astype(EXACT)
+    f = x @ w.T
+    slopes = f - t if objective.loss == "least_squares" else 1 / (1 + np.exp(-f)) - t
+    return slopes.T @ x + objective.strength * w + tilt
+
+
+def retrained(objective, x, t, tilt):
+    """The minimiser, to about 1e-18: Newton's method with exact gradients."""
+    weight = np.zeros(tilt.shape, dtype=EXACT)
+    for _ in range(60):
+        gradient = exact_gradient(objective, weight, x, t, tilt)
+        if np.linalg.norm(gradient) < 1e-16 * (1 + len(x)):
+            break
+        hessian = objective.hessian(weight.astype(float), x)
+        steps = [np.linalg.solve(hessian[j % len(hessian)], g.astype(float)) for j, g in enumerate(gradient)]
+        size = min(1.0, 3 / max(np.abs(x @ np.array(steps).T).max(initial=0.0), 1e-300))  # damped far away
+        weight = weight - size * np.array(steps)
+    return weight
+
+
+def size(array):
+    return float(np.linalg.norm(array.astype(EXACT)))
+
+
+def problem(loss, outputs=1, n=400, d=5, seed=0, strength=0.5, sigma=0.3):
+    """A head trained to its minimiser; clustered records with outliers, every tenth one twice."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d)) * np.geomspace(1, 0.05, d)
+    x[::10] = x[1::10][: len(x[::10])]
+    x /= np.maximum(1.0, np.linalg.norm(x, axis=1, keepdims=True)) * (1 + 1e-12)
+    objective = Objective(loss, strength)
+    labels = rng.integers(outputs + 1, size=n) if outputs == 1 else rng.integers(outputs, size=n)
+    labels[x[:, 0] > 0.3] = 0
+    t = objective.targets(labels, max(2, outputs))
+    tilt = rng.normal(size=(outputs, d)) * (sigma if loss == "logistic" else 0.0)
+    head = Head.formed(objective, np.zeros((outputs, d)), tilt, x, t)
+    head.refresh(x, t)
+    return SimpleNamespace(objective=objective, x=x, t=t, labels=labels, tilt=tilt, head=head)
+
+
+def ordered(case, order):
+    """Rows to remove, as batches; in an order that hurts."""
+    head, n = case.head, len(case.x)
+    slopes = np.abs(case.objective.slopes(case.x @ head.weight.T, case.t)).max(axis=1)
+    if order == "steepest first":
+        rows = np.argsort(-slopes)
+    elif order == "a whole class":
+        rows = np.argsort(case.labels != 1, kind="stable")
+    elif order == "longest first":
+        rows = np.argsort(-np.linalg.norm(case.x, axis=1))
+    else:
+        rows = np.random.default_rng(1).permutation(n)
+    return [rows[i : i + 3] for i in range(0, 3 * REMOVALS, 3)] if order == "batches" else [[r] for r in rows[:REMOVALS]]
+
+
+ORDERS = ("steepest first", "a whole class", "longest first", "batches")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    ("loss", "outputs"), [("logistic", 1), ("logistic", 3), ("least_squares", 1), ("least_squares", 3)]
+)
+def test_the_model_lies_within_the_stated_distance_of_retraining_every_time(loss, outputs, order):
+    case = problem(loss, outputs)
+    head, keep = case.head, np.ones(len(case.x), dtype=bool)
+    for count, rows in enumerate(ordered(case, order)):
+        keep[rows] = False
+        x, t = case.x[keep], case.t[keep]
+        fresh = x if count % 5 == 4 else None
+        head.remove(case.x[rows], case.t[rows], fresh)
+        if count % 17 == 16:
+            brought_within(head, x, t, 0.01)
+        left = size(exact_gradient(case.objective, head.weight, x, t, case.tilt))
+        assert left <= head.residual
+        away = size(retrained(case.objective, x, t, case.tilt) - head.weight)
+        assert away <= head.distance
+        if loss == "least_squares":
+            assert away <= 1e-10
+            assert head.distance <= 1e-9  # and it is known
+        assert head.count == keep.sum()
+    assert order != "a whole class" or not (case.labels[keep] == 1).any()
+
+
+def test_every_record_may_go():
+    case = problem("logistic", n=30)
+    for row in range(30):
+        case.head.remove(case.x[row : row + 1], case.t[row : row + 1])
+    exact = -case.tilt / case.objective.strength
+    assert size(exact - case.head.weight) <= case.head.distance
+    case.head.refresh(case.x[:0], case.t[:0])
+    assert size(exact - case.head.weight) <= min(1e-13, case.head.distance)
+
+
+def test_the_bound_is_half_of_the_papers_and_below_the_worst_case():
+    case = problem("logistic", n=300)
+    head, row = case.head, slice(0, 1)
+    before = head.weight
+    norm = float(np.linalg.norm(case.x[1:], 2))
+    step = head.copy().remove(case.x[row], case.t[row], case.x[1:])
+    other = head.copy()
+    other.remove(case.x[row], case.t[row], case.x[1:])
+    v = other.weight - before
+    paper = case.objective.gamma * norm * np.linalg.norm(v) * np.linalg.norm(case.x[1:] @ v.T)
+    assert paper / 2 <= step.curved <= paper / 2 * 1.001
+    assert step.curved == pytest.approx(step.fresh)
+    assert step.after - step.before <= worst_case(case.objective.gamma, 1, 299, case.objective.strength)
+
+
+def test_a_copy_is_changed_by_itself():
+    case = problem("logistic", n=60)
+    before = case.head.copy()
+    case.head.copy().remove(case.x[:3], case.t[:3])
+    assert case.head.residual == before.residual
+    assert case.head.count == 60
+    assert np.array_equal(case.head.factors[0].kept.matrix, before.factors[0].kept.matrix)
+    assert np.array_equal(case.head.weight, before.weight)
+
+
+# -- broken on purpose ---------------------------------------------------------------------------------------------
+
+
+def tight(strength=2.0, n=80):
+    """Records on one line, at logits where the third derivative is largest: the bound has no slack to hide a mistake in."""
+    objective = Objective("logistic", strength)
+    x = np.full((n, 1), 1 - 1e-12)
+    f = 1.3169578969248166  # l''' is largest there
+    up = 1 / (1 + np.exp(-f))
+    tilt = np.array([[-n * (up - 0.5) - strength * f]])
+    t = np.full((n, 1), 0.5)
+    t[: n // 4] = 1.0
+    t[n // 4 : n // 2] = 0.0
+    head = Head.formed(objective, np.full((1, 1), f), tilt, x, t)
+    return SimpleNamespace(objective=objective, x=x, t=t, tilt=tilt, head=head)
+
+
+def truth(case, gone):
+    return size(exact_gradient(case.objective, case.head.weight, case.x[gone:], case.t[gone:], case.tilt))
+
+
+def test_the_tight_case_is_within_and_close():
+    case = tight()
+    for row in range(20):
+        case.head.remove(case.x[row : row + 1], case.t[row : row + 1])
+        assert truth(case, row + 1) <= case.head.residual <= 4 * truth(case, row + 1) + 1e-9
+
+
+def broken_start(case):
+    case.head.weight = case.head.weight + 0.01
+    case.head.settle(case.x)
+    case.head.residual = 0.0
+
+
+def broken_tilt(case):
+    case.head.residual = case.objective.slope(case.head.weight, case.x, case.t, 0 * case.tilt).bound
+    case.head.residual = min(case.head.residual, size(case.tilt) / 10)
+
+
+def broken_gamma(case):
+    class Small(Objective):
+        gamma = Objective("logistic", 1.0).gamma / 10
+
+    case.head.objective = Small("logistic", case.objective.strength)
+
+
+def broken_drift(case):
+    whole = case.head._moved
+
+    def moved(force):
+        weight, parts = whole(force)
+        parts[1] = parts[2]  # as if the Hessian were of these weights
+        return weight, parts
+
+    case.head._moved = moved
+
+
+def broken_downdate(case):
+    """The matrices keep the records' part."""
+    case.head._downdate = lambda x: setattr(case.head, "count", case.head.count - len(x))
+
+
+def broken_factor(case):
+    """An inverse that is never refined, and what it leaves is not charged."""
+    for factor in case.head.factors:
+        stale = factor.inverse * 0.9
+        factor.solve = lambda force, stale=stale: (stale @ force, 0.0)
+
+
+BREAKS = (broken_start, broken_gamma, broken_drift, broken_downdate, broken_factor)
+
+
+@pytest.mark.parametrize("broken", BREAKS)
+def test_a_broken_bound_is_caught(broken):
+    case = tight()
+    broken(case)
+    below = False
+    for row in range(20):
+        case.head.remove(case.x[row : row + 1], case.t[row : row + 1])
+        below |= truth(case, row + 1) > case.head.residual
+    assert below
+
+
+def test_a_start_without_the_tilt_is_caught():
+    """The residual of an optimiser that forgot b is measured as 0; with b in it, it is |b|."""
+    case = tight()
+    forgot = Head.formed(case.objective, np.zeros((1, 1)), 0 * case.tilt, case.x, case.t)
+    forgot.refresh(case.x, case.t)
+    assert size(exact_gradient(case.objective, forgot.weight, case.x, case.t, case.tilt)) > 10 * forgot.residual
+    honest = Head.formed(case.objective, forgot.weight, case.tilt, case.x, case.t)
+    assert honest.residual >= size(exact_gradient(case.objective, forgot.weight, case.x, case.t, case.tilt))
+
+
+def test_a_gram_that_lost_too_much_is_caught():
+    """|X v| below the truth makes the bound too small."""
+    case = tight()
+    case.head.gram = Kept.of(case.head.gram.matrix / 100, 0.0)
+    case.head.norm /= 10
+    case.head.remove(case.x[:1], case.t[:1])
+    assert truth(case, 1) > case.head.residual
+
+
+# -- the factor --------------------------------------------------------------------------------------------------------
+
+
+def test_a_poor_inverse_is_noticed_and_made_anew():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50, 8))
+    matrix = x.T @ x + np.eye(8)
+    factor = Factor(Kept.of(matrix, 0.0), np.eye(8))
+    force = rng.normal(size=8)
+    step, bound = factor.solve(force)
+    assert factor.made == 1
+    assert size(matrix.astype(EXACT) @ step - force) <= bound <= 1e-11
+
+
+def test_what_is_kept_is_within_its_error_after_a_thousand_removals():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1100, 12))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    objective = Objective("least_squares", 0.1)
+    zero = np.zeros((1, 12))
+    head = Head.formed(objective, zero, zero, x, objective.targets(rng.integers(2, size=1100), 2))
+    targets = objective.targets(rng.integers(2, size=1100), 2)
+    for row in range(1000):
+        head.remove(x[row : row + 1], targets[row : row + 1])
+    left = x[1000:].astype(EXACT)
+    off = head.factors[0].kept.matrix - (left.T @ left + EXACT(0.1) * np.eye(12))
+    assert size(off) <= head.factors[0].kept.error <= 1e-8
+    assert size(head.gram.matrix - left.T @ left) <= head.gram.error
+    v = rng.normal(size=12)
+    step, bound = head.factors[0].solve(v)
+    assert size((left.T @ left + EXACT(0.1) * np.eye(12)) @ step - v) <= bound
+    assert head.factors[0].made == 0  # the inverse was kept up all the way
+    assert np.linalg.norm(left @ v) <= head.gram.length(v)
+
+
+def test_too_many_records_and_others_of_another_number_are_refused():
+    case = problem("logistic", n=20)
+    with pytest.raises(ValueError, match="cannot be removed of 20"):
+        case.head.remove(np.zeros((21, 5)), np.zeros((21, 1)))
+    with pytest.raises(ValueError, match="cannot be removed of 20"):
+        case.head.remove(case.x[:1], case.t[:1], case.x)
+    with pytest.raises(ValueError, match="19 records are given, and 20 are left"):
+        case.head.polish(case.x[1:], case.t[1:])
+
+
+def test_slack_is_charged():
+    case = problem("logistic", n=50)
+    exact = replace(case.head.factors[0].kept)
+    blurred = Head.formed(case.objective, case.head.weight, case.tilt, case.x, case.t, slack=1e-6)
+    assert blurred.factors[0].kept.error > exact.error + 50 * 1e-6 / 2
+    assert blurred.residual > case.head.residual
+    assert blurred.norm > case.head.norm

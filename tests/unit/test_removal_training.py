@@ -1,0 +1,204 @@
+"""The minimiser with noise for removals: its residual, how far one record moves it, what is refused, what is kept."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from records import reseal
+from safetensors.numpy import load_file, save_file
+from scipy.linalg import cho_factor
+
+import agt
+from agt.errors import AgtError, ConfigError, UnsoundError
+from agt.models.removal import RemovalModel
+from agt.settings import RemovalConfig, certificate_config
+from agt.training.checkpoint import open_checkpoints
+from agt.training.removal import SEED, RemovalState, draw, draw_seed, newton_step, spectral_norm
+
+RNG = np.random.default_rng(11)
+N = 90
+SQUARES = {"loss": "least_squares", "masking": "none", "sigma": 0.0}
+KINDS: dict[str, dict[str, Any]] = {
+    "logistic": {"sigma": 0.5, "seed": 3},
+    "squares": SQUARES,
+    "squares, random term": {"loss": "least_squares", "sigma": 0.5, "seed": 3},
+    "output": {"masking": "output", "sigma": 0.1, "seed": 3},
+    "cosines": {"sigma": 0.5, "seed": 3, "features": {"map": "fourier", "count": 8}},
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def examples(classes: int) -> tuple[np.ndarray, np.ndarray]:
+    y = np.arange(N) % classes
+    turned = 2 * np.pi * y / classes
+    return np.random.default_rng(2).normal(size=(N, 2)) + 2 * np.stack([np.cos(turned), np.sin(turned)], axis=1), y
+
+
+def fit(config: dict[str, Any], classes: int = 2, keep: np.ndarray | None = None, **settings: Any) -> RemovalModel:
+    x, y = examples(classes)
+    keep = np.arange(N) if keep is None else keep
+    how = {"weight_decay": 0.02, "declared": agt.Declared(classes=list(range(classes)), size=N), **settings}
+    model = agt.fit(x[keep], y[keep], certificate={"name": "removal", **config}, **how).model
+    assert isinstance(model, RemovalModel)
+    return model
+
+
+def residual(model: RemovalModel, classes: int, tilted: bool = True) -> float:
+    """|grad L_b(w)| in extended precision."""
+    x, y = examples(classes)
+    state, of = model.state, model.known.objective
+    phi, w, b = (value.astype(np.longdouble) for value in (model.phi(x), state.weight, state.tilt * tilted))
+    f, t = phi @ w.T, of.targets(y, classes)
+    up = 1 / (1 + np.exp(-f)) if of.loss == "logistic" else f
+    return float(np.linalg.norm(((up - t).T @ phi + of.strength * w + b).astype(float)))
+
+
+@kinds
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_residual_is_never_below_the_true_one_and_has_b_in_it(kind: str, classes: int) -> None:
+    model = fit(KINDS[kind], classes)
+    assert residual(model, classes) <= model.state.residual <= 1e-9
+    if model.state.tilt.any():
+        assert residual(model, classes, tilted=False) > 0.1, "a residual that leaves out b would not be told from this one"
+
+
+def test_squares_are_solved_and_their_start_does_not_matter() -> None:
+    model = fit(SQUARES)
+    x, y = examples(2)
+    phi, s = model.phi(x), model.known.objective.strength
+    there = np.linalg.solve(phi.T @ phi + s * np.eye(phi.shape[1]), phi.T @ np.where(y == 1, 1.0, -1.0))
+    np.testing.assert_allclose(model.state.weight[0], there, atol=1e-12)
+    np.testing.assert_array_equal(model.state.hessian[0], model.state.hessian[0].T)
+
+
+@kinds
+@pytest.mark.parametrize("classes", [2, 3])
+def test_no_record_moves_the_head_further_than_its_sensitivity(kind: str, classes: int) -> None:
+    model = fit(KINDS[kind], classes)
+    sensitivity, farthest = model.trained.sensitivity, 0.0
+    for gone in range(0, N, 6):
+        other = fit(KINDS[kind], classes, np.delete(np.arange(N), gone))
+        assert np.array_equal(other.state.tilt, model.state.tilt)
+        assert other.trained.sensitivity == sensitivity, "what is public may not change with a record"
+        farthest = max(farthest, float(np.linalg.norm(other.state.served - model.state.served, axis=1).max()))
+    assert farthest <= sensitivity.rho_fp
+    least = 0.005 if "squares" in kind else 0.05
+    assert farthest >= least * sensitivity.rho, "a bound that is never approached would hide a wrong one"
+    assert np.linalg.norm(model.state.weight, axis=1).max() <= sensitivity.radius
+
+
+def test_a_unit_of_several_rows_moves_it_as_often_and_one_too_large_is_refused() -> None:
+    units = np.repeat([f"u{i}" for i in range(N // 3)], 3)
+    model = fit(KINDS["logistic"], units=units, unit_rows=3)
+    one = fit(KINDS["logistic"]).trained.sensitivity
+    assert model.trained.sensitivity.per_k >= 3 * one.rho
+    for gone in range(0, N // 3, 5):
+        keep = np.flatnonzero(units != f"u{gone}")
+        other = fit(KINDS["logistic"], keep=keep, units=units[keep], unit_rows=3)
+        assert np.linalg.norm(other.state.served - model.state.served) <= model.trained.sensitivity.per_k
+    with pytest.raises(ConfigError, match=r"relation\.unit_rows is 2"):
+        fit(KINDS["logistic"], units=units, unit_rows=2)
+
+
+@pytest.mark.parametrize("width", [1, 2, 40])
+def test_the_spectral_norm_is_a_safe_upper_bound_and_close(width: int) -> None:
+    for x in (RNG.normal(size=(200, width)), np.ones((9, width)), np.zeros((5, width)), np.eye(width)):
+        true = float(np.linalg.svd(x, compute_uv=False)[0])
+        assert true * (1 - 1e-13) <= spectral_norm(x.T @ x, len(x)) <= true * (1 + 2e-6) + 1e-5
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"masking": "none"}, "masking=none: removals from loss=logistic"),
+        ({**SQUARES, "sigma": 1.0}, "masking=none draws no noise"),
+        ({**SQUARES, "seed": 1}, "masking=none draws no noise"),
+        ({"sigma": 0.0}, "sigma=0: masking=loss"),
+        ({"delta": 0.0}, "delta"),
+        ({"eps": -1.0}, "eps"),
+        ({"loss": "hinge"}, "loss: unknown value 'hinge'"),
+        ({"bound": "best"}, "bound: unknown value 'best'"),
+        ({"tolerance": 0.0}, "tolerance"),
+    ],
+)
+def test_settings_that_hide_nothing_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        certificate_config({"name": "removal", **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"config": {"tolerance": 1e-14}}, "a gradient of up to 156 records is only known to"),
+        ({"config": {"sigma": 1e-6}}, "the removal budget is 3.14e-07 in all"),
+        ({"weight_decay": 0.0}, "certificate=removal divides by it"),
+        ({"members": 2}, "certificate=removal removes records from one head"),
+        ({"relation": "paper_privacy"}, "divides by the size of the actual batch"),
+        ({"declared": None}, "dataset.declared_size: certificate=removal"),
+        ({"momentum": 0.5}, "momentum"),
+        ({"network": (3,)}, "proved for linear heads alone"),
+    ],
+)
+def test_what_no_proof_covers_is_refused_by_key(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(AgtError, match=message):
+        fit(settings.pop("config", {}), **settings)
+
+
+def test_draws_are_fresh_unless_a_seed_is_given_and_a_resumed_run_keeps_its_own(tmp_path: Path) -> None:
+    config = RemovalConfig()
+    assert draw_seed(config) != draw_seed(config)
+    assert draw_seed(RemovalConfig(seed=7)) == 7
+    first = open_checkpoints(tmp_path / "run", {"a": 1}, None, str)
+    seed = draw_seed(config, first)
+    assert draw_seed(config, open_checkpoints(tmp_path / "run", {"a": 1}, None, str)) == seed
+    assert (tmp_path / "run" / f"{SEED}.json").exists()
+    tilt = draw("tilt", config, (2, 3), seed)
+    assert np.array_equal(tilt, draw("tilt", config, (2, 3), seed))
+    assert not draw("noise", config, (2, 3), seed).any()
+    noisy = RemovalConfig(masking="output")
+    assert not draw("tilt", noisy, (2, 3), seed).any()
+    assert not np.array_equal(draw("noise", noisy, (2, 3), seed), tilt), "two parts with one draw"
+    assert draw("tilt", RemovalConfig(sigma=5.0), (1, 4000), 1).std() == pytest.approx(5.0, rel=0.05)
+
+
+def test_a_program_s_checkpoint_folder_goes_with_its_seed(tmp_path: Path) -> None:
+    fit({}, checkpoint=tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
+
+
+def test_a_state_says_what_it_is() -> None:
+    state = fit(KINDS["logistic"]).state
+    assert (state.count, state.removed) == (N, 0)
+    assert np.array_equal(state.served, state.weight)
+    noisy = fit(KINDS["output"]).state
+    assert np.array_equal(noisy.served, noisy.weight + noisy.noise)
+    assert noisy.noise.any()
+    with pytest.raises(UnsoundError, match="above what is allowed"):
+        replace(state, residual=1.0)
+    with pytest.raises(UnsoundError, match="gram"):
+        replace(state, gram=state.gram[:1])
+    with pytest.raises(UnsoundError, match="NaN"):
+        RemovalState(**{**state.__dict__, "norm": float("inf")})
+
+
+@pytest.mark.parametrize("name", ["tilt", "noise", "weight"])
+def test_a_state_that_was_changed_does_not_load(name: str, tmp_path: Path) -> None:
+    x, y = examples(2)
+    declared = agt.Declared(classes=[0, 1], size=N)
+    model = agt.fit(x, y, declared=declared, weight_decay=0.02, certificate={"name": "removal", **KINDS["output"]})
+    model.save(tmp_path / "model")
+    assert agt.load(tmp_path / "model").model.state.residual == model.model.state.residual  # type: ignore[attr-defined]
+    path = tmp_path / "model" / "removal.safetensors"
+    tensors = load_file(path)
+    tensors[name] = tensors[name] + 0.5
+    save_file(tensors, path)
+    reseal(tmp_path / "model")
+    with pytest.raises(UnsoundError):
+        agt.load(tmp_path / "model")
+
+
+def test_one_factor_serves_all_outputs_of_squares() -> None:
+    matrix, gradient = np.diag([2.0, 4.0]), np.array([[2.0, 4.0], [4.0, 4.0]])
+    np.testing.assert_allclose(newton_step([cho_factor(matrix, lower=True)], gradient), [[1, 1], [2, 1]])

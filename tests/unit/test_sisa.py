@@ -1,0 +1,243 @@
+"""SISA: after a removal only what it touched is trained again, to the bits of a training that never saw the record."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic import make_records, make_training
+
+from agt.data.dataset import Dataset, Records
+from agt.errors import CheckError, ConfigError
+from agt.facts import grounds, proved, void
+from agt.folder import BoundFolder, NewFolder
+from agt.models import ensemble as ensembles
+from agt.models.ensemble import EnsembleModel
+from agt.models.heads import HeadConfig
+from agt.models.model import fit
+from agt.problem import Problem, Settings
+from agt.settings import BoxConfig, ComputeConfig, ErmConfig, FeaturesConfig, KGridConfig, RelationConfig, StabilityConfig
+from agt.training import ensemble as dealing
+from agt.training.ensemble import EnsembleConfig, shards
+from agt.unlearning import sisa
+from agt.unlearning.sisa import Retrained, retrain_affected
+
+UNITS = 40
+DEFAULT = {"normalizer": None, "n_max": None}
+CLOSED = {"loss": "binary_cross_entropy", "clip": 1.0, "lr": 0.5, "batch": DEFAULT}
+NO_SIZE = {"normalizer": None, "n_max": 200}
+
+
+def people(seed: int = 0) -> Records:
+    """Units of one to three rows, two classes that overlap."""
+    rng = np.random.default_rng(seed)
+    units = [f"u{unit}" for unit in range(UNITS) for _ in range(1 + unit % 3)]
+    y = rng.integers(0, 2, len(units))
+    return make_records(rng.normal(size=(len(y), 4)) / 3 + y[:, None] / 2, y, units)
+
+
+def problem(certificate: Any, slices: int, records: Records, size: float | None = 80.0, **training: Any) -> Problem:
+    dataset = Dataset("people", ("0", "1"), records, people(1), size, {}, *2 * [grounds(proved("made here"))])
+    settings = Settings(
+        model=HeadConfig(hidden=(3,) if isinstance(certificate, BoxConfig) else ()),
+        training=make_training(epochs=4, **training),
+        relation=RelationConfig(name="add_remove", unit_rows=3),
+        kgrid=KGridConfig(max=2),
+        compute=ComputeConfig(threads=1, kernel="reference"),
+        certificate=certificate,
+        ensemble=EnsembleConfig(members=4, slices=slices),
+        noise=None,
+        choices=void("a test"),
+    )
+    return Problem(dataset, settings)
+
+
+CASES: dict[str, tuple[Any, int, dict[str, Any]]] = {
+    "box": (BoxConfig(), 1, {"batch": {**DEFAULT, "count": 2}}),
+    "box, slices": (BoxConfig(), 3, {"batch": {**DEFAULT, "count": 2}, "momentum": 0.5, "decay": 0.1}),
+    "stability": (StabilityConfig(), 1, CLOSED),
+    "stability, slices": (StabilityConfig(average=3), 3, {**CLOSED, "batch": {**DEFAULT, "count": 2}}),
+    "stability, one batch of slices": (StabilityConfig(), 2, CLOSED),
+    "erm": (ErmConfig(), 1, {**CLOSED, "weight_decay": 0.1}),
+    "box, no size": (BoxConfig(), 1, {"size": None, "batch": NO_SIZE}),
+}
+cases = pytest.mark.parametrize("name", CASES)
+
+
+def home(records: Records) -> np.ndarray:
+    return shards(records.units, EnsembleConfig(members=4))
+
+
+def removals(records: Records) -> Iterator[np.ndarray]:
+    """Masks of what remains: without a unit, without some, without a shard, without a class of a shard."""
+    yield records.units != "u5"
+    yield ~np.isin(records.units, ["u0", "u11", "u23"])
+    yield home(records) != 2
+    yield (home(records) != 1) | (records.labels == 0)
+
+
+def files(model: Any, folder: Path) -> dict[str, bytes]:
+    store = NewFolder(folder, "test")
+    model.save(store)
+    model.save_shards(store)
+    store.finish()
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != "manifest.json"]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+@dataclass
+class Kept:
+    """An ensemble that was trained on everybody, in a folder."""
+
+    whole: Problem
+    folder: Path
+
+    @classmethod
+    def of(cls, name: str, folder: Path, **training: Any) -> "Kept":
+        certificate, slices, given = CASES[name]
+        kept = cls(problem(certificate, slices, people(), **{**given, **training}), folder / "kept")
+        files(fit(kept.whole), kept.folder)
+        return kept
+
+    @property
+    def shelf(self) -> BoundFolder:
+        return BoundFolder.open(self.folder, "test")
+
+    def without(self, remaining: np.ndarray) -> Problem:
+        dataset = self.whole.dataset
+        return self.whole.on(replace(dataset, train=dataset.train.take(remaining)))
+
+    def updated(self, remaining: np.ndarray) -> Retrained:
+        return retrain_affected(self.without(remaining), self.shelf)
+
+
+@cases
+def test_every_file_is_that_of_a_training_without_the_record(name: str, tmp_path: Path) -> None:
+    kept = Kept.of(name, tmp_path)
+    for number, remaining in enumerate(removals(people())):
+        done = kept.updated(remaining)
+        fresh = files(fit(kept.without(remaining)), tmp_path / f"fresh{number}")
+        assert files(done.model, tmp_path / f"now{number}") == fresh
+        assert set(done.begun) == set(home(people())[~remaining])
+        assert not done.changed
+
+
+def test_only_stages_from_the_first_slice_that_lost_a_record_are_trained(tmp_path: Path) -> None:
+    kept = Kept.of("stability, slices", tmp_path)
+    ensemble, units = kept.whole.settings.ensemble, np.unique(people().units)
+    slices = ensemble.dealing.of(units)
+    for first in range(3):
+        unit = units[slices == first][0]
+        done = kept.updated(people().units != unit)
+        assert done.begun == {shards(np.array([unit]), ensemble)[0]: first}
+        assert (done.slices, done.all_slices) == (3 - first, 12)
+        assert done.steps == (3 - first) * 2 * 2
+        assert done.all_steps == 12 * 2 * 2
+    assert kept.updated(np.full(len(people()), True)).begun == {}
+
+
+def test_state_files_are_of_the_stages_ends_and_hold_no_later_slice(tmp_path: Path) -> None:
+    """The first slices' states are the same whatever the last slice holds: the bits of another training."""
+    kept = Kept.of("box, slices", tmp_path)
+    early = kept.whole.settings.ensemble.dealing.of(people().units) < 2
+    one, other = kept.shelf, files(fit(kept.without(early)), tmp_path / "early")
+    for member in range(4):
+        for stage in (1, 2):
+            name = f"members/{member:03d}/slices/{stage:03d}.safetensors"
+            assert one.read(name) == other[name]
+        assert one.read(f"members/{member:03d}/model.safetensors") != other[f"members/{member:03d}/model.safetensors"]
+
+
+def test_going_on_from_a_stage_too_late_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken on purpose: from the state after the slice that lost the record, which saw it."""
+    kept, real = Kept.of("stability, slices", tmp_path), sisa.fit_members
+    remaining = people().units != "u5"
+    first = next(iter(kept.updated(remaining).begun.values()))
+    assert first < 2, "choose another unit: there is no later state"
+
+    def late(kind: Any, on: Problem, which: Any, begun: Any, report: Any) -> Any:
+        seen = {i: sisa.Shard.read(kept.shelf.part(f"members/{i:03d}"), 3).states[: first + 1] for i in begun}
+        return real(kind, on, which, seen, report)
+
+    monkeypatch.setattr(sisa, "fit_members", late)
+    done = kept.updated(remaining)
+    assert files(done.model, tmp_path / "late") != files(fit(kept.without(remaining)), tmp_path / "fresh")
+
+
+def test_slices_in_the_order_of_ids_alone_are_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken on purpose: records of an early slice lie elsewhere when a later one has gone, and sums round otherwise."""
+    kept = Kept.of("stability, slices", tmp_path)
+    ensemble, records = kept.whole.settings.ensemble, people()
+    dealt = dealing.parts(records, ensemble)
+    without = dealing.parts(records.take(ensemble.dealing.of(records.units) < 2), ensemble)
+    for part, early in zip(dealt, without, strict=True):
+        assert part.take(np.arange(len(early))).ids.tolist() == early.ids.tolist()
+
+
+def test_members_of_other_code_are_told_of_and_never_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Kept.of("stability, slices", tmp_path)
+    real = ensembles.surroundings
+    monkeypatch.setattr(ensembles, "surroundings", lambda *about: {**real(*about), "agt's code": "another"})
+    units = people().units
+    last = np.unique(units)[kept.whole.settings.ensemble.dealing.of(np.unique(units)) == 2][0]
+    done = kept.updated(units != last)
+    assert list(done.begun.values()) == [0], "no state of the other code is gone on with"
+    assert done.changed == ("agt's code",)
+
+
+def test_what_depends_on_more_than_its_shard_is_refused(tmp_path: Path) -> None:
+    kept = Kept.of("stability", tmp_path)
+    alone = replace(kept.whole, settings=replace(kept.whole.settings, ensemble=EnsembleConfig()))
+    with pytest.raises(CheckError, match="the run is one model"):
+        retrain_affected(alone, kept.shelf)
+    (kept.folder / "members/001/shard.json").unlink()
+    manifest = NewFolder(tmp_path / "bare", "test")
+    fit(kept.whole).save(manifest)
+    manifest.finish()
+    with pytest.raises(CheckError, match=r"tells not what each member was trained on .*: use method=retrain"):
+        retrain_affected(kept.whole, BoundFolder.open(tmp_path / "bare", "test"))
+
+
+def test_features_whitened_by_rows_that_are_others_now_are_refused(tmp_path: Path) -> None:
+    features = FeaturesConfig(whiten=0.5, public="test")
+    CASES["whitened"] = (StabilityConfig(features=features), 1, CLOSED)
+    try:
+        kept = Kept.of("whitened", tmp_path)
+    finally:
+        del CASES["whitened"]
+    now = kept.without(people().units != "u5")
+    assert len(retrain_affected(now, kept.shelf).begun) == 1
+    fewer = now.on(replace(now.dataset, test=now.dataset.test.take(np.arange(30))))
+    with pytest.raises(CheckError, match=r"the public rows that certificate.features.whiten works with are others now"):
+        retrain_affected(fewer, kept.shelf)
+
+
+@pytest.mark.parametrize(
+    ("certificate", "ensemble", "message"),
+    [
+        (ErmConfig(), EnsembleConfig(members=4, slices=2), "does not depend on where it starts from"),
+        (StabilityConfig(), EnsembleConfig(slices=2), "slices are of an ensemble's shards"),
+    ],
+)
+def test_slices_that_would_save_nothing_are_refused(certificate: Any, ensemble: EnsembleConfig, message: str) -> None:
+    settings = problem(StabilityConfig(), 1, people(), **CLOSED, weight_decay=0.1).settings
+    with pytest.raises(ConfigError, match=message):
+        replace(settings, certificate=certificate, ensemble=ensemble)
+
+
+def test_slices_need_a_size_that_does_not_follow_from_the_records() -> None:
+    with pytest.raises(ConfigError, match=r"declare dataset.declared_size or training.batch.normalizer"):
+        fit(problem(BoxConfig(), 2, people(), size=None, batch=NO_SIZE))
+
+
+def test_an_ensemble_read_back_answers_as_the_one_that_was_trained(tmp_path: Path) -> None:
+    kept = Kept.of("box, slices", tmp_path)
+    again = EnsembleModel.load(ensembles_kind(kept), kept.whole, kept.shelf)
+    queries = people(2).features
+    assert np.array_equal(again.predict(queries), fit(kept.whole).predict(queries))
+
+
+def ensembles_kind(kept: Kept) -> Any:
+    return sisa.KINDS[type(kept.whole.settings.certificate)]
