@@ -9,6 +9,7 @@ from agt_cli.runs.waiting import abstentions
 from agt_cli.unlearn.erasure import Erased, Order
 from agt_cli.unlearn.job import removal_metrics
 from agt_cli.unlearn.page import markdown
+from agt_cli.unlearn.standing import standing
 
 NAME = "account.json"
 
@@ -38,6 +39,7 @@ def account(order: Order, erased: Erased) -> Account:
         log=str(head),
         entry=entry.number,
     )
+    answers = standing(before, log, erased.settings, job.prepared, order.output_dir)
     distance = job.units if int(erased.removal.facts.get("farthest", job.units)) >= job.units else None
     waited = pending or bool(erased.waited)
     return account_of(
@@ -45,6 +47,7 @@ def account(order: Order, erased: Erased) -> Account:
         asked=asked,
         state=state,
         training=float(before.metrics["seconds_training"]),
+        earlier=tuple(entry for one in answers for entry in one.earlier),
         waiting=Waiting(job.units, distance) if pending else None,
         abstained=abstentions(before.folder) if waited else None,
     )

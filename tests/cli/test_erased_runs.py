@@ -1,4 +1,4 @@
-"""Runs from which records were erased, or wait to be: their data, their answers, their ledger, and who is asked meanwhile."""
+"""Runs from which records were erased, or wait to be: their data, answers and ledger, and whoever is asked meanwhile."""
 
 import io
 import json
@@ -13,15 +13,18 @@ import pandas as pd
 import pytest
 
 from agt.data.blobs import Blobs
+from agt.data.dataset import Records
 from agt.errors import CheckError
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, PureDP
 from agt.unlearning.log import Log
 from agt_cli.cli import main
 from agt_cli.report.finished import open_run
+from agt_cli.runs.prepare import prepare
+from agt_cli.runs.queries import TrainedRun
 from agt_cli.runs.waiting import abstentions, settle_abstentions
 from agt_cli.unlearn.pending import pending
-from agt_cli.unlearn.standing import Standing, counts, group, standing
+from agt_cli.unlearn.standing import Standing, group, standing
 from tests.erasing import QUIET, again, erase
 
 from .conftest import TINY, Agt
@@ -64,9 +67,15 @@ def certified(agt: Agt, *more: str, run: str = "run") -> tuple[dict[str, Any], p
 def people() -> pd.DataFrame:
     rng = np.random.default_rng(0)
     n = 60
-    age = rng.integers(18, 90, n)
-    columns = {"name": [f"p{i}" for i in range(n)], "age": age, "job": rng.choice(["a", "b"], n)}
+    age = 18 + rng.permutation(72)[:n]
+    columns = {"name": [f"p{i * 7919 % 1009}" for i in range(n)], "age": age, "job": rng.choice(["a", "b"], n)}
     return pd.DataFrame(columns).assign(rich=np.where(age > 50, "yes", "no"))
+
+
+def training_records(run: Path) -> Records:
+    """Those of a run, as its data has them."""
+    config = {"run": run, "compute": open_run(run, "train").config["compute"]}
+    return prepare(TrainedRun.of(config).settings, QUIET).loaded.train
 
 
 @pytest.mark.parametrize("settings", [(), ("dataset.classes=null", "+dataset.numeric.age=null")], ids=["stated", "found"])
@@ -76,13 +85,8 @@ def test_rows_may_be_deleted_or_not(agt: Agt, settings: tuple[str, ...]) -> None
     extra = tuple(word.replace("+dataset", "++dataset") for word in settings)
     assert agt("train", *TABLE, *extra, "hydra.run.dir=run", "-q").code == 0
     before = open_run(Path("run"), "train").environment
-    trained = people().query("name in @agt.__self__" if False else "index >= 0")
-    from agt_cli.runs.prepare import prepare
-    from agt_cli.runs.queries import TrainedRun
-
-    config = {"run": "run", "compute": open_run(Path("run"), "train").config["compute"]}
-    train = prepare(TrainedRun.of(config).settings, QUIET).loaded.train
-    oldest = str(trained.set_index("name").loc[train.ids.tolist()].age.idxmax())
+    train = training_records(Path("run"))
+    oldest = str(table.set_index("name").loc[train.ids.tolist()].age.idxmax())
     asked = [oldest, str(train.ids[5])]
     job, _ = erase(Path("run"), asked)
     assert sorted(job.erased.ids.tolist()) == sorted(asked)
@@ -158,7 +162,7 @@ def test_more_wait_than_any_distance_reaches(agt: Agt, run: Path, capsys: pytest
 
 def test_nothing_private_is_released_meanwhile(agt: Agt, run: Path) -> None:
     erase(run, IDS[:1], pending)
-    for more in ((), ("inputs=-",), ("seed=1",), ("mechanism=certified_quantile",)):
+    for more in ((), ("inputs=-",), ("seed=1",)):
         said = agt("predict", "run=run", *EACH, *more)
         assert said.code == 2
         assert "1 person asked to be erased and is still in the model" in said.err
@@ -181,13 +185,9 @@ def test_nothing_private_is_released_meanwhile(agt: Agt, run: Path) -> None:
     ids=["size", "from_data", "range", "content", "compared"],
 )
 def test_certificates_that_do_not_cover_a_removal(agt: Agt, settings: tuple[str, ...], why: str) -> None:
-    from agt_cli.runs.prepare import prepare
-    from agt_cli.runs.queries import TrainedRun
-
     people().drop(columns=["name"] if "dataset.id=null" in settings else []).to_csv("people.csv", index=False)
     assert agt("train", *TABLE, *settings, "hydra.run.dir=run", "-q").code == 0
-    config = {"run": "run", "compute": open_run(Path("run"), "train").config["compute"]}
-    train = prepare(TrainedRun.of(config).settings, QUIET).loaded.train
+    train = training_records(Path("run"))
     oldest = str(train.ids[train.features[:, 0].argmax()])
     before = open_run(Path("run"), "train").digest
     if not why:
@@ -206,7 +206,6 @@ def judged(run: Path, ids: list[str]) -> dict[str, Standing]:
     job, _ = erase(run, ids)
     log = Log.of(open_run(run, "train"))
     found = standing(job.run, log, job.settings, job.prepared, Path("outputs"))
-    assert counts(found)["answers_standing"] == sum(one.stand for one in found)
     return {one.name: one for one in found}
 
 
@@ -356,7 +355,8 @@ def test_a_session_stops(agt: Agt, run: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("place", "spent"), [(("agt_cli.runs.delivery", "prepare_publication"), False), (("agt_cli.runs.delivery", "forecast"), True)]
+    ("place", "spent"),
+    [(("agt_cli.runs.delivery", "prepare_publication"), False), (("agt_cli.runs.delivery", "forecast"), True)],
 )
 def test_a_file_of_queries_is_not_answered_from_an_earlier_state(
     agt: Agt, run: Path, changing: Callable[[str, str], None], place: tuple[str, str], spent: bool
