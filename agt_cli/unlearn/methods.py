@@ -7,12 +7,13 @@ from agt.settings import RemovalConfig
 from agt.unlearning.promise import MethodName
 from agt_cli.runs.prepare import RunSettings
 from agt_cli.unlearn.job import Method
+from agt_cli.unlearn.newton import newton
 from agt_cli.unlearn.pending import pending
 from agt_cli.unlearn.retrain import retrain
 from agt_cli.unlearn.sisa import sisa
 
 Choice = Literal["auto", "certificate", "newton", "sisa", "retrain"]
-METHODS: dict[MethodName, Method] = {"certificate": pending, "sisa": sisa, "retrain": retrain}
+METHODS: dict[MethodName, Method] = {"certificate": pending, "newton": newton, "sisa": sisa, "retrain": retrain}
 
 
 def chosen(choice: Choice, settings: RunSettings, fresh: bool) -> MethodName:
