@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from agt.unlearning.account import Account, Asked, Place, State, Sweep, Waiting, account_of
+from agt.unlearning.log import of_state
 from agt.unlearning.signature import PUBLIC, SIGNATURE, Signer
 from agt_cli.report.finished import open_run
 from agt_cli.report.record import RunRecord
@@ -69,7 +70,7 @@ def searched(order: Order, erased: Erased) -> Sweep:
         ids=tuple(dict.fromkeys([*erased.names, *job.erased.ids.tolist(), *wholly])),
         rows=job.erased.features,
         others=job.prepared.dataset.train.features,
-        files={digest: name for name, digest in run.manifest.files.items() if digest not in now},
+        files={digest: name for name, digest in run.manifest.files.items() if of_state(name) and digest not in now},
     )
     folders = {"the run": order.folder, "other records": outputs, "settings": Path("conf"), "ledgers": Path("ledgers")}
     asked = () if order.ids in (None, "-") else (Path(str(order.ids)),)

@@ -74,7 +74,9 @@ def answered_while_waiting(
             return pd.DataFrame({f"c{at}": column for at, column in enumerate(columns)}), facts
 
         own = (*run, "relation=@unlearning", f"ensemble.members={members}")
-        frame, facts = entry.runs.once(entry.overrides(name, own), f"{members} members, {name}", make, "votes", modules=CODE)
+        frame, facts = entry.runs.once(
+            entry.overrides(name, own), f"{members} members, {name}", make, "votes", modules=CODE
+        )
         both = frame.to_numpy().T
         return both[:members], both[members:], np.array(facts["home"]), int(facts["classes"])
 
@@ -112,7 +114,15 @@ def answered_while_waiting(
     figure = Figure(
         f"Test queries that {members} members answer while erasure requests wait; k: a member's median stable distance, plus 1.",
         points,
-        Curves("", "requests", "answered", "requests that wait", "share of queries answered", "", upright=("d log d", "kd log(kd)")),
+        Curves(
+            "",
+            "requests",
+            "answered",
+            "requests that wait",
+            "share of queries answered",
+            "",
+            upright=("d log d", "kd log(kd)"),
+        ),
         half,
     )
     notes = (
@@ -158,9 +168,7 @@ def erasure_methods(
     """
     name = next(iter(profiles))
     ways = {"newton": _newton, "sisa": _sisa, "retrain": _retrain, "certificate": _certificate}
-    keys = [
-        {"profile": EVERY, "set": one.label, "data": one.data, "method": method} for one in sets for method in ways
-    ]
+    keys = [{"profile": EVERY, "set": one.label, "data": one.data, "method": method} for one in sets for method in ways]
     by_label = {one.label: one for one in sets}
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
@@ -259,7 +267,9 @@ def _sisa(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
         model.save_shards(store)
         store.finish()
         started = time.perf_counter()
-        after = retrain_affected(_remaining(prepared, gone).problem(settings), BoundFolder.open(Path(folder), "train")).model
+        after = retrain_affected(
+            _remaining(prepared, gone).problem(settings), BoundFolder.open(Path(folder), "train")
+        ).model
         seconds = time.perf_counter() - started
     scores = accuracy(model, prepared.dataset.test), accuracy(after, prepared.dataset.test)
     return _row(seconds, seconds / int(gone.sum()), training, scores, "exact, adaptive", float(len(gone)))
