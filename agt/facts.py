@@ -53,6 +53,11 @@ class Fact:
             raise ValueError(f"a declaration, and nothing else, says what would break it: {self}")
 
     @property
+    def held(self) -> bool:
+        """Proved or declared."""
+        return self.standing is not Standing.VOID
+
+    @property
     def words(self) -> str:
         """In one clause: a declaration says that it is one."""
         return f"declared: {self.why}; broken if {self.broken_by}" if self.broken_by else self.why

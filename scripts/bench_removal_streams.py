@@ -1,8 +1,8 @@
-"""Gradient, Hessian and gram of certified removal in streams over mapped features: seconds, and anonymous memory at its peak.
+"""Gradient, Hessian and gram of certified removal in streams over mapped features: seconds, and anonymous memory.
 
-    python scripts/bench_removal_streams.py [ROWS] [WIDTH]        1,000,000 x 512 float32 unless said otherwise (2 GB of disk)
+    python scripts/bench_removal_streams.py [ROWS] [WIDTH]    1,000,000 x 512 float32 unless said (2 GB of disk)
 
-Anonymous memory is what the process holds beside mapped files (RssAnon of /proc/self/status), looked at 50 times a second.
+Anonymous memory is what the process holds beside mapped files (RssAnon of /proc/self/status), seen every 20 ms.
 """
 
 import sys
@@ -71,9 +71,8 @@ def main(rows: int = 1_000_000, width: int = 512, loss: LossName = "logistic") -
         products = timed("gram", lambda: gram(x))
         assert isinstance(products, np.ndarray)
         norm = timed("spectral norm's upper bound", lambda: spectral_norm(products, rows))
-        print(
-            f"|X| <= {norm:.6g}; the gradient, {np.linalg.norm(slope.gradient):.6g} long, errs by {slope.error:.2g} at most"
-        )
+        length = np.linalg.norm(slope.gradient)
+        print(f"|X| <= {norm:.6g}; the gradient, {length:.6g} long, errs by {slope.error:.2g} at most")
         print(f"anonymous memory at its peak: {memory.most:.2f} GiB of {LIMIT:g}")
     return int(memory.most > LIMIT)
 

@@ -124,12 +124,14 @@ class Table:
         data: its digest.
         files: SHA-256 of the files that it was read from, by which it is known again.
         unit: as runs on it count.
+        before: digests of the data that it was before records were erased from it: the people are some of those.
     """
 
     name: str
     data: str
     files: tuple[str, ...] = ()
     unit: Unit = EACH
+    before: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -142,7 +144,9 @@ class Table:
 
     def shares(self, other: "Table") -> str:
         """By what it is known to be about the very people of another: data, file; empty: it is not known."""
-        return "data" if self.data == other.data else "file" if {*self.files} & {*other.files} else ""
+        if {self.data, *self.before} & {other.data, *other.before}:
+            return "data"
+        return "file" if {*self.files} & {*other.files} else ""
 
 
 @dataclass

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 
 import numpy as np
 import torch
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from agt.bounds.box import Box
@@ -151,6 +153,13 @@ def start_from(head: nn.Sequential, initial: Mapping[str, Tensor]) -> bool:
         for parameter, name in pairs:
             parameter.copy_(initial[name])
     return True
+
+
+def initial_digest(problem: Problem) -> str:
+    """A hash of the parameters that training begins at: they may come from code of the user's own."""
+    head = _head(problem)
+    start_from(head, problem.initial or {})
+    return sha256(save({name: tensor.contiguous() for name, tensor in head.state_dict().items()})).hexdigest()
 
 
 def starts_elsewhere(problem: Problem) -> bool:

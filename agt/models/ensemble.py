@@ -18,11 +18,14 @@ from agt.certificates.conditions import Condition
 from agt.certificates.stability import ClosedForm, Levels
 from agt.certificates.votes import certified_vote, vote_gap
 from agt.data.dataset import Records, fingerprint
+from agt.errors import UnsoundError
 from agt.facts import proved
+from agt.models.box import initial_digest
 from agt.models.store import Shelf, Store, as_json
 from agt.problem import Problem, Settings
 from agt.provenance import surroundings
 from agt.relations import RELATIONS
+from agt.settings import BoxConfig
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig, member_folder, shards, train_members
@@ -234,18 +237,27 @@ def fit_members(
         on_progress: called after every member.
         checkpoints: what a killed run goes on from.
     """
-    dataset, ensemble, ends = problem.dataset, problem.settings.ensemble, problem.plan.ends
+    dataset, ensemble, ends = problem.dataset, problem.settings.ensemble, _ends(problem)
     states = {
         member_folder(index): tuple(read_state(content, end) for content, end in zip(contents, ends, strict=False))
         for index, contents in begun.items()
     }
-    member = partial(_fit_member, kind, problem.on(dataset.bare), made_by(problem.settings))
+    member = partial(_fit_member, kind, problem.on(dataset.bare), made_by(problem))
 
     def on_done(done: int) -> None:
         on_progress(Progress(done, len(which), done, len(which)))
 
     stages = Stages(checkpoints, ends, parts=states)
     return train_members(member, problem.recipe, dataset.train, ensemble, on_done, stages, which)
+
+
+def _ends(problem: Problem) -> tuple[int, ...]:
+    """The steps at which a member's stages end: those of its own plan, which its share of the declared size decides."""
+    ensemble, bare = problem.settings.ensemble, problem.dataset.bare
+    if ensemble.slices == 1:
+        return ()
+    share = None if bare.declared_size is None else bare.declared_size / ensemble.members
+    return problem.on(bare.with_shard(bare.train, share)).plan.ends
 
 
 def load_members(kind: Kind, problem: Problem, shelf: Shelf, which: Sequence[int]) -> list[Any]:
@@ -261,9 +273,11 @@ def load_members(kind: Kind, problem: Problem, shelf: Shelf, which: Sequence[int
     return members
 
 
-def made_by(settings: Settings) -> dict[str, object]:
+def made_by(problem: Problem) -> dict[str, object]:
     """What the bits of members that are trained now depend on beside settings and records."""
-    return surroundings(settings.compute.device, settings.compute.threads)
+    compute, box = problem.settings.compute, isinstance(problem.settings.certificate, BoxConfig)
+    initial = {"the initial parameters": initial_digest(problem)} if box else {}
+    return {**surroundings(compute.device, compute.threads), **initial}
 
 
 def shard_digests(records: Records, ensemble: EnsembleConfig) -> tuple[str, ...]:
@@ -280,4 +294,6 @@ def _fit_member(
     shard = replace(problem, dataset=problem.dataset.with_shard(records, recipe.declared_size), settings=settings)
     model = replace(kind.fit(shard, checkpoints=stages), problem=problem)
     states = tuple(map(written, cast(Stages, stages).reached))
+    if tuple(state.step for state in cast(Stages, stages).reached) != model.plan.ends:
+        raise UnsoundError(f"the states kept on the way are not those at the ends of the stages, {model.plan.ends}")
     return model, Shard(shard_digests(records, settings.ensemble), made, states)

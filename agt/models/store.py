@@ -20,6 +20,7 @@ from torch import Tensor
 
 from agt.bounds.box import Box
 from agt.errors import ConfigError, UnsoundError
+from agt.training.checkpoint import header_of
 
 Tensors = dict[str, Tensor]
 MODEL, FEATURES, CONSTANTS, BOUNDS = "model.safetensors", "features.safetensors", "stability.json", "bounds"
@@ -173,10 +174,3 @@ def read_tensors(shelf: Shelf, name: str, like: Tensors, metadata: Mapping[str, 
         if not bool(torch.isfinite(tensor).all()):
             raise UnsoundError(f"{path}: {key} is NaN or infinite; train again")
     return {key: tensors[key] for key in like}  # in the model's order, which a file does not keep
-
-
-def header_of(content: bytes) -> dict[str, str]:
-    """The free words in the header of a safetensors file: 8 bytes of length, little-endian, then that much JSON."""
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    said: dict[str, str] = header.get("__metadata__", {})
-    return said

@@ -295,14 +295,20 @@ def _read(path: Path, run: str) -> State:
     if name is None or sha256(content).hexdigest() != name["digest"]:
         raise ConfigError(f"{path}: is damaged: its content has another hash than its name")
     try:
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
-        tensors = load(content)
-    except (SafetensorError, ValueError, KeyError) as error:
+        header, tensors = header_of(content), load(content)
+    except (SafetensorError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read ({error})") from None
     step = int(name["step"])
     if header != {"format": str(FORMAT), "run": run, "step": str(step)}:
         raise ConfigError(f"{path}: is of another run, or another step")
     return State(step, apart(tensors))
+
+
+def header_of(content: bytes) -> dict[str, str]:
+    """The free words in the header of a safetensors file: 8 bytes of length, little-endian, then that much JSON."""
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    said: dict[str, str] = header.get("__metadata__", {})
+    return said
 
 
 def apart(tensors: Tensors) -> Tensors:

@@ -151,7 +151,8 @@ class Objective:
         logit = gamma_up(CHUNK + math.ceil(width / CHUNK)) * lengths
         exact = 0.0 if self.loss == "least_squares" else 8 * UNIT
         moved = count * (self.smoothness * logit + exact) + UNIT * sizes
-        summed = gamma_up(PIECE + ROWS // PIECE + math.ceil(count / ROWS) + 2) * (sizes + still)
+        pieces = min(math.ceil(count / PIECE), ROWS // PIECE)
+        summed = gamma_up(min(count, PIECE) + pieces + math.ceil(count / ROWS) + 2) * (sizes + still)
         unknown = (sizes + moved + count * self.smoothness * lengths) * slack
         bound: np.ndarray = (summed + moved + unknown) * COVER + TINY
         return bound

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from safetensors.torch import load, save
 
 from agt.errors import UnsoundError
-from agt.training.checkpoint import Checkpoints, State, Tensors, apart
+from agt.training.checkpoint import Checkpoints, State, Tensors, apart, header_of
 
 _STAGE = "stage"
 
@@ -75,9 +75,11 @@ def read_state(content: bytes, step: int) -> State:
     """The state after so many steps, from a file that ``written`` made.
 
     Raises:
-        UnsoundError: a tensor is not finite.
+        UnsoundError: it is after another number of steps, or a tensor is not finite.
     """
-    tensors = apart(load(content))
+    said, tensors = header_of(content).get("step"), apart(load(content))
+    if said != str(step):
+        raise UnsoundError(f"a state kept on the way says it is after {said} steps, expected {step}: train again")
     if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
         raise UnsoundError(f"the state after {step} steps has a number that is NaN or infinite: train again")
     return State(step, tensors)

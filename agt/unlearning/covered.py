@@ -3,13 +3,13 @@
 Formal guarantees
     Let T be the training with its settings and public constants, D the records of a state, E any of its units, m of them,
     and x a query of stable distance L >= m. Then T(D - E) gives x the label that T(D) gives it, bit for bit, if
-    - the relation's ball of m holds D - E: add_remove and remove count units gone (remove: private ones); one gone and
-      none come is within one k of substitute and paper_privacy too (relations.py, "One side alone"; a linear head's k is
-      two moves of one record); paper_unlearning holds for its own rule, the mean over what is left;
+    - the relation's ball of m holds D - E: add_remove and remove count units gone (remove: private ones); one gone and none
+      come is within one k of substitute and paper_privacy too (relations.py, "One side alone"; a linear head's k is two
+      moves of one record); paper_unlearning holds for its own rule, the mean over what is left;
     - (b) each other record stays in its batch, shard and split, with its features: its place depends on itself alone;
     - (c) T(D - E) has the constants of T(D): a normaliser that was derived from the number of records has not;
-    - (d) of a closed form: every step is non-expansive, which the distance rests on. Of boxes: containment is proved rule by
-      rule; that rules are inclusion-monotone is for nesting, which no removal needs;
+    - (d) of a closed form: every step is non-expansive, which the distance rests on. Of boxes: containment is proved by rule;
+      that rules are inclusion-monotone is for nesting, which no removal needs;
     - (e) the constants that make features are those of D - E: ``Parted.untouched``, public or compared. That settings were
       chosen on these records leaves T what it is: it is said, as T is what the answer is compared with.
     Not needed: (a), as L >= m means certified at some k >= m of any grid, and boxes hold all of a smaller ball; (f), as
@@ -23,7 +23,7 @@ Formal guarantees
 from collections.abc import Collection, Sequence
 
 from agt.certificates.conditions import Condition
-from agt.facts import Fact, Standing
+from agt.facts import Fact
 from agt.problem import Settings
 from agt.relations import RELATIONS
 
@@ -48,8 +48,7 @@ def gaps(
     if public and relation.capped:
         reasons.append(f"relation={relation.name} counts private records alone, and a public one is to go")
     apart = {settings.choices, *compared}
-    void = (f for f in needed(conditions) if f.standing is Standing.VOID and f not in apart)
-    return [*reasons, *(fact.why for fact in void)]
+    return [*reasons, *(fact.why for fact in needed(conditions) if not fact.held and fact not in apart)]
 
 
 def needed(conditions: Sequence[Condition]) -> tuple[Fact, ...]:

@@ -98,7 +98,7 @@ def retrain_affected(
     if ensemble.members == 1:
         raise CheckError(f"method=sisa: the run is one model, and each record is in it (ensemble.members=1): {INSTEAD}")
     kept = _shards(shelf, ensemble.members, ensemble.slices)
-    begun, now_made, dealt = {}, made_by(problem.settings), parts(problem.dataset.train, ensemble)
+    begun, now_made, dealt = {}, made_by(problem), parts(problem.dataset.train, ensemble)
     for index, records in enumerate(dealt):
         differs = [now != then for now, then in zip(shard_digests(records, ensemble), kept[index].digests, strict=True)]
         if any(differs):

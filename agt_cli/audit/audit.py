@@ -1,5 +1,7 @@
 """From a path to what lies there and everything that it rests on, each part checked as far as it is still there."""
 
+import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -9,7 +11,7 @@ from agt.manifest import NAME, Broken, Manifest, unseal
 from agt.mechanisms.portable import COMMAND as RELEASE
 from agt_cli.audit.bound import Bound, Progress, bind
 from agt_cli.audit.erasure import COMMAND as ERASURE
-from agt_cli.audit.erasure import HALF, account_of, check_account, replaced, run_of, unsettled
+from agt_cli.audit.erasure import HALF, account_of, check_account, replaced, run_of
 from agt_cli.audit.files import data_subjects
 from agt_cli.audit.findings import Subject
 from agt_cli.audit.ledger import Known, is_ledger, ledgers_of, look_at_ledger
@@ -18,6 +20,7 @@ from agt_cli.audit.record import Record
 from agt_cli.audit.release import check_portable
 from agt_cli.audit.run import claims_of
 from agt_cli.report.checks import Findings
+from agt_cli.report.swap import unsettled
 from agt_cli.report.unfinished import is_alive
 
 FARTHEST = 4  # steps from what is audited to what it rests on
@@ -66,7 +69,7 @@ class Audit:
     def _folder(self, folder: Path, digest: str | None) -> tuple[Subject, Record | None]:
         """A folder with a manifest, and its record, if it is a run, and no other than the one of ``digest``."""
         findings = Findings()
-        if unsettled(folder):
+        if _half(folder):
             findings.problem("state", *HALF)
             return Subject(f"run {folder}", tuple(findings.checks)), None
         bound = bind(folder, digest, findings, self.progress)
@@ -162,9 +165,16 @@ def _whereabouts(recorded: Path, digest: str | None, home: Path) -> Path | None:
     return later or (recorded if _there(recorded / NAME) else None)
 
 
+def _half(folder: Path) -> bool:
+    """Whether an erasure's files are still on their way into the folder."""
+    with suppress(OSError):
+        return unsettled(folder)
+    return False
+
+
 def _there(path: Path) -> bool:
-    """Whether something lies there, a link that leads nowhere too."""
-    return path.is_symlink() or path.exists()
+    """Whether something lies there, a link that leads nowhere too; a name that no file can have is nowhere."""
+    return os.path.lexists(path)
 
 
 def _unfinished(folder: Path) -> Subject:

@@ -10,10 +10,13 @@ from agt.unlearning.keys import NAME as KEY
 from agt_cli.audit.reading import TEXT, Inventory, file_sha256, parsed, read, settings
 from agt_cli.latest import LOCK
 from agt_cli.report.checks import Findings
+from agt_cli.report.swap import COMMIT, NEXT
+from agt_cli.report.swap import LOCK as SWAPPING
 from agt_cli.report.unfinished import CHECKPOINTS
+from agt_cli.runs.waiting import ABSTAINED
 
-BESIDE = (KEY, "unlearning/abstained.json")  # of a run with requests to erase: no state's, and so listed nowhere
-ERASING, STAGED = "unlearning/lock", ("unlearning/next/", "unlearning/commit/")  # while a state gives way to the next
+BESIDE = (KEY, ABSTAINED.as_posix())  # of a run with requests to erase: no state's, and so listed nowhere
+STAGED = (f"{NEXT}/", f"{COMMIT}/")  # of a state that gives way to the next
 SHOWN = 12  # files that are named one by one
 Progress = Callable[[int, int], None]
 """Called with how many files were hashed, and of how many."""
@@ -77,7 +80,7 @@ def bind(folder: Path, digest: str | None, findings: Findings, progress: Progres
         inventory = Inventory.of(folder)
         extra = sorted({*inventory.files, *inventory.others} - {NAME, *manifest.files})
         extra = [name for name in extra if name not in BESIDE]
-        left = [name for name in extra if name in (LOCK, ERASING) or name.startswith((f"{CHECKPOINTS}/", *STAGED))]
+        left = [name for name in extra if name in (LOCK, SWAPPING) or name.startswith((f"{CHECKPOINTS}/", *STAGED))]
         if left:
             findings.note("nothing else", f"left over from when it ran: {_some(left)}", "delete it")
         extra = [name for name in extra if name not in left]

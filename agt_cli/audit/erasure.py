@@ -9,7 +9,6 @@ Formal guarantees
     that it names is the one that an entry replaced. What is not shown: that the model was computed as is said.
 """
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,14 +38,9 @@ LIMITS = (
 )
 HALF = (
     "an erasure was carried out whose files are not all in their places yet (unlearning/commit)",
-    "any agt command on the run brings them there, which an audit does not, as it writes nothing: agt certify run=..., say; "
-    "then verify again",
+    "any agt command on the run brings them there (agt certify run=..., say), and an audit writes nothing; then verify "
+    "again",
 )
-
-
-def unsettled(folder: Path) -> bool:
-    """Whether a new state's files are on their way into a run's folder."""
-    return os.path.lexists(folder / "unlearning" / "commit" / MANIFEST)
 
 
 # -- a run that has a request log ------------------------------------------------------------------------------------------
@@ -232,7 +226,7 @@ def check_signature(record: Record, public: bytes | None) -> None:
     """Whether somebody signed it, and who.
 
     Raises:
-        Broken: the signature is none of these bytes, or another's than ``public``'s; or none is there, and one is asked for.
+        Broken: the signature is none of these bytes, or another's than ``public``'s; or none is there and one is asked for.
     """
     bound, findings = record.bound, record.findings
     names = [name for name in (signature.SIGNATURE, signature.PUBLIC) if bound.holds(name)]
@@ -305,7 +299,7 @@ def _check_entry(account: Account, log: Log, run: Record) -> None:
         "the method": (account.done.method, entry.method),
         "what the ids named": (account.asked.by, entry.by),
         "people": (account.asked.people, len(entry.units)),
-        "keyed hashes": (account.asked.hashes, len(entry.records)),
+        "keyed hashes": (account.asked.hashes, len({*entry.records, *entry.units})),
         "records removed": (account.done.records, removed),
         "the guarantee": ({name: getattr(promise, name) for name in promised}, promised),
     }

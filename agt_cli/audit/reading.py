@@ -123,7 +123,7 @@ def _plain(path: Path, most: int) -> Iterator[BinaryIO]:
     try:
         handle = os.open(path, _FLAGS)
     except OSError as error:
-        raise Broken(f"{path.name} {'is a link, and is not followed' if path.is_symlink() else _gone(error)}") from None
+        raise Broken(f"{path.name} {'is a link, and is not followed' if os.path.islink(path) else _gone(error)}") from None
     try:
         status = os.fstat(handle)
         if kind := _words(status.st_mode):

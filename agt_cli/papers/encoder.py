@@ -36,9 +36,10 @@ from agt.disk import write_atomic
 from agt.errors import AgtError, DataMissing
 from agt.facts import Fact, Grounds, Standing, declared, void
 from agt.models.heads import HeadConfig
-from agt.models.store import Shelf, Store, header_of, read_tensors
+from agt.models.store import Shelf, Store, read_tensors
 from agt.provenance import code_digest, machine
 from agt.settings import Positive, schema
+from agt.training.checkpoint import header_of
 
 OnProgress = Callable[[int, int], None]
 ENCODER = "encoder.safetensors"

@@ -296,7 +296,7 @@ def ends(drawn: Sequence[Axes], which: str = "xy") -> None:
             limits = (low - room, high + room) if linear else (low / room, high * room)
             (axes.set_xlim if name == "x" else axes.set_ylim)(*limits)
             spine.set_bounds(low, high)
-            slack = 1e-9 * (high - low)
+            slack = 1e-9 * (high - low if linear else low)
             for minor in (False, True):
                 ticks = [tick for tick in axis.get_ticklocs(minor=minor) if low - slack <= tick <= high + slack]
                 axis.set_ticks(ticks, minor=minor)

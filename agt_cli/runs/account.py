@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -196,9 +196,18 @@ def account_of(setting: object, subject: Subject) -> Iterator[Account]:
         yield Account(None, (f"released {outside}: its loss adds to whatever else is released about the same data",))
     else:
         with Ledger.open(ledger_there(name), second_head()) as ledger:
+            _carry_over(ledger, subject.table)
             ledger.check(subject.relation, subject.table.data, subject.table.unit)
             check_unclaimed(ledger.path, subject.table)  # a copy, under another name, has the same budget once more
             yield Account(ledger)
+
+
+def _carry_over(ledger: Ledger, table: Table) -> None:
+    """Admit a table that the ledger knows as it was before records were erased: what was declared of it still holds."""
+    tables = ledger.tables()
+    known = next((data for data in table.before if data in tables), None)
+    if known is not None and table.data not in tables:
+        ledger.admit(replace(table, name=tables[known]), ledger.population.unit)
 
 
 def _refuse_uncounted(subject: Subject) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 
 from agt.data.dataset import Records
 from agt.data.erasure import Gone, nobody
-from agt.facts import Standing
 from agt.folder import refusing
 from agt.manifest import NAME as MANIFEST
 from agt.manifest import Broken, Manifest
@@ -22,11 +21,10 @@ from agt.unlearning.log import Log
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun
 from agt_cli.report.swap import unsettled
+from agt_cli.runs.ledger import EARLIER
 from agt_cli.runs.prepare import Prepared, RunSettings, prepare
 from agt_cli.runs.source import kept
 
-EARLIER = "earlier_data"
-"""In env.json: the digests of the data of this run's earlier states, by which a ledger knows its people."""
 ALIKE = "read_alike"
 """In env.json: the run's digests in earlier states whose records were read by the same constants as they are now."""
 
@@ -62,7 +60,7 @@ def named(key: Key, hashes: frozenset[str]) -> Gone:
 def prepare_without(
     run: FinishedRun, settings: RunSettings, console: Console, asked: frozenset[str] = frozenset()
 ) -> tuple[Prepared, Records]:
-    """(the data of a run's next state; the records that its present state has, its next one has not, and the data still has).
+    """(the data of a run's next state; the records that it has not, the present state has, and the data still has).
 
     ``Prepared.untouched`` says whether every other record is as it was in the present state: where it is not held, whatever
     does not train again from this data says nothing about training without the erased records.
@@ -88,13 +86,12 @@ def told(run: FinishedRun, prepared: Prepared) -> dict[str, object]:
         prepared: the data of the next state.
     """
     before = run.environment
-    untouched = prepared.untouched.standing is not Standing.VOID
     return {
         "dataset": prepared.dataset.name,
         "data_digest": prepared.loaded.digest,
         "features_digest": prepared.dataset.digest,
         EARLIER: list(dict.fromkeys([*before.get(EARLIER, ()), str(before["data_digest"])])),
-        ALIKE: [*before.get(ALIKE, ()), run.digest] if untouched else [],
+        ALIKE: [*before.get(ALIKE, ()), run.digest] if prepared.untouched.held else [],
     }
 
 

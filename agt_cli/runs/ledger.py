@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FOLDER = "ledgers"
 NONE = "none"
+EARLIER = "earlier_data"
+"""In env.json: digests of the data of a run's earlier states, before records were erased, by which its people are known."""
 NOBODY = (NONE, "null")  # what ledger= takes for none
 FOR = {
     "init": ("total", "unit", "relation", "run", "digest", "data", "table", "unit_column", "unit_rows"),
@@ -169,7 +171,8 @@ class Subject:
         files = (run.environment.get("data_files") or {}).values()
         hashes = tuple(sorted(file["sha256"] for file in files if "sha256" in file))
         dataset, data = name or str(run.environment["dataset"]), str(run.environment["data_digest"])
-        return cls(Table(dataset, data, hashes, unit_of(run.config)), run.config["relation"]["name"])
+        before = tuple(map(str, run.environment.get(EARLIER, ())))
+        return cls(Table(dataset, data, hashes, unit_of(run.config), before), run.config["relation"]["name"])
 
 
 def ledger_path(name: str) -> Path:

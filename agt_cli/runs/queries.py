@@ -19,7 +19,8 @@ from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.quality import outside_lines
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.choices import naming
-from agt_cli.runs.erased import EARLIER, Watch, gone_of
+from agt_cli.runs.erased import Watch, gone_of
+from agt_cli.runs.ledger import EARLIER
 from agt_cli.runs.prepare import Prepared, RunSettings, located, prepare, settings_of, use_threads
 from agt_cli.runs.source import Kept, kept, kept_head, settled
 from agt_cli.runs.waiting import Waiting

@@ -69,10 +69,11 @@ class Waiting:
     def refuse(self, release: str) -> None:
         """Raise ConfigError where something waits: nothing private is released then."""
         if self.units:
+            are = "is" if self.units == 1 else "are"
             raise ConfigError(
-                f"run={self.run.folder}: {people(self.units)} asked to be erased and {'is' if self.units == 1 else 'are'} "
-                f"still in the model: {release} would draw from it, and to abstain where they matter is not private either. "
-                f"Carry the erasure out first: agt unlearn run={self.run.folder}; agt certify answers what is stable"
+                f"run={self.run.folder}: {people(self.units)} asked to be erased and {are} still in the model: {release} "
+                "would draw from it, and to abstain where they matter is not private either. Carry the erasure out first: "
+                f"agt unlearn run={self.run.folder}; agt certify answers what is stable"
             )
 
     def owed(self, answered: np.ndarray, record: RunRecord) -> list[str]:

@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 from agt.errors import CheckError
-from agt.facts import Fact, Standing
+from agt.facts import Fact
 from agt.models.model import Model, load
 from agt.relations import RELATIONS
 from agt.training.ensemble import shards
@@ -67,7 +67,7 @@ def pending(job: Job, record: RunRecord, console: Console) -> Removal:
 def uncovered(job: Job) -> list[str]:
     """Why the certificates of a run do not cover a removal, in words; empty: they do."""
     prepared = job.prepared
-    compared = prepared.loaded.preprocessing.facts if prepared.untouched.standing is not Standing.VOID else ()
+    compared = prepared.loaded.preprocessing.facts if prepared.untouched.held else ()
     unseen = len(job.erased) < job.count and bool(prepared.dataset.train.public.any())
     public = unseen or bool(job.erased.public.any())
     return gaps(job.settings, conditions_of(job.run), compared, public)

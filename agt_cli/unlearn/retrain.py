@@ -22,6 +22,8 @@ from typing import Any
 
 from agt.errors import CheckError
 from agt.facts import Standing, proved
+from agt.models.heads import head_of
+from agt.settings import RemovalConfig
 from agt.unlearning.promise import Promise, Removal
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
@@ -52,17 +54,24 @@ def retrain(job: Job, record: RunRecord, console: Console) -> Removal:
     """Train from scratch (a ``Method``).
 
     Raises:
-        CheckError: the training drew private noise.
+        CheckError: retraining is forbidden, or the training drew private noise.
     """
     started = time.perf_counter()
+    if not job.may_retrain:
+        raise CheckError("method=retrain: forbid_retraining=true forbids just that: leave one of them out")
     _check_noise(job.settings)
-    settings, prepared = _drawn_anew(job, record) if job.fresh else (job.settings, job.prepared)
+    settings, prepared = _drawn_anew(job, record) if job.fresh else (from_the_start(job), job.prepared)
     model = fit(prepared, settings, console)
     seconds = time.perf_counter() - started
     write_trained(record, prepared, settings, model, seconds)
     facts = {"steps_retrained": model.plan.steps * settings.ensemble.members}
     words = (f"trained from scratch on the {len(job.prepared.dataset.train)} records that remain",)
     return Removal(_promise(job, settings), job.count, seconds, facts, words)
+
+
+def from_the_start(job: Job) -> RunSettings:
+    """The run's settings with its head as training begins: of a network of the user's own a run keeps the layers alone."""
+    return replace(job.settings, model=head_of(job.run.config.get("model")))
 
 
 def fresh_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,9 +84,9 @@ def fresh_config(config: Mapping[str, Any]) -> dict[str, Any]:
     if certificate["name"] == "box":
         training["seed"] = secrets.randbits(63)
     if (training.get("batch") or {}).get("count", 1) != 1:
-        training["batch"] = {**training["batch"], "key": secrets.token_hex(16)}
+        training["batch"] = {**training["batch"], "key": f"k{secrets.token_hex(16)}"}
     if ensemble.get("members", 1) > 1:
-        ensemble["key"] = secrets.token_hex(16)
+        ensemble["key"] = f"k{secrets.token_hex(16)}"
     if (certificate.get("features") or {}).get("map", "none") != "none":
         certificate["features"] = {**certificate["features"], "seed": secrets.randbits(63)}
     fresh = {**config, "training": training, "ensemble": ensemble, "certificate": certificate}
@@ -88,13 +97,14 @@ def fresh_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def _drawn_anew(job: Job, record: RunRecord) -> tuple[RunSettings, Prepared]:
     """The settings with fresh seeds and keys, which the record then has, too; and the data that they are for."""
     record.reconfigure(fresh_config(record.config))
-    settings = replace(settings_of(record.config, job.settings.model), compute=job.settings.compute)
+    settings = replace(settings_of(record.config), compute=job.settings.compute)
     void = settings.choices.standing is Standing.VOID
     return settings, replace(job.prepared, choices=settings.choices) if void else job.prepared
 
 
 def _promise(job: Job, settings: RunSettings) -> Promise:
-    noisy = getattr(settings.certificate, "masking", "none") != "none"
+    certificate = settings.certificate
+    noisy = isinstance(certificate, RemovalConfig) and certificate.masking != "none" and certificate.seed is None
     how = "with noise drawn anew" if noisy else "bit for bit what the same program makes of them on this machine"
     trained = (
         f"the model is what training without the erased records gives: trained from scratch on those that remain, {how}"

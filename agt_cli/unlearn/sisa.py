@@ -10,7 +10,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.trained import write_trained
 from agt_cli.unlearn.job import Job
-from agt_cli.unlearn.retrain import REMAINS
+from agt_cli.unlearn.retrain import REMAINS, from_the_start
 
 EXACT = (
     "the model is what training without the erased records gives: members whose shard lost none were kept, the others were "
@@ -32,11 +32,13 @@ def sisa(job: Job, record: RunRecord, console: Console) -> Removal:
     """
     if job.fresh:
         raise CheckError(f"method=sisa: fresh=true deals every record to a shard anew, and no member stays: {INSTEAD}")
-    started, problem = time.perf_counter(), job.prepared.problem(job.settings)
+    started, settings = time.perf_counter(), from_the_start(job)
     with console.progress("training what the removal touched", "member") as report:
-        done = retrain_affected(problem, job.run, lambda at: report(at.step, at.steps, at.done, at.total))
+        done = retrain_affected(
+            job.prepared.problem(settings), job.run, lambda at: report(at.step, at.steps, at.done, at.total)
+        )
     seconds = time.perf_counter() - started
-    write_trained(record, job.prepared, job.settings, done.model, seconds)
+    write_trained(record, job.prepared, settings, done.model, seconds)
     promise = Promise("sisa", True, 0.0, 0.0, True, (EXACT, FIXED, REMAINS), _assumptions(done))
     return Removal(promise, job.count, seconds, _facts(done), _words(done))
 

@@ -24,6 +24,7 @@ from agt.errors import UnsoundError
 from agt.kernels.select import pick_kernel
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, TrainingConfig
+from agt.training.batches import Slices
 from agt.training.linear import LinearTrained
 from agt.training.loop import train
 from agt.training.recipe import Recipe
@@ -46,6 +47,7 @@ class Case:
         dyadic: features are multiples of 1/8 and the first weights are too, so that products fall on ties of rounding.
         zero: the first weights are 0.
         noise: standard deviation of DP-SGD's noise on each step's direction, one seeded draw for every dataset.
+        slices: joining in one after another.
         training: settings that differ from the defaults.
     """
 
@@ -58,6 +60,7 @@ class Case:
     dyadic: bool = False
     zero: bool = False
     noise: float = 0.0
+    slices: int = 1
     width: int = WIDTH
     activation: str = "relu"
     training: dict = field(default_factory=dict)
@@ -69,7 +72,8 @@ class Case:
 
     def recipe(self, relation: str, ks: tuple[int, ...] = (0,), dtype: str = "float64", **compute: object) -> Recipe:
         """How it trains under a relation; no size is declared."""
-        return make_recipe(self.config(dtype), relation, ks, self.classes, None, self.unit_rows, **compute)
+        recipe = make_recipe(self.config(dtype), relation, ks, self.classes, None, self.unit_rows, **compute)
+        return replace(recipe, slices=Slices(self.slices))
 
     def head(self, dtype: str) -> torch.nn.Sequential:
         """The head, always from the same seed."""
@@ -107,6 +111,7 @@ CASES = (
     Case("sparse-batches", (3,), n=7, training={"momentum": 0.3, "lr": 0.01, "batch": {"count": 6, "normalizer": 2.0}}),
     Case("rounding-ties", (4,), dyadic=True, training={"clip": 0.0625, "lr": 0.25}),
     Case("noise", (4,), noise=0.3, training={"momentum": 0.3, "lr": 0.05}),
+    Case("slices", (4,), n=30, slices=3, training={"momentum": 0.3, "lr": 0.1, "batch": {"count": 2}}),
     Case("odd-constants", (), classes=3, training={"clip": 0.3, "lr": 0.07, "batch": {"normalizer": 7.3}}),
 )
 RUMP = tuple(replace(c, name=f"rump-{c.name}", training={**c.training, "product": "rump"}) for c in CASES[2:5])

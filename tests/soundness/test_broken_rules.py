@@ -19,13 +19,14 @@ from agt.bounds.rules.contract import Point
 from agt.errors import UnsoundError
 from agt.kernels.cpu import CpuKernel
 from agt.relations import RELATIONS
-from agt.training.batches import BatchPlan
+from agt.training.batches import BatchPlan, Slices
 from agt.training.loop import Run
 
 Break = Callable[[pytest.MonkeyPatch], None]
 LINEAR = replace(CASES[0], name="linear")
 DEEP = Case("deep", (4, 3), training={"loss": "binary_cross_entropy", "lr": 0.3})
 NOISY = Case("noisy", noise=3.0, training={"loss": "binary_cross_entropy"})
+SLICED = Case("sliced", slices=3, training={"loss": "binary_cross_entropy"})
 LOUD = Case("loud", (4, 3), n=60, training={"loss": "binary_cross_entropy", "lr": 10.0, "epochs": 4, "batch": {"count": 1}})
 
 
@@ -75,6 +76,11 @@ def batches_by_index(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BatchPlan, "batches", batches)
 
 
+def slices_by_index(patch: pytest.MonkeyPatch) -> None:
+    """A record's slice is its position: one removal lets later records join in earlier."""
+    patch.setattr(Slices, "of", lambda self, units: np.arange(len(units)) * self.count // max(len(units), 1))
+
+
 def by_factors() -> Tally:
     """Sampled containment of a three-layer head's factors."""
     return factors(DEEP, "float64", "exact", samples=50)
@@ -103,6 +109,7 @@ BROKEN = [
     pytest.param(gamma_forgotten, by_training(LINEAR, "add_remove"), id="gamma forgotten"),
     pytest.param(noise_that_knows_the_data, by_training(NOISY, "remove"), id="noise that knows the data"),
     pytest.param(batches_by_index, by_training(LINEAR, "remove"), id="batches by index"),
+    pytest.param(slices_by_index, by_training(SLICED, "remove"), id="slices by index"),
 ]
 
 

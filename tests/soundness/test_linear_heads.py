@@ -13,6 +13,7 @@ from agt.errors import ConfigError
 from agt.models.features import FeatureMap
 from agt.settings import BatchConfig, FeaturesConfig, TrainingConfig
 from agt.training import linear, sensitivity
+from agt.training.batches import Slices
 from agt.training.erm import train_erm
 from agt.training.linear import LinearTrained, train_linear
 from agt.training.sensitivity import LinearLoss, Schedule
@@ -29,6 +30,7 @@ class Case:
     relation: str = "add_remove"
     unit_rows: int = 1
     average: int = 1
+    slices: int = 1
     erm: bool = False
     near: float = 0.5
     features: FeaturesConfig = field(default_factory=FeaturesConfig)
@@ -56,6 +58,9 @@ CASES = (
     Case("removed", relation="remove"),
     Case("units of two rows", unit_rows=2),
     Case("one against all", classes=4),
+    Case(
+        "slices", slices=3, average=2, near=0.4, training={"batch": {"count": 2, "normalizer": 10.0, "n_max": 45}, "lr": 1}
+    ),
     Case("softmax", classes=3, training={"loss": "cross_entropy", "clip": 1.0, "lr": 1.3, "epochs": 3}),
     Case("two-class softmax", near=0.45, training={"loss": "cross_entropy", "clip": 1.0, "lr": 1.3, "epochs": 3}),
     Case("fourier", features=FeaturesConfig(map="fourier", count=8)),
@@ -117,6 +122,7 @@ def fit(case: Case, data: Data) -> LinearTrained:
     features_map = features(case)
     records = make_records(features_map(data.x, case.config.dtype), data.y, data.units.tolist())
     recipe = make_recipe(case.config, case.relation, classes=case.classes, unit_rows=case.unit_rows)
+    recipe = replace(recipe, slices=Slices(case.slices))
     if case.erm:
         return train_erm(recipe, records, features_map.slack, 1e-7)
     return train_linear(recipe, records, features_map.slack, case.average)

@@ -13,9 +13,9 @@ from agt.bounds.box import Box
 from agt.data.dataset import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.training import stream
-from agt.training.batches import BatchPlan
 from agt.training.loop import train
 from agt.training.optimizer import learning_rate
+from agt.training.recipe import Recipe
 from agt.training.stream import Stream
 
 DTYPES = ("float64", "float32")
@@ -93,9 +93,9 @@ def test_saturating_newcomers_reach_the_end_of_the_box_and_no_further(dtype: str
 # -- the same algorithm, written plainly ---------------------------------------------------------------------------------
 
 
-def plain_training(head: nn.Sequential, data: Records, training, relation: str) -> dict[str, torch.Tensor]:  # type: ignore[no-untyped-def]
+def plain_training(head: nn.Sequential, data: Records, recipe: Recipe, relation: str) -> dict[str, torch.Tensor]:
     """AGT's nominal run with autograd, torch.optim.SGD and a loop over records."""
-    plan = BatchPlan.of(training.batch, training.epochs, None, len(data))
+    training, plan = recipe.training, recipe.plan(len(data))
     x, y = torch.from_numpy(data.features), torch.from_numpy(data.labels)
     loss = nn.functional.cross_entropy
     if training.loss == "binary_cross_entropy":
@@ -122,7 +122,7 @@ def test_the_nominal_run_is_sgd_with_clipped_per_record_gradients(case: Case, re
     rng = np.random.default_rng(5)
     data = case.data(rng)
     trained = run(case, data, relation, (0,), "float64", rng)
-    plain = plain_training(case.head("float64"), data, case.config(), relation)
+    plain = plain_training(case.head("float64"), data, case.recipe(relation), relation)
     for name, value in plain.items():
         torch.testing.assert_close(trained.nominal[name], value, rtol=0, atol=1e-7)  # gradients are rounded to 2^-30 clip
         assert not torch.equal(value, case.head("float64").state_dict()[name])

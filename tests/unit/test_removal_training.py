@@ -15,7 +15,7 @@ from agt.errors import AgtError, ConfigError, UnsoundError
 from agt.models.removal import RemovalModel
 from agt.settings import RemovalConfig, certificate_config
 from agt.training.checkpoint import open_checkpoints
-from agt.training.removal import SEED, RemovalState, draw, draw_seed, largest, newton_step, spectral_norm
+from agt.training.removal import SEED, RemovalState, draw, draw_seed, newton_step, spectral_norm
 
 RNG = np.random.default_rng(11)
 N = 90
@@ -105,18 +105,8 @@ def test_a_unit_of_several_rows_moves_it_as_often_and_one_too_large_is_refused()
 @pytest.mark.parametrize("width", [1, 2, 40])
 def test_the_spectral_norm_is_a_safe_upper_bound_and_close(width: int) -> None:
     for x in (RNG.normal(size=(200, width)), np.ones((9, width)), np.zeros((5, width)), np.eye(width)):
-        products = x.T @ x
-        true = float(np.linalg.svd(x.astype(np.float64), compute_uv=False)[0]) ** 2
-        assert true * (1 - 1e-13) <= largest(products) <= true * (1 + 1e-8) + 1e-9
-        assert spectral_norm(products, len(x)) ** 2 >= true
-    close = np.diag([1.0, *[1 - 1e-9] * (width - 1)])  # where power iteration ends between the two
-    assert largest(close) >= 1
-
-
-def test_a_bound_below_the_greatest_eigenvalue_is_not_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
-    matrix = np.diag([1.0, 2.0, 3.0])
-    monkeypatch.setattr("agt.training.removal.eigh", lambda *_, **__: np.array([1.5]))  # as a wrong method would say
-    assert largest(matrix) >= 3
+        true = float(np.linalg.svd(x, compute_uv=False)[0])
+        assert true * (1 - 1e-13) <= spectral_norm(x.T @ x, len(x)) <= true * (1 + 2e-6) + 1e-5
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ class Marks:
         series: of the marks' looks.
         panels: one panel each, titled as ``panel`` says.
         xlabel: words.
-        name, title, finding: as of ``Curves``.
+        name, title, finding, log: as of ``Curves``.
     """
 
     x: str
@@ -34,6 +34,7 @@ class Marks:
     name: str = ""
     title: str = ""
     finding: str = ""
+    log: bool = False
 
 
 def marks(record: RunRecord, what: Marks, data: pd.DataFrame) -> None:
@@ -43,9 +44,10 @@ def marks(record: RunRecord, what: Marks, data: pd.DataFrame) -> None:
         places = figure.subplots(1, len(parts), squeeze=False, sharey=True, sharex=True)[0]
         for axes, (panel, part) in zip(places, parts, strict=True):
             _panel(axes, what, part, categories)
-            axes.set(title=what.panel.format(panel), xlabel=what.xlabel)
+            axes.set(title=what.panel.format(panel), xlabel=what.xlabel, xscale="log" if what.log else "linear")
         places[0].invert_yaxis()  # once: they share it
-        places[0].xaxis.set_major_locator(MaxNLocator(3))
+        if not what.log:
+            places[0].xaxis.set_major_locator(MaxNLocator(3))
         ends(places, "x")
         keys(figure, places)
         headline(figure, what.finding, what.title)

@@ -1,0 +1,223 @@
+"""Which earlier answers of a run still stand when records are erased from it, and which are void.
+
+Formal guarantees
+    A record of an earlier answer names, by digest, the state of the run that it was made from. Let D be that state's
+    records, E those of them that are gone (or wait to go) by now, of m units; the log lists them as keyed hashes.
+    Certificates. An answer of stable distance >= m stands: training without E gives the query the same label, if
+    certificates of that state cover removals (agt.unlearning.covered, by the conditions that the record itself has). It is
+    about E as a whole, in however many updates it went, and about the settings and seeds of the state that gave it.
+    What was answered while requests waited was answered without them; it stands as long as nothing more goes.
+    Private releases. A mechanism that is eps-DP per unit for the relation's neighbours gives, on D and on D - E,
+    distributions within m eps: a chain of m neighbours. (eps, delta) gives delta (1 + e^eps + ... + e^((m-1) eps)): by
+    P <= e^eps Q + delta, applied m times. mu-GDP gives m mu (Dong, Roth and Su 2022, Theorem 2.14). So a release stands,
+    and what it told about those who are gone is bounded by that; it is void as a proof where nothing was proved, where a
+    seed drew it, or where the bound is beyond what any guarantee here may be (eps or mu above 100, delta from 1 on).
+    A chain of m neighbours needs one-sided steps: substitute and paper_privacy have none among their neighbours, so nothing
+    is said for them.
+    What cannot be read, or is not finished, is void.
+"""
+
+import io
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+from pyarrow import ArrowException
+
+from agt.errors import AgtError, ConfigError, first_line
+from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.portable import CLAIM
+from agt.mechanisms.statement import Statement, read_claim
+from agt.unlearning.account import Earlier
+from agt.unlearning.covered import gaps
+from agt.unlearning.log import Log
+from agt_cli.latest import recorded
+from agt_cli.report.finished import FinishedRun, open_run
+from agt_cli.runs.erased import ALIKE
+from agt_cli.runs.prepare import Prepared, RunSettings
+from agt_cli.runs.queries import conditions_of
+from agt_cli.runs.spending import NAME as SPENT
+from agt_cli.runs.waiting import people
+
+COMMANDS = ("certify", "predict")
+CERTIFICATES = "certificates.parquet"
+ONE_SIDED = ("add_remove", "remove")  # relations among whose neighbours is the data less one unit
+_AT_ONCE = 2**16
+
+
+@dataclass(frozen=True)
+class Gone:
+    """What is gone of the records of an earlier state.
+
+    Attributes:
+        units: how many, those that waited when it answered included.
+        more: of these, how many did not wait then.
+    """
+
+    units: int
+    more: int
+
+    @classmethod
+    def since(cls, log: Log, state: str) -> "Gone":
+        """Of the state with this digest, which the log knows.
+
+        Args:
+            log: with the entry of the present request.
+        """
+        place = next(place for place, entry in enumerate(log.entries) if entry.before == state)
+        waited = Log(log.entries[:place]).waiting_units
+        after = frozenset().union(*(entry.units for entry in log.entries[place:]))
+        return cls(len(waited | after), len(after - waited))
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What becomes of the answers of one record.
+
+    Attributes:
+        name: of its folder, with the command's.
+        state: the digest of the run that it was made from; None: not recorded.
+        stand, void: how many answers; a release of weights or of a number is one.
+        why_stand, why_void: in words; empty where there are none.
+    """
+
+    name: str
+    state: str | None
+    stand: int
+    void: int
+    why_stand: str = ""
+    why_void: str = ""
+
+    @property
+    def earlier(self) -> tuple[Earlier, ...]:
+        """For the account: an entry for those that stand, one for those that are void."""
+        parts = ((True, self.stand, self.why_stand), (False, self.void, self.why_void))
+        return tuple(Earlier(self.name, stands, why, self.state) for stands, count, why in parts if count)
+
+
+def standing(
+    run: FinishedRun, log: Log, settings: RunSettings, prepared: Prepared, output_dir: Path
+) -> tuple[Standing, ...]:
+    """Judge every certification and release below ``output_dir`` that was made from an earlier state of a run.
+
+    Nothing in their folders is changed.
+
+    Args:
+        run: as it is before this update.
+        log: with the entry of the present request.
+        settings: the run's.
+        prepared: the data of its next state.
+    """
+    states, judge = {entry.before for entry in log.entries}, _Judge(run, log, settings, prepared)
+    judged = []
+    for command in COMMANDS:
+        for record in recorded(output_dir / command, command):
+            state = _state(record.folder)
+            if state in states and (record.state == "done" or (record.folder / SPENT).exists()):
+                judged.append(judge.of(command, record.folder, state))
+    return tuple(judged)
+
+
+def group(guarantee: Guarantee, units: int) -> Guarantee | None:
+    """What a guarantee about one unit says about so many; None: nothing that is worth a name."""
+    try:
+        if isinstance(guarantee, GaussianDP):
+            return GaussianDP(math.nextafter(units * guarantee.mu, math.inf))
+        eps = math.nextafter(units * guarantee.eps, math.inf)
+        if isinstance(guarantee, PureDP):
+            return PureDP(eps)
+        delta = guarantee.delta * math.fsum(math.exp(step * guarantee.eps) for step in range(units)) * (1 + 1e-12)
+        return ApproximateDP(eps, delta)
+    except (ConfigError, OverflowError):
+        return None
+
+
+@dataclass(frozen=True)
+class _Judge:
+    run: FinishedRun
+    log: Log
+    settings: RunSettings
+    prepared: Prepared
+
+    def of(self, command: str, folder: Path, state: str) -> Standing:
+        name, gone = f"{command}/{folder.name}", Gone.since(self.log, state)
+        try:
+            record = open_run(folder, command)
+            return (self._certified if command == "certify" else self._released)(name, state, record, gone)
+        except (AgtError, ArrowException) as error:
+            why = f"its record is not whole, so nothing can be said of it: {first_line(error)}"
+            return Standing(name, state, 0, 1, why_void=why)
+
+    def _certified(self, name: str, state: str, record: FinishedRun, gone: Gone) -> Standing:
+        total = stable = given = 0
+        for prediction, distance in _rows(record):
+            answered = prediction != ""
+            total, given = total + len(distance), given + int(answered.sum())
+            stable += int((answered & ((distance >= gone.units) | (gone.more == 0))).sum())
+        reasons = self._gaps(state, record)
+        if reasons:
+            return Standing(name, state, 0, given, why_void=f"{given} answers: {'; '.join(reasons)}")
+        many = people(gone.units)
+        kept = f"{stable} of {given} answers are what training without them gives: stable for {many} or more"
+        lost = f"{given - stable} of {given} answers are stable for fewer than {many}"
+        return Standing(name, state, stable, given - stable, kept, lost)
+
+    def _gaps(self, state: str, record: FinishedRun) -> list[str]:
+        """Why certificates of that state do not cover removals; by its conditions, or by constants compared since."""
+        untouched = state == self.run.digest or state in self.run.environment.get(ALIKE, ())
+        prepared, alike = self.prepared, untouched and self.prepared.untouched.held
+        public = prepared.erased.public.any() or (len(self.log.entries) > 1 and prepared.dataset.train.public.any())
+        compared = prepared.loaded.preprocessing.facts if alike else ()
+        return gaps(self.settings, conditions_of(record), compared, bool(public))
+
+    def _released(self, name: str, state: str, record: FinishedRun, gone: Gone) -> Standing:
+        claim = read_claim(record.read(CLAIM)) if record.holds(CLAIM) else None
+        if claim is None:
+            return Standing(name, state, 0, 1, why_void="nothing new was released, or its claim was not kept")
+        count = claim.releases
+        if not claim.publishable:
+            why = "drawn with a seed: a simulation" if claim.simulated else f"nothing is proved: {'; '.join(claim.reasons)}"
+            return Standing(name, state, 0, count, why_void=why)
+        if claim.neighbours.relation not in ONE_SIDED:
+            why = f"relation={claim.neighbours.relation} says nothing about a unit that is gone and no other come"
+            return Standing(name, state, 0, count, why_void=why)
+        about = group(claim.guarantee.value, gone.units)
+        if about is None:
+            why = f"what {claim.mechanism} guarantees for one unit bounds nothing for {people(gone.units)}"
+            return Standing(name, state, 0, count, why_void=why)
+        return Standing(name, state, count, 0, _group_words(claim, about, gone.units))
+
+
+def _group_words(claim: Statement, about: Guarantee, units: int) -> str:
+    each = f"each of {claim.releases} {claim.output}" if claim.output == "labels" else f"the {claim.output.split()[-1]}"
+    total = next((_total(each.eps, each.delta, units) for each in claim.totals), "")
+    return f"{each} ({claim.mechanism}): {about} for {people(units)} together, by group privacy{total}"
+
+
+def _total(eps: float, delta: float, units: int) -> str:
+    whole = group(PureDP(eps) if not delta else ApproximateDP(eps, delta), units) if 0 < eps <= 100 else None
+    return f"; all of it {whole}" if whole else ""
+
+
+def _state(folder: Path) -> str:
+    """The digest of the run that a record was made from, as its env.json says before anything is verified; empty: none."""
+    try:
+        return str(json.loads((folder / "env.json").read_bytes()).get("trained_digest", ""))
+    except (OSError, ValueError, AttributeError):
+        return ""
+
+
+def _rows(record: FinishedRun) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(prediction, stable distance) of each answer, in pieces."""
+    file = pq.ParquetFile(io.BytesIO(record.read(CERTIFICATES)))
+    for batch in file.iter_batches(_AT_ONCE, columns=["prediction", "stable_distance"]):
+        yield np.array(batch.column(0).to_pylist(), dtype=object), batch.column(1).to_numpy()
+
+
+def counts(standings: Sequence[Standing]) -> dict[str, int]:
+    """Flat numbers for metrics.json."""
+    return {"answers_standing": sum(s.stand for s in standings), "answers_void": sum(s.void for s in standings)}

@@ -1,0 +1,130 @@
+"""The exact methods on run folders: the files of the next state are those of a training without the rows."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agt.errors import CheckError
+from agt.facts import Standing
+from agt_cli.report.console import Console
+from agt_cli.report.finished import FinishedRun, open_run
+from agt_cli.report.record import RunRecord
+from agt_cli.runs.prepare import prepare, settings_of
+from agt_cli.unlearn.job import Job
+from agt_cli.unlearn.retrain import retrain
+from agt_cli.unlearn.sisa import sisa
+
+from .conftest import Agt
+
+TABLE = (
+    *("dataset=table", "dataset.path=people.csv", "dataset.id=id", "dataset.unit=person", "dataset.label=answer"),
+    *("+dataset.numeric={a: [-3, 3], b: [-3, 3]}", "dataset.classes=[no, yes]", "dataset.declared_size=150"),
+    *("relation.unit_rows=2", "compute.threads=1", "dataset.bins=0"),
+)
+SLICED = (*TABLE, "ensemble.members=3", "ensemble.slices=2", "training.epochs=6")
+BOXES = ("model=mlp", "model.hidden=[3]", "training=generic", "certificate=box", "kgrid.max=2", "compute.kernel=reference")
+
+
+def write(folder: Path, without: str = "nobody") -> None:
+    rng = np.random.default_rng(0)
+    rows = [(f"r{i}", f"p{i // 2}", *rng.normal(size=2).clip(-3, 3).round(3)) for i in range(200)]
+    with (folder / "people.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(("id", "person", "a", "b", "answer"))
+        table.writerows((*row, "yes" if row[2] + row[3] / 2 > 0 else "no") for row in rows if row[1] != without)
+
+
+def job_of(run: FinishedRun, fresh: bool = False, may_retrain: bool = True) -> Job:
+    """One whose rows the owner has deleted from the table."""
+    settings = settings_of(run.config)
+    prepared = prepare(settings, Console(quiet=True))
+    nobody = prepared.dataset.train.take(np.empty(0, dtype=np.int64))
+    return Job(run, settings, prepared, nobody, 2, 1, may_retrain, fresh)
+
+
+def states(run: FinishedRun) -> dict[str, bytes]:
+    """The files of the model."""
+    names = [n for n in run.manifest.files if n.endswith((".safetensors", "stability.json", "shard.json", "network.json"))]
+    return {name: run.read(name) for name in names}
+
+
+def gone(agt: Agt, folder: Path, *settings: str) -> tuple[FinishedRun, FinishedRun]:
+    """(a run on everybody; the same on everybody but one, whose rows are then no longer in the table)."""
+    for name, without in (("whole", "nobody"), ("fresh", "p7")):
+        write(folder, without)
+        said = agt("train", *settings, f"hydra.run.dir={name}", "-q")
+        assert said.code == 0, said.err
+    return open_run(folder / "whole", "train"), open_run(folder / "fresh", "train")
+
+
+@pytest.mark.parametrize("settings", [SLICED, (*SLICED, *BOXES)], ids=["stability", "box"])
+def test_the_next_state_of_an_ensemble_is_that_of_a_training_without_the_rows(
+    agt: Agt, tmp_path: Path, settings: tuple[str, ...]
+) -> None:
+    whole, fresh = gone(agt, tmp_path, *settings)
+    with RunRecord(tmp_path / "next", "train", whole.config) as record:
+        removal = sisa(job_of(whole), record, Console(quiet=True))
+    after = open_run(tmp_path / "next", "train")
+    assert states(after) == states(fresh) != states(whole)
+    assert removal.facts["members_retrained"] == 1
+    assert removal.facts["members"] == 3
+    assert removal.facts["steps_retrained"] < removal.facts["steps_of_all"]
+    assert removal.words[0].startswith("1 of 3 members were trained again: ")
+    assert removal.promise.exact
+    assert removal.promise.adaptive
+    assert [fact.standing for fact in removal.promise.assumptions] == [Standing.PROVED] * 2
+    for key in ("n_train", "train_accuracy", "steps", "normalizer"):
+        assert after.metrics[key] == fresh.metrics[key]
+
+
+def test_retraining_is_a_training_without_the_rows_and_fresh_is_another(agt: Agt, tmp_path: Path) -> None:
+    whole, fresh = gone(agt, tmp_path, *TABLE, *BOXES, "training.epochs=2", "training.batch.count=2")
+    with RunRecord(tmp_path / "next", "train", whole.config) as record:
+        same = retrain(job_of(whole), record, Console(quiet=True))
+    after = open_run(tmp_path / "next", "train")
+    assert states(after) == states(fresh)
+    with RunRecord(tmp_path / "anew", "train", whole.config) as record:
+        anew = retrain(job_of(whole, fresh=True), record, Console(quiet=True))
+    drawn = open_run(tmp_path / "anew", "train")
+    assert states(drawn) != states(fresh)
+    for key in ("seed", "batch"):
+        assert drawn.config["training"][key] != whole.config["training"][key]
+    assert same.promise.exact
+    assert anew.promise.exact
+    assert "fresh=true draws them anew" in same.promise.words[1]
+    assert "distribution of a first training" in anew.promise.words[1]
+    with RunRecord(tmp_path / "again", "train", drawn.config) as record:
+        retrain(job_of(drawn), record, Console(quiet=True))
+    assert states(open_run(tmp_path / "again", "train")) == states(drawn), "what was drawn is in the record"
+
+
+def test_what_cannot_be_kept_is_refused(agt: Agt, tmp_path: Path) -> None:
+    write(tmp_path)
+    for name, settings in (("one", TABLE), ("many", SLICED), ("noisy", (*TABLE, *BOXES, "noise.epsilon=1"))):
+        assert agt("train", *settings, f"hydra.run.dir={name}", "-q").code == 0
+    one, many, noisy = (open_run(tmp_path / name, "train") for name in ("one", "many", "noisy"))
+    for method, job, words in (
+        (sisa, job_of(one), "the run is one model"),
+        (sisa, job_of(many, fresh=True), "fresh=true deals every record to a shard anew"),
+        (retrain, job_of(one, may_retrain=False), "forbid_retraining=true forbids just that"),
+        (retrain, job_of(noisy), "a second release about everybody who remains"),
+    ):
+        record = RunRecord(tmp_path / "next", "train", job.run.config)
+        with pytest.raises(CheckError, match=words):
+            method(job, record, Console(quiet=True))
+
+
+def test_fresh_keys_keep_a_declaration_that_the_settings_were_public(agt: Agt, tmp_path: Path) -> None:
+    write(tmp_path)
+    lines = (*SLICED, *BOXES, "training.chosen_on=public", "hydra.run.dir=run", "-q")
+    assert agt("train", *lines).code == 0
+    run = open_run(tmp_path / "run", "train")
+    with RunRecord(tmp_path / "anew", "train", run.config) as record:
+        retrain(job_of(run, fresh=True), record, Console(quiet=True))
+    anew = open_run(tmp_path / "anew", "train")
+    assert anew.config["ensemble"]["key"] != run.config["ensemble"]["key"]
+    assert settings_of(anew.config).choices.standing is Standing.DECLARED
+    other = {**anew.config, "ensemble": {**anew.config["ensemble"], "members": 2}}
+    assert settings_of(other).choices.standing is Standing.VOID

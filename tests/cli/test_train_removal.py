@@ -1,0 +1,109 @@
+"""agt train certificate=removal on the command line: end to end, refused by key, resumed with the draw it began with."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from agt.settings import RemovalConfig
+from agt.training.checkpoint import CheckpointFolder
+from agt.training.removal import draw
+
+from .conftest import Agt
+
+HEAD = ("dataset=digits", "training=generic", "model=linear", "certificate=removal", "training.weight_decay=1e-4")
+PUBLIC = "training.chosen_on=public"
+
+
+def test_it_trains_certifies_answers_and_is_verified(agt: Agt) -> None:
+    said = agt("train", *HEAD, PUBLIC, "training.clip=0.5", "hydra.run.dir=run")
+    assert said.code == 0, said.err
+    assert "records can be removed later: the model is then (1, 0.0001)-close" in said.out
+    assert "not held: the published proof takes the error for independent" in said.out
+    assert "note: training.clip has no effect: certificate=removal clamps nothing" in said.err
+    assert "## Removing records later" in Path("run/report.md").read_text()
+    state = json.loads(Path("run/removal.json").read_text())
+    assert 0 < state["residual"] <= state["allowed"] == 1e-5
+    served, tensors = load_file("run/model.safetensors")["weight"], load_file("run/removal.safetensors")
+    assert np.array_equal(served, tensors["weight"])
+    assert tensors["tilt"].std() > 0.5
+    for words in (
+        ("certify", "run=run", "map_resolution=0"),
+        ("predict", "run=run", "mechanism=exponential_mechanism", "total.eps=100"),
+        ("predict", "run=run", "mechanism=release_weights", "total.eps=1", "total.delta=1e-5"),
+        ("plan", "run=run", "eps=[1.0]", "queries=[10]", "mechanisms=[randomized_response]"),
+        ("verify", "run"),
+    ):
+        said = agt(*words, "-q")
+        assert said.code == 0, (words, said.err)
+    one = json.loads(Path("run/conditions.json").read_text())
+    assert any("one draw" in fact["why"] for fact in one[3]["facts"]), "given the draw, as every certificate under noise is"
+
+
+def test_served_weights_under_output_noise_are_not_the_inner_ones_and_a_seed_is_a_simulation(agt: Agt) -> None:
+    settings = ("certificate.masking=output", "certificate.sigma=0.5", "certificate.seed=4", "hydra.run.dir=run")
+    said = agt("train", *HEAD, *settings)
+    assert said.code == 0, said.err
+    assert "SIMULATION: the noise comes from certificate.seed=4" in said.out
+    assert json.loads(Path("run/metrics.json").read_text())["simulation"] == 1
+    served, tensors = load_file("run/model.safetensors")["weight"], load_file("run/removal.safetensors")
+    config = RemovalConfig(masking="output", sigma=0.5, seed=4)
+    assert np.array_equal(tensors["noise"], draw("noise", config, tensors["weight"].shape, 4))
+    assert np.array_equal(served, tensors["weight"] + tensors["noise"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("certificate.masking=none", "certificate.sigma=0"), "masking=none: removals from loss=logistic"),
+        (("dataset.declared_size=null",), "dataset.declared_size: certificate=removal"),
+        (("training.batch.count=2",), "certificate=removal takes all records at once"),
+        (("certificate.masking=inside",), "certificate.masking: unknown value 'inside'"),
+    ],
+)
+def test_it_is_refused_by_key(agt: Agt, settings: tuple[str, ...], message: str) -> None:
+    said = agt("train", *HEAD, *settings, "-q")
+    assert said.code == 2
+    assert message in said.err
+
+
+@pytest.fixture
+def stopped(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Begins a run in ./run that fails once it has offered its third checkpoint."""
+    offer, left = CheckpointFolder.offer, [3]
+
+    def offered(self: CheckpointFolder, *given: Any, **more: Any) -> None:
+        offer(self, *given, **more)
+        left[0] -= 1
+        if left[0] == 0:
+            raise OSError(5, "Input/output error", "something else")
+
+    def begin(*settings: str) -> None:
+        monkeypatch.setattr(CheckpointFolder, "offer", offered)
+        assert agt("train", *HEAD, *settings, "compute.checkpoint_seconds=1e-6", "hydra.run.dir=run", "-q").code == 1
+        assert list(Path("run/checkpoint").glob("step=*"))
+
+    return begin
+
+
+def test_a_run_that_was_stopped_keeps_its_draw(agt: Agt, stopped: Callable[..., None]) -> None:
+    stopped()
+    seed = int(json.loads(Path("run/checkpoint/removal.json").read_text())["number"], 16)
+    assert Path("run/checkpoint").stat().st_mode & 0o77 == 0
+    said = agt("train", "resume=run", "-q")
+    assert said.code == 0, said.err
+    assert not Path("run/checkpoint").exists()
+    tilt = load_file("run/removal.safetensors")["tilt"]
+    assert np.array_equal(tilt, draw("tilt", RemovalConfig(), tilt.shape, seed))
+
+
+def test_a_run_that_was_stopped_ends_with_the_bits_of_a_whole_one(agt: Agt, stopped: Callable[..., None]) -> None:
+    stopped("certificate.seed=9")
+    assert agt("train", "resume=run", "-q").code == 0
+    assert agt("train", *HEAD, "certificate.seed=9", "hydra.run.dir=whole", "-q").code == 0
+    for name in ("model.safetensors", "removal.safetensors", "removal.json"):
+        assert (Path("run") / name).read_bytes() == (Path("whole") / name).read_bytes(), name

@@ -1,0 +1,415 @@
+"""agt verify of a run whose state gave way, of accounts, and of what was made before: as made, and spoilt in every way."""
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agt.manifest import NAME as MANIFEST
+from agt.manifest import Manifest
+from agt.unlearning.account import Asked, Place, State, Sweep, Waiting, account_of
+from agt.unlearning.index import NAME as INDEX
+from agt.unlearning.index import Index
+from agt.unlearning.keys import Key
+from agt.unlearning.log import NAME as LOG
+from agt.unlearning.log import Entry, Log, state_of
+from agt.unlearning.promise import Promise, Removal
+from agt.unlearning.signature import PUBLIC, SIGNATURE, Signer
+from agt_cli.cli import main
+from agt_cli.report.finished import open_run
+from agt_cli.report.record import RunRecord
+from agt_cli.report.successor import Successor, amend
+from agt_cli.report.swap import COMMIT, NEXT, hold, put
+from agt_cli.unlearn.job import removal_metrics
+from agt_cli.unlearn.page import markdown
+from cli.conftest import Agt
+from cli.test_verify import HOSTILE, change, digest, problems
+
+TRAIN = ("train", "model=linear", "dataset.n_train=80", "training.epochs=1", "kgrid.max=3", "compute.kernel=reference")
+RETRAIN = Promise("retrain", True, 0.0, 0.0, True, ("The very model that training without them gives.",))
+WAIT = Promise("certificate", True, 0.0, 0.0, True, ("What is answered is what a model without them answers.",))
+
+
+def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Signer | None = None) -> None:
+    """What agt unlearn leaves, without training anything: ``rows`` of the index go, or wait."""
+    waits = promise is WAIT
+    with hold(folder):
+        run, key = open_run(folder, "train"), Key.made(folder)
+        log, index = Log.of(run), Index.of(run, key)
+        assert index is not None
+        names = tuple(sorted(index.words[row] for row in rows))
+        told = {"exact": promise.exact, "eps": promise.eps, "delta": promise.delta, "adaptive": promise.adaptive}
+        kind: Any = "pending" if waits else "removed"
+        entry = Entry(kind, promise.method, "id", names, names, told, run.digest, run.digest, key.check)
+        if waits:
+            before = log.entries[-1].after if log.entries else state_of(run.manifest.files)
+            log = log.append(replace(entry, after=before))
+            after = amend(run, {LOG: log.content})
+        else:
+            with Successor(run) as now:
+                kept = run.manifest.files.keys() - {"config.yaml", "env.json", "status.json", "metrics.json", LOG}
+                for name in kept:
+                    now.write(name, run.read(name))
+                now.write("model.safetensors", run.read("model.safetensors")[:-1] + bytes([rows.start]))
+                gone = [row for row, word in enumerate(index.words) if word in log.waiting | {*names}]
+                left = np.setdiff1d(np.arange(len(index)), gone)
+                now.write(INDEX, replace(index, ids=index.ids[left], contents=index.contents[left]).content)
+                now.environment(**{name: run.environment[name] for name in ("data_digest", "features_digest", "dataset")})
+                now.add_metrics(**{**run.metrics, "n_train": run.metrics["n_train"] - len(gone)})
+                log = log.append(replace(entry, after=now.state))
+                now.write(LOG, log.content)
+                after = now.finish()
+            put(folder)
+    count, removed = run.metrics["n_train"], 0 if waits else len(gone)
+    removal = Removal(promise, removed, 0.5, {"steps_retrained": 2}, ("Trained again.",))
+    head = log.head
+    with RunRecord(record, "unlearn", {"run": str(folder)}) as written:
+        written.environment(trained_run=str(folder), trained_digest=after)
+        account = account_of(
+            removal,
+            asked=Asked(len(rows), len(rows), "id", len(rows), log.entries[-1].time),
+            state=State(folder.name, run.digest, after, count, count - removed, str(head), len(log.entries)),
+            training=1.5,
+            sweep=None if waits else Sweep((Place("the run", 9, 0, "keyed hashes"),), ("the table",)),
+            waiting=Waiting(len(log.waiting_units), len(log.waiting_units)) if waits else None,
+        )
+        written.write("account.json", account.content)
+        if signer is not None:
+            written.write(SIGNATURE, signer.sign(account.content))
+            written.write(PUBLIC, signer.public)
+        written.add_metrics(**removal_metrics(removal))
+        written.report(markdown(account))
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run, a release from it, then three people who wait, two who go with them, and one more: nobody changes it."""
+    home, before = tmp_path_factory.mktemp("erased"), Path.cwd()
+    os.chdir(home)
+    try:
+        assert main([*TRAIN, "training.chosen_on=public", "hydra.run.dir=train/a", "-q", "--json"]) == 0
+        assert main(["predict", "run=train/a", "mechanism.eps=1", "hydra.run.dir=predict/one", "-q", "--json"]) == 0
+        keys()
+        run = Path("train/a")
+        shutil.copytree(run, "copies/a")
+        erase(run, Path("unlearn/wait"), range(3), WAIT)
+        erase(run, Path("unlearn/go"), range(3, 5), RETRAIN, Signer.open(Path("owner.pem")))
+        erase(run, Path("unlearn/more"), range(1), RETRAIN)
+    finally:
+        os.chdir(before)
+    return home
+
+
+def keys() -> None:
+    """owner.pem, owner.pub and another's."""
+    ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="needs agt-certified[sign]")
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    for name in ("owner", "other"):
+        path = Path(f"{name}.pem")
+        key = ed25519.Ed25519PrivateKey.generate()
+        path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        path.chmod(0o600)
+        Path(f"{name}.pub").write_bytes(Signer.open(path).public)
+
+
+@pytest.fixture
+def home(made: Path, agt: Agt, tmp_path: Path) -> Path:
+    """A copy of it all, to be spoilt; records name the run by a relative path, so it is the copy's."""
+    shutil.copytree(made, tmp_path / "copy")
+    os.chdir(tmp_path / "copy")
+    change(Path("predict/one/env.json"), lambda env: env.update(trained_run="train/a"))
+    reseal(Path("predict/one"))
+    return Path()
+
+
+def reseal(folder: Path) -> None:
+    """Write the manifest again for the files that it lists, as far as they are there."""
+    manifest = Manifest.read((folder / MANIFEST).read_bytes())
+    files = {name: folder / name for name in manifest.files if (folder / name).is_file()}
+    hashes = {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+    (folder / MANIFEST).write_bytes(Manifest(manifest.command, hashes).content)
+
+
+def checks(said: Any) -> dict[str, str]:
+    return {check["check"]: check["state"] for check in said.json["checks"]}
+
+
+# -- as it was made --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["train/a", "unlearn/wait", "unlearn/go", "unlearn/more", "predict/one"])
+def test_what_was_made_verifies_and_nothing_is_written(made: Path, agt: Agt, name: str) -> None:
+    before = {path: path.stat().st_mtime_ns for path in made.rglob("*")}
+    os.chdir(made)
+    said = agt("verify", name, f"digest={digest(Path(name))}", "--json", "-q")
+    assert said.code == 0, said.out + said.err
+    assert {checks(said)[check] for check in ("manifest", "digest", "files", "nothing else")} == {"ok"}
+    assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == before
+
+
+def test_a_run_says_who_went_and_what_holds(made: Path, agt: Agt) -> None:
+    os.chdir(made)
+    said = agt("verify", "train/a")
+    for words in (
+        "6 records of 6 people are erased from it: the last update was by retrain",
+        "3 entries, each bound to the one before",
+        "the model's files are those that entry 3 tells of",
+        "none of the 6 erased records is among the 74 of records.bin",
+        "unlearning/key is the one that the log was written with",
+    ):
+        assert words in " ".join(said.out.split()), words
+
+
+def test_what_was_made_from_an_earlier_state_is_recognised(made: Path, agt: Agt) -> None:
+    os.chdir(made)
+    said = agt("verify", "predict/one", "-q")
+    words = " ".join(said.out.split())
+    assert said.code == 0
+    assert "which erasure 1 of the run replaced (3 people, noted by method=certificate" in words
+    assert "1-differentially private per query" in words
+    first = agt("verify", "unlearn/go", "-q")
+    assert "which erasure 3 of the run replaced (1 person, carried out by method=retrain" in " ".join(first.out.split())
+
+
+def test_a_copy_of_an_earlier_state_is_used_where_it_lies(home: Path, agt: Agt) -> None:
+    shutil.rmtree("train/a")
+    shutil.move("copies/a", "train/a")
+    said = agt("verify", "predict/one", "--json", "-q")
+    assert said.code == 0
+    assert checks(said)["claim"] == "ok"
+    gone = problems(agt("verify", "unlearn/more", "--json", "-q"))
+    assert not gone, "the account is whole; the run that it names is not the one that lies there"
+
+
+def test_a_run_that_was_replaced_by_another_is_no_successor(home: Path, agt: Agt) -> None:
+    """Only the log knows earlier states: one that is gone without an entry does not verify."""
+    path = home / "train/a" / LOG
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[1])
+    reseal(home / "train/a")
+    said = agt("verify", "predict/one", "--json", "-q")
+    assert said.code == 3
+    assert any("this is another folder" in check["words"] for check in said.json["rests_on"][0]["checks"])
+
+
+# -- spoilt ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["train/a", "unlearn/go"])
+def test_every_file_that_was_edited_is_named(home: Path, agt: Agt, name: str) -> None:
+    for file in sorted(Manifest.read((home / name / MANIFEST).read_bytes()).files):
+        path = home / name / file
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        assert file in problems(agt("verify", name, "--json", "-q"))["files"]
+        path.write_bytes(content)
+
+
+LOGS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "a byte": (lambda content: content.replace(b'"by":"id"', b'"by":"ie"', 1), "was edited"),
+    "the last line gone": (lambda content: b"".join(content.splitlines(keepends=True)[:-1]), "of another state"),
+    "the first line gone": (lambda content: b"".join(content.splitlines(keepends=True)[1:]), "line 1"),
+    "two lines exchanged": (lambda content: b"".join(content.splitlines(keepends=True)[::-1]), "line 1"),
+    "a line twice": (lambda content: content + content.splitlines(keepends=True)[-1], "line 4"),
+    "cut short": (lambda content: content[:-10], "breaks off"),
+    "empty": (lambda content: b"", "is empty"),
+    "other bytes": (lambda content: b"\xff\xfe", "not plain ASCII"),
+    "deep": (lambda content: b"[" * 100_000 + b"\n", "line 1"),
+}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_log_that_was_edited_and_sealed_again_is_refused(home: Path, agt: Agt, name: str) -> None:
+    edit, words = LOGS[name]
+    path = home / "train/a" / LOG
+    path.write_bytes(edit(path.read_bytes()))
+    reseal(home / "train/a")
+    assert words in problems(agt("verify", "train/a", "--json", "-q"))["request log"]
+    account = agt("verify", "unlearn/go", "--json", "-q")
+    assert account.code == 3, "what rests on it does not verify either"
+
+
+def test_a_model_that_was_exchanged_is_not_the_state_that_the_log_tells_of(home: Path, agt: Agt) -> None:
+    """The state from before the erasure, put back beside the log that says it is gone."""
+    shutil.copy("copies/a/model.safetensors", "train/a/model.safetensors")
+    reseal(home / "train/a")
+    assert "of another state" in problems(agt("verify", "train/a", "--json", "-q"))["request log"]
+
+
+def test_a_log_that_was_written_anew_must_fit_the_index(home: Path, agt: Agt) -> None:
+    """Everything sealed again, state and all: the erased are still listed."""
+    folder = home / "train/a"
+    shutil.copy("copies/a/records.bin", folder / INDEX)
+    log = Log.read((folder / LOG).read_bytes())
+    listed = Manifest.read((folder / MANIFEST).read_bytes()).files
+    files = {name: sha256((folder / name).read_bytes()).hexdigest() for name in listed}
+    again = Log()
+    for entry in log.entries:
+        last = entry.number == len(log.entries)
+        again = again.append(replace(entry, after=state_of(files) if last else entry.after))
+    (folder / LOG).write_bytes(again.content)
+    reseal(folder)
+    assert "still lists 6 of the 6 records" in problems(agt("verify", "train/a", "--json", "-q"))["request log"]
+
+
+def test_states_that_gave_way_are_told_alike(home: Path, agt: Agt) -> None:
+    change(home / "train/a/env.json", lambda env: env["succeeds"].pop(0))
+    reseal(home / "train/a")
+    assert "succeeds" in problems(agt("verify", "train/a", "--json", "-q"))["request log"]
+
+
+EDITS: dict[str, tuple[Callable[[Any], object], str]] = {
+    "fewer people": (lambda account: account["asked"].update(people=2), "people"),
+    "other units": (lambda account: account["asked"].update(by="unit"), "what the ids named"),
+    "hashes": (lambda account: account["asked"].update(hashes=9), "keyed hashes"),
+    "adaptive": (lambda account: account["guaranteed"].update(requests="oblivious"), "the guarantee"),
+    "exact": (lambda account: account["guaranteed"].update(exact=False, eps=1.0), "the guarantee"),
+    "method": (lambda account: account["done"].update(method="sisa"), "the method"),
+    "before": (lambda account: account["state"].update(before=f"sha256:{'0' * 64}"), "the state before"),
+    "log": (lambda account: account["state"].update(log=f"3:{'0' * 64}"), "where the log ends"),
+    "entry": (lambda account: account["state"].update(entry=2), "the state before"),
+    "later": (lambda account: account["state"].update(log=f"9:{'0' * 64}"), "an older copy"),
+    "removed": (lambda account: (account["done"].update(records=2), account["state"].update(records_after=73)), "records"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_account_that_was_edited_and_sealed_again_contradicts_the_log(home: Path, agt: Agt, name: str) -> None:
+    edit, words = EDITS[name]
+    folder = home / "unlearn/more"
+    change(folder / "account.json", edit)
+    reseal(folder)
+    said = problems(agt("verify", str(folder), "--json", "-q"))
+    assert words in said["entry"], said
+    assert name in ("hashes", "later") or "report.md says something else" in said["report"]
+
+
+def test_words_and_numbers_that_stand_twice_are_compared(home: Path, agt: Agt) -> None:
+    folder = home / "unlearn/more"
+    change(folder / "account.json", lambda account: account["done"]["facts"].update(steps_retrained=1))
+    path = folder / "report.md"
+    path.write_text(path.read_text().replace("1 person", "no person"))
+    reseal(folder)
+    said = problems(agt("verify", str(folder), "--json", "-q"))
+    assert "steps_retrained = 2" in said["metrics"]
+    assert "something else than account.json" in said["report"]
+
+
+def test_a_signed_account_is_refused_after_any_edit(home: Path, agt: Agt) -> None:
+    """Whoever seals the folder again cannot sign it again."""
+    folder = home / "unlearn/go"
+    for file in ("account.json", SIGNATURE):
+        content = (folder / file).read_bytes()
+        for place in range(0, len(content), max(1, len(content) // 4)):
+            flipped = bytearray(content)
+            flipped[place] ^= 2
+            (folder / file).write_bytes(flipped)
+            reseal(folder)
+            assert {"signature", "account.json"} & problems(agt("verify", str(folder), "--json", "-q")).keys()
+        (folder / file).write_bytes(content)
+    reseal(folder)
+    assert agt("verify", str(folder), "public=owner.pub", "--json", "-q").code == 0
+
+
+def test_whose_signature_it_is_only_a_key_from_elsewhere_tells(home: Path, agt: Agt) -> None:
+    folder = home / "unlearn/go"
+    alone = agt("verify", str(folder), "--json", "-q")
+    assert checks(alone)["signature"] == "note"
+    assert "whose that is, these files cannot tell" in agt("verify", str(folder)).out
+    assert checks(agt("verify", str(folder), "public=owner.pub", "--json", "-q"))["signature"] == "ok"
+    other = problems(agt("verify", str(folder), "public=other.pub", "--json", "-q"))
+    assert "another key than public=" in other["signature"]
+    forged = Signer.open(Path("other.pem"))
+    (folder / SIGNATURE).write_bytes(forged.sign((folder / "account.json").read_bytes()))
+    (folder / PUBLIC).write_bytes(forged.public)
+    reseal(folder)
+    assert agt("verify", str(folder), "--json", "-q").code == 0, "signed, by somebody"
+    assert "another key" in problems(agt("verify", str(folder), "public=owner.pub", "--json", "-q"))["signature"]
+    unsigned = problems(agt("verify", "unlearn/more", "public=owner.pub", "--json", "-q"))
+    assert "it is not signed" in unsigned["signature"]
+    (folder / PUBLIC).unlink()
+    reseal(folder)
+    assert "lies there alone" in problems(agt("verify", str(folder), "--json", "-q"))["signature"]
+    assert agt("verify", "unlearn/go", "public=owner.pem").code == 2
+    assert agt("verify", "unlearn/go", "public=nowhere").code == 2
+
+
+# -- an erasure that did not come to its end -------------------------------------------------------------------------------
+
+
+def test_an_erasure_on_its_way_is_said_and_left_alone(home: Path, agt: Agt) -> None:
+    commit = home / "train/a" / COMMIT
+    commit.mkdir()
+    shutil.copy("copies/a/manifest.json", commit / MANIFEST)
+    before = {path: path.stat().st_mtime_ns for path in home.rglob("*")}
+    for name in ("train/a", "unlearn/more", "predict/one"):
+        said = agt("verify", name, "--json", "-q")
+        assert said.code == 3, name
+        assert "not all in their places yet" in said.out
+        assert {path: path.stat().st_mtime_ns for path in home.rglob("*")} == before
+
+
+def test_what_a_killed_erasure_left_is_a_note(home: Path, agt: Agt) -> None:
+    (home / "train/a" / NEXT).mkdir()
+    (home / "train/a" / NEXT / "model.safetensors").write_bytes(b"half")
+    (home / "train/a/unlearning/lock").write_bytes(b"")
+    said = agt("verify", "train/a", "--json", "-q")
+    assert said.code == 0
+    assert checks(said)["nothing else"] in ("note", "ok")
+    (home / "train/a/unlearning/notes.txt").write_text("mine")
+    assert "unlearning/notes.txt" in problems(agt("verify", "train/a", "--json", "-q"))["nothing else"]
+
+
+def test_the_key_is_looked_at_where_it_lies(home: Path, agt: Agt) -> None:
+    key = home / "train/a/unlearning/key"
+    content = key.read_bytes()
+    key.write_bytes(content[::-1])
+    assert (
+        "not the one that the request log was written with"
+        in problems(agt("verify", "train/a", "--json", "-q"))["request log"]
+    )
+    for spoil in (lambda: key.write_bytes(b"short"), lambda: (key.unlink(), os.mkfifo(key)), key.unlink):
+        spoil()
+        said = agt("verify", "train/a", "--json", "-q")
+        assert checks(said)["key"] == "not checked"
+
+
+# -- hostile ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("file", ["account.json", "env.json", "metrics.json"])
+def test_json_that_no_erasure_writes_is_a_problem(home: Path, agt: Agt, name: str, file: str) -> None:
+    folder = home / "unlearn/more"
+    (folder / file).write_bytes(HOSTILE[name])
+    reseal(folder)
+    assert file in problems(agt("verify", str(folder), "--json", "-q"))
+
+
+def test_places_that_lead_elsewhere_are_not_opened(home: Path, agt: Agt) -> None:
+    os.mkfifo("pipe")
+    for place in ("/dev/zero", "pipe", 7, "\x00", "x" * 5000):
+        for name in ("unlearn/more", "predict/one"):
+            change(home / name / "env.json", lambda env, place=place: env.update(trained_run=place))
+            reseal(home / name)
+            said = agt("verify", name, "--json", "-q")
+            assert said.code in (0, 3), (place, said.err)
+            assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize("file", [INDEX, LOG])
+def test_files_of_a_run_that_hold_anything(home: Path, agt: Agt, file: str) -> None:
+    line = b'{"format":1,"key":"x","records":99999999999,"units":false}\n'
+    for content in (b"", b"\xff" * 99, line, b"[" * 10**5):
+        (home / "train/a" / file).write_bytes(content)
+        reseal(home / "train/a")
+        for name in ("train/a", "unlearn/more", "predict/one"):
+            said = agt("verify", name, "--json", "-q")
+            assert said.code == 3, (content[:20], name)
+            assert "Traceback" not in said.err
