@@ -124,7 +124,7 @@ def test_what_cannot_be_kept_is_refused(agt: Agt, tmp_path: Path) -> None:
     one, many, noisy = (open_run(tmp_path / name, "train") for name in ("one", "many", "noisy"))
     for method, job, words in (
         (sisa, job_of(one), "the run is one model"),
-        (sisa, job_of(many, fresh=True), "fresh=true deals every record to a shard anew"),
+        (sisa, job_of(many, fresh=True, may_retrain=False), "fresh=true deals every record to a shard anew"),
         (retrain, job_of(one, may_retrain=False), "forbid_retraining=true forbids just that"),
         (retrain, job_of(noisy), "a second release about everybody who remains"),
     ):
@@ -139,7 +139,8 @@ def test_fresh_keys_keep_a_declaration_that_the_settings_were_public(agt: Agt, t
     assert agt("train", *lines).code == 0
     run = open_run(tmp_path / "run", "train")
     with RunRecord(tmp_path / "anew", "train", run.config) as record:
-        retrain(job_of(run, fresh=True), record, Console(quiet=True))
+        promise = sisa(job_of(run, fresh=True), record, Console(quiet=True)).promise
+    assert (promise.method, promise.adaptive, promise.words[1]) == ("sisa", True, ANEW)
     anew = open_run(tmp_path / "anew", "train")
     assert anew.config["ensemble"]["key"] != run.config["ensemble"]["key"]
     assert settings_of(anew.config).choices.standing is Standing.DECLARED
