@@ -45,6 +45,7 @@ def account(order: Order, erased: Erased) -> Account:
         asked=asked,
         state=state,
         training=float(before.metrics["seconds_training"]),
+        fresh=order.fresh,
         waiting=Waiting(job.units, distance) if pending else None,
         abstained=abstentions(before.folder) if waited else None,
     )

@@ -44,7 +44,13 @@ def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Sig
         log, index = Log.of(run), Index.of(run, key)
         assert index is not None
         names = tuple(sorted(index.words[row] for row in rows))
-        told = {"exact": promise.exact, "eps": promise.eps, "delta": promise.delta, "adaptive": promise.adaptive}
+        told = {
+            "method": promise.method,
+            "exact": promise.exact,
+            "eps": promise.eps,
+            "delta": promise.delta,
+            "adaptive": promise.adaptive,
+        }
         kind: Any = "pending" if waits else "removed"
         entry = Entry(kind, promise.method, "id", names, names, told, run.digest, run.digest, key.check)
         if waits:
@@ -76,7 +82,7 @@ def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Sig
             asked=Asked(len(rows), len(rows), "id", len(rows), log.entries[-1].time),
             state=State(folder.name, run.digest, after, count, count - removed, str(head), len(log.entries)),
             training=1.5,
-            sweep=None if waits else Sweep((Place("the run", 9, 0, "keyed hashes"),), ("the table",)),
+            sweep=None if waits else Sweep((Place("the run", "9 files: bytes"),), ("the table",)),
             waiting=Waiting(len(log.waiting_units), len(log.waiting_units)) if waits else None,
         )
         written.write("account.json", account.content)
