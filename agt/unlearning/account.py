@@ -212,13 +212,15 @@ class Place:
 
     Attributes:
         place: in words.
-        how: it was looked at.
-        found: in words; empty: nothing.
+        files: that were read.
+        found: traces in them.
+        words: how it was looked at, and what was found.
     """
 
     place: str
-    how: str
-    found: str = ""
+    files: Count
+    found: Count
+    words: str
 
 
 @schema
@@ -235,8 +237,8 @@ class Sweep:
 
     @property
     def found(self) -> int:
-        """In how many places there is something."""
-        return sum(bool(place.found) for place in self.places)
+        """Traces, in all places."""
+        return sum(place.found for place in self.places)
 
 
 @schema

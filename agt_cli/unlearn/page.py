@@ -67,8 +67,8 @@ def traces(account: Account) -> str:
     sweep = account.sweep
     if sweep is None:
         return "not looked for" if account.updated else "not looked for, as nothing is removed yet"
-    places = _many(len(sweep.places), "place", "places")
-    return f"FOUND in {sweep.found} of {places}" if sweep.found else f"none found in {places}"
+    files, places = sum(place.files for place in sweep.places), _many(len(sweep.places), "place", "places")
+    return f"{sweep.found or 'none'} found in {_many(files, 'file', 'files')} of {places}"
 
 
 def lines(account: Account) -> Iterator[str]:
@@ -85,7 +85,8 @@ def lines(account: Account) -> Iterator[str]:
     yield f"earlier answers: {standing(account)}"
     yield from _indented(f"void: {earlier.name}: {earlier.why}" for earlier in _named(account) if not earlier.stands)
     yield f"traces: {traces(account)}"
-    yield from _indented(f"{place.place}: {place.found}" for place in (sweep.places if sweep else ()) if place.found)
+    places = [place for place in (sweep.places if sweep else ()) if place.found]
+    yield from _indented(f"FOUND {place.found} in {place.place}: {place.words}" for place in places)
     yield f"state: {state.before[:19]}... -> {state.after[:19]}...; request log {state.log[:24]}..."
 
 
@@ -162,15 +163,15 @@ def _swept(account: Account) -> Iterator[str]:
     if sweep is None:
         yield f"Traces were {traces(account)}."
         return
-    rows = [(place.place, place.how, _marked(place.found)) for place in sweep.places]
-    yield markdown_table(("where", "looked at", "found"), rows)
+    rows = [(place.place, str(place.files), _marked(place.found), place.words) for place in sweep.places]
+    yield markdown_table(("where", "files", "found", "what was seen"), rows)
     if sweep.unlooked:
         yield "Not looked at:"
         yield _bullets(sweep.unlooked)
 
 
-def _marked(found: str) -> str:
-    return Markdown(f"**{plain(found)}**") if found else "nothing"
+def _marked(found: int) -> str:
+    return Markdown(f"**{found}**") if found else "0"
 
 
 def _named(account: Account) -> Sequence[Earlier]:

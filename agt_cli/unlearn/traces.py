@@ -49,11 +49,15 @@ class Trace:
         place: a file or a folder, as text.
         how: how it was looked at, in words.
         found: what was found, in words; empty: nothing.
+        files: how many were looked at.
+        hits: how many traces that is.
     """
 
     place: str
     how: str
     found: str = ""
+    files: int = 0
+    hits: int = 0
 
     @property
     def clean(self) -> bool:
@@ -136,7 +140,7 @@ def sweep(wanted: Wanted, folders: Mapping[str, Path], leave: Iterable[Path] = (
         files = [path for path in _files(folder) if path.resolve() not in seen]
         seen |= {path.resolve() for path in files}
         looked = [(path, *_look(path, wanted)) for path in files if path.resolve() not in kept]
-        hits = [Trace(str(path), how, found) for path, how, found in looked if found]
+        hits = [Trace(str(path), how, found, hits=1) for path, how, found in looked if found]
         traces += [*hits, _summary(words, folder, looked, len(hits))]
         traces += [Trace(str(path), "not looked at: it is the request") for path in files if path.resolve() in kept]
     return traces
@@ -158,10 +162,12 @@ def other_runs(wanted: Wanted, folder: Path, run: Path) -> list[Trace]:
         if count:
             how = "asked its records.bin with its own key"
             traces.append(
-                Trace(str(path.parent), how, f"still trained on {count} of the erased records: erase them there too")
+                Trace(
+                    str(path.parent), how, f"still trained on {count} of the erased records: erase them there too", 0, count
+                )
             )
     how = f"{looked} other training runs asked by their records.bin" + (f", {closed} without a key" if closed else "")
-    return [*traces, Trace(str(folder), how, f"{len(traces)} of them trained on erased records" if traces else "")]
+    return [*traces, Trace(str(folder), how, f"{len(traces)} of them trained on erased records" if traces else "", looked)]
 
 
 def data_trace(place: str, still: int) -> Trace:
@@ -193,7 +199,7 @@ def _summary(words: str, folder: Path, looked: list[tuple[Path, str, str]], hits
     for _, how, _ in looked:
         ways[how] = ways.get(how, 0) + 1
     how = "; ".join(f"{count} files: {way}" for way, count in sorted(ways.items())) or "no file in it"
-    return Trace(place, how, f"something in {hits} of {len(looked)} files" if hits else "")
+    return Trace(place, how, f"something in {hits} of {len(looked)} files" if hits else "", len(looked))
 
 
 def _files(folder: Path) -> Iterator[Path]:

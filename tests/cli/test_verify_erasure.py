@@ -44,13 +44,7 @@ def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Sig
         log, index = Log.of(run), Index.of(run, key)
         assert index is not None
         names = tuple(sorted(index.words[row] for row in rows))
-        told = {
-            "method": promise.method,
-            "exact": promise.exact,
-            "eps": promise.eps,
-            "delta": promise.delta,
-            "adaptive": promise.adaptive,
-        }
+        told = {name: getattr(promise, name) for name in ("method", "exact", "eps", "delta", "adaptive")}
         kind: Any = "pending" if waits else "removed"
         entry = Entry(kind, promise.method, "id", names, names, told, run.digest, run.digest, key.check)
         if waits:
@@ -82,7 +76,7 @@ def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Sig
             asked=Asked(len(rows), len(rows), "id", len(rows), log.entries[-1].time),
             state=State(folder.name, run.digest, after, count, count - removed, str(head), len(log.entries)),
             training=1.5,
-            sweep=None if waits else Sweep((Place("the run", "9 files: bytes"),), ("the table",)),
+            sweep=None if waits else Sweep((Place("the run", 9, 0, "keyed hashes"),), ("the table",)),
             waiting=Waiting(len(log.waiting_units), len(log.waiting_units)) if waits else None,
         )
         written.write("account.json", account.content)

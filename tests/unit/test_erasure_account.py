@@ -43,7 +43,7 @@ def made(promise: Promise = NEWTON, **more: Any) -> Account:
     removal = Removal(promise, removed, 0.01, {"steps": 1, "fresh": False}, ("One step.",), allowance)
     state = State("folder", BEFORE, AFTER, 100, 100 - removed, LOG, 3)
     earlier = (Earlier("predict/one", True, "released", BEFORE), Earlier("certify/two", False, "of other data"))
-    sweep = Sweep((Place("the run", "9 files: bytes"),), ("the table",)) if removed else None
+    sweep = Sweep((Place("the run", 9, 0, "ids and rows"),), ("the table",)) if removed else None
     given = {
         "asked": Asked(20, 20, "id", 20, "2026-11-22T10:00:00.123456+00:00"),
         "state": state,
@@ -86,7 +86,7 @@ def test_every_entry_by_name() -> None:
             "State.entry",
         ),
         *("Earlier.name", "Earlier.state", "Earlier.stands", "Earlier.why"),
-        *("Place.place", "Place.how", "Place.found"),
+        *("Place.place", "Place.files", "Place.found", "Place.words"),
     }
 
 
@@ -165,7 +165,7 @@ def test_the_page_is_one_page_and_says_it_all() -> None:
         "39 stand, 1 void",
         "And 32 more",
         "4 queries abstained",
-        "none found in 1 place",
+        "none found in 9 files of 1 place",
         "Not looked at:\n\n- the table",
         "What this account does not show",
         LOG,
@@ -187,7 +187,7 @@ def test_a_pending_request_says_that_nothing_is_removed() -> None:
 
 
 def test_traces_are_said_loudly() -> None:
-    sweep = Sweep((Place("checkpoints", "4 files: bytes", "ids: 2"), Place("the run", "9 files: bytes")), ())
+    sweep = Sweep((Place("checkpoints", 4, 2, "two ids"), Place("the run", 9, 0, "ids and rows")), ())
     account = made(sweep=sweep)
-    assert "  - checkpoints: ids: 2" in list(lines(account))
-    assert "FOUND in 1 of 2 places" in markdown(account)
+    assert "  - FOUND 2 in checkpoints: two ids" in list(lines(account))
+    assert "2 found in 13 files of 2 places" in markdown(account)
