@@ -289,7 +289,7 @@ def _check_entry(account: Account, log: Log, run: Record) -> None:
     after = log.entries[count].before if count < len(log.entries) else run.bound.manifest.digest
     kind = "removed" if account.updated else "pending"
     removed = len(_since(log, entry)) if account.updated else 0
-    promised = {name: entry.promise.get(name) for name in ("exact", "eps", "delta", "adaptive")}
+    promised = {name: entry.promise.get(name) for name in ("method", "exact", "eps", "delta", "adaptive")}
     promise = account.promise
     pairs: dict[str, tuple[object, object]] = {
         "where the log ends": (state.log, f"{last.number}:{last.hash}"),

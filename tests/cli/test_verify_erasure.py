@@ -44,7 +44,7 @@ def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Sig
         log, index = Log.of(run), Index.of(run, key)
         assert index is not None
         names = tuple(sorted(index.words[row] for row in rows))
-        told = {"exact": promise.exact, "eps": promise.eps, "delta": promise.delta, "adaptive": promise.adaptive}
+        told = {name: getattr(promise, name) for name in ("method", "exact", "eps", "delta", "adaptive")}
         kind: Any = "pending" if waits else "removed"
         entry = Entry(kind, promise.method, "id", names, names, told, run.digest, run.digest, key.check)
         if waits:

@@ -1,6 +1,6 @@
 """Every kind there is, by name: importing their modules enters them."""
 
-from agt_cli.papers.reproduction import (
+from agt_cli.papers.reproduction import (  # noqa: F401
     budgets,
     certified,
     erasures,
@@ -10,5 +10,5 @@ from agt_cli.papers.reproduction import (
     search,
     students,
     trainings,
-)  # noqa: F401
+)
 from agt_cli.papers.reproduction.kinds import KINDS as KINDS
