@@ -59,7 +59,7 @@ def private_features(
     run: Overrides,
     dpsgd: DpSgd,
     network: Network,
-    eps: Annotated[tuple[Positive, ...], Field(min_length=1)] = (1.0, 3.0, 10.0, 30.0),
+    eps: Annotated[tuple[Positive, ...], Field(min_length=1)] = (3.0, 6.0, 10.0, 15.0),
     delta: Delta = 1e-4,
     removals: Count = 10,
     strength: Positive = 0.001,
@@ -86,7 +86,9 @@ def private_features(
             return pd.DataFrame([{"accuracy": _right(bench, train_sgd(bench, bench.single), prepared)}]), {}
 
         overrides = entry.overrides(next(iter(profiles)), run)
-        found, _ = entry.runs.once(overrides, "the network without privacy", make, f"plain {network}", modules=(*CODE, __name__))
+        found, _ = entry.runs.once(
+            overrides, "the network without privacy", make, f"plain {network}", modules=(*CODE, __name__)
+        )
         return float(found["accuracy"].iloc[0])
 
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
@@ -99,7 +101,11 @@ def private_features(
             started = time.perf_counter()
             bench = _bench(prepared.dataset, network)
             weights = dpsgd.fit(bench, *one, seed=0)
-            found: dict[str, Any] = {"network eps": one[0], "network delta": one[1], "training": time.perf_counter() - started}
+            found: dict[str, Any] = {
+                "network eps": one[0],
+                "network delta": one[1],
+                "training": time.perf_counter() - started,
+            }
             if key["way"] == ALONE:
                 return pd.DataFrame([{**found, "accuracy": _right(bench, weights, prepared)}]), {}
             seen = replace(prepared, dataset=_seen(prepared.dataset, partial(features, bench, weights)))
@@ -108,7 +114,9 @@ def private_features(
             head.head.remove(head.x[:1], head.targets[:1])
             test = seen.dataset.test
             found |= {"removal": time.perf_counter() - started, "sigma": sigma}
-            return pd.DataFrame([{**found, "accuracy": float((head.model.predict(test.features) == test.labels).mean())}]), {}
+            return pd.DataFrame(
+                [{**found, "accuracy": float((head.model.predict(test.features) == test.labels).mean())}]
+            ), {}
 
         entry.runs.console.note(f"{key['way']}, eps = {total:g} ({name})")
         on = f"{key['way']} {total} {delta} {removals} {strength} {dpsgd} {network}"

@@ -92,7 +92,9 @@ def published(step: Step, objective: Objective) -> float:
 
 def budget(profile: Profile, sigma: float, eps: float, delta: float) -> float:
     """How much residual noise of this size hides: by the exact curve, or by 003's line 16."""
-    return sigma * (eps / math.sqrt(2 * math.log(1.5 / delta)) if profile.accounting == "paper" else gaussian_mu(eps, delta))
+    return sigma * (
+        eps / math.sqrt(2 * math.log(1.5 / delta)) if profile.accounting == "paper" else gaussian_mu(eps, delta)
+    )
 
 
 def settings_of(strength: float, sigma: float, seed: int) -> Overrides:
@@ -111,14 +113,22 @@ def probed(entry: Entry, name: ProfileName, own: Overrides, records: int) -> pd.
         paper = [published(step, trained.objective) for step in steps]
         ours = [step.after - step.before for step in steps]
         accuracy = float((trained.model.predict(test.features) == test.labels).mean())
-        found = {"accuracy": accuracy, "start": head.residual, "n": head.count, "paper": np.mean(paper), "ours": np.mean(ours)}
+        found = {
+            "accuracy": accuracy,
+            "start": head.residual,
+            "n": head.count,
+            "paper": np.mean(paper),
+            "ours": np.mean(ours),
+        }
         return pd.DataFrame([found]), {}
 
     frame, _ = entry.runs.once(entry.overrides(name, own), " ".join(own[-3:]), make, f"removing {records}", modules=CODE)
     return frame
 
 
-def averaged(entry: Entry, name: ProfileName, run: Overrides, strength: float, sigma: float, draws: int, records: int) -> Key:
+def averaged(
+    entry: Entry, name: ProfileName, run: Overrides, strength: float, sigma: float, draws: int, records: int
+) -> Key:
     """The mean over draws of b of what ``probed`` finds."""
     found = [probed(entry, name, (*run, *settings_of(strength, sigma, seed)), records) for seed in range(draws)]
     return dict(pd.concat(found).mean())
@@ -199,7 +209,9 @@ def removal_settings(
         "removals": Figure(
             f"Test accuracy against how many removals are supported before training again ({at}); points of a line: sigma.",
             by_removals,
-            Curves("_removals", "removals", "accuracy", "removals supported", f"test accuracy ({at})", "", panels="profile"),
+            Curves(
+                "_removals", "removals", "accuracy", "removals supported", f"test accuracy ({at})", "", panels="profile"
+            ),
             lambda rows: _reach(rows, 0.02),
         ),
         "front": Figure(
@@ -345,7 +357,9 @@ def removal_bounds(
 
         overrides, words = entry.overrides(next(iter(profiles)), run), f"removing {removals} records"
         found, _ = entry.runs.once(overrides, words, make, f"bounds {removals} {batch} {every}", modules=CODE)
-        parts = [found[found["accounting"] == profile.accounting].assign(profile=name) for name, profile in profiles.items()]
+        parts = [
+            found[found["accounting"] == profile.accounting].assign(profile=name) for name, profile in profiles.items()
+        ]
         whole = pd.concat(parts, ignore_index=True).drop(columns="accounting")
         return whole[whole["way"].isin([way for known in ways.values() for way in known])]
 
@@ -354,7 +368,9 @@ def removal_bounds(
         if "paper" in set(ends["profile"]):
             published = ends[ends["profile"] == "paper"].set_index("way")["residual"]
             times = published[f"worst case, {each}"] / published[f"bound, {each}"]
-            return f"After {rows['removed'].max()} removals the bound from the data is {times:,.0f} times below the worst case"
+            return (
+                f"After {rows['removed'].max()} removals the bound from the data is {times:,.0f} times below the worst case"
+            )
         return f"After {rows['removed'].max()} removals the residual is measured as {ends['residual'].min():.1g}"
 
     def series(rows: pd.DataFrame) -> pd.DataFrame:
@@ -448,7 +464,9 @@ def removal_difficulty(profiles: Profiles, run: Overrides, shown: Annotated[int,
             ]  # fmt: skip
             return pd.DataFrame(found), {}
 
-        return entry.runs.once(entry.overrides(name, run), "every removal alone", make, f"difficulty {shown}", modules=CODE)[0]
+        return entry.runs.once(
+            entry.overrides(name, run), "every removal alone", make, f"difficulty {shown}", modules=CODE
+        )[0]
 
     def ends(rows: pd.DataFrame) -> str:
         most, least = (rows[rows["side"] == side]["moved"] for side in ("hardest", "easiest"))
