@@ -48,6 +48,7 @@ NAMED = 3  # places that a line names
 _WORD = re.compile(rb"[0-9A-Za-z_\x80-\xff]+")
 _WHOLE = re.compile(rb'(?:^|[,;\t\r\n"])([^,;\t\r\n"]+)(?=$|[,;\t\r\n"])')
 _TEXT = {".csv", ".json", ".jsonl", ".md", ".html", ".yaml", ".txt", ".log", ".tsv"}
+_WORDS = ("conditions.json", "source.json")  # of a state, and the same for many: no record is in them
 _PACKED = {".png", ".pdf", ".zip", ".jpg", ".xz", ".zst", ".bz2", ".pkl"}
 
 
@@ -81,7 +82,7 @@ class Wanted:
         staying = {name for part in (left, known.data.test) for name in (*part.ids.tolist(), *part.units.tolist())}
         named = (*erased.ids.tolist(), *erased.units.tolist(), *request.names)
         ids = [name for name in dict.fromkeys(named) if name not in staying]
-        state = {digest for name, digest in before.manifest.files.items() if of_state(name)}
+        state = {digest for name, digest in before.manifest.files.items() if of_state(name) and name not in _WORDS}
         files = frozenset(state) - frozenset(after.files.values())
         return cls(tuple(ids), erased.features, left.features, files)
 
