@@ -226,9 +226,14 @@ def state_of(files: Mapping[str, str]) -> str:
     Args:
         files: path -> sha256, as a manifest has them.
     """
-    state = sorted((name, digest) for name, digest in files.items() if name not in _ABOUT and not name.startswith(_DRAWN))
+    state = sorted((name, digest) for name, digest in files.items() if of_state(name))
     lines = "".join(f"{digest}  {name}\n" for name, digest in state)
     return f"sha256:{sha256(lines.encode()).hexdigest()}"
+
+
+def of_state(name: str) -> bool:
+    """Whether a file of a run is part of its model's state, and does not tell of a run beside it."""
+    return name not in _ABOUT and not name.startswith(_DRAWN)
 
 
 def _lines(content: bytes) -> list[str]:

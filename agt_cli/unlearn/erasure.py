@@ -62,6 +62,7 @@ class Erased:
         log: with the new entry.
         digest: of the run now.
         waited: units whose erasure was pending before.
+        names: ids of the request as it had them, which are looked for afterwards and written nowhere.
     """
 
     run: FinishedRun
@@ -72,6 +73,7 @@ class Erased:
     log: Log
     digest: str
     waited: int
+    names: tuple[str, ...]
 
     @property
     def entry(self) -> Entry:
@@ -90,28 +92,29 @@ def erase(order: Order, console: Console) -> Erased:
     recorded = located(run.config, run.environment.get("data_files") or {})
     settings = settings_of({**recorded, "compute": order.compute}, kept_head(run))
     method, known = chosen(order.choice, settings, order.fresh), Known.of(run, settings)
-    request = _request(order, method, known)
+    request, names = _request(order, method, known)
     known.check(request)
     for note in request.notes:
         console.note(f"note: {note}")
     job = _job(order, run, settings, known, request, console)
     removal, log, digest = _carried_out(method, known, request, job, console)
-    return Erased(run, settings, request, job, removal, log, digest, len(known.log.waiting_units))
+    return Erased(run, settings, request, job, removal, log, digest, len(known.log.waiting_units), names)
 
 
-def _request(order: Order, method: MethodName, known: Known) -> Request:
-    """Who asks; nobody, where what is pending is carried out.
+def _request(order: Order, method: MethodName, known: Known) -> tuple[Request, tuple[str, ...]]:
+    """(who asks: nobody, where what is pending is carried out; the ids as they were given).
 
     Raises:
         ConfigError: nobody asks, and nothing is pending.
     """
     if order.ids is not None:
-        return requested(known, read_ids(order.ids, known.source), order.by, order.ids)
+        ids = read_ids(order.ids, known.source)
+        return requested(known, ids, order.by, order.ids), tuple(dict.fromkeys(word for word, _ in ids))
     if not known.log.pending:
         raise ConfigError("ids=null: nobody asks, and nothing is pending: give ids=FILE")
     if method == "certificate":
         raise ConfigError("method=certificate: notes requests and carries none out: give ids=FILE, or method=auto")
-    return Request(known.by, (), (), 0)
+    return Request(known.by, (), (), 0), ()
 
 
 def _job(order: Order, run: FinishedRun, settings: RunSettings, known: Known, request: Request, console: Console) -> Job:

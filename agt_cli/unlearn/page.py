@@ -82,8 +82,8 @@ def lines(account: Account) -> Iterator[str]:
     """For the console."""
     yield headline(account)
     yield f"guaranteed: {promised(account)}"
-    yield from (f"  {line}" for line in (*account.guaranteed.words, *account.guaranteed.adaptive))
-    yield from (f"  {stands}: {words}" for words, stands in _facts(account))
+    yield f"  {account.guaranteed.words[0]}"
+    yield from (f"  {stands}: {words}" for words, stands in _facts(account) if stands != Standing.PROVED)
     yield f"took: {cost(account)}"
     if account.budget is not None:
         yield f"removal budget: {left(account)}"
@@ -177,7 +177,7 @@ def _swept(account: Account) -> Iterator[str]:
         return
     yield markdown_table(PLACES, [_row(place) for place in sweep.places])
     if sweep.unlooked:
-        yield "Not looked at:"
+        yield "Of this search:"
         yield _bullets(sweep.unlooked)
 
 

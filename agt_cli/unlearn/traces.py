@@ -9,6 +9,7 @@ What is found is told by counts and places; no id or row is written anywhere.
 """
 
 import gzip
+import json
 import mmap
 import re
 import zipfile
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,8 @@ from agt.unlearning.keys import Key
 
 SHORT = 5  # an id of fewer characters, or of digits alone and fewer than eight, occurs by chance
 _DIGITS = 8
-ROWS = 2000  # rows that are looked for byte by byte
+ROWS = 256  # rows that are looked for byte by byte
+FEW = 64  # ids that are looked for one by one
 _WORD = re.compile(rb"[0-9A-Za-z_\x80-\xff]+")
 _WHOLE = re.compile(rb'(?:^|[,;\t\r\n"])([^,;\t\r\n"]+)(?=$|[,;\t\r\n"])')
 _TEXT = {".csv", ".json", ".jsonl", ".md", ".html", ".yaml", ".txt", ".log", ".tsv"}
@@ -49,11 +52,15 @@ class Trace:
         place: a file or a folder, as text.
         how: how it was looked at, in words.
         found: what was found, in words; empty: nothing.
+        files: how many were looked at.
+        hits: how many traces that is.
     """
 
     place: str
     how: str
     found: str = ""
+    files: int = 0
+    hits: int = 0
 
     @property
     def clean(self) -> bool:
@@ -105,8 +112,9 @@ class Wanted:
     @cached_property
     def patterns(self) -> tuple[bytes, ...]:
         """The bytes of rows, as float32 and as float64."""
-        staying = {row.tobytes() for row in self.others} if len(self.rows) else set()
-        alone = [row for row in self.rows[:ROWS] if row.tobytes() not in staying and np.count_nonzero(row) > 1]
+        mine = {row.tobytes(): row for row in self.rows[:ROWS] if np.count_nonzero(row) > 1}
+        shared = {content for row in self.others if (content := row.tobytes()) in mine} if mine else set()
+        alone = [row for content, row in mine.items() if content not in shared]
         wide = (row.astype(kind).tobytes() for row in alone for kind in (np.float32, np.float64))
         return tuple(dict.fromkeys(pattern for pattern in wide if len(pattern) >= 8))
 
@@ -136,7 +144,7 @@ def sweep(wanted: Wanted, folders: Mapping[str, Path], leave: Iterable[Path] = (
         files = [path for path in _files(folder) if path.resolve() not in seen]
         seen |= {path.resolve() for path in files}
         looked = [(path, *_look(path, wanted)) for path in files if path.resolve() not in kept]
-        hits = [Trace(str(path), how, found) for path, how, found in looked if found]
+        hits = [Trace(str(path), how, found, hits=1) for path, how, found in looked if found]
         traces += [*hits, _summary(words, folder, looked, len(hits))]
         traces += [Trace(str(path), "not looked at: it is the request") for path in files if path.resolve() in kept]
     return traces
@@ -158,10 +166,12 @@ def other_runs(wanted: Wanted, folder: Path, run: Path) -> list[Trace]:
         if count:
             how = "asked its records.bin with its own key"
             traces.append(
-                Trace(str(path.parent), how, f"still trained on {count} of the erased records: erase them there too")
+                Trace(
+                    str(path.parent), how, f"still trained on {count} of the erased records: erase them there too", 0, count
+                )
             )
     how = f"{looked} other training runs asked by their records.bin" + (f", {closed} without a key" if closed else "")
-    return [*traces, Trace(str(folder), how, f"{len(traces)} of them trained on erased records" if traces else "")]
+    return [*traces, Trace(str(folder), how, f"{len(traces)} of them trained on erased records" if traces else "", looked)]
 
 
 def data_trace(place: str, still: int) -> Trace:
@@ -193,7 +203,7 @@ def _summary(words: str, folder: Path, looked: list[tuple[Path, str, str]], hits
     for _, how, _ in looked:
         ways[how] = ways.get(how, 0) + 1
     how = "; ".join(f"{count} files: {way}" for way, count in sorted(ways.items())) or "no file in it"
-    return Trace(place, how, f"something in {hits} of {len(looked)} files" if hits else "")
+    return Trace(place, how, f"something in {hits} of {len(looked)} files" if hits else "", len(looked))
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -263,14 +273,27 @@ def _text_of(values: Iterable[object]) -> bytes:
 
 def _ids_in(content: Any, wanted: Wanted, text: bool) -> int:
     """How many of the ids a content has."""
-    found = {word for match in _WORD.finditer(content) if (word := match[0]) in wanted.long} if wanted.long else set()
+    if len(wanted.long) <= FEW:
+        found = {word for word in wanted.long if _holds(content, word)}
+    else:
+        found = {word for match in _WORD.finditer(content) if (word := match[0]) in wanted.long}
     found |= {phrase for phrase in wanted.phrases if content.find(phrase) >= 0}
     if text and wanted.short:
         found |= {word for match in _WHOLE.finditer(content) if (word := match[1].strip()) in wanted.short}
     return len(found)
 
 
+def _holds(content: Any, word: bytes) -> bool:
+    """Whether a word stands somewhere in a content, as a whole one."""
+    start = content.find(word)
+    while start >= 0:
+        around = content[max(start - 1, 0) : start], content[start + len(word) : start + len(word) + 1]
+        if not any(map(_WORD.fullmatch, around)):
+            return True
+        start = content.find(word, start + 1)
+    return False
+
+
 def _spelled(name: str) -> tuple[bytes, ...]:
-    """An id as UTF-8, and as JSON writes it in ASCII."""
-    escaped = name.encode("ascii", "backslashreplace")
-    return tuple(dict.fromkeys((name.encode(), escaped)))
+    """An id as UTF-8, as JSON writes it in ASCII, and as a page has it."""
+    return tuple(dict.fromkeys((name.encode(), json.dumps(name)[1:-1].encode(), escape(name).encode())))

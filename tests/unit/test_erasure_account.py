@@ -156,7 +156,7 @@ def test_the_page_is_one_page_and_says_it_all() -> None:
         "And 32 more",
         "4 queries abstained",
         "none found in 9 files of 1 place",
-        "Not looked at:\n\n- the table",
+        "Of this search:\n\n- the table",
         "drawn once, at training",
         "What this account does not show",
         LOG,
