@@ -61,6 +61,7 @@ class Curves:
         panels: the column that names the panel of each row; numbered panels stand in the order of their numbers.
         finding: what the figure shows, in a sentence.
         floor, floor_name: another, which takes no skill to reach.
+        upright: columns whose values, alike in all rows, are drawn as vertical lines that go by their names.
     """
 
     name: str
@@ -77,12 +78,13 @@ class Curves:
     finding: str = ""
     floor: float | None = None
     floor_name: str = "majority"
+    upright: tuple[str, ...] = ()
 
     @property
     def levels(self) -> list[str]:
-        """The names of the horizontal lines that are drawn."""
+        """The names of the straight lines that are drawn to compare with."""
         known = ((self.level, self.level_name), (self.floor, self.floor_name))
-        return [name for at, name in known if at is not None]
+        return [*(name for at, name in known if at is not None), *self.upright]
 
 
 def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
@@ -166,6 +168,8 @@ def _panel(axes: Axes, chart: Curves, part: pd.DataFrame, style: dict[str, dict[
         axes.axhline(chart.level, color="black", linewidth=0.8, linestyle=(0, (1, 2)), label=chart.level_name)
     if chart.floor is not None:
         axes.axhline(chart.floor, color="0.5", linewidth=0.8, linestyle=(0, (6, 2)), label=chart.floor_name)
+    for place, name in enumerate(chart.upright):
+        axes.axvline(part[name].iloc[0], color="0.5", linewidth=0.8, linestyle=DASHES[1 + place % 3], label=name)
     if chart.log:
         axes.set_xscale("log")
     if chart.ylog:

@@ -59,7 +59,7 @@ def private_features(
     run: Overrides,
     dpsgd: DpSgd,
     network: Network,
-    eps: Annotated[tuple[Positive, ...], Field(min_length=1)] = (1.0, 3.0, 10.0, 30.0),
+    eps: Annotated[tuple[Positive, ...], Field(min_length=1)] = (3.0, 6.0, 10.0, 15.0),
     delta: Delta = 1e-4,
     removals: Count = 10,
     strength: Positive = 0.001,
