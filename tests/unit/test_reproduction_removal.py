@@ -177,7 +177,7 @@ def test_a_head_on_private_features_is_compared_with_the_private_network(tmp_pat
     settings = {
         "run": ["dataset.declared_size=400"],
         "network": {"channels": [2, 2], "hidden": 6, "epochs": 1, "batches": 10},
-        "dpsgd": {"batch": 100, "lr": 0.5, "clip": 1.0, "epochs": 1},
+        "dpsgd": {"batch": 1000, "lr": 0.5, "clip": 1.0, "epochs": 2},
         "eps": [8.0],
     }
     rows = rows_of(entry, **settings).set_index("way")

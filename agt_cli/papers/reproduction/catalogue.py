@@ -1,6 +1,6 @@
 """Every kind there is, by name: importing their modules enters them."""
 
-from agt_cli.papers.reproduction import (  # noqa: F401  # noqa: F401
+from agt_cli.papers.reproduction import (  # noqa: F401
     budgets,
     certified,
     erasures,
