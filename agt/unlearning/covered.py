@@ -8,8 +8,8 @@ Formal guarantees
       moves of one record); paper_unlearning holds for its own rule, the mean over what is left;
     - (b) each other record stays in its batch, shard and split, with its features: its place depends on itself alone;
     - (c) T(D - E) has the constants of T(D): a normaliser that was derived from the number of records has not;
-    - (d) of a closed form: every step is non-expansive, which the distance rests on. Of boxes: containment is proved by rule;
-      that rules are inclusion-monotone is for nesting, which no removal needs;
+    - (d) of a closed form: every step is non-expansive, which the distance rests on. Of boxes: containment is proved rule
+      for rule; that rules are inclusion-monotone is for nesting, which no removal needs;
     - (e) the constants that make features are those of D - E: ``Parted.untouched``, public or compared. That settings were
       chosen on these records leaves T what it is: it is said, as T is what the answer is compared with.
     Not needed: (a), as L >= m means certified at some k >= m of any grid, and boxes hold all of a smaller ball; (f), as

@@ -226,9 +226,14 @@ def state_of(files: Mapping[str, str]) -> str:
     Args:
         files: path -> sha256, as a manifest has them.
     """
-    state = sorted((name, digest) for name, digest in files.items() if name not in _ABOUT and not name.startswith(_DRAWN))
+    state = sorted((name, digest) for name, digest in files.items() if of_state(name))
     lines = "".join(f"{digest}  {name}\n" for name, digest in state)
     return f"sha256:{sha256(lines.encode()).hexdigest()}"
+
+
+def of_state(name: str) -> bool:
+    """Whether a run's file is one of its model's state; of a kind that nobody foresaw, it is."""
+    return name not in _ABOUT and not name.startswith(_DRAWN)
 
 
 def _lines(content: bytes) -> list[str]:

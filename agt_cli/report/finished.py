@@ -14,7 +14,7 @@ from agt.errors import ConfigError
 from agt.folder import BoundFolder, plain, refusing
 from agt.manifest import NAME as MANIFEST
 from agt_cli.latest import newest
-from agt_cli.report.swap import settle
+from agt_cli.report.swap import settle, unsettled
 from agt_cli.report.unfinished import UNKNOWN, is_alive, read_config, read_object
 
 
@@ -37,7 +37,7 @@ class FinishedRun(BoundFolder):
         try:
             return super().read(name)
         except ConfigError:
-            if _name_of(self.home) == self.digest:
+            if not unsettled(self.home) and _name_of(self.home) == self.digest:
                 raise
             raise ConfigError(f"{self.key}={self.home}: {_SWAPPED}") from None
 

@@ -9,6 +9,8 @@ from agt_cli.runs.waiting import abstentions
 from agt_cli.unlearn.erasure import Erased, Order
 from agt_cli.unlearn.job import removal_metrics
 from agt_cli.unlearn.page import markdown
+from agt_cli.unlearn.standing import standing
+from agt_cli.unlearn.traces import search
 
 NAME = "account.json"
 
@@ -40,11 +42,15 @@ def account(order: Order, erased: Erased) -> Account:
     )
     distance = job.units if int(erased.removal.facts.get("farthest", job.units)) >= job.units else None
     waited = pending or bool(erased.waited)
+    judged = standing(before, log, erased.settings, job.prepared, order.output_dir)
     return account_of(
         erased.removal,
         asked=asked,
         state=state,
         training=float(before.metrics["seconds_training"]),
+        fresh=order.fresh,
+        earlier=tuple(part for each in judged for part in each.earlier),
+        sweep=None if pending else search(erased.known, request, before, order.output_dir, order.ids),
         waiting=Waiting(job.units, distance) if pending else None,
         abstained=abstentions(before.folder) if waited else None,
     )

@@ -56,27 +56,32 @@ class Erased:
     Attributes:
         run: as it was.
         settings: it was trained with.
+        known: its records before.
         request: that came.
         job: what the method was given.
         removal: what the method says.
         log: with the new entry.
         digest: of the run now.
-        waited: units whose erasure was pending before.
     """
 
     run: FinishedRun
     settings: RunSettings
+    known: Known
     request: Request
     job: Job
     removal: Removal
     log: Log
     digest: str
-    waited: int
 
     @property
     def entry(self) -> Entry:
         """The request in the log."""
         return self.log.entries[-1]
+
+    @property
+    def waited(self) -> int:
+        """Units whose erasure was pending before."""
+        return len(self.known.log.waiting_units)
 
 
 def erase(order: Order, console: Console) -> Erased:
@@ -96,7 +101,7 @@ def erase(order: Order, console: Console) -> Erased:
         console.note(f"note: {note}")
     job = _job(order, run, settings, known, request, console)
     removal, log, digest = _carried_out(method, known, request, job, console)
-    return Erased(run, settings, request, job, removal, log, digest, len(known.log.waiting_units))
+    return Erased(run, settings, known, request, job, removal, log, digest)
 
 
 def _request(order: Order, method: MethodName, known: Known) -> Request:

@@ -20,7 +20,7 @@ Formal guarantees
 import io
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -216,8 +216,3 @@ def _rows(record: FinishedRun) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     file = pq.ParquetFile(io.BytesIO(record.read(CERTIFICATES)))
     for batch in file.iter_batches(_AT_ONCE, columns=["prediction", "stable_distance"]):
         yield np.array(batch.column(0).to_pylist(), dtype=object), batch.column(1).to_numpy()
-
-
-def counts(standings: Sequence[Standing]) -> dict[str, int]:
-    """Flat numbers for metrics.json."""
-    return {"answers_standing": sum(s.stand for s in standings), "answers_void": sum(s.void for s in standings)}

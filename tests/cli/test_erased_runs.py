@@ -1,0 +1,399 @@
+"""Runs from which records were erased, or wait to be: their data, answers and ledger, and whoever is asked meanwhile."""
+
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from agt.data.blobs import Blobs
+from agt.data.dataset import Records
+from agt.errors import CheckError
+from agt.ledger.ledger import Ledger
+from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, PureDP
+from agt.unlearning.log import Log
+from agt_cli.cli import main
+from agt_cli.report.finished import open_run
+from agt_cli.runs.prepare import prepare
+from agt_cli.runs.queries import TrainedRun
+from agt_cli.runs.waiting import abstentions, settle_abstentions
+from agt_cli.unlearn.pending import pending
+from agt_cli.unlearn.standing import Standing, group, standing
+from tests.erasing import QUIET, again, erase
+
+from .conftest import TINY, Agt
+from .test_service import entries, open_ledger, points
+
+CERTIFIED = (*TINY, "kgrid.max=8", "training.epochs=3", "training.lr=1", "training.chosen_on=public")
+IDS = [str(name) for name in Blobs(center=1.25, std=0.35, n_train=80).load().train.ids]
+EACH = ("mechanism.eps=0.1",)
+LINE = np.stack([np.linspace(-0.6, 0.6, 25)] * 2, axis=1)
+TABLE = (
+    *("dataset=table", "dataset.path=people.csv", "dataset.label=rich", "dataset.id=name", "dataset.classes=[no,yes]"),
+    *("+dataset.numeric={age: [0, 100]}", "+dataset.categorical={job: [a, b]}", "dataset.declared_size=45"),
+    *("model=linear", "training.epochs=2", "kgrid.max=6", "compute.kernel=reference", "training.chosen_on=public"),
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training run that every test has a copy of."""
+    folder = tmp_path_factory.mktemp("made") / "run"
+    assert main(("train", *CERTIFIED, f"hydra.run.dir={folder}", "-q", "--json")) == 0
+    return folder
+
+
+@pytest.fixture
+def run(agt: Agt, made: Path) -> Path:
+    shutil.copytree(made, "run")
+    return Path("run")
+
+
+def certified(agt: Agt, *more: str, run: str = "run") -> tuple[dict[str, Any], pd.DataFrame]:
+    said = agt("certify", f"run={run}", "map_resolution=0", *more, "-q", "--json")
+    assert said.code == 0, said.err
+    return said.json, pd.read_parquet(Path(said.json["run"]) / "certificates.parquet")
+
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+
+def people() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    n = 60
+    age = 18 + rng.permutation(72)[:n]
+    columns = {"name": [f"p{i * 7919 % 1009}" for i in range(n)], "age": age, "job": rng.choice(["a", "b"], n)}
+    return pd.DataFrame(columns).assign(rich=np.where(age > 50, "yes", "no"))
+
+
+def training_records(run: Path) -> Records:
+    """Those of a run, as its data has them."""
+    config = {"run": run, "compute": open_run(run, "train").config["compute"]}
+    return prepare(TrainedRun.of(config).settings, QUIET).loaded.train
+
+
+@pytest.mark.parametrize("settings", [(), ("dataset.classes=null", "+dataset.numeric.age=null")], ids=["stated", "found"])
+def test_rows_may_be_deleted_or_not(agt: Agt, settings: tuple[str, ...]) -> None:
+    table = people()
+    table.to_csv("people.csv", index=False)
+    extra = tuple(word.replace("+dataset", "++dataset") for word in settings)
+    assert agt("train", *TABLE, *extra, "hydra.run.dir=run", "-q").code == 0
+    before = open_run(Path("run"), "train").environment
+    train = training_records(Path("run"))
+    oldest = str(table.set_index("name").loc[train.ids.tolist()].age.idxmax())
+    asked = [oldest, str(train.ids[5])]
+    job, _ = erase(Path("run"), asked)
+    assert sorted(job.erased.ids.tolist()) == sorted(asked)
+    assert job.prepared.untouched.held == (not settings), "the oldest decides the range, where it was found"
+    after = open_run(Path("run"), "train").environment
+    assert after["data_digest"] != before["data_digest"]
+    assert after["earlier_data"] == [before["data_digest"]]
+    _, with_rows = certified(agt)
+    table[~table.name.isin(asked)].to_csv("people.csv", index=False)
+    _, without = certified(agt)
+    pd.testing.assert_frame_equal(with_rows, without)
+    table[~table.name.isin([*asked, str(train.ids[7])])].to_csv("people.csv", index=False)
+    said = agt("certify", "run=run")
+    assert said.code == 2
+    assert "the data changed since it was trained on" in said.err
+
+
+def test_nobody_goes_in_anothers_place(agt: Agt) -> None:
+    """Two people of the same content; the row of one is gone, the other one asks."""
+    table = people()
+    table.loc[table.index[1:], "age"] = table.age[1:].where(table.age[1:] > 40, 30)
+    table.to_csv("people.csv", index=False)
+    assert agt("train", *TABLE, "hydra.run.dir=run", "-q").code == 0
+    train = training_records(Path("run"))
+    alike = table[table.name.isin(train.ids.tolist()) & (table.age == 30) & (table.job == "a")].name.tolist()
+    table[table.name != alike[0]].to_csv("people.csv", index=False)
+    Path("ids.txt").write_text(f"{alike[1]}\n")
+    said = agt("unlearn", "run=run", "ids=ids.txt")
+    assert said.code == 2
+    assert "gone that nobody asked to erase" in said.err
+    Path("ids.txt").write_text(f"{alike[0]}\n")
+    assert agt("unlearn", "run=run", "ids=ids.txt", "-q").code == 0
+    assert agt("certify", "run=run", "map_resolution=0", "-q").code == 0
+
+
+def test_whoever_was_erased_before_is_not_erased_again(run: Path) -> None:
+    erase(run, IDS[:3])
+    job, _ = erase(run, IDS[3:5])
+    assert job.erased.ids.tolist() == IDS[3:5]
+    assert len(job.prepared.dataset.train) == 75
+    assert len(open_run(run, "train").environment["earlier_data"]) == 2
+
+
+# -- what waits --------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_stable_is_answered_and_the_rest_is_owed(agt: Agt, run: Path) -> None:
+    model = (run / "model.safetensors").read_bytes()
+    _, plain = certified(agt, points(LINE))
+    job, removal = erase(run, IDS[:2], pending)
+    assert (run / "model.safetensors").read_bytes() == model
+    assert removal.promise.exact
+    assert removal.promise.adaptive
+    assert removal.facts["pending"] == 2
+    said, table = certified(agt, points(LINE))
+    stable = plain.stable_distance >= 2
+    assert 0 < stable.sum() < len(LINE)
+    assert (table.prediction == np.where(stable, plain.prediction, "")).all()
+    assert set(table.answer[~stable]) == {"abstains: owes an answer after the next update"}
+    assert table.score[~stable].isna().all()
+    assert said["metrics"]["abstained"] == (~stable).sum() == abstentions(run)
+    assert "2 people asked to be erased" in said["owed"]
+    certified(agt)  # the data without them is what the run records now
+    job, _ = erase(run, IDS[2:3])
+    assert (job.units, len(job.erased)) == (3, 3)
+    assert abstentions(run) >= (~stable).sum()
+    settle_abstentions(run)
+    assert abstentions(run) == 0
+    _, table = certified(agt, points(LINE))
+    assert "answer" not in table
+    assert (table.prediction != "").all()
+
+
+def test_an_answer_that_is_given_is_that_of_training_without(agt: Agt, run: Path) -> None:
+    erase(run, IDS[:4], pending)
+    _, waiting = certified(agt, points(LINE))
+    erase(run, [], again)
+    _, updated = certified(agt, points(LINE))
+    given = waiting.prediction != ""
+    assert given.any()
+    assert (waiting.prediction[given] == updated.prediction[given]).all()
+
+
+def test_more_wait_than_any_distance_reaches(agt: Agt, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, removal = erase(run, IDS[:9], pending)
+    assert "every query abstains until an update" in removal.words[0]
+    said, table = certified(agt, points(LINE))
+    assert (table.prediction == "").all()
+    assert said["metrics"]["answered"] == 0
+
+
+def test_nothing_private_is_released_meanwhile(agt: Agt, run: Path) -> None:
+    erase(run, IDS[:1], pending)
+    for more in ((), ("inputs=-",), ("seed=1",)):
+        said = agt("predict", "run=run", *EACH, *more)
+        assert said.code == 2
+        assert "1 person asked to be erased and is still in the model" in said.err
+        assert "agt unlearn run=run" in said.err
+    assert not list(Path().glob("outputs/predict/*/spent.json"))
+    assert agt("plan", "run=run", "eps=[1]", "queries=[10]", "-q").code == 0
+    erase(run, [], again)
+    assert agt("predict", "run=run", *EACH, "-q").code == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        (("dataset.declared_size=null",), "derived from the number of records"),
+        (("++dataset.from_data=[age]",), "the range of column 'age' was read off the records"),
+        (("++dataset.numeric.age=null",), "the range of column 'age' is its smallest and largest"),
+        (("dataset.id=null",), ""),
+        (("relation.name=remove", "dataset.classes=null"), ""),
+    ],
+    ids=["size", "from_data", "range", "content", "compared"],
+)
+def test_certificates_that_do_not_cover_a_removal(agt: Agt, settings: tuple[str, ...], why: str) -> None:
+    people().drop(columns=["name"] if "dataset.id=null" in settings else []).to_csv("people.csv", index=False)
+    assert agt("train", *TABLE, *settings, "hydra.run.dir=run", "-q").code == 0
+    train = training_records(Path("run"))
+    named = people().set_index("name").reindex(train.ids.tolist()).age
+    oldest = str(train.ids[0] if named.isna().all() else named.idxmax())
+    before = open_run(Path("run"), "train").digest
+    if not why:
+        assert erase(Path("run"), [oldest], pending)[1].promise.exact
+        return
+    with pytest.raises(CheckError, match=why):
+        erase(Path("run"), [oldest], pending)
+    assert open_run(Path("run"), "train").digest == before
+
+
+# -- earlier answers ---------------------------------------------------------------------------------------------------
+
+
+def judged(run: Path, ids: list[str]) -> dict[str, Standing]:
+    """After an erasure of these ids: by command and what it was asked for."""
+    job, _ = erase(run, ids)
+    log = Log.of(open_run(run, "train"))
+    found = standing(job.run, log, job.settings, job.prepared, Path("outputs"))
+    return {one.name: one for one in found}
+
+
+def test_which_earlier_answers_stand(agt: Agt, run: Path) -> None:
+    said, table = certified(agt, points(LINE))
+    labels = agt("predict", "run=run", points(LINE), *EACH, "-q", "--json").json
+    simulated = agt("predict", "run=run", points(LINE), *EACH, "seed=3", "-q", "--json").json
+    digest = open_run(run, "train").digest
+    before = {path: path.read_bytes() for path in Path("outputs").rglob("*") if path.is_file()}
+    now = judged(run, IDS[:2])
+    one = now[f"certify/{Path(said['run']).name}"]
+    assert (one.stand, one.void) == ((table.stable_distance >= 2).sum(), (table.stable_distance < 2).sum())
+    assert [entry.stands for entry in one.earlier] == [True, False]
+    assert {entry.state for entry in one.earlier} == {digest}
+    released = now[f"predict/{Path(labels['run']).name}"]
+    assert (released.stand, released.void) == (25, 0)
+    assert "each of 25 labels (randomized_response): 0.2-differentially private for 2 people" in released.why_stand
+    assert now[f"predict/{Path(simulated['run']).name}"].void == 25
+    assert before == {path: path.read_bytes() for path in Path("outputs").rglob("*") if path.is_file()}
+    later = judged(run, IDS[2:5])  # of a state that is two updates old
+    assert later[f"certify/{Path(said['run']).name}"].stand == (table.stable_distance >= 5).sum()
+    assert "0.5-differentially private for 5 people" in later[f"predict/{Path(labels['run']).name}"].why_stand
+
+
+def test_what_was_answered_while_they_waited_stands(agt: Agt, run: Path) -> None:
+    erase(run, IDS[:3], pending)
+    said, table = certified(agt, points(LINE))
+    given = table.prediction != ""
+    name = f"certify/{Path(said['run']).name}"
+    first = judged(run, [])[name]
+    assert (first.stand, first.void) == (given.sum(), 0)
+    second = judged(run, IDS[3:4])[name]
+    assert (second.stand, second.void) == ((table.stable_distance >= 4).sum(), (given & (table.stable_distance < 4)).sum())
+
+
+def test_records_that_are_damaged_or_of_another_run_are_told_apart(agt: Agt, run: Path, made: Path) -> None:
+    said, _ = certified(agt, points(LINE))
+    shutil.copytree(made, "other")
+    path = Path("other/metrics.json")
+    assert agt("train", *CERTIFIED, "training.lr=0.9", "hydra.run.dir=third", "-q").code == 0
+    certified(agt, points(LINE), run="third")
+    Path(said["run"], "certificates.parquet").write_bytes(b"PAR1")
+    now = judged(run, IDS[:1])
+    assert len(now) == 1
+    assert "not whole" in now[f"certify/{Path(said['run']).name}"].why_void
+    assert path.exists()
+
+
+def test_groups() -> None:
+    assert group(PureDP(0.5), 4) == PureDP(np.nextafter(2.0, 3))
+    assert group(PureDP(1.0), 101) is None
+    assert group(GaussianDP(0.3), 3).mu == pytest.approx(0.9)  # type: ignore[union-attr]
+    both = group(ApproximateDP(1.0, 1e-6), 3)
+    assert isinstance(both, ApproximateDP)
+    assert both.delta == pytest.approx(1e-6 * (1 + np.e + np.e**2))
+    assert both.delta >= 1e-6 * (1 + np.e + np.e**2)
+    assert group(ApproximateDP(1.0, 1e-6), 20) is None, "delta is beyond 1"
+
+
+def test_a_group_of_two_against_the_exact_loss() -> None:
+    """Two people, one leaked with probability d: the loss over both steps is beyond d, and within what the sum says."""
+    eps, delta = 0.7, 0.01
+    p = [np.array([1 - delta, 0, delta]), None, None]
+    step = np.exp(eps)
+    middle = np.array([(1 - delta) / step, 1 - (1 - delta) / step, 0.0])
+    far = np.array([((1 - delta) / step - delta) / step, 1 - ((1 - delta) / step - delta) / step, 0.0])
+    loss = max((p[0] - np.exp(2 * eps) * far).clip(min=0).sum(), 0)  # type: ignore[operator]
+    for one, other in ((p[0], middle), (middle, far)):
+        assert (one - step * other).clip(min=0).sum() <= delta + 1e-12  # type: ignore[operator]
+    told = group(ApproximateDP(eps, delta), 2)
+    assert isinstance(told, ApproximateDP)
+    assert delta < loss <= told.delta
+
+
+# -- the ledger --------------------------------------------------------------------------------------------------------
+
+
+def test_the_account_goes_on(agt: Agt, run: Path) -> None:
+    path = open_ledger(run, 10)
+    ask = ("predict", "run=run", points(LINE), *EACH, "-q", "--json")
+    first = agt(*ask, "ledger=people").json
+    assert agt(*ask, "ledger=people").json["metrics"]["stored"] == 25
+    erase(run, IDS[:2])
+    refused = agt("predict", "run=run", points(LINE), *EACH)
+    assert refused.code == 2, "whoever forgets the ledger is told of it"
+    assert "the ledger of people" in refused.err
+    second = agt(*ask, "ledger=people")
+    assert second.code == 0, second.err
+    assert second.json["metrics"]["stored"] == 0, "another state: another question, paid for"
+    assert [entry["size"] for entry in entries(path, "debit")] == [25, 25]
+    assert [entry["table"] for entry in entries(path, "admit")] == ["table", "table"]
+    with Ledger.open(path) as ledger:
+        assert float(ledger.spent.pure) == pytest.approx(5.0)
+    assert agt("verify", "ledgers/people.ledger", "-q").code == 0
+    other = agt("ledger", "init", "twice", "run=run", "total.eps=1", "unit=one person")
+    assert other.code == 2
+    assert "have a ledger already" in other.err
+    assert Path(first["run"], "labels.csv").exists()
+    erase(run, IDS[2:3])
+    assert agt(*ask, "ledger=people").code == 0
+    assert len(entries(path, "admit")) == 3
+
+
+# -- changed while it is asked -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def changing(run: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Erases somebody from the run when a function is called for the first time."""
+
+    def at(module: str, name: str) -> None:
+        import importlib
+
+        home, done = importlib.import_module(module), []
+        true = getattr(home, name)
+
+        def changed(*given: Any, **more: Any) -> Any:
+            if not done:
+                done.append(True)
+                erase(run, IDS[:1])
+            return true(*given, **more)
+
+        monkeypatch.setattr(home, name, changed)
+
+    return at
+
+
+def test_a_session_stops(agt: Agt, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lines(io.BytesIO):
+        read = 0
+
+        def readline(self, *given: Any) -> bytes:
+            self.read += 1
+            if self.read == 3:
+                erase(run, IDS[:1])
+            return super().readline(*given)
+
+    sent = b"".join(json.dumps({"id": id, "features": [1.25, 1.0]}).encode() + b"\n" for id in range(5))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Lines(sent)))
+    said = agt("predict", "run=run", "inputs=-", *EACH)
+    assert said.code == 3
+    answers = [json.loads(line) for line in said.out.splitlines()][1:]
+    assert ["label" in answer for answer in answers] == [True, True, False]
+    assert answers[2]["code"] == 3
+    assert "the run was changed while it was asked" in answers[2]["error"]
+    assert "the run was changed while it was asked" in said.err
+
+
+@pytest.mark.parametrize(
+    ("place", "spent"),
+    [(("agt_cli.runs.delivery", "prepare_publication"), False), (("agt_cli.runs.delivery", "forecast"), True)],
+)
+def test_a_file_of_queries_is_not_answered_from_an_earlier_state(
+    agt: Agt, run: Path, changing: Callable[[str, str], None], place: tuple[str, str], spent: bool
+) -> None:
+    changing(*place)
+    said = agt("predict", "run=run", points(LINE), *EACH)
+    assert said.code == (1 if spent else 3)
+    assert "the run was changed while it was asked" in said.err
+    assert bool(list(Path().glob("outputs/predict/*/spent.json"))) == spent
+    written = [path.read_text().splitlines() for path in Path().glob("outputs/predict/*/labels.csv")]
+    assert all(len(lines) <= 1 for lines in written)
+    assert agt("predict", "run=run", points(LINE), *EACH, "-q").code == 0
+
+
+def test_certificates_of_an_earlier_state_are_not_finished(
+    agt: Agt, run: Path, changing: Callable[[str, str], None]
+) -> None:
+    changing("agt_cli.commands.certify", "write_tables")
+    said = agt("certify", "run=run", points(LINE), "map_resolution=0")
+    assert said.code == 3
+    assert "ask again" in said.err

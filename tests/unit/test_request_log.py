@@ -1,0 +1,221 @@
+"""The request log, the run's key and the index of its records."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agt.data.dataset import DataError, Records
+from agt.errors import ConfigError
+from agt.manifest import Broken
+from agt.unlearning.index import Index, check_asked, check_same, compare
+from agt.unlearning.keys import SIZE, Key, as_words
+from agt.unlearning.log import Entry, Kind, Log, state_of
+
+KEY = Key(bytes(range(32)))
+PROMISE = {"exact": True, "eps": 0.0, "assumptions": [{"standing": "proved"}]}
+STATE = "sha256:" + "5" * 64
+
+
+def entry(names: tuple[str, ...], kind: Kind = "removed", **changes: Any) -> Entry:
+    hashes = as_words(KEY.names(names, "record"))
+    values: dict[str, Any] = {
+        "method": "retrain",
+        "by": "id",
+        "records": hashes,
+        "units": hashes,
+        "before": "sha256:" + "0" * 64,
+        "after": STATE,
+    }
+    return Entry(kind, **{**values, "promise": PROMISE, "key": KEY.check, **changes})
+
+
+def log_of(*kinds: Kind) -> Log:
+    log = Log()
+    for number, kind in enumerate(kinds):
+        log = log.append(entry((f"record {number}",), kind))
+    return log
+
+
+def test_what_is_appended_is_read_back() -> None:
+    log = log_of("removed", "pending", "pending")
+    assert Log.read(log.content) == log
+    assert [entry.number for entry in log.entries] == [1, 2, 3]
+    assert Log.read(b"") == Log()
+    assert Log().head is None
+    assert str(log.head).startswith("3:")
+
+
+def test_an_update_carries_out_what_waited() -> None:
+    first, second, third = (word for n in range(3) for word in as_words(KEY.names([f"record {n}"], "record")))
+    log = log_of("removed", "pending", "pending")
+    assert (log.erased, log.waiting) == ({first}, {second, third})
+    log = log.append(entry((), "removed", records=(), units=()))
+    assert (log.erased, log.waiting, log.pending) == ({first, second, third}, set(), ())
+    assert log.waiting_units == set()
+
+
+def test_no_id_is_in_the_file_and_a_guess_cannot_be_tested_without_the_key() -> None:
+    content = log_of("removed").content
+    assert b"record 0" not in content
+    assert KEY.secret not in content
+    assert KEY.secret.hex().encode() not in content
+    other = Key(bytes(32))
+    assert other.names(["record 0"], "record")[0].tobytes().hex().encode() not in content
+    assert (KEY.names(["a"], "record") != KEY.names(["a"], "unit")).any()
+
+
+def damages(content: bytes) -> Iterator[bytes]:
+    lines = content.splitlines(keepends=True)
+    yield content[:-1]
+    yield content[: len(content) // 2]
+    yield b"".join([lines[1], lines[0], *lines[2:]])
+    yield b"".join(lines[1:])
+    yield b"".join([lines[0], *lines[2:]])
+    yield b"".join([*lines, lines[-1]])
+    yield content.replace(b'"kind":"pending"', b'"kind":"removed"')
+    yield content.replace(b'"facts":{}', b'"facts":{},"more":1')
+    yield content.replace(b"{", b"{ ", 1)
+    yield content + b"\n"
+    yield content + "\u00e9".encode()
+
+
+@pytest.mark.parametrize("way", range(11))
+def test_every_edit_is_refused_by_its_line(way: int) -> None:
+    damaged = list(damages(log_of("removed", "pending", "pending").content))[way]
+    with pytest.raises(Broken, match=r"unlearning/log\.jsonl(, line \d| is damaged)"):
+        Log.read(damaged)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_every_changed_byte_is_refused(data: st.DataObject) -> None:
+    content = log_of("removed", "pending").content
+    place = data.draw(st.integers(0, len(content) - 1))
+    byte = data.draw(st.integers(0, 255).filter(lambda byte: byte != content[place]))
+    with pytest.raises(Broken):
+        Log.read(content[:place] + bytes([byte]) + content[place + 1 :])
+
+
+def test_lines_missing_at_the_end_contradict_the_state() -> None:
+    files = {"model.safetensors": "1" * 64, "env.json": "2" * 64}
+    log = log_of("removed").append(entry(("b",), after=state_of(files)))
+    log.check_state(files)
+    with pytest.raises(Broken, match="ends with entry 1"):
+        Log(log.entries[:1]).check_state(files)
+    assert state_of(files) == state_of({**files, "env.json": "3" * 64})
+    assert state_of(files) != state_of({**files, "model.safetensors": "3" * 64})
+    assert state_of(files) != state_of({**files, "removal.bin": "3" * 64}), "a file of a kind nobody foresaw is the state's"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"records": ("no hash",)},
+        {"records": ("b" * 32, "a" * 32)},
+        {"units": ()},
+        {"before": "sha256:1"},
+        {"method": "magic"},
+        {"promise": "much"},
+        {"key": ""},
+    ],
+)
+def test_an_entry_that_is_none(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"no (kind|digest)|not keyed|go together|objects"):
+        entry(("a",), **change)
+
+
+def test_a_pending_request_names_somebody() -> None:
+    with pytest.raises(ValueError, match="pending"):
+        entry((), "pending", records=(), units=())
+
+
+# -- the key ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+    key = Key.made(tmp_path)
+    assert Key.made(tmp_path) == Key.of(tmp_path) == key
+    assert stat.S_IMODE((tmp_path / "unlearning/key").stat().st_mode) == 0o600
+    assert os.listdir(tmp_path / "unlearning") == ["key"]
+    assert key.secret.hex() not in repr(key)
+    assert Key.of(tmp_path / "elsewhere") is None
+
+
+def test_a_key_that_is_none_or_another(tmp_path: Path) -> None:
+    Key.made(tmp_path)
+    (tmp_path / "unlearning/key").write_bytes(b"short")
+    with pytest.raises(ConfigError, match="5 bytes"):
+        Key.of(tmp_path)
+    log = log_of("removed")
+    assert log.check_key(KEY) is KEY
+    for key, words in ((None, "is gone"), (Key(bytes(32)), "is not the one")):
+        with pytest.raises(Broken, match=words):
+            log.check_key(key)
+
+
+# -- the index -------------------------------------------------------------------------------------------------------------
+
+
+def people(n: int = 9, units: int = 3) -> Records:
+    x = np.arange(2.0 * n, dtype=np.float32).reshape(n, 2)
+    ids, names = (np.array([f"{word}{row // size}" for row in range(n)]) for word, size in (("r", 1), ("p", units)))
+    return Records(x, np.arange(n) % 2, ids, names, np.zeros(n, dtype=bool))
+
+
+def test_an_index_is_read_back_and_holds_keyed_hashes_alone() -> None:
+    for records in (people(), people(units=1).take(np.arange(0))):
+        index = Index.made(records, KEY)
+        again = Index.read(index.content)
+        assert again.content == index.content
+        assert len(again) == len(records)
+    assert Index.made(people(), KEY).contents.shape == (9, SIZE)
+    with pytest.raises(Broken, match=r"records\.bin is damaged"):
+        Index.read(Index.made(people(), KEY).content[:-1])
+
+
+def test_units_are_kept_where_they_are_not_the_records() -> None:
+    assert Index.made(people(), KEY).units is not None
+    own = people()
+    assert Index.made(Records(own.features, own.labels, own.ids, own.ids, own.public), KEY).units is None
+
+
+def test_what_is_gone_new_and_changed() -> None:
+    index, now = Index.made(people(), KEY), people(10)
+    features = now.features.copy()
+    features[4, 1] += 1
+    changed = Records(features, now.labels, now.ids, now.units, now.public).take(np.array([0, 2, 3, 4, 9]))
+    change = compare(index, changed, KEY)
+    assert (change.gone.tolist(), change.new.tolist(), change.changed.tolist()) == ([1, 5, 6, 7, 8], [4], [3])
+    with pytest.raises(DataError, match=r"1 record is new \(r9\); 1 record is changed \(r4\)"):
+        check_same(index, changed, KEY)
+
+
+@pytest.mark.parametrize("part", ["labels", "units", "public", "features"])
+def test_every_part_of_a_record_counts(part: str) -> None:
+    records = people()
+    values = {name: getattr(records, name).copy() for name in ("features", "labels", "ids", "units", "public")}
+    values[part][2] = {"labels": 1, "units": "p9", "public": True, "features": -1}[part]
+    assert compare(Index.made(records, KEY), Records(**values), KEY).changed.tolist() == [2]
+
+
+def test_rows_that_went_unasked_are_counted() -> None:
+    index, left = Index.made(people(), KEY), people().take(np.array([0, 1, 4, 5, 6, 7, 8]))
+    gone = check_same(index, left, KEY).gone
+    check_asked(index, gone, set(as_words(KEY.names(["r2", "r3"], "record"))))
+    with pytest.raises(DataError, match=r"1 record is gone that nobody asked to erase \(number 4\)"):
+        check_asked(index, gone, set(as_words(KEY.names(["r2"], "record"))))
+    with pytest.raises(DataError, match="another order"):
+        check_same(index, people().take(np.arange(9)[::-1]), KEY)
+
+
+def test_features_of_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Index.made(people(), KEY).content
+    monkeypatch.setattr("agt.unlearning.index._AT_ONCE", 20)
+    assert Index.made(people(), KEY).content == whole

@@ -1,0 +1,267 @@
+"""A run's state is swapped wholly or not at all: interrupted at every step, raced for, read meanwhile."""
+
+import os
+import random
+import shutil
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agt.disk import Lock, Pending
+from agt.errors import ConfigError
+from agt.unlearning.log import NAME, Log
+from agt_cli.report import swap
+from agt_cli.report.finished import open_run
+from agt_cli.report.successor import Successor, amend
+from agt_cli.report.swap import COMMIT, LOCK, NEXT, hold, put, unsettled
+from tests.swapping import begin, leftovers, state, update
+
+
+class Killed(BaseException):
+    """Stands for a process that is gone: nothing catches it but tests."""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("agt_cli.report.record._revision", lambda: None)  # asks git, which takes its time
+    begin(tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_run_keeps_its_name_and_gets_another_digest(run: Path) -> None:
+    before = open_run(run, "train")
+    digest = update(run)
+    after = open_run(run, "train", digest)
+    assert state(after) == 1
+    assert leftovers(run) == []
+    assert after.digest != before.digest
+    assert after.environment["succeeds"] == [before.digest]
+    assert after.environment["argv"] == before.environment["argv"]
+    assert after.status["started"] == before.status["started"]
+    assert after.status["updated"] == after.environment["updated"][0]
+    assert not (run / "bounds/k=00004.safetensors").exists()
+    update(run)
+    assert state(open_run(run, "train")) == 2
+    assert len(open_run(run, "train").environment["succeeds"]) == 2
+
+
+def test_some_files_anew(run: Path) -> None:
+    before = open_run(run, "train")
+    with hold(run):
+        digest = amend(before, {"more.json": b"{}"}, data_digest="e")
+    after = open_run(run, "train", digest)
+    assert after.read("more.json") == b"{}"
+    assert after.environment["data_digest"] == "e"
+    assert after.environment["succeeds"] == [before.digest]
+    assert leftovers(run) == []
+
+
+def steps() -> Iterator[tuple[Any, str]]:
+    """Everything by which a swap changes a disk."""
+    yield from ((Path, name) for name in ("replace", "rename", "unlink", "rmdir", "mkdir"))
+    yield from ((swap.shutil, "rmtree"), (os, "unlink"), (os, "rmdir"), (swap, "sync_folder"))
+
+
+def killed_at(monkeypatch: pytest.MonkeyPatch, step: int) -> list[int]:
+    """Kill this process, as far as it can tell, before its ``step``-th change of the disk. Returns the count so far."""
+    count = [0]
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def change(*values: Any, **named: Any) -> Any:
+            count[0] += 1
+            if count[0] >= step:
+                raise Killed
+            return call(*values, **named)
+
+        return change
+
+    for owner, name in steps():
+        monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
+    return count
+
+
+def test_killed_before_every_single_step_it_is_done_or_not_done(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while an opener brings it to its end, one step further each time."""
+    pristine, states, step = run.with_name("pristine"), list[int](), 0
+    shutil.copytree(run, pristine)
+    while True:
+        step += 1
+        shutil.rmtree(run)
+        shutil.copytree(pristine, run)
+        with monkeypatch.context() as patch:
+            killed_at(patch, step)
+            try:
+                update(run)
+                break
+            except Killed:
+                pass
+        for further in range(2, 100):
+            with monkeypatch.context() as patch:
+                killed_at(patch, further)
+                with suppress(Killed):
+                    states.append(state(open_run(run, "train")))
+                    break
+        with hold(run):
+            assert not (run / NEXT).exists()
+        assert [name for name in leftovers(run) if name != "lock"] == []
+    assert step > 40
+    assert states == sorted(states), "not done up to one step, done from there on"
+    assert set(states) == {0, 1}
+
+
+def test_old_files_that_are_deleted_after_the_manifest_would_stay(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken on purpose: with the new manifest in place first, a kill leaves a file of the earlier state for ever."""
+    shown = swap._listed
+    monkeypatch.setattr(swap, "_listed", lambda folder: shown(folder) & set(open_files(folder)))
+
+    def open_files(folder: Path) -> set[str]:
+        return set(swap.Manifest.read((folder / COMMIT / "manifest.json").read_bytes()).files)
+
+    update(run)
+    assert leftovers(run) == ["bounds/k=00004.safetensors"]
+
+
+def test_the_second_of_two_is_refused_and_changes_nothing(run: Path) -> None:
+    before = open_run(run, "train").digest
+    with hold(run):
+        with pytest.raises(ConfigError, match="another agt unlearn is changing this run just now"):
+            update(run)
+        assert open_run(run, "train").digest == before
+    assert state(open_run(run, "train", update(run))) == 1
+    assert not (run / LOCK).exists()
+
+
+def test_what_fails_while_it_is_written_changes_nothing(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+    def full(self: Pending, content: bytes) -> None:
+        if self.path.name.startswith("k="):
+            raise OSError(28, "No space left on device")
+        write(self, content)
+
+    write = Pending.write
+    monkeypatch.setattr(Pending, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        update(run)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_state_that_is_not_whole_is_not_put(run: Path) -> None:
+    with hold(run):
+        opened = open_run(run, "train")
+        with Successor(opened) as record:
+            record.write("model.safetensors", b"1 x")
+            record.finish()
+        (run / NEXT / "model.safetensors").write_bytes(b"2 x")
+        with pytest.raises(ConfigError, match="its next state is not whole"):
+            put(run)
+    assert state(open_run(run, "train")) == 0
+
+
+def test_a_folder_that_cannot_be_written(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Lock) -> bool:
+        raise PermissionError(13, "Permission denied", str(run / LOCK))
+
+    shutil.copytree(run, run / COMMIT, ignore=shutil.ignore_patterns("unlearning"))
+    assert unsettled(run)
+    monkeypatch.setattr(Lock, "take", refused)
+    with pytest.raises(ConfigError, match=r"lock cannot be written \(Permission denied\).*make it writable"):
+        open_run(run, "train")
+    with pytest.raises(ConfigError, match="make it writable"), hold(run):
+        pass
+
+
+def test_what_is_no_run_is_not_held(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not the folder of a run"), hold(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_of_an_earlier_state_stops(run: Path) -> None:
+    before = open_run(run, "train")
+    update(run)
+    with pytest.raises(ConfigError, match="its state was changed while it was read"):
+        before.read("model.safetensors")
+
+
+def test_a_log_edited_by_hand_is_refused(run: Path) -> None:
+    update(run)
+    path = run / NAME
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"retrain", b"newton_"))
+    with pytest.raises(ConfigError, match=r"unlearning/log\.jsonl is not what manifest\.json says"):
+        open_run(run, "train")
+    path.write_bytes(content)
+    assert len(Log.of(open_run(run, "train")).entries) == 1
+
+
+# -- real processes --------------------------------------------------------------------------------------------------------
+
+
+def forked(act: Callable[[], object]) -> int:
+    """A process that does one thing; 0: done, 1: a clear error, 2: anything else."""
+    process = os.fork()
+    if process:
+        return process
+    code = 2
+    try:
+        act()
+        code = 0
+    except ConfigError:
+        code = 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def ended(process: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def test_kill_9_at_random_moments(run: Path) -> None:
+    """As scripts/kill_unlearn.py does with the command itself, for longer."""
+    chance, reached = random.Random(7), 0
+    started = time.monotonic()
+    assert ended(forked(lambda: update(run))) == 0
+    needed = time.monotonic() - started
+    for _ in range(20):
+        before = state(open_run(run, "train"))
+        process = forked(lambda: update(run))
+        time.sleep(chance.uniform(0, 1.1 * needed))
+        os.kill(process, signal.SIGKILL)
+        ended(process)
+        after = state(open_run(run, "train"))
+        assert after in (before, before + 1)
+        reached += after > before
+    assert leftovers(run) in ([], ["unlearning/lock"])
+
+
+def test_of_many_at_once_each_is_done_or_refused(run: Path) -> None:
+    codes = [ended(process) for process in [forked(lambda: update(run)) for _ in range(6)]]
+    assert set(codes) <= {0, 1}
+    assert state(open_run(run, "train")) == codes.count(0) >= 1
+
+
+def test_readers_during_swaps_get_one_state_or_a_clear_error(run: Path) -> None:
+    def read() -> None:
+        end, seen, clear = time.monotonic() + 2, 0, True
+        while time.monotonic() < end:
+            try:
+                seen = max(seen, state(open_run(run, "train")))
+            except ConfigError as error:
+                clear &= "its state was changed" in str(error) or "is changing this run" in str(error)
+        assert seen
+        assert clear
+
+    readers = [forked(read) for _ in range(2)]
+    end = time.monotonic() + 1.5
+    while time.monotonic() < end:
+        update(run)
+    assert [ended(process) for process in readers] == [0, 0]
