@@ -44,6 +44,7 @@ def answered_while_waiting(
     members: Annotated[int, Field(ge=2)] = 10,
     requests: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 3, 10, 30, 100, 300, 1000),
     draws: Count = 50,
+    only: tuple[ProfileName, ...] = (),
     data: str = "",
 ) -> Kind:
     """The share of queries that an ensemble answers, against how many erasure requests wait (000 section 4.2).
@@ -53,11 +54,13 @@ def answered_while_waiting(
         members: d.
         requests: how many wait at once, of randomly chosen units (mean of ``draws``), or one after another for each member
             in turn, by somebody who knows which unit is where.
+        only: the profiles that it is for; none: all.
         data: which data it is, where it is not the experiment's.
     """
     keys = [
         {"profile": name, "certificates": way, "who": who, "requests": number, **({"data": data} if data else {})}
         for name in profiles
+        if not only or name in only
         for way in (WITH, WITHOUT)
         for who in ("anybody", "placed by the key")
         for number in requests
@@ -166,7 +169,7 @@ def erasure_methods(
     Args:
         requests: how many records are to go, the same for each method.
     """
-    name = next(iter(profiles))
+    *_, name = profiles  # everything here is ours, whatever the profile
     ways = {"newton": _newton, "sisa": _sisa, "retrain": _retrain, "certificate": _certificate}
     keys = [{"profile": EVERY, "set": one.label, "data": one.data, "method": method} for one in sets for method in ways]
     by_label = {one.label: one for one in sets}
