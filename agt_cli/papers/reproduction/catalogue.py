@@ -1,4 +1,15 @@
 """Every kind there is, by name: importing their modules enters them."""
 
-from agt_cli.papers.reproduction import budgets, certified, erasures, maps, private_features, removal, search, students, trainings  # noqa: F401
+from agt_cli.papers.reproduction import (  # noqa: F401
+    budgets,
+    certified,
+    erasures,
+    maps,
+    private_features,
+    removal_settings,
+    removal_steps,
+    search,
+    students,
+    trainings,
+)
 from agt_cli.papers.reproduction.kinds import KINDS as KINDS
