@@ -127,9 +127,9 @@ class Table(LabelledFile):
         }
 
     def stated(self, settled: Mapping[str, Any]) -> Self:
-        """The same, ranges that were taken from the training records included; a column of one value is read the same."""
-        told = {name: tuple(ends) for name, ends in settled["ranges"].items() if ends[0] < ends[1]}
-        given = {name: limits or told.get(name) for name, limits in self.numeric.items()}
+        """The same, ranges that were taken from the training records included."""
+        found = {name: tuple(limits) for name, limits in settled["ranges"].items() if limits[0] < limits[-1]}
+        given = {name: limits or found.get(name) for name, limits in self.numeric.items()}  # one value alone is no range
         return replace(super().stated(settled), numeric=given)
 
     def _files(self) -> list[Rows]:
