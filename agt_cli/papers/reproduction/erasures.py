@@ -27,7 +27,7 @@ from agt.unlearning.newton import brought_within
 from agt.unlearning.sisa import retrain_affected
 from agt_cli.papers.reproduction.budgets import Count
 from agt_cli.papers.reproduction.definition import ProfileName
-from agt_cli.papers.reproduction.kinds import EVERY, Entry, Figure, Key, Kind, Overrides, Profiles, kind, through
+from agt_cli.papers.reproduction.kinds import EVERY, Entry, Figure, Key, Kind, Overrides, Profiles, kind, through, wide
 from agt_cli.papers.reproduction.marks import Marks, marks
 from agt_cli.papers.reproduction.removing import removing
 from agt_cli.report.curves import Curves
@@ -112,7 +112,8 @@ def answered_while_waiting(
         return f"Half of the queries are answered up to so many waiting requests: {each or 'none'}"
 
     def table(rows: pd.DataFrame) -> pd.DataFrame:
-        return rows.drop(columns="series")
+        about = [*rows.columns.intersection(["data"]), "series", "k"]
+        return wide(rows, about, "requests", "answered", requests[:: max(1, len(requests) // 4)], "{:,}")
 
     figure = Figure(
         f"Test queries that {members} members answer while requests wait; k: a member's median stable distance, plus 1.",
