@@ -143,7 +143,7 @@ class Head:
             weight=self.weight,
             tilt=self.tilt,
             noise=noise,
-            reference=self.reference.copy(),  # a file of tensors holds each in memory of its own
+            reference=self.reference,
             hessian=np.stack([factor.kept.matrix for factor in self.factors]),
             gram=self.gram.matrix,
             norm=self.norm,

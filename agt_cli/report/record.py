@@ -8,7 +8,8 @@
     source.json, encoder.safetensors                         what queries need of the data; release/: portable weights
     certificates.parquet, tables/*.csv, figures/*.{pdf,png}, report.md, report.html (the same words, figures inside)
     spent.json    what a release is about to give away, before it does               manifest.json   every file's hash
-    records.bin   keyed hashes of the training records; unlearning/: requests to erase, and the key (agt/unlearning)
+    records.bin   keyed hashes of the training records; unlearning/: requests to erase, and the key (agt/unlearning);
+                  of requests that wait: waiting.json, abstained.jsonl (runs/waiting.py)
     lock, checkpoint/   while a run lasts (unfinished.py): whose process is alive, and what a training has reached
 
 stability.json holds what a certificate or a release of the weights needs beside them: rho (what one record moves them

@@ -201,8 +201,10 @@ def _missed(known: Known, ids: dict[str, str], hits: list[np.ndarray], by: By, p
     if "test" in sorts:
         words = f"ids={path}: of test records, on which nothing was trained: {counted('test')}"
         if len(sorts["test"]) == len(ids):
-            raise ConfigError(f"{words}: there is nothing to erase from the model; delete their rows from the data")
-        yield f"{words}: they are no part of this erasure"
+            raise ConfigError(
+                f"{words}: there is nothing to erase from the model; delete their rows from the data, which the run can do without"
+            )
+        yield f"{words}: they are no part of this erasure; delete their rows from the data, which the run can do without"
 
 
 def _why(known: Known, word: str, place: str, tests: set[str]) -> tuple[str, str]:

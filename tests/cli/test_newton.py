@@ -136,7 +136,7 @@ def test_a_budget_is_kept_by_measuring(agt, trained):
     folder = trained("certificate.sigma=0.001", "certificate.tolerance=1e-8")
     assert agt("unlearn", f"run={folder}", "ids=ids.txt", "forbid_retraining=true").code == 0
     assert account()["done"]["facts"]["removed_by"] == "step+polish"
-    assert numbers(folder)["residual"] < 1e-9
+    assert numbers(folder)["residual"] <= numbers(folder)["allowed"] / 64
 
 
 @pytest.mark.parametrize("factorisation", ["maintained", "fresh"])
