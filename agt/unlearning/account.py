@@ -54,7 +54,8 @@ def on_adaptive(promise: Promise) -> Words:
     answers or because the keys are known, so F(D', keys) is not distributed as F(D', fresh keys). Keys drawn after the
     requests came mend that; so does noise drawn then, over a distance that is bounded for every D'.
     """
-    return (*_ADAPTIVE[promise.method, promise.exact, promise.adaptive], _ABOUT_REQUESTS)
+    unproved = () if promise.proved else (_UNPROVED,)
+    return (*unproved, *_ADAPTIVE[promise.method, promise.exact, promise.adaptive], _ABOUT_REQUESTS)
 
 
 class _Sentences(dict[tuple[MethodName, bool, bool], Words]):
@@ -64,6 +65,7 @@ class _Sentences(dict[tuple[MethodName, bool, bool], Words]):
         return (_FOR_ANY if key[2] else _FOR_BLIND,)
 
 
+_UNPROVED = "Not proved: an assumption is not held. What follows would be so if it were."
 _FOR_ANY = "Holds also for requests that were chosen after looking at what the model gave out."
 _FOR_BLIND = "Holds for requests that were chosen without looking at what the model gave out."
 _ADAPTIVE = _Sentences({

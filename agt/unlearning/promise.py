@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from agt.facts import Fact
+from agt.facts import Fact, Standing
 
 MethodName = Literal["certificate", "newton", "sisa", "retrain"]
 METHODS: tuple[MethodName, ...] = ("certificate", "newton", "sisa", "retrain")
@@ -41,6 +41,11 @@ class Promise:
             raise ValueError(f"({self.eps}, {self.delta}) is no guarantee" + (" of exactness" if self.exact else ""))
         if not self.words:
             raise ValueError("a promise is said in words")
+
+    @property
+    def proved(self) -> bool:
+        """Whether nothing that it rests on is known not to hold; else its numbers are as published, and no guarantee."""
+        return all(fact.standing is not Standing.VOID for fact in self.assumptions)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 from agt import __version__
 from agt.errors import ConfigError, DataMissing
+from agt.facts import Standing
 from agt.manifest import NAME as MANIFEST
 from agt.manifest import Broken, Manifest
 from agt.unlearning import signature
@@ -93,6 +94,8 @@ def promise_words(promise: Mapping[str, Any]) -> str:
     """A promise as a log has it, in one line."""
     eps, delta = promise.get("eps"), promise.get("delta")
     what = "exact" if promise.get("exact") is True else f"epsilon = {eps}, delta = {delta} against never having seen them"
+    void = any(fact.get("standing") == Standing.VOID for fact in promise.get("assumptions") or ())
+    what = f"NOT PROVED; as published: {what}" if void else what
     return f"{what}, {'also' if promise.get('adaptive') is True else 'not'} where requests were chosen after looking"
 
 

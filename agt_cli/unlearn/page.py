@@ -41,7 +41,8 @@ def promised(account: Account) -> str:
     whom = (
         "also for requests chosen after looking" if given.requests == "adaptive" else "for requests chosen without looking"
     )
-    return f"{what}, {whom}{rests}"
+    claimed = "" if account.promise.proved else "NOT PROVED; as published: "
+    return f"{claimed}{what}, {whom}{rests}"
 
 
 def cost(account: Account) -> str:

@@ -24,6 +24,7 @@ from agt.errors import CheckError
 from agt.facts import Standing, proved
 from agt.models.heads import head_of
 from agt.settings import RemovalConfig
+from agt.unlearning.masking import DRAWN_ANEW
 from agt.unlearning.promise import Promise, Removal
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
@@ -47,6 +48,7 @@ FRESH = (
     "requests that followed from earlier answers: covered. Every seed and key was drawn anew after the last request, so "
     "that, given the records that remain, the model has the distribution of a first training on them (Gupta et al. 2021)"
 )
+_BITS = "bit for bit what the same program makes of them on this machine"
 FROM_NOTHING = proved("training began at its own initial parameters and read no earlier state of the run")
 
 
@@ -89,6 +91,8 @@ def fresh_config(config: Mapping[str, Any]) -> dict[str, Any]:
         ensemble["key"] = f"k{secrets.token_hex(16)}"
     if (certificate.get("features") or {}).get("map", "none") != "none":
         certificate["features"] = {**certificate["features"], "seed": secrets.randbits(63)}
+    if certificate["name"] == "removal" and certificate.get("seed") is not None:
+        certificate["seed"] = secrets.randbits(63)
     fresh = {**config, "training": training, "ensemble": ensemble, "certificate": certificate}
     declared = training.get("chosen_on") == "public" and training.get("chosen_for") == hashes(config)
     return bound(fresh) if declared else fresh
@@ -105,12 +109,13 @@ def _drawn_anew(job: Job, record: RunRecord) -> tuple[RunSettings, Prepared]:
 def _promise(job: Job, settings: RunSettings) -> Promise:
     certificate = settings.certificate
     noisy = isinstance(certificate, RemovalConfig) and certificate.masking != "none" and certificate.seed is None
-    how = "with noise drawn anew" if noisy else "bit for bit what the same program makes of them on this machine"
+    how = "with noise drawn anew: its distribution is the same" if noisy else _BITS
     trained = (
         f"the model is what training without the erased records gives: trained from scratch on those that remain, {how}"
     )
     words = (trained, FRESH if job.fresh else FIXED, REMAINS)
-    return Promise("retrain", exact=True, eps=0.0, delta=0.0, adaptive=True, words=words, assumptions=(FROM_NOTHING,))
+    facts = (FROM_NOTHING, DRAWN_ANEW) if noisy else (FROM_NOTHING,)
+    return Promise("retrain", exact=True, eps=0.0, delta=0.0, adaptive=True, words=words, assumptions=facts)
 
 
 def _check_noise(settings: RunSettings) -> None:
