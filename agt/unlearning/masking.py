@@ -122,7 +122,7 @@ def promise(config: RemovalConfig, state: RemovalState, strength: float) -> Prom
 
 
 _PREDICTED = "not proved, as a recorded seed makes the noise: with noise that nobody can predict the model would be"
-_OF_LOSS = (
+_OF_LOSS: tuple[str, ...] = (
     "its proof has a gap: an assumption that it needs does not hold",
     "it is of this state alone, and for requests chosen without looking at the model: the random term in the loss was "
     "drawn once, in training, and whoever has an earlier state sees in the difference what was removed",

@@ -170,3 +170,24 @@ def test_squares_are_exact_up_to_rounding(agt, trained):
     assert told["guaranteed"]["exact"]
     assert told["done"]["facts"]["removed_by"] == "step+polish"
     assert true_gradient(folder, "least_squares")[0] <= numbers(folder)["residual"] <= 1e-10
+
+
+def test_training_again_draws_the_noise_anew(agt, trained):
+    folder = trained()
+    before = load_file(folder / "removal.safetensors")
+    assert agt("unlearn", f"run={folder}", "ids=ids.txt", "method=retrain").code == 0
+    told, after = account()["guaranteed"], load_file(folder / "removal.safetensors")
+    assert not np.isclose(before["noise"], after["noise"]).any()
+    assert told["exact"]
+    assert "with noise drawn anew" in told["words"][0]
+    assert any("drawn anew" in fact["why"] for fact in told["assumptions"])
+
+
+def test_a_seed_is_a_simulation_in_every_line(agt, trained):
+    folder = trained("certificate.seed=7")
+    said = agt("unlearn", f"run={folder}", "ids=ids.txt")
+    assert said.code == 0, said.err
+    assert "guaranteed: NOT PROVED; as published: epsilon = 1" in said.out
+    assert "not proved, as a recorded seed makes the noise" in said.out
+    assert account()["guaranteed"]["adaptive"][0].startswith("Not proved")
+    assert "NOT PROVED; as published: epsilon = 1" in agt("verify", str(folder)).out
