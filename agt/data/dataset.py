@@ -242,6 +242,8 @@ class DataSource(Protocol):
         """Read a file of queries, scaled by the same public constants; labels are UNLABELLED where absent.
 
         A source with a setting ``settled`` gets what ``Dataset.settled`` had there, and then reads nothing but ``path``.
-        One that has ``read_queries(columns)`` beside it, to the same bytes, answers JSON lines too (memory.py).
+        One that has ``read_queries(columns)`` beside it, to the same bytes, answers JSON lines too (memory.py). One that
+        takes constants from its training records needs ``load_without(gone)`` beside ``load`` where some are to be erased
+        (erasure.py).
         """
         ...

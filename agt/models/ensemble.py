@@ -277,7 +277,8 @@ def made_by(problem: Problem) -> dict[str, object]:
     """What the bits of members that are trained now depend on beside settings and records."""
     compute, box = problem.settings.compute, isinstance(problem.settings.certificate, BoxConfig)
     initial = {"the initial parameters": initial_digest(problem)} if box else {}
-    return {**surroundings(compute.device, compute.threads), **initial}
+    cut = {f"compute.{key}": getattr(compute, key) for key in ("device", "kernel", "fragment", "memory_mb")}
+    return {**surroundings(compute.device, compute.threads), **cut, **initial}
 
 
 def shard_digests(records: Records, ensemble: EnsembleConfig) -> tuple[str, ...]:

@@ -106,7 +106,7 @@ class RemovalModel(LinearModel):
     def save(self, store: Store) -> None:
         """model.safetensors, features.safetensors, stability.json; removal.safetensors and removal.json."""
         write_linear(store, self.trained.weight, self.features.matrices, self.constants)
-        tensors = {name: torch.from_numpy(np.ascontiguousarray(getattr(self.state, name))) for name in _MATRICES}
+        tensors = {name: torch.tensor(getattr(self.state, name)) for name in _MATRICES}
         store.write(STATE, save(tensors))
         objective = self.known.objective
         numbers = {name: getattr(self.state, name) for name in _NUMBERS}

@@ -5,9 +5,9 @@
 
 Formal guarantees
     An account names nobody: every entry is a count, a hash that is keyed or of a whole file, a time, a folder's name, or a
-    sentence that was made from these. There is no entry that an id, a row, a value of one or a path on the owner's machine
-    could be put into; tests look at the list of entries by name. What it says of a guarantee is the method's ``Promise``,
-    word by word; ``requests`` is "adaptive" only where the promise is. What differs from it, agt verify works out again.
+    sentence that was made from these. There is no entry for an id, a row or a value of one; tests look at the list of
+    entries by name. What it says of a guarantee is the method's ``Promise``, word by word; ``requests`` says adaptive only
+    where the promise does. What it repeats, agt verify compares.
 """
 
 import re
@@ -30,88 +30,34 @@ OUTSIDE = (
     "that those who asked were who they said, and that every record of theirs has the id or unit that was given",
     "what the records that stay say about those that went: relatives, duplicates under other ids, what all have in common",
     "traces below files: freed blocks of a disk, snapshots of a file system, memory",
+    "what the choice of requests tells by itself: where somebody asked because of what the model showed of others, that "
+    "they asked is seen in who is left; no method undoes that",
     "guesses: digests of earlier states stay, here and in earlier records, and whoever has every other record can test a "
     "guess of an erased one against them; whoever has unlearning/key of the run can ask whether an id was erased",
 )
-_ABOUT_REQUESTS = (
-    "Of every method: it compares models after the same requests. That somebody asked, and why, may itself tell what "
-    "earlier answers showed of others."
-)
-
 Words = tuple[str, ...]
+Requests = Literal["oblivious", "adaptive for fixed keys", "adaptive"]
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)$")]
 
 
-def on_adaptive(promise: Promise) -> Words:
-    """What a method's guarantee is worth where requests were chosen after looking at what the model gave out.
+def requests_of(promise: Promise, fresh: bool) -> Requests:
+    """For which requests a promise holds, after Gupta et al. (2021).
 
-    After Gupta et al. (2021). Deterministic methods first: with keys and a seed that are fixed, the model after any
-    sequence of requests is a function F(D', keys) of the records D' that are left, bit for bit, whoever chose the sequence.
-    What such a sequence can spoil is a statement about distributions: D' may then depend on the keys, through earlier
-    answers or because the keys are known, so F(D', keys) is not distributed as F(D', fresh keys). Keys drawn after the
-    requests came mend that; so does noise drawn then, over a distance that is bounded for every D'.
+    Of exact methods with a seed and keys that are fixed, the model after any sequence of requests is a function F(D', keys)
+    of the records D' that are left, bit for bit, whoever chose the sequence. What a sequence that was chosen after looking
+    can spoil is a statement about distributions: D' may then depend on the keys, through earlier answers or because the
+    keys are known, so F(D', keys) is not distributed as F(D', fresh keys). Keys drawn after the requests came mend that; so
+    does noise drawn then, over a distance that is bounded for every D'. Certificates and least squares know no keys.
+
+    Args:
+        fresh: seeds and keys were drawn anew for this update.
     """
-    unproved = () if promise.proved else (_UNPROVED,)
-    return (*unproved, *_ADAPTIVE[promise.method, promise.exact, promise.adaptive], _ABOUT_REQUESTS)
-
-
-class _Sentences(dict[tuple[MethodName, bool, bool], Words]):
-    """By method, whether it is exact, and whether it is adaptive; what nobody foresaw is said by its flag alone."""
-
-    def __missing__(self, key: tuple[MethodName, bool, bool]) -> Words:
-        return (_FOR_ANY if key[2] else _FOR_BLIND,)
-
-
-_UNPROVED = "Not proved: an assumption is not held. What follows would be so if it were."
-_FOR_ANY = "Holds also for requests that were chosen after looking at what the model gave out."
-_FOR_BLIND = "Holds for requests that were chosen without looking at what the model gave out."
-_ADAPTIVE = _Sentences({
-    ("certificate", True, True): (
-        f"{_FOR_ANY} A stable distance is about every set of so many people at once, whoever chose them and why.",
-        "Which queries abstain depends on all records, those that are to go among them.",
-    ),
-    ("retrain", True, True): (
-        f"{_FOR_ANY} The model was computed from the records that are left, with the run's settings, seed and keys; "
-        "nothing published before enters it but through who is left.",
-        "Seed and keys are those that earlier models came from, unless fresh=true drew them anew: only then is it also "
-        "distributed as a training whose seed nobody had seen when requests were chosen.",
-    ),
-    ("retrain", True, False): (
-        f"{_FOR_BLIND} Whoever chose them, the model is, bit for bit, what training on the records that are left gives "
-        "with this seed and these keys. Seen through earlier models, they may have shaped who is left: fresh=true draws "
-        "new ones.",
-    ),
-    ("sisa", True, False): (
-        "Whoever chose the requests: the model is, bit for bit, what training on the records that are left gives with this "
-        "run's shard key.",
-        "Only for requests chosen without looking: that it is also distributed as a training whose shards were drawn anew. "
-        "Whoever knows the key, or saw votes, can choose requests so that who is left depends on the shards, and the model "
-        "then shows that (Gupta et al. 2021). fresh=true draws a new key and trains every shard again.",
-    ),
-    ("sisa", True, True): (
-        f"{_FOR_ANY} The shard key was drawn anew, after these requests came, and every shard trained again: bit for bit "
-        "and in distribution the model is that of a first training on the records that are left.",
-        "The next update holds so for requests chosen after looking only if it, too, draws a new key.",
-    ),
-    ("newton", True, True): (
-        f"{_FOR_ANY} For squared loss the step gives the minimiser without the records itself, up to rounding, whoever "
-        "chose them.",
-    ),
-    ("newton", False, False): (
-        f"{_FOR_BLIND} The noise in the loss was drawn once, at training, and the model has shown it since; requests "
-        "chosen by what it showed depend on that noise, and the proof needs that they do not (Gupta et al. 2021).",
-        "For others: masking=output, with fresh noise at each update, or retraining.",
-    ),
-    ("newton", False, True): (
-        f"{_FOR_ANY} Noise on what is served was drawn anew after these requests came, over a distance that is bounded "
-        "whoever is left.",
-        "One update at a time: whoever sees what is served after several updates adds up their epsilons and deltas. The "
-        "weights without noise, which the run's folder keeps for the next update, are not covered.",
-    ),
-})  # fmt: skip
+    if not promise.adaptive:
+        return "oblivious"
+    return "adaptive for fixed keys" if promise.method in ("sisa", "retrain") and not fresh else "adaptive"
 
 
 @schema
@@ -179,30 +125,28 @@ class Guaranteed:
 
     Attributes:
         exact, eps, delta, words, assumptions: as in ``Promise``.
-        requests: for which it holds.
-        adaptive: what it is worth where requests were chosen after looking, a line each.
+        requests: for which it holds: those chosen without looking at what the model gave out; whoever chose them, with the
+            run's seed and keys as they are; whoever chose them.
     """
 
     exact: bool
     eps: Annotated[float, Field(ge=0)]
     delta: Annotated[float, Field(ge=0, lt=1)]
-    requests: Literal["oblivious", "adaptive"]
+    requests: Requests
     words: Annotated[Words, Field(min_length=1)]
-    adaptive: Annotated[Words, Field(min_length=1)]
     assumptions: tuple[Assumption, ...]
 
     @classmethod
-    def of(cls, promise: Promise) -> "Guaranteed":
-        """The same promise, with what it is worth under adaptive requests."""
+    def of(cls, promise: Promise, fresh: bool) -> "Guaranteed":
+        """The same promise. ``fresh``: as for ``requests_of``."""
         assumptions = tuple(Assumption(fact.standing, fact.why, fact.broken_by) for fact in promise.assumptions)
-        requests: Literal["oblivious", "adaptive"] = "adaptive" if promise.adaptive else "oblivious"
-        words, adaptive = promise.words, on_adaptive(promise)
-        return cls(promise.exact, promise.eps, promise.delta, requests, words, adaptive, assumptions)
+        requests = requests_of(promise, fresh)
+        return cls(promise.exact, promise.eps, promise.delta, requests, promise.words, assumptions)
 
     def promise(self, method: MethodName) -> Promise:
         """The promise again. Raises ValueError where it is none."""
         facts = tuple(assumption.fact for assumption in self.assumptions)
-        return Promise(method, self.exact, self.eps, self.delta, self.requests == "adaptive", self.words, facts)
+        return Promise(method, self.exact, self.eps, self.delta, self.requests != "oblivious", self.words, facts)
 
 
 @schema
@@ -270,7 +214,7 @@ class Place:
         place: in words.
         files: that were read.
         found: traces in them.
-        words: what was looked for, and what was found.
+        words: how it was looked at, and what was found.
     """
 
     place: str
@@ -389,6 +333,7 @@ def account_of(
     asked: Asked,
     state: State,
     training: float | None,
+    fresh: bool = False,
     earlier: tuple[Earlier, ...] = (),
     sweep: Sweep | None = None,
     waiting: Waiting | None = None,
@@ -400,6 +345,7 @@ def account_of(
     Args:
         removal: what the method says of it.
         training: seconds that training the run took; None: not recorded.
+        fresh: seeds and keys were drawn anew for it.
         unlooked: more that this account does not show, beside what none does.
         others: as in ``Account``.
 
@@ -414,7 +360,7 @@ def account_of(
         agt=__version__,
         asked=asked,
         done=Done(promise.method, removal.records, float(removal.seconds), removal.words, facts, seconds),
-        guaranteed=Guaranteed.of(promise),
+        guaranteed=Guaranteed.of(promise, fresh),
         state=state,
         earlier=earlier,
         outside=(*unlooked, *OUTSIDE),

@@ -74,46 +74,47 @@ class Factor:
 
     Attributes:
         kept: the matrix H~.
-        inverse: [d, d] P; nothing rests on how close it is.
-        made: how often P was made anew.
+        inverse: [d, d] P, nothing rests on how close it is; None: not needed yet.
+        made: how often P was made from the matrix.
     """
 
     kept: Kept
-    inverse: np.ndarray
+    inverse: np.ndarray | None = None
     made: int = 0
-
-    @classmethod
-    def of(cls, kept: Kept) -> "Factor":
-        """Raises UnsoundError: the matrix is not positive definite in floating point."""
-        return cls(kept, _inverse(kept.matrix))
 
     def remove(self, rows: np.ndarray, off: float) -> None:
         """Take r r' of [m, d] rows out of both; ``off`` as for ``Kept.remove``."""
         self.kept.remove(rows, off)
-        if len(rows) * _MANY > rows.shape[1]:
-            return self._renew()
+        if self.inverse is None or len(rows) * _MANY > rows.shape[1]:
+            self.inverse = None
+            return
         moved = self.inverse @ rows.T
         try:
             inner = cho_factor(np.eye(len(rows)) - rows @ moved, check_finite=False)
         except LinAlgError:  # P is no longer close to the inverse of anything positive
-            return self._renew()
+            self.inverse = None
+            return
         self.inverse = self.inverse + moved @ cho_solve(inner, moved.T, check_finite=False)
-        return None
 
     def solve(self, force: np.ndarray) -> tuple[np.ndarray, float]:
         """(v, bound on |H v - force| for the exact H): v = P force, refined until rounding is most of what is left.
 
         Args:
             force: [d].
+
+        Raises:
+            UnsoundError: the matrix is not positive definite in floating point.
         """
         step, left, floor = self._refined(force)
         if left > floor:
-            self._renew()
+            self.inverse = None
             step, left, floor = self._refined(force)
         return step, (left + floor) * COVER
 
     def _refined(self, force: np.ndarray) -> tuple[np.ndarray, float, float]:
         """(v, |r| as computed, what rounding and the matrix's own error may add to it)."""
+        if self.inverse is None:
+            self.inverse, self.made = _inverse(self.kept.matrix), self.made + 1
         step = np.zeros_like(force)
         rest, left, floor = force, math.inf, 0.0
         for _ in range(REFINEMENTS):
@@ -127,9 +128,6 @@ class Factor:
             if left <= floor:
                 break
         return step, left, floor
-
-    def _renew(self) -> None:
-        self.inverse, self.made = _inverse(self.kept.matrix), self.made + 1
 
 
 def _inverse(matrix: np.ndarray) -> np.ndarray:

@@ -232,7 +232,7 @@ def state_of(files: Mapping[str, str]) -> str:
 
 
 def of_state(name: str) -> bool:
-    """Whether a file of a run is part of its model's state, and does not tell of a run beside it."""
+    """Whether a run's file is one of its model's state; of a kind that nobody foresaw, it is."""
     return name not in _ABOUT and not name.startswith(_DRAWN)
 
 

@@ -43,12 +43,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from agt.errors import UnsoundError
+from agt.models.features import check_norms
 from agt.numeric import COVER, UNIT
 from agt.training.objective import Objective, gram, gram_rounding, logits_in
 from agt.training.removal import RemovalState, spectral_norm
 from agt.unlearning.factor import Factor, Kept
 
 PASSES = 12  # of polishing, each of which halves the residual or is the last
+OFTEN = 4  # steps between two looks at the data, below which a Hessian has drifted too far
+LITTLE = 64  # a look at the data leaves one part in so many of an allowance, or less
 REFRESHES = 30  # a Newton method's iterations: its last few square the error
 
 
@@ -112,7 +115,7 @@ class Head:
         """Of any weights on the data: matrices formed, the residual measured. Arguments as for ``Objective.slope``.
 
         Raises:
-            UnsoundError: the Hessian is not positive definite in floating point.
+            UnsoundError: a record of norm above 1, rounding included.
         """
         head = cls(objective, weight, tilt, objective.slope(weight, features, targets, tilt, slack).bound, slack)
         head.settle(features)
@@ -120,11 +123,7 @@ class Head:
 
     @classmethod
     def of(cls, objective: Objective, state: RemovalState, slack: float = 0.0) -> "Head":
-        """Of a state whose matrices were formed over its records, as training and ``settle`` leave them.
-
-        Raises:
-            UnsoundError: as ``formed``.
-        """
+        """Of a state whose matrices were formed over its records, as training and ``settle`` leave them."""
         head = cls(objective, state.weight, state.tilt, state.residual, slack)
         head._hold(state.reference, state.hessian, state.gram, state.norm, state.count)
         return head
@@ -144,7 +143,7 @@ class Head:
             weight=self.weight,
             tilt=self.tilt,
             served=served,
-            reference=self.reference.copy(),  # a file of tensors holds each in memory of its own
+            reference=self.reference,
             hessian=np.stack([factor.kept.matrix for factor in self.factors]),
             gram=self.gram.matrix,
             norm=self.norm,
@@ -175,12 +174,13 @@ class Head:
 
         Raises:
             ValueError: more records than there are, or another number of others.
-            UnsoundError: as ``formed``, or a bound that is not finite.
+            UnsoundError: as ``formed``; the Hessian is not positive definite in floating point, or a bound is not finite.
         """
         left = self.count - len(features)
         if left < 0 or (remaining is not None and len(remaining) != left):
             raise ValueError(f"{len(features)} records cannot be removed of {self.count} with these others left")
         x, problem = np.ascontiguousarray(features, dtype=np.float64), self.objective
+        check_norms(x)
         slopes, lengths = problem.slopes(logits_in(x, self.weight), targets), np.linalg.norm(self.weight, axis=1)
         sizes = np.abs(slopes).sum(axis=0)
         known = problem.rounding(lengths, 0 * lengths, sizes, len(x), x.shape[1], self.slack)
@@ -190,14 +190,15 @@ class Head:
             self.settle(remaining)
         return self._step(slopes.T @ x, float(np.linalg.norm(known)))
 
-    def polish(self, features: np.ndarray, targets: np.ndarray) -> bool:
-        """Newton steps from the full gradient with the matrices at hand; the residual is measured afterwards.
+    def polish(self, features: np.ndarray, targets: np.ndarray, goal: float = 0.0) -> bool:
+        """Measure the residual, and take Newton steps from the full gradient, with the matrices at hand, while needed.
 
         Args:
             features, targets: all the records that are left.
+            goal: what the residual may be; 0: as little as rounding lets be known.
 
         Returns:
-            Whether they went on until rounding is most of what is left; else they ceased to help before.
+            Whether it got there; else the steps ceased to help before.
 
         Raises:
             ValueError: another number of records.
@@ -210,13 +211,13 @@ class Head:
             helped = slope.bound <= self.residual / 2
             if slope.bound < self.residual:
                 self.residual, best = slope.bound, self.weight
-            if not helped or slope.bound <= 2 * slope.error:
+            if not helped or self.residual <= max(goal, 2 * slope.error):
                 break
             self.weight = self._moved(-slope.gradient)[0]
         self.weight = best
-        return slope.bound <= 2 * slope.error
+        return self.residual <= max(goal, 2 * slope.error)
 
-    def refresh(self, features: np.ndarray, targets: np.ndarray) -> None:
+    def refresh(self, features: np.ndarray, targets: np.ndarray, goal: float = 0.0) -> None:
         """Newton's method: matrices formed anew at the weights of now, then polished, until that no longer helps.
 
         Args: as for ``polish``, over any records: they are those that count from now on.
@@ -224,12 +225,13 @@ class Head:
         before = math.inf
         for _ in range(REFRESHES):
             self.settle(features)
-            if self.polish(features, targets) or not self.residual < before / 2:
+            if self.polish(features, targets, goal) or not self.residual < before / 2:
                 break
             before = self.residual
 
     def settle(self, features: np.ndarray) -> None:
         """Form the matrices anew over these records, at the weights of now: nothing of earlier weights is kept."""
+        check_norms(features)
         products = gram(features)
         norm = spectral_norm(products, len(features))
         self._hold(self.weight, self.objective.hessian(self.weight, features), products, norm, len(features))
@@ -239,7 +241,7 @@ class Head:
         off = self.objective.hessian_rounding(reference, count) + self._blur(reference, count)
         unknown = 2 * count * self.slack * COVER
         self.reference, self.count = reference, count
-        self.factors = [Factor.of(Kept.of(matrix, off)) for matrix in hessian]
+        self.factors = [Factor(Kept.of(matrix, off)) for matrix in hessian]
         self.gram = Kept.of(products, gram_rounding(count) + unknown)
         self.norm = math.sqrt(norm**2 + unknown) * COVER
 
@@ -284,22 +286,29 @@ class Head:
         return moved, parts
 
 
-def brought_within(head: Head, features: np.ndarray, targets: np.ndarray, allowance: float) -> tuple[str, ...]:
+def brought_within(
+    head: Head, features: np.ndarray, targets: np.ndarray, allowance: float, last: Step | None = None
+) -> tuple[str, ...]:
     """Bring the residual down to an allowance, by no more than it takes.
 
     Args:
         head: changed in place.
         features, targets: all the records that are left.
+        last: the step before, if any: where the drift of the Hessian alone lets fewer than ``OFTEN`` such steps into the
+            allowance, it is formed anew, which costs as much as many looks at the data and saves as many.
 
     Returns:
-        What was done: nothing, polish, or polish and refresh. The residual may still be above: then only training anew,
-        with noise anew, is left.
+        What was done: nothing, polish, refresh, or both. The residual may still be above: then only training anew, with
+        noise anew, is left.
     """
+    drifted = last is not None and (last.curved - last.fresh) * OFTEN > allowance
     done = []
     for name, measure in (("polish", head.polish), ("refresh", head.refresh)):
         if head.residual <= allowance:
             break
-        measure(features, targets)
+        if name == "polish" and drifted:
+            continue
+        measure(features, targets, allowance / LITTLE)
         done.append(name)
     return tuple(done)
 

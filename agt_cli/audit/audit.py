@@ -11,13 +11,14 @@ from agt.manifest import NAME, Broken, Manifest, unseal
 from agt.mechanisms.portable import COMMAND as RELEASE
 from agt_cli.audit.bound import Bound, Progress, bind
 from agt_cli.audit.erasure import COMMAND as ERASURE
-from agt_cli.audit.erasure import HALF, account_of, check_account, replaced, run_of
+from agt_cli.audit.erasure import LIMITS, account_of, check_account, run_of
 from agt_cli.audit.files import data_subjects
 from agt_cli.audit.findings import Subject
 from agt_cli.audit.ledger import Known, is_ledger, ledgers_of, look_at_ledger
 from agt_cli.audit.reading import parsed, read
 from agt_cli.audit.record import Record
 from agt_cli.audit.release import check_portable
+from agt_cli.audit.requests import HALF, replaced
 from agt_cli.audit.run import claims_of
 from agt_cli.report.checks import Findings
 from agt_cli.report.swap import unsettled
@@ -104,7 +105,8 @@ class Audit:
             below += data_subjects(record) if record.command == "train" else ()
             below += tuple(ledgers_of(record, trained, self.ledger, self.head))
         name = f"{WORDS.get(record.command, f'{record.command} run')} {bound.folder}"
-        return Subject(name, tuple(findings.checks), facts, record.conditions, claims, below, bound.manifest.digest)
+        digest, limits = bound.manifest.digest, LIMITS if record.command == ERASURE else ()
+        return Subject(name, tuple(findings.checks), facts, record.conditions, claims, below, digest, limits)
 
     def _erasure(self, record: Record) -> tuple[tuple[Subject, ...], tuple[str, ...]]:
         """The account of an erasure: the run that it is about, as it is now, and what it says, a line each."""
@@ -123,7 +125,7 @@ class Audit:
         earlier = replaced(folder, digest)
         if earlier is None:
             return self._deeper._folder(folder, digest)
-        findings.note("state", earlier.words, "its files are no more; what follows is the run as it is now")
+        findings.note("state", earlier.words, "what follows is the run as it is now")
         now, record = self._deeper._folder(folder, None)
         return Subject(f"{name} {place}", tuple(findings.checks), rests_on=(now,), digest=earlier.digest), record
 

@@ -1,184 +1,38 @@
-"""Erasures as an auditor sees them: a run's request log, the account of one entry, and records made from an earlier state.
+"""The account of one erasure as an auditor sees it: against its own record, its signature, and the run that it is about.
 
 Formal guarantees
-    A request log vouches for nothing by its words: its chain is followed from the first line, the state that its last entry
-    names is worked out from the manifest, the states that gave way are those that env.json lists, in their order, and no
-    record that was carried out is left in the index. An account is compared, entry by entry, with the log of the run that
-    it names; its guarantee is worked out again from its own numbers where agt has a formula for it; its signature is over
-    its very bytes. A record that was made from a state which the run no longer has is known by the log alone: the digest
-    that it names is the one that an entry replaced. What is not shown: that the model was computed as is said.
+    An account is compared, entry by entry, with the log of the run that it names; its guarantee is worked out again from
+    the run's settings where agt has a formula for it; its signature is over its very bytes. What is not shown: that the
+    model was computed as is said.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agt import __version__
-from agt.errors import ConfigError, DataMissing
+from agt.errors import DataMissing
 from agt.facts import Standing
-from agt.manifest import NAME as MANIFEST
-from agt.manifest import Broken, Manifest
+from agt.manifest import Broken
+from agt.training.removal import removal_budget
 from agt.unlearning import signature
-from agt.unlearning.account import Account, read_account
-from agt.unlearning.index import NAME as INDEX
-from agt.unlearning.index import Index
-from agt.unlearning.keys import Key
-from agt.unlearning.log import NAME as LOG
+from agt.unlearning.account import OUTSIDE, Account, read_account
 from agt.unlearning.log import Entry, Log
-from agt_cli.audit.reading import read
 from agt_cli.audit.record import Record
+from agt_cli.audit.removal import check_promise, removal_of
+from agt_cli.audit.requests import requests_of
+from agt_cli.report.checks import Findings
 from agt_cli.unlearn.page import lines, markdown
 
 COMMAND = "unlearn"
 ACCOUNT = "account.json"
-LARGE = 2**30  # bytes of a log or an index
 LIMITS = (
     "that the model after it was computed as is said: whoever doubts it trains on the records that are left, and compares",
     "that the log holds every request: one that was never given to agt is in no file",
+    "who made it: hashes and seals are no signature; a digest that was kept elsewhere tells this folder from one that was "
+    "made to look like it, and so does a signature by a key that came another way (public=OWNER.pub)",
+    "that the code which ran was agt's: version and revision are words in the record",
+    *OUTSIDE,
 )
-HALF = (
-    "an erasure was carried out whose files are not all in their places yet (unlearning/commit)",
-    "any agt command on the run brings them there (agt certify run=..., say), and an audit writes nothing; then verify "
-    "again",
-)
-
-
-# -- a run that has a request log ------------------------------------------------------------------------------------------
-
-
-def check_requests(record: Record) -> None:
-    """The request log of a training run, if it has one, against everything else that the run says."""
-    bound, findings = record.bound, record.findings
-    if not bound.holds(LOG):
-        return
-    with findings.looking("request log"):
-        log = Log.read(bound.read(LOG, LARGE))
-        if log.head is None:
-            raise Broken(f"{LOG} is empty, and it is listed")
-        findings.ok("request log", f"{log.head.count} entries, each bound to the one before; it ends at {log.head}")
-        log.check_state(bound.manifest.files)
-        findings.ok("state", f"the model's files are those that entry {log.head.count} tells of")
-        _check_succession(log, record)
-        _check_index(log, record)
-        _check_key(log, record)
-
-
-def requests_of(record: Record) -> Log | None:
-    """The log of a run, as far as it can be read; None: it has none, or no sound one."""
-    if not record.bound.holds(LOG):
-        return None
-    try:
-        log = Log.read(record.bound.read(LOG, LARGE))
-    except (Broken, ValueError):
-        return None
-    return log if log.entries else None
-
-
-def erased_words(record: Record) -> Iterator[str]:
-    """What a run's log says of its model, a line each."""
-    log = requests_of(record)
-    if log is None:
-        return
-    done = [entry for entry in log.entries if entry.kind == "removed"]
-    if done:
-        last, people = done[-1], len({unit for entry in log.done for unit in entry.units})
-        yield f"{len(log.erased)} records of {people} people are erased from it: the last update was by {last.method}"
-        yield f"of that update: {promise_words(last.promise)}"
-    if log.pending:
-        waiting = f"{len(log.waiting_units)} people more asked, and are still in it"
-        yield f"{waiting}: only what is stable without them is answered"
-
-
-def promise_words(promise: Mapping[str, Any]) -> str:
-    """A promise as a log has it, in one line."""
-    eps, delta = promise.get("eps"), promise.get("delta")
-    what = "exact" if promise.get("exact") is True else f"epsilon = {eps}, delta = {delta} against never having seen them"
-    void = any(fact.get("standing") == Standing.VOID for fact in promise.get("assumptions") or ())
-    what = f"NOT PROVED; as published: {what}" if void else what
-    return f"{what}, {'also' if promise.get('adaptive') is True else 'not'} where requests were chosen after looking"
-
-
-def _check_succession(log: Log, record: Record) -> None:
-    """The states that gave way are those that env.json lists."""
-    listed, told = record.environment.get("succeeds"), [entry.before for entry in log.entries]
-    if listed != told:
-        raise Broken(f"env.json lists other states before this one (succeeds) than the {len(told)} that {LOG} names")
-    if len({*told, record.bound.manifest.digest}) != len(told) + 1:
-        raise Broken(f"{LOG} names one state twice among those that gave way")
-    record.findings.ok("succession", f"{len(told)} states gave way, the same in env.json and in {LOG}")
-
-
-def _check_index(log: Log, record: Record) -> None:
-    """Of the records that were carried out none is in the index; those that wait all are."""
-    if not record.bound.holds(INDEX):
-        record.findings.unchecked("erased", f"the run has no {INDEX}: it was made before runs kept one")
-        return
-    index = Index.read(record.bound.read(INDEX, LARGE))
-    there = set(index.words)
-    if len(there) != len(index) or any(entry.key != index.key for entry in log.entries):
-        raise Broken(f"{INDEX} and {LOG} are of two keys, or a record is in it twice")
-    if left := len(log.erased & there):
-        raise Broken(f"{INDEX} still lists {left} of the {len(log.erased)} records that were erased")
-    if gone := len(log.waiting - there):
-        raise Broken(f"{INDEX} does not list {gone} of the {len(log.waiting)} records whose erasure is pending")
-    count = record.metrics.get("n_train")
-    if type(count) is not int or count > len(index):
-        raise Broken(f"metrics.json says n_train = {count}, and {INDEX} lists {len(index)} records")
-    record.findings.ok("erased", f"none of the {len(log.erased)} erased records is among the {len(index)} of {INDEX}")
-
-
-def _check_key(log: Log, record: Record) -> None:
-    """The owner's key, if it lies there, is the one that the log was written with."""
-    path = record.bound.folder / "unlearning" / "key"
-    try:
-        key = Key(read(path, 64))
-    except (Broken, ConfigError) as error:
-        record.findings.unchecked("key", f"{error}: without it nobody can ask whether an id was erased")
-        return
-    log.check_key(key)
-    record.findings.ok("key", "unlearning/key is the one that the log was written with; no manifest lists it")
-
-
-# -- a state that a run no longer has --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Replaced:
-    """A state that gave way in an erasure.
-
-    Attributes:
-        digest: of the run then.
-        entry: that replaced it.
-    """
-
-    digest: str
-    entry: Entry
-
-    @property
-    def words(self) -> str:
-        """For an audit."""
-        entry, people = self.entry, len(self.entry.units)
-        how = "carried out" if entry.kind == "removed" else "noted"
-        asked = f"{people} {'person' if people == 1 else 'people'}, {how} by method={entry.method}, {entry.time}"
-        return f"made from state {self.digest[:19]}..., which erasure {entry.number} of the run replaced ({asked})"
-
-
-def replaced(folder: Path, digest: str | None) -> Replaced | None:
-    """The erasure that replaced a state of the run in a folder; None: its log names no such state, or is not sound."""
-    try:
-        manifest = Manifest.read(read(folder / MANIFEST))
-        if digest is None or manifest.digest == digest or LOG not in manifest.files:
-            return None
-        content = read(folder / LOG, LARGE)
-        manifest.check(LOG, content)
-        entries = Log.read(content).entries
-    except (Broken, ValueError, OSError):
-        return None
-    return next((Replaced(digest, entry) for entry in entries if entry.before == digest), None)
-
-
-# -- the account of one erasure --------------------------------------------------------------------------------------------
 
 
 def account_of(record: Record) -> Account | None:
@@ -219,6 +73,7 @@ def check_account(account: Account, record: Record, run: Record | None, public: 
     else:
         with findings.looking("entry"):
             _check_entry(account, log, run)
+            _check_spent(account, run, findings)
             findings.ok(
                 "entry", f"entry {account.state.entry} of the run's request log, and the states around it, say the same"
             )
@@ -292,7 +147,7 @@ def _check_entry(account: Account, log: Log, run: Record) -> None:
     after = log.entries[count].before if count < len(log.entries) else run.bound.manifest.digest
     kind = "removed" if account.updated else "pending"
     removed = len(_since(log, entry)) if account.updated else 0
-    promised = {name: entry.promise.get(name) for name in ("exact", "eps", "delta", "adaptive")}
+    promised = {name: entry.promise.get(name) for name in ("method", "exact", "eps", "delta", "adaptive")}
     promise = account.promise
     pairs: dict[str, tuple[object, object]] = {
         "where the log ends": (state.log, f"{last.number}:{last.hash}"),
@@ -309,6 +164,28 @@ def _check_entry(account: Account, log: Log, run: Record) -> None:
     for name, (ours, theirs) in pairs.items():
         if ours != theirs:
             raise Broken(f"{name}: {ACCOUNT} says {ours}, and the run's log {theirs}")
+
+
+def _check_spent(account: Account, run: Record, findings: Findings) -> None:
+    """The guarantee and the budget of a Newton step, by the run's settings and by what it left.
+
+    Raises:
+        Broken: they are not.
+    """
+    if account.done.method != "newton":
+        return
+    check_promise(vars(account.promise), run)
+    config, strength, residual = removal_of(run)
+    budget, told = removal_budget(config, strength), account.budget
+    total = config.tolerance if budget is None or config.bound == "measured" else budget
+    if told is None or told.total != total or told.spent > total:
+        raise Broken(f"the removal budget is {total!r} by the run's settings, and {ACCOUNT} says {told}")
+    if account.state.after == run.bound.manifest.digest and told.spent != residual:
+        raise Broken(f"{ACCOUNT} says that {told.spent!r} is spent, and the run's state has a residual of {residual!r}")
+    void = any(fact.standing is Standing.VOID for fact in account.promise.assumptions)
+    if not void and (config.seed is not None or config.masking == "loss"):
+        raise Broken(f"masking={config.masking}, seed={config.seed}: something does not hold there, and it does not say so")
+    findings.ok("removal budget", f"of the account, worked out again: {told.spent:.6g} of {total:.6g}")
 
 
 def _since(log: Log, update: Entry) -> frozenset[str]:

@@ -13,9 +13,10 @@ from agt.mechanisms.statement import Statement, read_claim
 from agt.mechanisms.weights import noise_scale
 from agt.relations import RELATIONS
 from agt_cli.audit.budget import NOT_AGTS, Made, guarantee_among, tuned, within
-from agt_cli.audit.erasure import check_requests, erased_words
 from agt_cli.audit.record import Record
 from agt_cli.audit.release import ARRAYS, CLAIM, check_lattice
+from agt_cli.audit.removal import check_budget
+from agt_cli.audit.requests import check_requests, erased_words
 from agt_cli.report.report_md import ball, guarantee
 from agt_cli.runs.queries import LINES
 
@@ -41,6 +42,7 @@ def claims_of(record: Record, trained: Record | None) -> tuple[str, ...]:
             _check_weights(record, trained)
     if record.command == "train":
         _check_training(record)
+        check_budget(record)
         check_requests(record)
         return *_claims_of_training(record), *erased_words(record)
     if record.command == "tune" and record.spent:

@@ -5,10 +5,12 @@
     model.safetensors, bounds/k=00005.safetensors            nominal parameters, and "lower.<name>", "upper.<name>"
     model.safetensors ("weight" [classes or 1, width]), features.safetensors, stability.json         a linear head's
     members/000/...                                          an ensemble's members, each with the files of its model
+    members/000/shard.json, slices/001.safetensors, ...      what it was trained on, by digest; states on the way
     source.json, encoder.safetensors                         what queries need of the data; release/: portable weights
     certificates.parquet, tables/*.csv, figures/*.{pdf,png}, report.md, report.html (the same words, figures inside)
     spent.json    what a release is about to give away, before it does               manifest.json   every file's hash
-    records.bin   keyed hashes of the training records; unlearning/: requests to erase, and the key (agt/unlearning)
+    records.bin   keyed hashes of the training records; unlearning/: requests to erase, and the key (agt/unlearning);
+                  of requests that wait: waiting.json, abstained.jsonl (runs/waiting.py)
     lock, checkpoint/   while a run lasts (unfinished.py): whose process is alive, and what a training has reached
 
 stability.json holds what a certificate or a release of the weights needs beside them: rho (what one record moves them

@@ -27,7 +27,7 @@ from agt_cli.report.release_md import predict_report
 from agt_cli.runs.account import Receipt
 from agt_cli.runs.forecast import forecast
 from agt_cli.runs.publish import Publication, Request, prepare_publication
-from agt_cli.runs.spending import Spending, of_run, spending, unfinished
+from agt_cli.runs.spending import Spending, of_run, spending, states_of, unfinished
 
 MOST = 5  # stretches of rows that a message names
 
@@ -43,7 +43,8 @@ def deliver(request: Request, randomness: Randomness) -> dict[str, Any]:
     record, console, simulated = request.record, request.console, randomness.simulated
     publication = prepare_publication(request)
     claim = publication.claim
-    earlier = [] if simulated else unfinished(record, of_run(request.opened.trained.finished))
+    finished = request.opened.trained.finished
+    earlier = [] if simulated else unfinished(record, of_run(finished), states_of(finished))
     for line in earlier:
         console.say(line)
     record.conditions(request.opened.conditions)

@@ -135,6 +135,12 @@ def earlier_weights(folder: Path, digest: str | None, trained: FinishedRun) -> t
     """
     release = open_run(folder, "predict", digest, "mechanism.weights")
     run, made_from = (release.environment.get(key) for key in ("trained_run", "trained_digest"))
+    if made_from in trained.environment.get("succeeds", ()):
+        raise ConfigError(
+            f"mechanism.weights={folder}: released from an earlier state of {trained.folder}, before records were erased: "
+            "what was published stays as it was, and its folder answers (agt predict release=FOLDER); to release from the "
+            "run as it is now, leave mechanism.weights out"
+        )
     if made_from != trained.digest:
         raise ConfigError(
             f"mechanism.weights={folder}: released from the run {run}, not from {trained.folder} (digests {made_from} and "

@@ -1,7 +1,7 @@
 """What certify, predict and plan begin with: a finished training run, its model, and queries to ask it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,9 @@ from agt.data.dataset import UNLABELLED, DataError, Dataset, Records
 from agt.errors import CheckError, ConfigError
 from agt.manifest import read_digest
 from agt.models.model import Model, load
+from agt.unlearning.index import Index, check_asked, check_same
+from agt.unlearning.keys import Key
+from agt.unlearning.log import Log
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.quality import outside_lines
@@ -81,7 +84,8 @@ class TrainedRun:
         looked = "read" if run is None else NOT_READ
         if run is None:
             prepared = prepare(self.settings, console, gone_of(finished))
-            _check_unchanged(finished, prepared)
+            for line in _check_unchanged(finished, prepared):
+                console.note(line)
             source = settled(finished.config, prepared.loaded)
             run = Kept(prepared.problem(self.settings), source, prepared.encoder)
         model, dataset = load(run.problem, finished), run.problem.dataset
@@ -166,16 +170,28 @@ def conditions_of(finished: FinishedRun) -> tuple[Condition, ...]:
         raise ConfigError(f"run={finished.folder}: conditions.json cannot be read ({error}): train again") from None
 
 
-def _check_unchanged(finished: FinishedRun, prepared: Prepared) -> None:
-    """Certificates are about the data that was trained on, and no other."""
+def _check_unchanged(finished: FinishedRun, prepared: Prepared) -> Iterator[str]:
+    """Certificates are about the records that were trained on, and no others; of others beside them, a note.
+
+    Raises:
+        ConfigError, DataError: the training records, or what made their features, are not what they were.
+    """
     now = {"data_digest": prepared.loaded.digest, "features_digest": prepared.dataset.digest}
-    for key, what in DIGESTS.items():
-        then = finished.environment.get(key)
-        if then != now[key]:
-            raise ConfigError(
-                f"run={finished.folder}: the {what} changed since it was trained on (digest {then} then, "
-                f"{now[key]} now): restore it, or train again"
-            )
+    then = {key: finished.environment.get(key) for key in DIGESTS}
+    if now == then:
+        return
+    key = Key.of(finished.folder)
+    index = Index.of(finished, key) if key and not prepared.encoder else None
+    if key is None or index is None:
+        which = next(name for name in DIGESTS if now[name] != then[name])
+        raise ConfigError(
+            f"run={finished.folder}: the {DIGESTS[which]} changed since it was trained on (digest {then[which]} then, "
+            f"{now[which]} now): restore it, or train again"
+        )
+    change = check_same(index, prepared.loaded.train, key)
+    check_asked(index, change.gone, Log.of(finished).waiting)
+    count, before = len(prepared.loaded.test), int(finished.metrics["n_test"])
+    yield f"note: the {count} test records are not those that the run was trained beside ({before} then)"
 
 
 def _queries(path: Path, run: Kept) -> Records:

@@ -29,7 +29,7 @@ from agt_cli.runs.account import Receipt
 from agt_cli.runs.counter import Counter
 from agt_cli.runs.lines import Question, put_line, question_of, read_lines
 from agt_cli.runs.publish import Request
-from agt_cli.runs.spending import of_run, unfinished
+from agt_cli.runs.spending import of_run, states_of, unfinished
 from agt_cli.streams import muted
 
 METRICS = ("lines", "bad_lines", "n_queries", "answered", "stored", "unanswered")
@@ -42,10 +42,10 @@ def serve(request: Request, randomness: Randomness, lot: int) -> dict[str, Any]:
         ConfigError: something that lines cannot ask for.
         CheckError: questions were not answered, as the budget held no more; the record is finished.
     """
-    session, console = Session.of(request, randomness, lot), request.console
+    session, console, finished = Session.of(request, randomness, lot), request.console, request.opened.trained.finished
     if console.json:
         raise ConfigError("--json: standard output has one line for each answer: leave it out")
-    for text in [] if randomness.simulated else unfinished(request.record, of_run(request.opened.trained.finished)):
+    for text in [] if randomness.simulated else unfinished(request.record, of_run(finished), states_of(finished)):
         console.note(text)
     if sys.stdin.isatty():
         console.note('one question a line, such as {"id": 1, "record": {...}}; Ctrl-D ends')

@@ -8,7 +8,7 @@ Formal guarantees
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -116,8 +116,16 @@ def of_data(digest: str) -> dict[str, str]:
     return {"data_digest": digest}
 
 
-def unfinished(record: RunRecord, subject: Mapping[str, str]) -> list[str]:
+def states_of(finished: FinishedRun) -> tuple[str, ...]:
+    """The digests of a run's earlier states: what was drawn from one of them is about the same people."""
+    return tuple(map(str, finished.environment.get("succeeds", ())))
+
+
+def unfinished(record: RunRecord, subject: Mapping[str, str], before: Collection[str] = ()) -> list[str]:
     """Earlier attempts of the same command on the same subject that did not end as done, a line each.
+
+    Args:
+        before: more digests of the subject (``states_of``).
 
     They are looked for where runs are written (``output_dir``) and beside the present run. What a ledger counts is not
     told again.
@@ -125,10 +133,10 @@ def unfinished(record: RunRecord, subject: Mapping[str, str]) -> list[str]:
     homes = (Path(record.config.get("output_dir") or ".") / record.command, record.folder.parent)
     attempts = {path.resolve(): path for home in homes for place in PLACES for path in sorted(home.glob(place))}
     attempts.pop((record.folder / NAME).resolve(), None)  # a run that goes on is no other attempt
-    return [line for path in attempts.values() if (line := _line(path, subject))]
+    return [line for path in attempts.values() if (line := _line(path, subject, before))]
 
 
-def _line(path: Path, subject: Mapping[str, str]) -> str | None:
+def _line(path: Path, subject: Mapping[str, str], before: Collection[str]) -> str | None:
     state = _state(path.parent)
     try:
         if not path.is_file():
@@ -143,7 +151,7 @@ def _line(path: Path, subject: Mapping[str, str]) -> str | None:
             f"an earlier attempt ({path.parent}, {state}) may have released something: its spent.json cannot be read "
             f"({error}): count it as spent, the amount unknown"
         )
-    other = any(value.get(key) != subject[key] for key in subject if key.endswith("_digest"))
+    other = any(value.get(key) not in (subject[key], *before) for key in subject if key.endswith("_digest"))
     if value.get("simulated") or value.get("ledger") or other:
         return None
     return (

@@ -22,7 +22,7 @@ import numpy as np
 
 from agt.certificates.box import Certificates
 from agt.disk import sync_folder
-from agt.errors import CheckError, ConfigError
+from agt.errors import ConfigError
 from agt.ledger.place import take_lock
 from agt.models.ensemble import VoteCertificates
 from agt.unlearning.availability import answerable
@@ -99,17 +99,20 @@ class Waiting:
 def abstentions(folder: Path) -> int:
     """How many queries abstained since the last update of a run.
 
-    Raises:
-        CheckError: the file is not what was written.
+    A line that breaks off was being written when its command died, and nobody saw the answers beside it.
     """
     try:
-        lines = (folder / ABSTAINED).read_text().splitlines()
+        lines = (folder / ABSTAINED).read_text(errors="replace").splitlines()
     except FileNotFoundError:
         return 0
+    return sum(map(_abstained, lines))
+
+
+def _abstained(line: str) -> int:
     try:
-        return sum(int(json.loads(line)["abstained"]) for line in lines)
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckError(f"{folder / ABSTAINED}: is not what was written ({error}): move it away to go on") from None
+        return int(json.loads(line)["abstained"])
+    except (ValueError, KeyError, TypeError):
+        return 0
 
 
 def settle_abstentions(folder: Path) -> None:
@@ -128,7 +131,9 @@ def _append(path: Path, line: str) -> None:
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         take_lock(handle, 60.0, str(path))
-        os.write(handle, f"{line}\n".encode())
+        size = os.fstat(handle).st_size
+        broken = size and os.pread(handle, 1, size - 1) != b"\n"  # somebody died in the middle of a line
+        os.write(handle, ("\n" if broken else "").encode() + f"{line}\n".encode())
         os.fsync(handle)
         sync_folder(path.parent)
     finally:

@@ -56,29 +56,32 @@ class Erased:
     Attributes:
         run: as it was.
         settings: it was trained with.
+        known: its records before.
         request: that came.
         job: what the method was given.
         removal: what the method says.
         log: with the new entry.
         digest: of the run now.
-        waited: units whose erasure was pending before.
-        names: ids of the request as it had them, which are looked for afterwards and written nowhere.
     """
 
     run: FinishedRun
     settings: RunSettings
+    known: Known
     request: Request
     job: Job
     removal: Removal
     log: Log
     digest: str
-    waited: int
-    names: tuple[str, ...]
 
     @property
     def entry(self) -> Entry:
         """The request in the log."""
         return self.log.entries[-1]
+
+    @property
+    def waited(self) -> int:
+        """Units whose erasure was pending before."""
+        return len(self.known.log.waiting_units)
 
 
 def erase(order: Order, console: Console) -> Erased:
@@ -92,29 +95,28 @@ def erase(order: Order, console: Console) -> Erased:
     recorded = located(run.config, run.environment.get("data_files") or {})
     settings = settings_of({**recorded, "compute": order.compute}, kept_head(run))
     method, known = chosen(order.choice, settings, order.fresh), Known.of(run, settings)
-    request, names = _request(order, method, known)
+    request = _request(order, method, known)
     known.check(request)
     for note in request.notes:
         console.note(f"note: {note}")
     job = _job(order, run, settings, known, request, console)
     removal, log, digest = _carried_out(method, known, request, job, console)
-    return Erased(run, settings, request, job, removal, log, digest, len(known.log.waiting_units), names)
+    return Erased(run, settings, known, request, job, removal, log, digest)
 
 
-def _request(order: Order, method: MethodName, known: Known) -> tuple[Request, tuple[str, ...]]:
-    """(who asks: nobody, where what is pending is carried out; the ids as they were given).
+def _request(order: Order, method: MethodName, known: Known) -> Request:
+    """Who asks; nobody, where what is pending is carried out.
 
     Raises:
         ConfigError: nobody asks, and nothing is pending.
     """
     if order.ids is not None:
-        ids = read_ids(order.ids, known.source)
-        return requested(known, ids, order.by, order.ids), tuple(dict.fromkeys(word for word, _ in ids))
+        return requested(known, read_ids(order.ids, known.source), order.by, order.ids)
     if not known.log.pending:
         raise ConfigError("ids=null: nobody asks, and nothing is pending: give ids=FILE")
     if method == "certificate":
         raise ConfigError("method=certificate: notes requests and carries none out: give ids=FILE, or method=auto")
-    return Request(known.by, (), (), 0), ()
+    return Request(known.by, (), (), 0)
 
 
 def _job(order: Order, run: FinishedRun, settings: RunSettings, known: Known, request: Request, console: Console) -> Job:

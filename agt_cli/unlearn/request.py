@@ -5,7 +5,7 @@ Messages name lines of the file, never an id: they are kept in records, in which
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ class Request:
         records, units: as an entry of the log has them.
         asked: how many different ids the file had.
         notes: what its owner should know, in sentences without ids.
+        names: the ids as they came, to look for them afterwards; never written anywhere.
     """
 
     by: By
@@ -46,6 +47,7 @@ class Request:
     units: tuple[str, ...]
     asked: int
     notes: tuple[str, ...] = ()
+    names: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,11 @@ class Known:
     def check(self, request: Request | None = None) -> None:
         """Raise DataError where rows are gone from the data that nobody asked to erase, now or before."""
         check_asked(self.index, self.gone, self.log.waiting | set(request.records if request else ()))
+
+    def rows_of(self, request: Request) -> np.ndarray:
+        """[n] bool, over the training records of ``data``: those that go with this request, pending ones among them."""
+        gone = self.log.waiting | set(request.records)
+        return np.array([self.index.words[place] in gone for place in self.place.tolist()], dtype=bool)
 
     @property
     def by(self) -> By:
@@ -157,7 +164,7 @@ def requested(known: Known, ids: Sequence[tuple[str, str]], by: By | None = None
     if set(chosen.tolist()) != set(wanted.tolist()):
         notes.append("of identical records, which nothing tells apart, the last ones go: the others keep their ids so")
     _check_left(known, chosen, path)
-    return _request(known, chosen, by, len(unique), notes)
+    return _request(known, chosen, by, tuple(unique), notes)
 
 
 def _hits(known: Known, words: list[str], by: By) -> list[np.ndarray]:
@@ -194,8 +201,10 @@ def _missed(known: Known, ids: dict[str, str], hits: list[np.ndarray], by: By, p
     if "test" in sorts:
         words = f"ids={path}: of test records, on which nothing was trained: {counted('test')}"
         if len(sorts["test"]) == len(ids):
-            raise ConfigError(f"{words}: there is nothing to erase from the model; delete their rows from the data")
-        yield f"{words}: they are no part of this erasure"
+            raise ConfigError(
+                f"{words}: there is nothing to erase from the model; delete their rows from the data, which the run can do without"
+            )
+        yield f"{words}: they are no part of this erasure; delete their rows from the data, which the run can do without"
 
 
 def _why(known: Known, word: str, place: str, tests: set[str]) -> tuple[str, str]:
@@ -223,16 +232,31 @@ def _last_copies(known: Known, wanted: np.ndarray) -> np.ndarray:
     if not len(present):
         return wanted
     names = families(known.source, known.data.train)
+    if np.array_equal(names, known.data.train.ids):  # a column names them: nobody goes in another's place
+        return wanted
     chosen = set(wanted[known.row[wanted] < 0].tolist())
     of_wanted = names[known.row[present]]
     alike = np.flatnonzero(np.isin(names, of_wanted))
     for family in dict.fromkeys(of_wanted.tolist()):
         members = known.place[alike[names[alike] == family]]
-        count, content = int((of_wanted == family).sum()), known.index.contents[members[0]]
-        lost = [row for row in known.gone.tolist() if (known.index.contents[row] == content).all()] if len(members) else []
+        count, lost = int((of_wanted == family).sum()), _lost_copies(known, members)
         free = [row for row in (*lost, *members[::-1].tolist()) if row not in chosen and not known.waiting[row]]
         chosen.update(free[:count])
     return np.array(sorted(chosen), dtype=np.int64)
+
+
+def _lost_copies(known: Known, members: np.ndarray) -> list[int]:
+    """Places in the index of copies that the data does not have any more: their ids follow from one that it has.
+
+    That the contents are alike is not enough: what was loaded may be coarser than the row.
+    """
+    alike = (known.index.contents[known.gone] == known.index.contents[members[0]]).all(axis=1)
+    if not alike.any() or not hasattr(known.source, "copies"):
+        return []
+    name = str(known.data.train.ids[known.row[members[0]]])
+    ids = known.source.copies(name, len(members) + int(alike.sum()))
+    lost: list[int] = known.gone[alike][places(known.index.ids[known.gone[alike]], known.key.names(ids, "record"))].tolist()
+    return lost
 
 
 def _check_left(known: Known, chosen: np.ndarray, path: str) -> None:
@@ -250,12 +274,13 @@ def _check_left(known: Known, chosen: np.ndarray, path: str) -> None:
         )
 
 
-def _request(known: Known, chosen: np.ndarray, by: By, asked: int, notes: list[str]) -> Request:
+def _request(known: Known, chosen: np.ndarray, by: By, names: tuple[str, ...], notes: list[str]) -> Request:
     records = tuple(sorted(known.index.words[row] for row in chosen.tolist()))
     if known.index.units is None:
-        return Request(by, records, records, asked, tuple(notes))
-    units = {known.index.units[row].tobytes().hex() for row in chosen.tolist()}
-    return Request(by, records, tuple(sorted(units)), asked, tuple(notes))
+        units = records
+    else:
+        units = tuple(sorted({known.index.units[row].tobytes().hex() for row in chosen.tolist()}))
+    return Request(by, records, units, len(names), tuple(notes), names)
 
 
 def _stated(run: FinishedRun, settings: RunSettings) -> DataSource:

@@ -23,32 +23,21 @@ from typing import Any
 from agt.errors import CheckError
 from agt.facts import Standing, proved
 from agt.models.heads import head_of
-from agt.settings import RemovalConfig
+from agt.settings import ComputeConfig, RemovalConfig, validate
 from agt.unlearning.masking import DRAWN_ANEW
 from agt.unlearning.promise import Promise, Removal
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.choices import bound, hashes
 from agt_cli.runs.model import fit
-from agt_cli.runs.prepare import Prepared, RunSettings, settings_of
+from agt_cli.runs.prepare import Prepared, RunSettings, settings_of, use_threads
 from agt_cli.runs.trained import write_trained
 from agt_cli.unlearn.job import Job
 
-REMAINS = (
-    "no method undoes what the choice of requests tells by itself: where somebody asked because of what the model said of "
-    "another's record, that others asked remains to be seen in which records are left"
-)
-FIXED = (
-    "requests that followed from earlier answers: covered, of this training with the seed and keys that it recorded, as "
-    "constants: it is a function of the remaining records, whichever they are. Not said: that these constants are "
-    "independent of who asked. Whoever saw models made with them may have chosen whom to erase by it; fresh=true "
-    "draws them anew"
-)
-FRESH = (
-    "requests that followed from earlier answers: covered. Every seed and key was drawn anew after the last request, so "
-    "that, given the records that remain, the model has the distribution of a first training on them (Gupta et al. 2021)"
-)
-_BITS = "bit for bit what the same program makes of them on this machine"
+KEPT = "its seed and keys are those that the run recorded, so that requests may have followed from what they did"
+ANEW = "its seed and keys were drawn anew by the operating system after the last request (Gupta et al. 2021)"
+NOTHING = "it draws nothing, neither a seed nor keys of hashes: it is a function of the records that remain"
+NOISE = "it draws nothing but its noise, anew and by the operating system: no seed and no keys of hashes"
 FROM_NOTHING = proved("training began at its own initial parameters and read no earlier state of the run")
 
 
@@ -72,12 +61,19 @@ def retrain(job: Job, record: RunRecord, console: Console) -> Removal:
 
 
 def from_the_start(job: Job) -> RunSettings:
-    """The run's settings with its head as training begins: of a network of the user's own a run keeps the layers alone."""
-    return replace(job.settings, model=head_of(job.run.config.get("model")))
+    """The settings to train with again.
+
+    The head as training begins: of a network of the user's own a run keeps the layers alone. And threads, kernel and pieces
+    as the run had them: last bits depend on them.
+    """
+    recorded: ComputeConfig = validate(ComputeConfig, job.run.config.get("compute"), "compute")
+    compute = replace(recorded, device=job.settings.compute.device)
+    use_threads(compute)
+    return replace(job.settings, model=head_of(job.run.config.get("model")), compute=compute)
 
 
 def fresh_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The same configuration with every seed and key that its training reads drawn anew by the operating system.
+    """The same configuration with every seed and key that its training reads drawn anew by the operating system; no other.
 
     A declaration that the settings were chosen on public data is bound to the new ones: draws look at no data.
     """
@@ -101,7 +97,7 @@ def fresh_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def _drawn_anew(job: Job, record: RunRecord) -> tuple[RunSettings, Prepared]:
     """The settings with fresh seeds and keys, which the record then has, too; and the data that they are for."""
     record.reconfigure(fresh_config(record.config))
-    settings = replace(settings_of(record.config), compute=job.settings.compute)
+    settings = replace(settings_of(record.config), compute=from_the_start(job).compute)
     void = settings.choices.standing is Standing.VOID
     return settings, replace(job.prepared, choices=settings.choices) if void else job.prepared
 
@@ -109,13 +105,22 @@ def _drawn_anew(job: Job, record: RunRecord) -> tuple[RunSettings, Prepared]:
 def _promise(job: Job, settings: RunSettings) -> Promise:
     certificate = settings.certificate
     noisy = isinstance(certificate, RemovalConfig) and certificate.masking != "none" and certificate.seed is None
-    how = "with noise drawn anew: its distribution is the same" if noisy else _BITS
+    how = (
+        "with noise drawn anew: its distribution is the same"
+        if noisy
+        else "bit for bit what the same program makes of them on this machine"
+    )
     trained = (
         f"the model is what training without the erased records gives: trained from scratch on those that remain, {how}"
     )
-    words = (trained, FRESH if job.fresh else FIXED, REMAINS)
+    drawn = ANEW if job.fresh else KEPT if _draws(job.run.config) else NOISE if noisy else NOTHING
     facts = (FROM_NOTHING, DRAWN_ANEW) if noisy else (FROM_NOTHING,)
-    return Promise("retrain", exact=True, eps=0.0, delta=0.0, adaptive=True, words=words, assumptions=facts)
+    return Promise("retrain", True, 0.0, 0.0, drawn != KEPT, (trained, drawn), facts)
+
+
+def _draws(config: Mapping[str, Any]) -> bool:
+    """Whether training reads any seed or key, so that ``fresh_config`` changes something."""
+    return fresh_config(config) != dict(config)
 
 
 def _check_noise(settings: RunSettings) -> None:

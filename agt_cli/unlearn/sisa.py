@@ -1,26 +1,25 @@
 """method=sisa: of an ensemble, the members that erased records were in are trained again, from the slice they were in."""
 
 import time
+from dataclasses import replace
 
 from agt.errors import CheckError
 from agt.facts import Fact, proved, void
 from agt.unlearning.promise import Promise, Removal
-from agt.unlearning.sisa import INSTEAD, Retrained, retrain_affected
+from agt.unlearning.sisa import Retrained, retrain_affected
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.trained import write_trained
 from agt_cli.unlearn.job import Job
-from agt_cli.unlearn.retrain import REMAINS, from_the_start
+from agt_cli.unlearn.retrain import from_the_start, retrain
 
 EXACT = (
     "the model is what training without the erased records gives: members whose shard lost none were kept, the others were "
     "trained again from the state before the first slice that lost one"
 )
-FIXED = (
-    "requests that followed from earlier answers: covered, of this training with the seed and keys that it recorded, as "
-    "constants: shards and slices are keyed hashes of ids, and the model is a function of the remaining records, whichever "
-    "they are. Not said: that the constants are independent of who asked (Gupta et al. 2021): whoever knows the key, or "
-    "saw answers, may choose whom to erase by shard. method=retrain fresh=true deals everybody anew"
+DEALT = (
+    "shards and slices are keyed hashes of ids, by the key that the run recorded: whoever knows it, or saw answers, may "
+    "have chosen whom to erase by shard; fresh=true deals everybody anew"
 )
 
 
@@ -28,10 +27,10 @@ def sisa(job: Job, record: RunRecord, console: Console) -> Removal:
     """Train again what the removal touched (a ``Method``).
 
     Raises:
-        CheckError: no ensemble, one that must be trained whole, or fresh shards, which nobody keeps their place in.
+        CheckError: no ensemble, or one that must be trained whole; or retraining is forbidden, and fresh shards are it.
     """
     if job.fresh:
-        raise CheckError(f"method=sisa: fresh=true deals every record to a shard anew, and no member stays: {INSTEAD}")
+        return _dealt_anew(job, record, console)
     started, settings = time.perf_counter(), from_the_start(job)
     with console.progress("training what the removal touched", "member") as report:
         done = retrain_affected(
@@ -39,8 +38,16 @@ def sisa(job: Job, record: RunRecord, console: Console) -> Removal:
         )
     seconds = time.perf_counter() - started
     write_trained(record, job.prepared, settings, done.model, seconds)
-    promise = Promise("sisa", True, 0.0, 0.0, True, (EXACT, FIXED, REMAINS), _assumptions(done))
+    promise = Promise("sisa", True, 0.0, 0.0, False, (EXACT, DEALT), _assumptions(done))
     return Removal(promise, job.count, seconds, _facts(done), _words(done))
+
+
+def _dealt_anew(job: Job, record: RunRecord, console: Console) -> Removal:
+    """With a fresh key no record keeps its shard, and no member stays."""
+    if not job.may_retrain:
+        raise CheckError("method=sisa: fresh=true deals every record to a shard anew, which forbid_retraining=true forbids")
+    removal = retrain(job, record, console)
+    return replace(removal, promise=replace(removal.promise, method="sisa"))
 
 
 def _facts(done: Retrained) -> dict[str, int]:

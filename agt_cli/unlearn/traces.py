@@ -1,16 +1,18 @@
-"""After an erasure: what of the erased records can still be found, place by place, and how each place was looked at.
+"""After an erasure: what of the erased records can still be found, and where nobody looked.
 
-Three things are looked for. Ids, as text: whole words in any file, and in the values of tables and arrays that are packed;
-short ids, which occur by chance in anything, only as whole cells and whole strings. Rows: the bytes of a record's features,
-as float32 and as float64, unless a record that stays has the same. Earlier states: any file with the bytes of one that the
-run's earlier manifest listed and the new one does not. Other runs are asked by their own index of records.
+Three things are looked for. Ids, as text: whole words in any file and in its name, and in the values of tables and arrays
+that are packed; short ids, which occur by chance in anything, only as whole cells and whole strings. Rows: the bytes of a
+record's features, as float32 and as float64, unless a record that stays has the same. Earlier states: any file with the
+bytes of one that the run's earlier manifest listed and the new one does not. Other training runs are asked by their own
+index of records.
 
-What is found is told by counts and places; no id or row is written anywhere.
+What is found is told by counts and by places below the folders searched; no id or row is written anywhere.
 """
 
 import gzip
 import json
 import mmap
+import os
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,50 +29,27 @@ import pyarrow.parquet as pq
 
 from agt.errors import AgtError
 from agt.manifest import NAME as MANIFEST
-from agt.manifest import Broken
+from agt.manifest import Broken, Manifest
 from agt.sealed import file_sha256
+from agt.unlearning.account import Place, Sweep
 from agt.unlearning.index import NAME as INDEX
 from agt.unlearning.index import Index, places
 from agt.unlearning.keys import NAME as KEY
 from agt.unlearning.keys import Key
+from agt.unlearning.log import of_state
+from agt_cli.report.finished import FinishedRun
+from agt_cli.unlearn.request import INPUT, Known, Request
 
 SHORT = 5  # an id of fewer characters, or of digits alone and fewer than eight, occurs by chance
 _DIGITS = 8
 ROWS = 256  # rows that are looked for byte by byte
 FEW = 64  # ids that are looked for one by one
+NAMED = 3  # places that a line names
 _WORD = re.compile(rb"[0-9A-Za-z_\x80-\xff]+")
 _WHOLE = re.compile(rb'(?:^|[,;\t\r\n"])([^,;\t\r\n"]+)(?=$|[,;\t\r\n"])')
 _TEXT = {".csv", ".json", ".jsonl", ".md", ".html", ".yaml", ".txt", ".log", ".tsv"}
-_PACKED = {".png", ".pdf", ".zip", ".jpg", ".woff2", ".xz", ".zst", ".bz2", ".pkl"}
-
-
-@dataclass(frozen=True)
-class Trace:
-    """One place that was looked at.
-
-    Attributes:
-        place: a file or a folder, as text.
-        how: how it was looked at, in words.
-        found: what was found, in words; empty: nothing.
-        files: how many were looked at.
-        hits: how many traces that is.
-    """
-
-    place: str
-    how: str
-    found: str = ""
-    files: int = 0
-    hits: int = 0
-
-    @property
-    def clean(self) -> bool:
-        """Whether nothing was found."""
-        return not self.found
-
-    @property
-    def words(self) -> str:
-        """One line."""
-        return f"{self.place}: {self.found or 'nothing found'} ({self.how})"
+_WORDS = ("conditions.json", "source.json")  # of a state, and the same for many: no record is in them
+_PACKED = {".png", ".pdf", ".zip", ".jpg", ".xz", ".zst", ".bz2", ".pkl"}
 
 
 @dataclass(frozen=True)
@@ -78,16 +57,34 @@ class Wanted:
     """What must not be found any more.
 
     Attributes:
-        ids: of the erased records, and of units that went as a whole, as the data has them.
-        rows: [m, ...] features of the erased records, as loaded; empty where the data does not have them any more.
+        ids: of the erased records, and of units of which no record is left, as the data has them.
+        rows: [m, ...] features of the erased records, as loaded; of those that the data still has.
         others: [n, ...] those of the records that stay, of which the same bytes are no trace.
-        files: sha256 -> name of the earlier state's files that the new state does not have.
+        files: sha256 of the earlier state's files that the new state does not have.
     """
 
     ids: Sequence[str]
     rows: np.ndarray = field(default_factory=lambda: np.empty((0, 1), np.float32))
     others: np.ndarray = field(default_factory=lambda: np.empty((0, 1), np.float32))
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, known: Known, request: Request, before: FinishedRun) -> "Wanted":
+        """Of an update that was carried out.
+
+        Args:
+            known: as the records were before it.
+            before: the run as it was.
+        """
+        train, gone = known.data.train, known.rows_of(request)
+        erased, left = train.take(gone), train.take(~gone)
+        after = Manifest.read((before.folder / MANIFEST).read_bytes())
+        staying = {name for part in (left, known.data.test) for name in (*part.ids.tolist(), *part.units.tolist())}
+        named = (*erased.ids.tolist(), *erased.units.tolist(), *request.names)
+        ids = [name for name in dict.fromkeys(named) if name not in staying]
+        state = {digest for name, digest in before.manifest.files.items() if of_state(name) and name not in _WORDS}
+        files = frozenset(state) - frozenset(after.files.values())
+        return cls(tuple(ids), erased.features, left.features, files)
 
     @cached_property
     def long(self) -> frozenset[bytes]:
@@ -110,133 +107,146 @@ class Wanted:
         return tuple(name for name in dict.fromkeys(self.ids) if len(name) >= (_DIGITS if name.isdecimal() else SHORT))
 
     @cached_property
-    def patterns(self) -> tuple[bytes, ...]:
-        """The bytes of rows, as float32 and as float64."""
+    def alone(self) -> tuple[np.ndarray, ...]:
+        """Rows that are looked for: not zero, and nobody else's."""
         mine = {row.tobytes(): row for row in self.rows[:ROWS] if np.count_nonzero(row) > 1}
         shared = {content for row in self.others if (content := row.tobytes()) in mine} if mine else set()
-        alone = [row for content, row in mine.items() if content not in shared]
-        wide = (row.astype(kind).tobytes() for row in alone for kind in (np.float32, np.float64))
-        return tuple(dict.fromkeys(pattern for pattern in wide if len(pattern) >= 8))
+        return tuple(row for content, row in mine.items() if content not in shared)
+
+    @cached_property
+    def patterns(self) -> tuple[bytes, ...]:
+        """The bytes of rows, as float32 and as float64."""
+        return tuple({row.astype(kind).tobytes() for row in self.alone for kind in (np.float32, np.float64)})
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """What was looked for, in sentences with counts alone."""
-        shared = 2 * min(len(self.rows), ROWS) - len(self.patterns)
-        lines = [f"{len(set(self.ids))} ids, {len(self.short)} of them so short that only whole cells and strings count"]
-        lines.append(f"the features of {min(len(self.rows), ROWS)} of {len(self.rows)} rows, as float32 and float64")
-        if shared > 0:
-            lines.append(f"{(shared + 1) // 2} rows are not looked for: a record that stays has the same, or they are zero")
-        return (*lines, f"{len(self.files)} files of the earlier state")
+    def unlooked(self) -> Iterator[str]:
+        """What is not looked for, in sentences."""
+        if self.short:
+            yield f"{len(self.short)} ids so short that they occur by chance: only as whole cells and whole strings"
+        if len(self.alone) < len(self.rows):
+            passed = f"{len(self.rows) - len(self.alone)} of {len(self.rows)} erased records"
+            yield f"the features of {passed}: another record has the same, they are zero, or beyond the first {ROWS}"
 
 
-def sweep(wanted: Wanted, folders: Mapping[str, Path], leave: Iterable[Path] = ()) -> list[Trace]:
+def search(known: Known, request: Request, before: FinishedRun, output_dir: Path, ids: str | None = None) -> Sweep:
+    """Look for traces of an update in the run, in everything below ``output_dir``, and in what commands keep beside it.
+
+    Args:
+        known: as the records were before the update.
+        before: the run as it was.
+        ids: the file that the request came in, which is left out; None, or ``-``: no file.
+    """
+    wanted = Wanted.of(known, request, before)
+    folders = {"the run": before.folder, "everything else that commands wrote (output_dir)": output_dir, **_beside(before)}
+    leave = () if ids in (None, INPUT) else (Path(str(ids)),)
+    found, unread = sweep(wanted, folders, leave)
+    still = len(wanted.rows)
+    unlooked = [
+        *wanted.unlooked,
+        *unread,
+        f"the run's own data, which is its owner's to change: {still} of the erased records still have rows in it, unread "
+        "from now on"
+        if still
+        else "the run's own data: none of the erased records has a row in it any more",
+        *["the file that the ids came in: delete it when it is not needed"] * len(leave),
+        "caches of compiled code, which hold no data",
+    ]
+    return Sweep((*found, other_runs(wanted, output_dir, before.folder)), tuple(unlooked))
+
+
+def sweep(
+    wanted: Wanted, folders: Mapping[str, Path], leave: Iterable[Path] = ()
+) -> tuple[tuple[Place, ...], tuple[str, ...]]:
     """Look through folders, each file once, however many of the folders it lies in.
 
     Args:
-        folders: words for a folder -> where it lies; what is not there is said to be so. The run's comes first.
-        leave: files that are not looked at, such as the request itself: its own line says so.
+        folders: words for a folder -> where it lies.
+        leave: files that are not looked at.
 
     Returns:
-        One line for each folder, after one for each file in it where something was found.
+        (a place for each folder that is there; what could not be looked at, in words).
     """
-    seen, kept, traces = set[Path](), {path.resolve() for path in leave}, list[Trace]()
+    seen, found, unread = {path.resolve() for path in leave}, list[Place](), list[str]()
     for words, folder in folders.items():
         files = [path for path in _files(folder) if path.resolve() not in seen]
         seen |= {path.resolve() for path in files}
-        looked = [(path, *_look(path, wanted)) for path in files if path.resolve() not in kept]
-        hits = [Trace(str(path), how, found, hits=1) for path, how, found in looked if found]
-        traces += [*hits, _summary(words, folder, looked, len(hits))]
-        traces += [Trace(str(path), "not looked at: it is the request") for path in files if path.resolve() in kept]
-    return traces
+        if folder.exists():
+            looked = {path: _look(path, folder, wanted) for path in files}
+            found.append(_place(words, folder, looked, wanted))
+            closed = sum(look.closed for look in looked.values())
+            packed = sum(path.suffix in _PACKED for path in files)
+            unread += [f"{words}: {closed} files that cannot be read or decoded"] * bool(closed)
+            unread += [f"{words}: what is packed inside {packed} figures and archives, of which only the bytes"] * bool(
+                packed
+            )
+    return tuple(found), tuple(unread)
 
 
-def other_runs(wanted: Wanted, folder: Path, run: Path) -> list[Trace]:
-    """Other training runs whose own index says that they were trained on erased records.
+def other_runs(wanted: Wanted, folder: Path, run: Path) -> Place:
+    """Other training runs, asked by their own index and key whether they were trained on erased records.
 
     Args:
         folder: where runs lie.
         run: the one that was updated.
     """
-    traces, looked, closed = list[Trace](), 0, 0
-    for path in sorted(folder.rglob(INDEX)):
-        if path.parent.resolve() == run.resolve() or "unlearning" in path.relative_to(folder).parts:
-            continue
-        count = _trained_on(wanted, path.parent)
-        looked, closed = looked + 1, closed + (count is None)
-        if count:
-            how = "asked its records.bin with its own key"
-            traces.append(
-                Trace(
-                    str(path.parent), how, f"still trained on {count} of the erased records: erase them there too", 0, count
-                )
-            )
-    how = f"{looked} other training runs asked by their records.bin" + (f", {closed} without a key" if closed else "")
-    return [*traces, Trace(str(folder), how, f"{len(traces)} of them trained on erased records" if traces else "", looked)]
+    runs = [path.parent for path in sorted(folder.rglob(INDEX)) if path.parent.resolve() != run.resolve()]
+    counts = {path: _trained_on(wanted, path) for path in runs if "unlearning" not in path.relative_to(folder).parts}
+    hits = {path: count for path, count in counts.items() if count}
+    closed = sum(count is None for count in counts.values())
+    names = [path.relative_to(folder).as_posix() for path in hits]
+    told = (
+        f"still trained on erased records: {_some(names)}: erase them there, too" if hits else "none has an erased record"
+    )
+    words = told + (f"; {closed} cannot be asked, as their key is gone" if closed else "")
+    return Place("other training runs, by their records.bin", len(counts), sum(hits.values()), words)
 
 
-def data_trace(place: str, still: int) -> Trace:
-    """The owner's data, which is not ours to change.
+@dataclass(frozen=True)
+class _Look:
+    """What was found in one file.
 
-    Args:
-        still: how many of the erased records it has.
+    Attributes:
+        ids, rows: how many of them.
+        state: 1: it is a file of the earlier state.
+        name: 1: its own name has an id.
+        closed: it could not be read to its end.
     """
-    found = f"{still} of the erased records still lie in it, unread from now on: delete their rows" if still else ""
-    return Trace(place, "loaded, and compared by id; never changed", found)
+
+    ids: int = 0
+    rows: int = 0
+    state: int = 0
+    name: int = 0
+    closed: bool = False
+
+    @property
+    def count(self) -> int:
+        return self.ids + self.rows + self.state + self.name
 
 
-def _trained_on(wanted: Wanted, run: Path) -> int | None:
-    with suppress(AgtError, Broken, OSError):
-        key, index = Key.of(run), Index.read((run / INDEX).read_bytes())
-        if key is None or key.check != index.key:
-            return None
-        ids = len(places(index.ids, key.names(list(wanted.ids), "record")))
-        units = 0 if index.units is None else len(places(index.units, key.names(list(wanted.ids), "unit")))
-        return max(ids, units)
-    return None
+def _place(words: str, folder: Path, looked: Mapping[Path, _Look], wanted: Wanted) -> Place:
+    hits = {path: look for path, look in looked.items() if look.count}
+    parts = {"ids": "ids", "rows": "rows", "files of the earlier state": "state", "ids in names": "name"}
+    counts = {part: sum(getattr(look, key) for look in hits.values()) for part, key in parts.items()}
+    told = ", ".join(f"{part}: {count}" for part, count in counts.items() if count)
+    where = _some(["(a name with an id)" if look.name else p.relative_to(folder).as_posix() for p, look in hits.items()])
+    sought = f"{len(wanted.ids)} ids, {len(wanted.alone)} rows, {len(wanted.files)} files of the earlier state"
+    found = f"{told} in {where}" if hits else "nothing"
+    return Place(words, len(looked), sum(look.count for look in hits.values()), f"looked for {sought}; found {found}")
 
 
-def _summary(words: str, folder: Path, looked: list[tuple[Path, str, str]], hits: int) -> Trace:
-    place = f"{words}: {folder}"
-    if not folder.exists():
-        return Trace(place, "not there")
-    ways: dict[str, int] = {}
-    for _, how, _ in looked:
-        ways[how] = ways.get(how, 0) + 1
-    how = "; ".join(f"{count} files: {way}" for way, count in sorted(ways.items())) or "no file in it"
-    return Trace(place, how, f"something in {hits} of {len(looked)} files" if hits else "", len(looked))
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    if folder.is_file():
-        yield folder
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and not path.is_symlink():
-            yield path
-
-
-def _look(path: Path, wanted: Wanted) -> tuple[str, str]:
-    """(how it was looked at, what was found)."""
-    if path.as_posix().endswith(KEY):
-        return "the run's key, 32 random bytes", ""
-    found = dict.fromkeys(("ids", "rows", "states"), 0)
-    how = "bytes"
+def _look(path: Path, folder: Path, wanted: Wanted) -> _Look:
+    if path.as_posix().endswith(f"/{KEY}"):
+        return _Look()
+    ids, rows, state, closed = set[bytes](), set[bytes](), 0, False
+    name = _ids_in(str(path.relative_to(folder)).encode(errors="replace"), wanted, text=False)
     try:
+        state = int(file_sha256(path) in wanted.files)
         for content, text in _contents(path):
-            found["ids"] += _ids_in(content, wanted, text)
-            found["rows"] += sum(content.find(pattern) >= 0 for pattern in wanted.patterns)
-        if wanted.files and path.name != MANIFEST:
-            found["states"] = int(file_sha256(path) in wanted.files)
-        how = _how(path)
-    except (OSError, ValueError, EOFError, pa.ArrowException, zipfile.BadZipFile) as error:
-        how = f"not looked at: {type(error).__name__}"
-    parts = [f"ids: {found['ids']}"] * bool(found["ids"]) + [f"rows: {found['rows']}"] * bool(found["rows"])
-    return how, ", ".join(parts + ["a file of the earlier state"] * found["states"])
-
-
-def _how(path: Path) -> str:
-    if path.suffix in (".parquet", ".npz", ".gz"):
-        return f"bytes, and {path.suffix[1:]} decoded"
-    return "bytes alone: packed inside" if path.suffix in _PACKED else "bytes"
+            ids |= _ids_in(content, wanted, text)
+            rows |= {pattern for pattern in wanted.patterns if content.find(pattern) >= 0}
+    except (OSError, ValueError, EOFError, pa.ArrowException, zipfile.BadZipFile):
+        closed = True
+    return _Look(len(ids), len(rows), state, int(bool(name)), closed)
 
 
 def _contents(path: Path) -> Iterator[tuple[Any, bool]]:
@@ -248,21 +258,22 @@ def _contents(path: Path) -> Iterator[tuple[Any, bool]]:
         with gzip.open(path) as packed:
             yield packed.read(), True
     elif path.suffix == ".parquet":
-        table = pq.ParquetFile(path)
-        for batch in table.iter_batches():
+        for batch in pq.ParquetFile(path).iter_batches():
             yield from (_of_column(column) for column in batch.columns)
     elif path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as arrays:
-            for name in arrays.files:
-                array = arrays[name]
-                yield (_text_of(array.ravel().tolist()), True) if array.dtype.kind in "USiu" else (array.tobytes(), False)
+            yield from (_of_array(arrays[name]) for name in arrays.files)
+
+
+def _of_array(array: np.ndarray) -> tuple[bytes, bool]:
+    return (_text_of(array.ravel().tolist()), True) if array.dtype.kind in "USiu" else (array.tobytes(), False)
 
 
 def _of_column(column: pa.Array) -> tuple[bytes, bool]:
+    if pa.types.is_nested(column.type):
+        column = column.flatten()
     if pa.types.is_floating(column.type):
         return column.to_numpy(zero_copy_only=False).tobytes(), False
-    if pa.types.is_nested(column.type):
-        return np.asarray(column.flatten()).tobytes(), False
     return _text_of(column.to_pylist()), True
 
 
@@ -271,8 +282,8 @@ def _text_of(values: Iterable[object]) -> bytes:
     return "\n".join(words).encode()
 
 
-def _ids_in(content: Any, wanted: Wanted, text: bool) -> int:
-    """How many of the ids a content has."""
+def _ids_in(content: Any, wanted: Wanted, text: bool) -> set[bytes]:
+    """The ids that a content has."""
     if len(wanted.long) <= FEW:
         found = {word for word in wanted.long if _holds(content, word)}
     else:
@@ -280,7 +291,7 @@ def _ids_in(content: Any, wanted: Wanted, text: bool) -> int:
     found |= {phrase for phrase in wanted.phrases if content.find(phrase) >= 0}
     if text and wanted.short:
         found |= {word for match in _WHOLE.finditer(content) if (word := match[1].strip()) in wanted.short}
-    return len(found)
+    return found
 
 
 def _holds(content: Any, word: bytes) -> bool:
@@ -297,3 +308,35 @@ def _holds(content: Any, word: bytes) -> bool:
 def _spelled(name: str) -> tuple[bytes, ...]:
     """An id as UTF-8, as JSON writes it in ASCII, and as a page has it."""
     return tuple(dict.fromkeys((name.encode(), json.dumps(name)[1:-1].encode(), escape(name).encode())))
+
+
+def _beside(run: FinishedRun) -> dict[str, Path]:
+    """Where commands keep things that need not lie below output_dir."""
+    encoder = (run.config.get("model") or {}).get("encoder") or {}
+    kept = {"trained encoders (cache_dir)": encoder.get("cache_dir"), "ledgers": os.environ.get("AGT_LEDGER") or "ledgers"}
+    return {"settings of your own (conf)": Path("conf")} | {words: Path(place) for words, place in kept.items() if place}
+
+
+def _trained_on(wanted: Wanted, run: Path) -> int | None:
+    """How many erased records, or units, another run was trained on; None: it cannot be asked."""
+    with suppress(AgtError, Broken, OSError):
+        key, index = Key.of(run), Index.read((run / INDEX).read_bytes())
+        if key is None or key.check != index.key:
+            return None
+        ids = len(places(index.ids, key.names(list(wanted.ids), "record")))
+        units = 0 if index.units is None else len(places(index.units, key.names(list(wanted.ids), "unit")))
+        return max(ids, units)
+    return None
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    if folder.is_file():
+        yield folder
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            yield path
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more

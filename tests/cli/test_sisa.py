@@ -13,7 +13,7 @@ from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import prepare, settings_of
 from agt_cli.unlearn.job import Job
-from agt_cli.unlearn.retrain import retrain
+from agt_cli.unlearn.retrain import ANEW, KEPT, NOTHING, fresh_config, retrain
 from agt_cli.unlearn.sisa import sisa
 
 from .conftest import Agt
@@ -73,7 +73,7 @@ def test_the_next_state_of_an_ensemble_is_that_of_a_training_without_the_rows(
     assert removal.facts["steps_retrained"] < removal.facts["steps_of_all"]
     assert removal.words[0].startswith("1 of 3 members were trained again: ")
     assert removal.promise.exact
-    assert removal.promise.adaptive
+    assert not removal.promise.adaptive, "the key is the one that earlier answers came from"
     assert [fact.standing for fact in removal.promise.assumptions] == [Standing.PROVED] * 2
     for key in ("n_train", "train_accuracy", "steps", "normalizer"):
         assert after.metrics[key] == fresh.metrics[key]
@@ -93,11 +93,28 @@ def test_retraining_is_a_training_without_the_rows_and_fresh_is_another(agt: Agt
         assert drawn.config["training"][key] != whole.config["training"][key]
     assert same.promise.exact
     assert anew.promise.exact
-    assert "fresh=true draws them anew" in same.promise.words[1]
-    assert "distribution of a first training" in anew.promise.words[1]
+    assert (same.promise.adaptive, same.promise.words[1]) == (False, KEPT)
+    assert (anew.promise.adaptive, anew.promise.words[1]) == (True, ANEW)
     with RunRecord(tmp_path / "again", "train", drawn.config) as record:
         retrain(job_of(drawn), record, Console(quiet=True))
     assert states(open_run(tmp_path / "again", "train")) == states(drawn), "what was drawn is in the record"
+
+
+def test_a_training_that_draws_nothing_holds_whoever_asks(agt: Agt, tmp_path: Path) -> None:
+    write(tmp_path)
+    minimum = (
+        "certificate=erm",
+        "training.lr=1.0",
+        "training.weight_decay=0.05",
+        "training.epochs=1",
+        "training.batch.count=1",
+    )
+    assert agt("train", *TABLE, *minimum, "hydra.run.dir=run", "-q").code == 0
+    run = open_run(tmp_path / "run", "train")
+    with RunRecord(tmp_path / "next", "train", run.config) as record:
+        promise = retrain(job_of(run), record, Console(quiet=True)).promise
+    assert (promise.adaptive, promise.words[1]) == (True, NOTHING)
+    assert fresh_config(run.config) == run.config
 
 
 def test_what_cannot_be_kept_is_refused(agt: Agt, tmp_path: Path) -> None:
@@ -107,7 +124,7 @@ def test_what_cannot_be_kept_is_refused(agt: Agt, tmp_path: Path) -> None:
     one, many, noisy = (open_run(tmp_path / name, "train") for name in ("one", "many", "noisy"))
     for method, job, words in (
         (sisa, job_of(one), "the run is one model"),
-        (sisa, job_of(many, fresh=True), "fresh=true deals every record to a shard anew"),
+        (sisa, job_of(many, fresh=True, may_retrain=False), "fresh=true deals every record to a shard anew"),
         (retrain, job_of(one, may_retrain=False), "forbid_retraining=true forbids just that"),
         (retrain, job_of(noisy), "a second release about everybody who remains"),
     ):
@@ -122,7 +139,8 @@ def test_fresh_keys_keep_a_declaration_that_the_settings_were_public(agt: Agt, t
     assert agt("train", *lines).code == 0
     run = open_run(tmp_path / "run", "train")
     with RunRecord(tmp_path / "anew", "train", run.config) as record:
-        retrain(job_of(run, fresh=True), record, Console(quiet=True))
+        promise = sisa(job_of(run, fresh=True), record, Console(quiet=True)).promise
+    assert (promise.method, promise.adaptive, promise.words[1]) == ("sisa", True, ANEW)
     anew = open_run(tmp_path / "anew", "train")
     assert anew.config["ensemble"]["key"] != run.config["ensemble"]["key"]
     assert settings_of(anew.config).choices.standing is Standing.DECLARED

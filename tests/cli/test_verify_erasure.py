@@ -1,5 +1,6 @@
 """agt verify of a run whose state gave way, of accounts, and of what was made before: as made, and spoilt in every way."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 
 from agt.manifest import NAME as MANIFEST
 from agt.manifest import Manifest
-from agt.unlearning.account import Asked, Place, State, Sweep, Waiting, account_of
+from agt.unlearning.account import Asked, Place, State, Sweep, Waiting, account_of, read_account
 from agt.unlearning.index import NAME as INDEX
 from agt.unlearning.index import Index
 from agt.unlearning.keys import Key
@@ -44,7 +45,7 @@ def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Sig
         log, index = Log.of(run), Index.of(run, key)
         assert index is not None
         names = tuple(sorted(index.words[row] for row in rows))
-        told = {"exact": promise.exact, "eps": promise.eps, "delta": promise.delta, "adaptive": promise.adaptive}
+        told = {name: getattr(promise, name) for name in ("method", "exact", "eps", "delta", "adaptive")}
         kind: Any = "pending" if waits else "removed"
         entry = Entry(kind, promise.method, "id", names, names, told, run.digest, run.digest, key.check)
         if waits:
@@ -85,6 +86,9 @@ def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Sig
             written.write(PUBLIC, signer.public)
         written.add_metrics(**removal_metrics(removal))
         written.report(markdown(account))
+
+
+LOSS = ("certificate.masking=loss", "certificate.sigma=1")
 
 
 @pytest.fixture(scope="session")
@@ -162,7 +166,7 @@ def test_a_run_says_who_went_and_what_holds(made: Path, agt: Agt) -> None:
         "3 entries, each bound to the one before",
         "the model's files are those that entry 3 tells of",
         "none of the 6 erased records is among the 74 of records.bin",
-        "unlearning/key is the one that the log was written with",
+        "unlearning/key is the one that records.bin was written with",
     ):
         assert words in " ".join(said.out.split()), words
 
@@ -340,6 +344,89 @@ def test_whose_signature_it_is_only_a_key_from_elsewhere_tells(home: Path, agt: 
     assert agt("verify", "unlearn/go", "public=nowhere").code == 2
 
 
+# -- a head with a removal budget, by the command itself -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def head(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A head that two people were removed from by a Newton step."""
+    home, before = tmp_path_factory.mktemp("head"), Path.cwd()
+    os.chdir(home)
+    rng = np.random.default_rng(0)
+    rows = [f"p{n:04d},{x:.3f},{y:.3f},{int(x > y)}" for n, (x, y) in enumerate(rng.uniform(size=(200, 2)))]
+    Path("people.csv").write_text("\n".join(["who,x,y,label", *rows]) + "\n")
+    table = ("dataset=table", "dataset.path=people.csv", "dataset.label=label", "dataset.classes=[0,1]", "dataset.id=who")
+    table += ("dataset.id_permanent=true", "+dataset.numeric={x: [0, 1], y: [0, 1]}", "dataset.declared_size=150")
+    Path("asked.txt").write_text("\n".join(row.split(",")[0] for row in rows[:8]))
+    try:
+        train = ("train", *table, "model=linear", "certificate=removal", *LOSS, "training.chosen_on=public")
+        assert main([*train, "hydra.run.dir=train/h", "-q", "--json"]) == 0
+        unlearn = ("unlearn", "run=train/h", "ids=asked.txt", "method=newton", "hydra.run.dir=unlearn/h")
+        assert main([*unlearn, "-q", "--json"]) == 0
+    finally:
+        os.chdir(before)
+    return home
+
+
+@pytest.fixture
+def removed(head: Path, agt: Agt, tmp_path: Path) -> Path:
+    """A copy of it, to be spoilt."""
+    shutil.copytree(head, tmp_path / "copy")
+    os.chdir(tmp_path / "copy")
+    change(Path("unlearn/h/env.json"), lambda env: env.update(trained_run="train/h"))
+    reseal(Path("unlearn/h"))
+    return Path()
+
+
+def test_what_the_command_leaves_verifies(removed: Path, agt: Agt) -> None:
+    said = agt("verify", "unlearn/h", "--json", "-q")
+    assert said.code == 0, said.out
+    assert {checks(said)[name] for name in ("account.json", "report", "entry", "removal budget")} == {"ok"}
+    assert checks(agt("verify", "train/h", "--json", "-q"))["removal budget"] == "ok"
+    assert "p000" not in (removed / "unlearn/h/account.json").read_text()
+
+
+def rewrite(home: Path, promise: dict[str, Any]) -> None:
+    """Tell of another promise everywhere, log, account, page and seals: whoever holds the folders can."""
+    run, record = home / "train/h", home / "unlearn/h"
+    (entry,) = Log.read((run / LOG).read_bytes()).entries
+    log = Log().append(replace(entry, promise={**entry.promise, **promise}))
+    (run / LOG).write_bytes(log.content)
+    reseal(run)
+    node = json.loads((record / "account.json").read_text())
+    node["state"] |= {"log": str(log.head), "after": digest(run)}
+    told = {"requests": "adaptive"} if promise.get("adaptive") else promise
+    node["guaranteed"] |= told
+    account = read_account(json.dumps(node).encode())
+    (record / "account.json").write_bytes(account.content)
+    (record / "report.md").write_text(markdown(account))
+    reseal(record)
+
+
+@pytest.mark.parametrize(
+    "promise", [{"eps": 0.1}, {"delta": 1e-9}, {"adaptive": True}, {"exact": True, "eps": 0, "delta": 0}]
+)
+def test_a_promise_beyond_the_noise_is_refused_everywhere(removed: Path, agt: Agt, promise: dict[str, Any]) -> None:
+    rewrite(removed, promise)
+    assert "under masking=loss promises" in problems(agt("verify", "train/h", "--json", "-q"))["request log"]
+    assert "under masking=loss promises" in problems(agt("verify", "unlearn/h", "--json", "-q"))["entry"]
+
+
+def test_a_budget_is_not_believed(removed: Path, agt: Agt) -> None:
+    rewrite(removed, {})
+    assert agt("verify", "unlearn/h", "--json", "-q").code == 0, "nothing was changed"
+    for key, value, words in (("total", 9.0, "by the run's settings"), ("spent", 0.0, "has a residual of")):
+        path = removed / "unlearn/h/account.json"
+        before = path.read_bytes()
+        change(path, lambda account, key=key, value=value: account["budget"].update({key: value}))
+        reseal(path.parent)
+        assert words in problems(agt("verify", "unlearn/h", "--json", "-q"))["entry"]
+        path.write_bytes(before)
+    change(removed / "train/h/removal.json", lambda numbers: numbers.update(residual=9.0))
+    reseal(removed / "train/h")
+    assert "beyond" in problems(agt("verify", "train/h", "--json", "-q"))["removal budget"]
+
+
 # -- an erasure that did not come to its end -------------------------------------------------------------------------------
 
 
@@ -370,10 +457,8 @@ def test_the_key_is_looked_at_where_it_lies(home: Path, agt: Agt) -> None:
     key = home / "train/a/unlearning/key"
     content = key.read_bytes()
     key.write_bytes(content[::-1])
-    assert (
-        "not the one that the request log was written with"
-        in problems(agt("verify", "train/a", "--json", "-q"))["request log"]
-    )
+    said = problems(agt("verify", "train/a", "--json", "-q"))
+    assert "not the one that records.bin was written with" in said["key"]
     for spoil in (lambda: key.write_bytes(b"short"), lambda: (key.unlink(), os.mkfifo(key)), key.unlink):
         spoil()
         said = agt("verify", "train/a", "--json", "-q")
@@ -384,7 +469,7 @@ def test_the_key_is_looked_at_where_it_lies(home: Path, agt: Agt) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("file", ["account.json", "env.json", "metrics.json"])
+@pytest.mark.parametrize("file", ["account.json", "env.json"])
 def test_json_that_no_erasure_writes_is_a_problem(home: Path, agt: Agt, name: str, file: str) -> None:
     folder = home / "unlearn/more"
     (folder / file).write_bytes(HOSTILE[name])

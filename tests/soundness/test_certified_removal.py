@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from agt.errors import UnsoundError
 from agt.training.objective import Objective
 from agt.unlearning.factor import Factor, Kept
 from agt.unlearning.newton import Head, brought_within, worst_case
@@ -202,7 +203,7 @@ def broken_downdate(case):
 def broken_factor(case):
     """An inverse that is never refined, and what it leaves is not charged."""
     for factor in case.head.factors:
-        stale = factor.inverse * 0.9
+        stale = np.linalg.inv(factor.kept.matrix) * 0.9
         factor.solve = lambda force, stale=stale: (stale @ force, 0.0)
 
 
@@ -246,7 +247,7 @@ def test_a_poor_inverse_is_noticed_and_made_anew():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(50, 8))
     matrix = x.T @ x + np.eye(8)
-    factor = Factor(Kept.of(matrix, 0.0), np.eye(8))
+    factor = Factor(Kept.of(matrix, 0.0), np.eye(8))  # poor
     force = rng.normal(size=8)
     step, bound = factor.solve(force)
     assert factor.made == 1
@@ -270,7 +271,7 @@ def test_what_is_kept_is_within_its_error_after_a_thousand_removals():
     v = rng.normal(size=12)
     step, bound = head.factors[0].solve(v)
     assert size((left.T @ left + EXACT(0.1) * np.eye(12)) @ step - v) <= bound
-    assert head.factors[0].made == 0  # the inverse was kept up all the way
+    assert head.factors[0].made == 1  # the inverse was kept up all the way
     assert np.linalg.norm(left @ v) <= head.gram.length(v)
 
 
@@ -291,3 +292,16 @@ def test_slack_is_charged():
     assert blurred.factors[0].kept.error > exact.error + 50 * 1e-6 / 2
     assert blurred.residual > case.head.residual
     assert blurred.norm > case.head.norm
+
+
+def test_records_longer_than_1_are_refused():
+    case = problem("logistic", n=20)
+    with pytest.raises(UnsoundError, match="longer than 1"):
+        case.head.remove(np.full((1, 5), 0.5), case.t[:1])
+    with pytest.raises(UnsoundError, match="longer than 1"):
+        case.head.settle(case.x * 2)
+
+
+def test_a_matrix_that_is_not_positive_definite_is_refused():
+    with pytest.raises(UnsoundError, match=r"training\.weight_decay is too small"):
+        Factor(Kept.of(-np.eye(3), 0.0)).solve(np.ones(3))

@@ -22,10 +22,10 @@ from agt.unlearning.account import (
     Sweep,
     Waiting,
     account_of,
-    on_adaptive,
     read_account,
+    requests_of,
 )
-from agt.unlearning.promise import METHODS, Allowance, Promise, Removal
+from agt.unlearning.promise import Allowance, Promise, Removal
 from agt_cli.unlearn.page import lines, markdown
 
 BEFORE, AFTER, LOG = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}", f"3:{'c' * 64}"
@@ -98,7 +98,6 @@ def test_every_entry_by_name() -> None:
         ("guaranteed.eps", -1.0, "eps"),
         ("guaranteed.exact", True, "no guarantee of exactness"),
         ("guaranteed.words", [], "words"),
-        ("guaranteed.adaptive", [], "adaptive"),
         ("guaranteed.requests", "any", "requests"),
         ("guaranteed.assumptions.1.standing", "assumed", "standing"),
         ("guaranteed.assumptions.2.broken_by", "", "what would break it"),
@@ -133,15 +132,25 @@ def test_the_schema_file_is_the_form() -> None:
     assert bare(node) == bare(TypeAdapter(Account).json_schema())
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.parametrize("adaptive", [True, False])
-def test_every_account_says_what_adaptive_requests_do(method: Any, exact: bool, adaptive: bool) -> None:
-    """Words claim what the flag does, and a promise without it never says that it holds after looking."""
+@pytest.mark.parametrize(
+    ("method", "exact", "adaptive", "fresh", "requests"),
+    [
+        ("newton", False, False, False, "oblivious"),
+        ("newton", False, True, False, "adaptive"),
+        ("newton", True, True, False, "adaptive"),
+        ("certificate", True, True, False, "adaptive"),
+        ("sisa", True, True, False, "adaptive for fixed keys"),
+        ("sisa", True, False, False, "oblivious"),
+        ("retrain", True, True, False, "adaptive for fixed keys"),
+        ("retrain", True, True, True, "adaptive"),
+        ("retrain", True, False, True, "oblivious"),
+    ],
+)
+def test_for_which_requests(method: Any, exact: bool, adaptive: bool, fresh: bool, requests: str) -> None:
+    """A promise that is not adaptive is never said to be; a known key is never said to be fresh."""
     promise = Promise(method, exact, 0.0 if exact else 1.0, 0.0, adaptive, ("It holds.",))
-    first, *_, last = on_adaptive(promise)
-    assert first.startswith("Holds also for requests that were chosen after looking") == adaptive
-    assert "compares models after the same requests" in last
+    assert requests_of(promise, fresh) == requests
+    assert made(promise, fresh=fresh).promise == promise
 
 
 def test_the_page_is_one_page_and_says_it_all() -> None:
@@ -151,13 +160,13 @@ def test_the_page_is_one_page_and_says_it_all() -> None:
     for words in (
         "20 people asked: 20 records removed from the run",
         "1 assumption does NOT hold",
+        "NOT where requests were chosen after looking",
         "0.4 of 0.5 left",
         "39 stand, 1 void",
         "And 32 more",
         "4 queries abstained",
         "none found in 9 files of 1 place",
-        "Of this search:\n\n- the table",
-        "drawn once, at training",
+        "Not looked at:\n\n- the table",
         "What this account does not show",
         LOG,
     ):
@@ -178,7 +187,7 @@ def test_a_pending_request_says_that_nothing_is_removed() -> None:
 
 
 def test_traces_are_said_loudly() -> None:
-    sweep = Sweep((Place("checkpoints", 4, 2, "two keyed hashes of contents"),), ())
+    sweep = Sweep((Place("checkpoints", 4, 2, "two ids"), Place("the run", 9, 0, "ids and rows")), ())
     account = made(sweep=sweep)
-    assert "  FOUND 2 in checkpoints: two keyed hashes of contents" in list(lines(account))
-    assert "2 found in 4 files of 1 place" in markdown(account)
+    assert "  - FOUND 2 in checkpoints: two ids" in list(lines(account))
+    assert "2 found in 13 files of 2 places" in markdown(account)

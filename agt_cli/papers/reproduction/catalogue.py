@@ -1,14 +1,15 @@
 """Every kind there is, by name: importing their modules enters them."""
 
-from agt_cli.papers.reproduction import (
+from agt_cli.papers.reproduction import (  # noqa: F401
     budgets,
     certified,
     erasures,
     maps,
     private_features,
-    removal,
+    removal_settings,
+    removal_steps,
     search,
     students,
     trainings,
-)  # noqa: F401
+)
 from agt_cli.papers.reproduction.kinds import KINDS as KINDS

@@ -1,5 +1,5 @@
-"""Kinds about erasure requests: which queries an ensemble answers while they wait (000 section 4.2), and what each method of
-removing records costs, promises and leaves, on the same requests."""
+"""Kinds about erasure requests: which queries an ensemble answers while they wait (000 section 4.2), and what each method
+of removing records costs, promises and leaves, on the same requests."""
 
 import math
 import time
@@ -27,14 +27,15 @@ from agt.unlearning.newton import brought_within
 from agt.unlearning.sisa import retrain_affected
 from agt_cli.papers.reproduction.budgets import Count
 from agt_cli.papers.reproduction.definition import ProfileName
-from agt_cli.papers.reproduction.kinds import EVERY, Entry, Figure, Key, Kind, Overrides, Profiles, kind, through
+from agt_cli.papers.reproduction.kinds import EVERY, Entry, Figure, Key, Kind, Overrides, Profiles, kind, through, wide
 from agt_cli.papers.reproduction.marks import Marks, marks
-from agt_cli.papers.reproduction.removal import removing
+from agt_cli.papers.reproduction.removing import removing
 from agt_cli.report.curves import Curves
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 CODE = ("agt.unlearning.availability", "agt.unlearning.newton", "agt.unlearning.sisa", __name__)
 WITH, WITHOUT = "with certificates", "without"
+AT_RANDOM, SPREAD = "at random", "spread by the key"
 
 
 @kind
@@ -44,22 +45,25 @@ def answered_while_waiting(
     members: Annotated[int, Field(ge=2)] = 10,
     requests: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 3, 10, 30, 100, 300, 1000),
     draws: Count = 50,
+    only: tuple[ProfileName, ...] = (),
     data: str = "",
 ) -> Kind:
-    """The share of test queries that an ensemble answers, against the number of erasure requests that wait (000 section 4.2).
+    """The share of queries that an ensemble answers, against how many erasure requests wait (000 section 4.2).
 
     Args:
         run: overrides of an ensemble's run; its relation is the profile's for unlearning.
         members: d.
         requests: how many wait at once, of randomly chosen units (mean of ``draws``), or one after another for each member
             in turn, by somebody who knows which unit is where.
+        only: the profiles that it is for; none: all.
         data: which data it is, where it is not the experiment's.
     """
     keys = [
         {"profile": name, "certificates": way, "who": who, "requests": number, **({"data": data} if data else {})}
         for name in profiles
+        if not only or name in only
         for way in (WITH, WITHOUT)
-        for who in ("anybody", "placed by the key")
+        for who in (AT_RANDOM, SPREAD)
         for number in requests
     ]
 
@@ -83,7 +87,7 @@ def answered_while_waiting(
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
         labels, distances, home, classes = votes(entry, key["profile"])
         seen = distances if key["certificates"] == WITH else np.zeros_like(distances)
-        if key["who"] == "anybody":
+        if key["who"] == AT_RANDOM:
             number = min(key["requests"], len(home))
             share = float(availability(seen, labels, home, (number,), np.random.default_rng(0), classes, draws)[0])
         else:
@@ -103,16 +107,17 @@ def answered_while_waiting(
         return known.assign(**{"kd log(kd)": last})[["requests", "series", "answered", "d log d", "kd log(kd)"]]
 
     def half(rows: pd.DataFrame) -> str:
-        some = rows[(rows["who"] == "anybody") & (rows["answered"] >= 0.5)]
-        most = some.groupby(["profile", "certificates"], sort=False)["requests"].max()
-        each = ", ".join(f"{number:,} {way} ({name})" for (name, way), number in most.items())
-        return f"Half of the queries are answered up to so many waiting requests: {each or 'none'}"
+        some = rows[(rows["who"] == AT_RANDOM) & (rows["answered"] >= 0.5)]
+        most = some.groupby(["certificates", "profile"], sort=False)["requests"].max().reset_index()
+        each = (f"{row.requests:,} {row.certificates} ({row.profile})" for row in most.itertuples())
+        return f"Half of the queries are still answered while this many requests wait: {', '.join(each)}"
 
     def table(rows: pd.DataFrame) -> pd.DataFrame:
-        return rows.drop(columns="series")
+        about = [*rows.columns.intersection(["data"]), "series", "k"]
+        return wide(rows, about, "requests", "answered", requests[:: max(1, len(requests) // 4)], "{:,}")
 
     figure = Figure(
-        f"Test queries that {members} members answer while erasure requests wait; k: a member's median stable distance, plus 1.",
+        f"Test queries that {members} members answer while requests wait; k: a member's median stable distance, plus 1.",
         points,
         Curves(
             "",
@@ -128,8 +133,8 @@ def answered_while_waiting(
     notes = (
         "Answered: the vote's label is the same whatever the members say that are to be retrained; so it is the label that "
         "the retrained ensemble gives. Without certificates such a member is every one with a request.",
-        f"d log d and kd log(kd): 000's orders of how many random requests take d = {members} members offline, without and with "
-        "certificates; no constants are published. The numbers in 000 are words; there is no figure of it there.",
+        f"d log d and kd log(kd): 000's orders of how many requests take d = {members} members offline, without and with "
+        "certificates. 000 gives no constants and no numbers, so nothing published stands beside.",
     )
     index = ("profile", "certificates", "who", "requests")
     return Kind(keys, through(keys, measure), index, (figure,), table, notes=lambda rows: notes)
@@ -166,7 +171,7 @@ def erasure_methods(
     Args:
         requests: how many records are to go, the same for each method.
     """
-    name = next(iter(profiles))
+    *_, name = profiles  # everything here is ours, whatever the profile
     ways = {"newton": _newton, "sisa": _sisa, "retrain": _retrain, "certificate": _certificate}
     keys = [{"profile": EVERY, "set": one.label, "data": one.data, "method": method} for one in sets for method in ways]
     by_label = {one.label: one for one in sets}
@@ -190,13 +195,13 @@ def erasure_methods(
         return f"One Newton removal takes 1/{ratio.min():,.0f} to 1/{ratio.max():,.0f} of the time of training again"
 
     notes = (
-        f"The same {requests} records for every method of a data set, drawn from a seed. newton: one at a time, the Hessian kept "
-        "up, and a pass over the data where the budget asks for it; seconds each include that. sisa: all at once, the "
-        "members they were in, divided by their number. retrain: the removal head from scratch, which one request alone "
-        "costs, too. certificate: nothing is trained; what is not certified for all of them abstains.",
-        "accuracy of certificate: of the queries that are answered. Requests supported: newton, by the bound alone, before a pass "
-        "over the data is needed; certificate, while half of the queries are still answered; the others, as many as there are.",
-        "newton's promise is 003's (eps, delta): its Theorem 2 takes the residual to be independent of the loss's perturbation, "
+        f"The same {requests} records for every method of a data set, from a seed. newton: one at a time, the Hessian "
+        "kept up, and a pass over the data where the budget asks for it. sisa: all at once, divided by their number. "
+        "retrain: the removal head from scratch, which one request alone costs, too. certificate: nothing is trained; "
+        "what is not certified for all of them abstains.",
+        "Accuracy of certificate: of the queries that are answered. Requests supported: newton, by the bound alone, before "
+        "a pass over the data is needed; certificate, while half of the queries are answered; the others, all there are.",
+        "newton's promise is 003's (eps, delta): its Theorem 2 takes the residual to be independent of the perturbation, "
         "and it is not; certificate.masking=output needs no such assumption. The noise's seed is fixed here: a simulation.",
     )
     drawing = Marks("seconds each", "method", "set", "unit", "seconds for each record", "{}", log=True)
@@ -209,7 +214,15 @@ def erasure_methods(
         quickest,
         draw=marks,
     )
-    return Kind(keys, through(keys, measure), ("profile", "set", "method"), (figure,), notes=lambda rows: notes)
+    index = ("profile", "set", "method")
+    return Kind(
+        keys,
+        through(keys, measure),
+        index,
+        (figure,),
+        lambda rows: rows.drop(columns="profile"),
+        notes=lambda rows: notes,
+    )
 
 
 def _row(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from agt_cli.report.curves import LINES
 from agt_cli.report.figures import drawing, ends, headline, keys
@@ -45,8 +45,12 @@ def marks(record: RunRecord, what: Marks, data: pd.DataFrame) -> None:
         for axes, (panel, part) in zip(places, parts, strict=True):
             _panel(axes, what, part, categories)
             axes.set(title=what.panel.format(panel), xlabel=what.xlabel, xscale="log" if what.log else "linear")
-        places[0].invert_yaxis()  # once: they share it
-        if not what.log:
+        places[0].set_ylim(len(categories) - 0.5, -0.5)  # from the top down; they share it
+        if what.log:
+            places[0].xaxis.set_major_locator(LogLocator())
+            places[0].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+            places[0].xaxis.set_minor_formatter(NullFormatter())
+        else:
             places[0].xaxis.set_major_locator(MaxNLocator(3))
         ends(places, "x")
         keys(figure, places)

@@ -31,15 +31,15 @@ class Pictures:
 
 def pictures(record: RunRecord, what: Pictures, data: pd.DataFrame) -> None:
     """Draw ``data``'s images, dark on white."""
-    parts = list(data.sort_values(what.order).groupby(what.rows, sort=False))
-    parts.sort(key=lambda part: list(data[what.rows].unique()).index(part[0]))
-    pixels = [column for column in data if column[:1] == "p" and column[1:].isdigit()]
-    side, across = math.isqrt(len(pixels)), max(len(part) for _, part in parts)
+    titles = list(data[what.rows].unique())
+    parts = [data[data[what.rows] == title].sort_values(what.order) for title in titles]
+    pixels = [column for column in map(str, data) if column[:1] == "p" and column[1:].isdigit()]
+    side, across = math.isqrt(len(pixels)), max(map(len, parts))
     with drawing(record, what.name, data, (0.72 * across + 0.8, 1.15 * len(parts) + 0.7)) as figure:
         places = figure.subplots(len(parts), across, squeeze=False)
         for axes in places.ravel():
             axes.set_axis_off()
-        for line, (title, part) in zip(places, parts, strict=True):
+        for line, title, part in zip(places, titles, parts, strict=True):
             for axes, row in zip(line, part.to_dict("records"), strict=False):
                 image = np.array([row[pixel] for pixel in pixels], dtype=float).reshape(side, side)
                 axes.imshow(image, cmap="Greys", interpolation="nearest")

@@ -1,5 +1,5 @@
-"""Kind private_features: a network trained by DP-SGD, alone and as the maker of features for a head that records can be removed
-from (003 Fig 5 and Theorem 5: the guarantees add)."""
+"""Kind private_features: a network trained by DP-SGD, alone and as the maker of features for a head that records can be
+removed from (003 Fig 5 and Theorem 5: the guarantees add)."""
 
 import time
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
 from agt.data.dataset import Dataset, Records
+from agt.models.model import accuracy
 from agt.settings import STRICT, BatchConfig, Positive, TrainingConfig
 from agt_cli.papers.baselines.dpsgd import DpSgd
 from agt_cli.papers.baselines.network import Channels, features, network, of_one
@@ -21,7 +22,7 @@ from agt_cli.papers.baselines.sgd import train_sgd
 from agt_cli.papers.reproduction.budgets import Count, Delta, best
 from agt_cli.papers.reproduction.definition import ProfileName
 from agt_cli.papers.reproduction.kinds import Entry, Figure, Key, Kind, Overrides, Profiles, kind, through
-from agt_cli.papers.reproduction.removal import CODE, Removing, budget, published, removing, settings_of
+from agt_cli.papers.reproduction.removing import CODE, Removing, budget, published, removing, settings_of
 from agt_cli.report.curves import Curves
 from agt_cli.runs.prepare import Prepared, RunSettings
 
@@ -109,14 +110,11 @@ def private_features(
             if key["way"] == ALONE:
                 return pd.DataFrame([{**found, "accuracy": _right(bench, weights, prepared)}]), {}
             seen = replace(prepared, dataset=_seen(prepared.dataset, partial(features, bench, weights)))
-            head, sigma = _head(entry, name, seen, (1 - share[0]) * total, (1 - share[1]) * delta)
-            started = time.perf_counter()
-            head.head.remove(head.x[:1], head.targets[:1])
-            test = seen.dataset.test
+            trained, sigma = _head(entry, name, seen, (1 - share[0]) * total, (1 - share[1]) * delta)
+            head, started = trained.head, time.perf_counter()
+            head.remove(trained.x[:1], trained.targets[:1])
             found |= {"removal": time.perf_counter() - started, "sigma": sigma}
-            return pd.DataFrame(
-                [{**found, "accuracy": float((head.model.predict(test.features) == test.labels).mean())}]
-            ), {}
+            return pd.DataFrame([{**found, "accuracy": accuracy(trained.model, seen.dataset.test)}]), {}
 
         entry.runs.console.note(f"{key['way']}, eps = {total:g} ({name})")
         on = f"{key['way']} {total} {delta} {removals} {strength} {dpsgd} {network}"
@@ -146,10 +144,10 @@ def private_features(
     notes = (
         f"eps and delta are those of {removals} removals. The network alone: (eps / {removals}, delta) for one record, as "
         "published; ours takes the delta that group privacy asks for, whose noise is larger.",
-        "The head: ten parts of eps and a tenth of delta for the network, the rest for the removals, which its noise is made "
-        "for; classes against the others, all at once. That the parts add is 003's Theorem 5.",
-        "DP-SGD's settings, the network's and lambda were set on the test records, which flatters both alike; draws come from "
-        "seeds: a simulation.",
+        "The head: ten parts of eps and a tenth of delta for the network, the rest for the removals, which its noise is "
+        "made for; each class against the others, all together. That the parts add is 003's Theorem 5.",
+        "DP-SGD's settings, the network's and lambda were set on the test records, which flatters both alike. Draws come "
+        "from seeds: a simulation.",
     )
     figure = Figure(
         f"Test accuracy against the eps of {removals} removals (delta = {delta:g}).",
@@ -175,8 +173,5 @@ def _right(bench: Bench, weights: Weights, prepared: Prepared) -> float:
 
 def _seen(dataset: Dataset, extract: Any) -> Dataset:
     """The dataset with features made of its images."""
-    parts = {
-        name: replace(records, features=extract(records.features))
-        for name, records in (("train", dataset.train), ("test", dataset.test))
-    }
-    return replace(dataset, **parts)
+    train, test = (replace(records, features=extract(records.features)) for records in (dataset.train, dataset.test))
+    return replace(dataset, train=train, test=test)

@@ -1,0 +1,63 @@
+"""Who is answered while requests wait; what is counted, and what a crash leaves."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agt.certificates.box import Certificates
+from agt.models.ensemble import vote
+from agt_cli.runs.waiting import ABSTAINED, Waiting, abstentions, settle_abstentions
+
+
+def member(labels: list[int], distances: list[int]) -> Certificates:
+    ks, stable = tuple(range(5)), np.array(distances)
+    return Certificates(ks, "add_remove", np.array(labels), np.array([stable >= k for k in ks]))
+
+
+def of(folder: Path, units: int, members: tuple[int, ...] | None = None) -> Waiting:
+    run: Any = SimpleNamespace(folder=folder, digest="sha256:0")
+    return Waiting(run, units, members)
+
+
+VOTES = vote([member([1, 1, 1], [0, 4, 0]), member([1, 1, 0], [3, 3, 0]), member([1, 0, 0], [3, 0, 0])], 2)
+
+
+def test_each_member_counts_what_waits_for_it(tmp_path: Path) -> None:
+    assert VOTES.distance.tolist() == [4, 3, 0]
+    assert of(tmp_path, 5).answered(VOTES, 2).tolist() == [False, False, False]
+    assert of(tmp_path, 5, (5, 0, 0)).answered(VOTES, 2).tolist() == [True, False, True]
+    assert of(tmp_path, 5, (0, 0, 5)).answered(VOTES, 2).tolist() == [True, True, False]
+    assert of(tmp_path, 3).answered(VOTES, 2).tolist() == [True, True, False]
+
+
+def test_nobody_waits(tmp_path: Path) -> None:
+    record: Any = None
+    assert of(tmp_path, 0).answered(VOTES, 2).all()
+    assert of(tmp_path, 0).owed(np.array([True]), record) == []
+    assert not (tmp_path / ABSTAINED).exists()
+
+
+def test_what_is_owed_is_on_the_disk_first(tmp_path: Path) -> None:
+    def refuse(**numbers: Any) -> None:
+        raise OSError("no space left")
+
+    broken: Any = SimpleNamespace(add_metrics=refuse)
+    whole: Any = SimpleNamespace(add_metrics=lambda **numbers: None)
+    assert "1 of 3 queries are answered" in of(tmp_path, 2).owed(np.array([True, False, False]), whole)[0]
+    with pytest.raises(OSError, match="no space"):
+        of(tmp_path, 2).owed(np.array([False]), broken)
+    assert abstentions(tmp_path) == 3
+    lines = (tmp_path / ABSTAINED).read_text().splitlines()
+    assert [json.loads(line)["queries"] for line in lines] == [3, 1]
+    assert "id" not in lines[0]
+    with (tmp_path / ABSTAINED).open("a") as file:
+        file.write('{"abst')
+    assert abstentions(tmp_path) == 3
+    of(tmp_path, 2).owed(np.array([False]), whole)
+    assert abstentions(tmp_path) == 4, "a line that breaks off takes no other with it"
+    settle_abstentions(tmp_path)
+    assert abstentions(tmp_path) == 0
