@@ -36,6 +36,9 @@ HALF = (
 def check_requests(record: Record) -> None:
     """The request log of a training run, if it has one, against everything else that the run says."""
     bound, findings = record.bound, record.findings
+    if bound.holds(INDEX):
+        with findings.looking("key"):
+            _check_key(record)
     if not bound.holds(LOG):
         return
     with findings.looking("request log"):
@@ -47,7 +50,6 @@ def check_requests(record: Record) -> None:
         findings.ok("state", f"the model's files are those that entry {log.head.count} tells of")
         _check_succession(log, record)
         _check_index(log, record)
-        _check_key(log, record)
         last = log.entries[-1]
         if last.method == "newton":
             check_promise(last.promise, record)
@@ -115,16 +117,16 @@ def _check_index(log: Log, record: Record) -> None:
     record.findings.ok("erased", f"none of the {len(log.erased)} erased records is among the {len(index)} of {INDEX}")
 
 
-def _check_key(log: Log, record: Record) -> None:
-    """The owner's key, if it lies there, is the one that the log was written with."""
-    path = record.bound.folder / KEY
+def _check_key(record: Record) -> None:
+    """The owner's key, if it lies there, is the one that the records are indexed with; so is the log (``_check_index``)."""
     try:
-        key = Key(read(path, 64))
+        key = Key(read(record.bound.folder / KEY, 64))
     except (Broken, ConfigError) as error:
-        record.findings.unchecked("key", f"{error}: without it nobody can ask whether an id was erased")
+        record.findings.unchecked("key", f"{error}: without it nobody can ask whether an id was trained on or erased")
         return
-    log.check_key(key)
-    record.findings.ok("key", "unlearning/key is the one that the log was written with; no manifest lists it")
+    if key.check != Index.read(record.bound.read(INDEX, LARGE)).key:
+        raise Broken(f"{KEY} is not the one that {INDEX} was written with")
+    record.findings.ok("key", f"{KEY} is the one that {INDEX} was written with; no manifest lists it")
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ def test_a_run_says_who_went_and_what_holds(made: Path, agt: Agt) -> None:
         "3 entries, each bound to the one before",
         "the model's files are those that entry 3 tells of",
         "none of the 6 erased records is among the 74 of records.bin",
-        "unlearning/key is the one that the log was written with",
+        "unlearning/key is the one that records.bin was written with",
     ):
         assert words in " ".join(said.out.split()), words
 
@@ -454,10 +454,8 @@ def test_the_key_is_looked_at_where_it_lies(home: Path, agt: Agt) -> None:
     key = home / "train/a/unlearning/key"
     content = key.read_bytes()
     key.write_bytes(content[::-1])
-    assert (
-        "not the one that the request log was written with"
-        in problems(agt("verify", "train/a", "--json", "-q"))["request log"]
-    )
+    said = problems(agt("verify", "train/a", "--json", "-q"))
+    assert "not the one that records.bin was written with" in said["key"]
     for spoil in (lambda: key.write_bytes(b"short"), lambda: (key.unlink(), os.mkfifo(key)), key.unlink):
         spoil()
         said = agt("verify", "train/a", "--json", "-q")
