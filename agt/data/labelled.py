@@ -290,6 +290,15 @@ class LabelledFile(ABC):
         family = dict(zip(rows.ids.tolist(), self._alike(rows).tolist(), strict=True))
         return np.array([family[name] for name in ids.tolist()], dtype=str)
 
+    def copies(self, name: str, count: int) -> np.ndarray:
+        """[count] str: the ids that so many copies of one of its records have (named by content)."""
+        rows = self._files()[0]
+        split = rows.test if getattr(self, self.SPLIT) else None
+        at = np.repeat(np.flatnonzero(rows.ids == name)[:1], count)
+        parts = (*rows.content, rows.labels, rows.units, rows.public, split)
+        repeated = [None if part is None else part[at] for part in parts]
+        return default_ids(np.asarray(repeated[0]), *repeated[1:], exact=self.exact)
+
     def stated(self, settled: Mapping[str, Any]) -> Self:
         """The same data with the constants that its file told (``Dataset.settled``) written down among its settings."""
         return replace(self, classes=self.classes or tuple(settled["classes"]))

@@ -128,7 +128,8 @@ class Table(LabelledFile):
 
     def stated(self, settled: Mapping[str, Any]) -> Self:
         """The same, ranges that were taken from the training records included."""
-        given = {name: limits or tuple(settled["ranges"][name]) for name, limits in self.numeric.items()}
+        found = {name: tuple(limits) for name, limits in settled["ranges"].items() if limits[0] < limits[-1]}
+        given = {name: limits or found.get(name) for name, limits in self.numeric.items()}  # one value alone is no range
         return replace(super().stated(settled), numeric=given)
 
     def _files(self) -> list[Rows]:

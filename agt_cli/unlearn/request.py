@@ -239,11 +239,24 @@ def _last_copies(known: Known, wanted: np.ndarray) -> np.ndarray:
     alike = np.flatnonzero(np.isin(names, of_wanted))
     for family in dict.fromkeys(of_wanted.tolist()):
         members = known.place[alike[names[alike] == family]]
-        count, content = int((of_wanted == family).sum()), known.index.contents[members[0]]
-        lost = [row for row in known.gone.tolist() if (known.index.contents[row] == content).all()] if len(members) else []
+        count, lost = int((of_wanted == family).sum()), _lost_copies(known, members)
         free = [row for row in (*lost, *members[::-1].tolist()) if row not in chosen and not known.waiting[row]]
         chosen.update(free[:count])
     return np.array(sorted(chosen), dtype=np.int64)
+
+
+def _lost_copies(known: Known, members: np.ndarray) -> list[int]:
+    """Places in the index of copies that the data does not have any more: their ids follow from one that it has.
+
+    That the contents are alike is not enough: what was loaded may be coarser than the row.
+    """
+    alike = (known.index.contents[known.gone] == known.index.contents[members[0]]).all(axis=1)
+    if not alike.any() or not hasattr(known.source, "copies"):
+        return []
+    name = str(known.data.train.ids[known.row[members[0]]])
+    ids = known.source.copies(name, len(members) + int(alike.sum()))
+    lost: list[int] = known.gone[alike][places(known.index.ids[known.gone[alike]], known.key.names(ids, "record"))].tolist()
+    return lost
 
 
 def _check_left(known: Known, chosen: np.ndarray, path: str) -> None:

@@ -237,17 +237,16 @@ def _place(words: str, folder: Path, looked: Mapping[Path, _Look], wanted: Wante
 def _look(path: Path, folder: Path, wanted: Wanted) -> _Look:
     if path.as_posix().endswith(f"/{KEY}"):
         return _Look()
-    ids = rows = 0
-    state, closed = 0, False
+    ids, rows, state, closed = set[bytes](), set[bytes](), 0, False
     name = _ids_in(str(path.relative_to(folder)).encode(errors="replace"), wanted, text=False)
     try:
         state = int(file_sha256(path) in wanted.files)
         for content, text in _contents(path):
-            ids += _ids_in(content, wanted, text)
-            rows += sum(content.find(pattern) >= 0 for pattern in wanted.patterns)
+            ids |= _ids_in(content, wanted, text)
+            rows |= {pattern for pattern in wanted.patterns if content.find(pattern) >= 0}
     except (OSError, ValueError, EOFError, pa.ArrowException, zipfile.BadZipFile):
         closed = True
-    return _Look(ids, rows, state, int(name > 0), closed)
+    return _Look(len(ids), len(rows), state, int(bool(name)), closed)
 
 
 def _contents(path: Path) -> Iterator[tuple[Any, bool]]:
@@ -283,8 +282,8 @@ def _text_of(values: Iterable[object]) -> bytes:
     return "\n".join(words).encode()
 
 
-def _ids_in(content: Any, wanted: Wanted, text: bool) -> int:
-    """How many of the ids a content has."""
+def _ids_in(content: Any, wanted: Wanted, text: bool) -> set[bytes]:
+    """The ids that a content has."""
     if len(wanted.long) <= FEW:
         found = {word for word in wanted.long if _holds(content, word)}
     else:
@@ -292,7 +291,7 @@ def _ids_in(content: Any, wanted: Wanted, text: bool) -> int:
     found |= {phrase for phrase in wanted.phrases if content.find(phrase) >= 0}
     if text and wanted.short:
         found |= {word for match in _WHOLE.finditer(content) if (word := match[1].strip()) in wanted.short}
-    return len(found)
+    return found
 
 
 def _holds(content: Any, word: bytes) -> bool:

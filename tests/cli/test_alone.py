@@ -146,7 +146,7 @@ def test_test_records_need_the_data_as_it_was(trained: Trained, agt: Agt) -> Non
     pd.DataFrame(TABLE).iloc[1:].to_csv("data/t.csv", index=False)
     changed = agt("certify", f"run={run}", "-q")
     assert changed.code == 2
-    assert "the data changed since it was trained on" in changed.err
+    assert "the data is not what the run was trained on" in changed.err
     assert certified(run, inputs), "what queries need is in the run"
     Path("data/t.csv").unlink()
     gone = agt("certify", f"run={run}", "-q")

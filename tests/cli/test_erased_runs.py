@@ -101,7 +101,7 @@ def test_rows_may_be_deleted_or_not(agt: Agt, settings: tuple[str, ...]) -> None
     table[~table.name.isin([*asked, str(train.ids[7])])].to_csv("people.csv", index=False)
     said = agt("certify", "run=run")
     assert said.code == 2
-    assert "the data changed since it was trained on" in said.err
+    assert "the data is not what the run was trained on" in said.err
 
 
 def test_nobody_goes_in_anothers_place(agt: Agt) -> None:

@@ -114,7 +114,7 @@ def test_a_run_is_found_from_another_folder(agt: Agt, tmp_path: Path, monkeypatc
     assert agt("certify", f"run={run}", "-q").code == 0
     people(tmp_path / "data" / "t.csv", 401)
     changed = agt("certify", f"run={run}", "-q")
-    assert (changed.code, "the data changed since it was trained on" in changed.err) == (2, True)
+    assert (changed.code, "the data is not what the run was trained on" in changed.err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_data_changed_between_train_and_certify(agt: Agt, tmp_path: Path) -> Non
     write(0.25)
     changed = agt("certify", f"run={run}")
     assert changed.code == 2
-    assert "changed since it was trained on" in changed.err
+    assert "the data is not what the run was trained on" in changed.err
     assert digest in changed.err
     assert len(set(re.findall(r"[0-9a-f]{32}", changed.err))) == 2, "both digests"
     write(0.5)

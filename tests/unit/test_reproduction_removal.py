@@ -15,7 +15,7 @@ from agt.numeric import gaussian_mu
 from agt_cli.papers.baselines.network import features, network, of_one
 from agt_cli.papers.baselines.released import Bench
 from agt_cli.papers.reproduction.definition import Profile, ProfileName
-from agt_cli.papers.reproduction.erasures import WITH, WITHOUT
+from agt_cli.papers.reproduction.erasures import AT_RANDOM, SPREAD, WITH, WITHOUT
 from agt_cli.papers.reproduction.kinds import Entry
 from agt_cli.papers.reproduction.removing import budget, published, removing
 
@@ -129,7 +129,7 @@ def test_certificates_keep_an_ensemble_answering(tmp_path: Path) -> None:
     entry = entry_of("answered_while_waiting", tmp_path, WAITING, {"ours": Profile(privacy="remove", unlearning="remove")})
     rows = rows_of(entry, run=[], members=3, requests=[1, 4, 20], draws=4)
     share = rows.set_index(["certificates", "who", "requests"])["answered"]
-    for who in ("anybody", "placed by the key"):
+    for who in (AT_RANDOM, SPREAD):
         assert share[WITH, who, 1] >= share[WITH, who, 4] >= share[WITH, who, 20]
         assert share[WITH, who, 4] > share[WITHOUT, who, 4]
         assert share[WITHOUT, who, 20] == 0

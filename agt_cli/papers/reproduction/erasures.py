@@ -27,7 +27,7 @@ from agt.unlearning.newton import brought_within
 from agt.unlearning.sisa import retrain_affected
 from agt_cli.papers.reproduction.budgets import Count
 from agt_cli.papers.reproduction.definition import ProfileName
-from agt_cli.papers.reproduction.kinds import EVERY, Entry, Figure, Key, Kind, Overrides, Profiles, kind, through
+from agt_cli.papers.reproduction.kinds import EVERY, Entry, Figure, Key, Kind, Overrides, Profiles, kind, through, wide
 from agt_cli.papers.reproduction.marks import Marks, marks
 from agt_cli.papers.reproduction.removing import removing
 from agt_cli.report.curves import Curves
@@ -35,6 +35,7 @@ from agt_cli.runs.prepare import Prepared, RunSettings
 
 CODE = ("agt.unlearning.availability", "agt.unlearning.newton", "agt.unlearning.sisa", __name__)
 WITH, WITHOUT = "with certificates", "without"
+AT_RANDOM, SPREAD = "at random", "spread by the key"
 
 
 @kind
@@ -62,7 +63,7 @@ def answered_while_waiting(
         for name in profiles
         if not only or name in only
         for way in (WITH, WITHOUT)
-        for who in ("anybody", "placed by the key")
+        for who in (AT_RANDOM, SPREAD)
         for number in requests
     ]
 
@@ -86,7 +87,7 @@ def answered_while_waiting(
     def measure(entry: Entry, key: Key) -> Iterator[Key]:
         labels, distances, home, classes = votes(entry, key["profile"])
         seen = distances if key["certificates"] == WITH else np.zeros_like(distances)
-        if key["who"] == "anybody":
+        if key["who"] == AT_RANDOM:
             number = min(key["requests"], len(home))
             share = float(availability(seen, labels, home, (number,), np.random.default_rng(0), classes, draws)[0])
         else:
@@ -106,13 +107,14 @@ def answered_while_waiting(
         return known.assign(**{"kd log(kd)": last})[["requests", "series", "answered", "d log d", "kd log(kd)"]]
 
     def half(rows: pd.DataFrame) -> str:
-        some = rows[(rows["who"] == "anybody") & (rows["answered"] >= 0.5)]
-        most = some.groupby(["profile", "certificates"], sort=False)["requests"].max().reset_index()
-        each = ", ".join(f"{row.requests:,} {row.certificates} ({row.profile})" for row in most.itertuples())
-        return f"Half of the queries are answered up to so many waiting requests: {each or 'none'}"
+        some = rows[(rows["who"] == AT_RANDOM) & (rows["answered"] >= 0.5)]
+        most = some.groupby(["certificates", "profile"], sort=False)["requests"].max().reset_index()
+        each = (f"{row.requests:,} {row.certificates} ({row.profile})" for row in most.itertuples())
+        return f"Half of the queries are still answered while this many requests wait: {', '.join(each)}"
 
     def table(rows: pd.DataFrame) -> pd.DataFrame:
-        return rows.drop(columns="series")
+        about = [*rows.columns.intersection(["data"]), "series", "k"]
+        return wide(rows, about, "requests", "answered", requests[:: max(1, len(requests) // 4)], "{:,}")
 
     figure = Figure(
         f"Test queries that {members} members answer while requests wait; k: a member's median stable distance, plus 1.",

@@ -45,7 +45,7 @@ def marks(record: RunRecord, what: Marks, data: pd.DataFrame) -> None:
         for axes, (panel, part) in zip(places, parts, strict=True):
             _panel(axes, what, part, categories)
             axes.set(title=what.panel.format(panel), xlabel=what.xlabel, xscale="log" if what.log else "linear")
-        places[0].invert_yaxis()  # once: they share it
+        places[0].set_ylim(len(categories) - 0.5, -0.5)  # from the top down; they share it
         if what.log:
             places[0].xaxis.set_major_locator(LogLocator())
             places[0].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))

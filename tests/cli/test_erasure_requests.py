@@ -1,0 +1,154 @@
+"""Requests to erase as the command reads them: who is meant, what is refused, and what is found afterwards."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from agt.data.dataset import DataError
+from agt.data.erasure import families
+from agt.errors import ConfigError
+from agt_cli.report.finished import open_run
+from agt_cli.runs.prepare import settings_of
+from agt_cli.runs.source import kept_head
+from agt_cli.unlearn.request import Known, Request, read_ids, requested
+from agt_cli.unlearn.traces import Wanted, other_runs, sweep
+from tests.cli.conftest import Agt
+
+TABLE = ("train", "dataset=table", "dataset.path=t.csv", "dataset.label=y", "dataset.classes=[0,1]", "kgrid.max=2")
+TABLE += (
+    "+dataset.numeric={a: [-3,3], b: null}",
+    "compute.kernel=reference",
+    "training.epochs=1",
+    "hydra.run.dir=run",
+    "-q",
+)
+PEOPLE = ("dataset.id=id", "dataset.unit=person", "relation.unit_rows=3")
+
+
+def people(n: int = 60) -> pd.DataFrame:
+    chance = np.random.default_rng(0)
+    names = {"id": [f"rec{i:03}" for i in range(n)], "person": [f"person{i // 3:02}" for i in range(n)]}
+    numbers = {"a": chance.normal(size=n), "b": chance.normal(size=n), "y": chance.integers(0, 2, n)}
+    return pd.DataFrame({**names, **numbers})
+
+
+def known() -> Known:
+    run = open_run(Path("run"), "train")
+    return Known.of(run, settings_of(run.config, kept_head(run)))
+
+
+def ask(of: Known, *words: str, by: str | None = None) -> Request:
+    Path("ids.txt").write_text("\n".join(words))
+    request = requested(of, read_ids("ids.txt", of.source), by, "ids.txt")  # type: ignore[arg-type]
+    of.check(request)
+    return request
+
+
+def test_requests_of_people(agt: Agt) -> None:
+    table = people()
+    table.to_csv("t.csv", index=False)
+    assert agt(*TABLE, *PEOPLE).code == 0
+    of = known()
+    train, test = of.data.train, of.data.test
+    one, other, tested = str(train.units[0]), str(train.units[5]), str(test.units[0])
+    assert (len(ask(of, one, one, "").records), ask(of, one, one).asked) == (3, 1)
+    assert "repeated: 1 of 2 lines" in ask(of, one, one).notes[0]
+    assert "of test records, on which nothing was trained: 1 of 2 ids (line 2)" in ask(of, one, tested).notes[0]
+    assert len(ask(of, str(train.ids[0]), by="id").records) == 1
+    for words, message in (
+        ((tested,), "there is nothing to erase"),
+        (("x", one), r"no unit of the run's data: 1 of 2 ids \(line 1\).*by=id"),
+        (("",), "holds no id"),
+        (tuple(train.units), "names every training record"),
+        (tuple(train.units[train.labels == 1]), "(the last training records of every class but|names every)"),
+    ):
+        with pytest.raises(ConfigError, match=message) as raised:
+            ask(of, *words)
+        assert one not in str(raised.value)
+    table[table.person != one].to_csv("t.csv", index=False)
+    assert len(ask(known(), one).records) == 3, "its rows are gone, and were asked for"
+    with pytest.raises(DataError, match="3 records are gone that nobody asked to erase"):
+        ask(known(), other)
+    table.assign(a=table.a.where(table.person != other, 0.5)).to_csv("t.csv", index=False)
+    with pytest.raises(DataError, match=r"3 records are changed"):
+        known()
+
+
+def test_ids_of_a_table(agt: Agt) -> None:
+    people().to_csv("t.csv", index=False)
+    assert agt(*TABLE, *PEOPLE).code == 0
+    of = known()
+    pd.DataFrame({"since": [1], "person": [of.data.train.units[0]]}).to_parquet("who.parquet")
+    assert read_ids("who.parquet", of.source) == [(str(of.data.train.units[0]), "row 1")]
+    pd.DataFrame({"who": [of.data.train.units[0]]}).to_csv("who.csv", index=False)
+    with pytest.raises(ConfigError, match="no column of the dataset's ids or units"):
+        read_ids("who.csv", of.source)
+
+
+def test_of_copies_the_last_one_goes(agt: Agt) -> None:
+    rows = people(20).drop(columns=["id", "person"]).assign(b=0.5)
+    table = pd.concat([rows] * 3).sort_values("a").reset_index(drop=True)
+    table.to_csv("t.csv", index=False)
+    assert agt(*TABLE).code == 0
+    of = known()
+    train = of.data.train
+    names = families(of.source, train)
+    copies = np.flatnonzero(names == names[0])
+    request = ask(of, str(train.ids[copies[0]]))
+    assert request.records == (of.index.words[copies[2]],)
+    assert "the last ones go" in request.notes[0]
+    both = ask(of, *map(str, train.ids[copies[:2]]))
+    assert set(both.records) == {of.index.words[copies[1]], of.index.words[copies[2]]}
+    path, name = Path("t.csv"), str(train.ids[copies[0]])
+    lines = path.read_text().splitlines(keepends=True)
+    for line in dict.fromkeys(lines[1:]):  # the row of these copies: the one without which their ids are gone
+        path.write_text("".join(other for other in lines if other != line))
+        if name not in of.source.load().train.ids:
+            break
+    lines.remove(line)
+    path.write_text("".join(lines))
+    later = known()
+    assert later.gone.tolist() == [copies[2]], "whichever row is deleted, the last number is gone"
+    assert ask(later, name).records == request.records
+    alone = next(str(each) for each in train.ids if each not in train.ids[copies])
+    with pytest.raises(DataError, match="1 record is gone that nobody asked"):
+        ask(later, alone)
+
+
+def test_a_sweep_finds_what_is_left(agt: Agt, tmp_path: Path) -> None:
+    people().to_csv("t.csv", index=False)
+    assert agt(*TABLE, *PEOPLE).code == 0
+    assert agt(*TABLE[:-2], *PEOPLE, "hydra.run.dir=outputs/train/other", "-q").code == 0
+    of = known()
+    train = of.data.train
+    rows = train.features[:2] + np.float32(0.1)
+    wanted = Wanted(("person07", "né 12345", "17"), rows, train.features, frozenset({"0" * 64}))
+    folder = tmp_path / "swept"
+    folder.mkdir()
+
+    def found() -> int:
+        return sum(place.found for place in sweep(wanted, {"it": folder})[0])
+
+    (folder / "clean.csv").write_text("person071,117\nperson7,1 7\n")
+    (folder / "clean.bin").write_bytes(rows[0].tobytes()[1:])
+    assert found() == 0
+    planted = {
+        "a.md": b"of person07.",
+        "b.bin": b"\x00\x01" + rows[1].astype(np.float64).tobytes(),
+        "c.json": b'{"who": "n\\u00e9 12345"}',
+        "d.csv": b"id,b\n17,x\n",
+        "person07.txt": b"",
+    }
+    for name, content in planted.items():
+        (folder / name).write_bytes(content)
+        assert found() == 1, name
+        (folder / name).unlink()
+    pd.DataFrame({"who": ["person07"]}).to_parquet(folder / "e.parquet", compression="gzip")
+    assert found() == 1
+    np.savez_compressed(folder / "f.npz", x=rows, names=np.array(["17"]))
+    assert found() == 4
+    asked = Wanted((str(train.units[0]),))
+    assert other_runs(asked, Path("outputs"), Path("run")).found == 3
+    assert other_runs(Wanted(("nobody",)), Path("outputs"), Path("run")).found == 0
