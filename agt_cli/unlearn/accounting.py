@@ -48,7 +48,6 @@ def account(order: Order, erased: Erased) -> Account:
         asked=asked,
         state=state,
         training=float(before.metrics["seconds_training"]),
-        fresh=order.fresh,
         earlier=tuple(part for each in judged for part in each.earlier),
         sweep=None if pending else search(erased.known, request, before, order.output_dir, order.ids),
         waiting=Waiting(job.units, distance) if pending else None,

@@ -14,7 +14,10 @@ METHODS = {
 }
 REQUESTS = {
     "oblivious": "NOT where requests were chosen after looking at what the model gave out",
-    "adaptive for fixed keys": "with this run's seed and keys as they are, whoever chose the requests",
+    "adaptive for fixed keys": (
+        "for this run's seed and keys, whoever chose the requests; as with keys drawn anew, NOT where requests were chosen "
+        "after looking"
+    ),
     "adaptive": "whoever chose the requests, also after looking at what the model gave out",
 }
 
