@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from agt.facts import Fact
+from agt.facts import Fact, Standing
 
 MethodName = Literal["certificate", "newton", "sisa", "retrain"]
 METHODS: tuple[MethodName, ...] = ("certificate", "newton", "sisa", "retrain")
@@ -42,6 +42,11 @@ class Promise:
             raise ValueError(f"({self.eps}, {self.delta}) is no guarantee" + (" of exactness" if self.exact else ""))
         if not self.words:
             raise ValueError("a promise is said in words")
+
+    @property
+    def proved(self) -> bool:
+        """Whether nothing that it rests on is known not to hold; else its numbers are as published, and no guarantee."""
+        return all(fact.standing is not Standing.VOID for fact in self.assumptions)
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> "Promise":

@@ -51,7 +51,6 @@ def account(order: Order, erased: Erased) -> Account:
         asked=asked,
         state=state,
         training=entry.facts["training"],
-        fresh=entry.facts["fresh"],
         earlier=tuple(part for each in judged for part in each.earlier),
         sweep=None if pending else search(erased.wanted, run, order.output_dir, order.ids),
         waiting=_waiting(entry, log) if pending else None,

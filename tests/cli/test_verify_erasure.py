@@ -88,6 +88,9 @@ def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Sig
         written.report(markdown(account))
 
 
+LOSS = ("certificate.masking=loss", "certificate.sigma=1")
+
+
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run, a release from it, then three people who wait, two who go with them, and one more: nobody changes it."""
@@ -356,7 +359,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table += ("dataset.id_permanent=true", "+dataset.numeric={x: [0, 1], y: [0, 1]}", "dataset.declared_size=150")
     Path("asked.txt").write_text("\n".join(row.split(",")[0] for row in rows[:8]))
     try:
-        train = ("train", *table, "model=linear", "certificate=removal", "training.chosen_on=public")
+        train = ("train", *table, "model=linear", "certificate=removal", *LOSS, "training.chosen_on=public")
         assert main([*train, "hydra.run.dir=train/h", "-q", "--json"]) == 0
         unlearn = ("unlearn", "run=train/h", "ids=asked.txt", "method=newton", "hydra.run.dir=unlearn/h")
         assert main([*unlearn, "-q", "--json"]) == 0
