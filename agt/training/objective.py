@@ -28,7 +28,7 @@ Sources: Guo, Goldstein, Hannun, van der Maaten (2020) [003]; Chaudhuri, Montele
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -137,6 +137,10 @@ class Objective:
         still = self.strength * lengths + np.linalg.norm(tilt, axis=1)
         return Slope(gradient, float(np.linalg.norm(self.rounding(lengths, still, sizes, count, weight.shape[1], slack))))
 
+    def force(self, weight: np.ndarray, features: np.ndarray, targets: np.ndarray, slack: float = 0.0) -> Slope:
+        """The sum of the losses' gradients alone, without regulariser and b. Arguments as for ``slope``."""
+        return replace(self, strength=0.0).slope(weight, features, targets, np.zeros_like(weight), slack)
+
     def rounding(
         self, lengths: np.ndarray, still: np.ndarray, sizes: np.ndarray, count: int, width: int, slack: float = 0.0
     ) -> np.ndarray:
@@ -219,8 +223,11 @@ def logits_in(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 def _add_square(total: np.ndarray, x: np.ndarray) -> None:
-    """Add x'x to the lower triangle of ``total`` [d, d], in its place: half the work of a product."""
-    dsyrk(1.0, x.T, beta=1.0, c=total.T, overwrite_c=1)
+    """Add x'x to the lower triangle of ``total`` [d, d], in its place: half the work of a product.
+
+    The block's product is formed by itself: added to a total as it goes, each of its panels would round all of the total.
+    """
+    total += dsyrk(1.0, x.T).T
 
 
 def _fill(matrix: np.ndarray) -> None:

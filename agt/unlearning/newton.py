@@ -28,7 +28,7 @@ Formal guarantees
     Batches are one step; a person's rows are a batch. Outputs are separate problems; their residuals add in squares.
     Removals in a row: u is whatever the last step left, so the bounds add.
     Polishing. The same step from the gradient as computed; the residual is then measured (``Slope.bound``).
-    Rounding. The force's is ``Objective.rounding``; that of H0 and K is charged as they are formed and downdated. The new
+    Rounding. The force's is ``Objective.force``'s; that of H0 and K is charged as they are formed and downdated. The new
     weights round by u |w'|, which moves the gradient by |A|_2 u |w'|, |A|_2 <= h |X|^2 + strength.
     Features that are known up to ``slack`` (models/features.py) put H0 off by (2 h + gamma |w0|) slack for each record, and
     K by 2 slack; the force and measured gradients charge it themselves.
@@ -45,7 +45,7 @@ import numpy as np
 from agt.errors import UnsoundError
 from agt.models.features import check_norms
 from agt.numeric import COVER, UNIT
-from agt.training.objective import Objective, gram, gram_rounding, logits_in
+from agt.training.objective import Objective, Slope, gram, gram_rounding, logits_in
 from agt.training.removal import RemovalState, spectral_norm
 from agt.unlearning.factor import Factor, Kept
 
@@ -179,16 +179,14 @@ class Head:
         left = self.count - len(features)
         if left < 0 or (remaining is not None and len(remaining) != left):
             raise ValueError(f"{len(features)} records cannot be removed of {self.count} with these others left")
-        x, problem = np.ascontiguousarray(features, dtype=np.float64), self.objective
+        x = np.ascontiguousarray(features, dtype=np.float64)
         check_norms(x)
-        slopes, lengths = problem.slopes(logits_in(x, self.weight), targets), np.linalg.norm(self.weight, axis=1)
-        sizes = np.abs(slopes).sum(axis=0)
-        known = problem.rounding(lengths, 0 * lengths, sizes, len(x), x.shape[1], self.slack)
+        force = self.objective.force(self.weight, x, targets, self.slack)
         if remaining is None:
             self._downdate(x)
         else:
             self.settle(remaining)
-        return self._step(slopes.T @ x, float(np.linalg.norm(known)))
+        return self._step(force)
 
     def polish(self, features: np.ndarray, targets: np.ndarray, goal: float = 0.0) -> bool:
         """Measure the residual, and take Newton steps from the full gradient, with the matrices at hand, while needed.
@@ -262,9 +260,9 @@ class Head:
             count * (2 * self.objective.smoothness + self.objective.gamma * longest) * self.slack * (1 + self.slack) * COVER
         )
 
-    def _step(self, force: np.ndarray, unknown: float) -> Step:
-        """Move by v, H0 v = force as nearly as it is solved; ``unknown``: bound on the force's own error."""
-        (moved, parts), before = self._moved(force), self.residual
+    def _step(self, force: Slope) -> Step:
+        """Move by v, H0 v = force as nearly as it is solved."""
+        (moved, parts), before, unknown = self._moved(force.gradient), self.residual, force.error
         self.weight = moved
         solved, curved, fresh, length = (float(size) * COVER for size in np.linalg.norm(parts, axis=1))
         self.residual = (before + unknown + solved + curved) * COVER

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agt.errors import UnsoundError
-from agt.training.objective import Objective
+from agt.training.objective import Objective, gram_rounding
 from agt.unlearning.factor import Factor, Kept
 from agt.unlearning.newton import Head, brought_within, worst_case
 
@@ -240,6 +240,25 @@ def test_a_gram_that_lost_too_much_is_caught():
     assert truth(case, 1) > case.head.residual
 
 
+def one_product(objective, weight, x, t, slack=0.0):
+    """``Objective.force`` in one product over all records, added up in turn, charged as if it were in pieces."""
+    slopes = objective.slopes(x @ weight.T, t)
+    return replace(Objective.force(objective, weight, x, t, slack), gradient=np.cumsum(slopes * x, axis=0)[-1:])
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_many_records_at_once_are_summed_as_they_are_charged(broken):
+    """One record 200 000 times: all roundings go the same way, and more than the charge for one product over them."""
+    n, gone, row, weight = 200_100, 200_000, np.array([[-0.902, 0.4314]]), np.array([[-0.3029, -0.0628]])
+    objective, x, t = Objective("least_squares", 1e6), np.broadcast_to(row, (n, 2)), np.full((n, 1), -1.0)
+    tilt = -(n * (row @ weight.T + 1) * row + objective.strength * weight)
+    head = Head.formed(objective, weight, tilt, x, t)
+    if broken:
+        head.objective = type("Whole", (Objective,), {"force": one_product})("least_squares", 1e6)
+    head.remove(x[:gone], t[:gone], x[gone:])
+    assert (size(exact_gradient(objective, head.weight, x[gone:], t[gone:], tilt)) > head.residual) == broken
+
+
 # -- the factor --------------------------------------------------------------------------------------------------------
 
 
@@ -273,6 +292,15 @@ def test_what_is_kept_is_within_its_error_after_a_thousand_removals():
     assert size((left.T @ left + EXACT(0.1) * np.eye(12)) @ step - v) <= bound
     assert head.factors[0].made == 1  # the inverse was kept up all the way
     assert np.linalg.norm(left @ v) <= head.gram.length(v)
+
+
+def test_many_rows_at_once_are_subtracted_as_they_are_charged():
+    """One row a million times: one product over all of them errs by more than is charged."""
+    n, value = 1_000_000, 0.999999
+    kept, rows = Kept.of(np.full((1, 1), float(n)), 0.0), np.full((n, 1), value)
+    kept.remove(rows, gram_rounding(n))
+    true = n * EXACT(value) ** 2
+    assert size(n - true - kept.matrix) <= kept.error < size(true - np.cumsum(rows * rows)[-1:])
 
 
 def test_too_many_records_and_others_of_another_number_are_refused():
