@@ -10,7 +10,6 @@ Formal guarantees
     where the promise does. What it repeats, agt verify compares.
 """
 
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -348,13 +347,12 @@ def account_of(
         ConfigError: they contradict each other.
     """
     promise, budget = removal.promise, removal.allowance
-    facts = {name: _plain(value) for name, value in removal.facts.items() if value is not None}
     seconds = None if training is None else float(training)
     return Account(
         schema=VERSION,
         agt=__version__,
         asked=asked,
-        done=Done(promise.method, removal.records, float(removal.seconds), removal.words, facts, seconds),
+        done=Done(promise.method, removal.records, float(removal.seconds), removal.words, removal.told, seconds),
         guaranteed=Guaranteed.of(promise),
         state=state,
         earlier=earlier,
@@ -374,9 +372,3 @@ def read_account(content: bytes) -> Account:
             one that contradicts itself.
     """
     return read_document(Account, content, VERSION, "an account")
-
-
-def _plain(value: Any) -> bool | int | float | str:
-    """A number or a text as JSON has it."""
-    value = value.item() if hasattr(value, "item") else value
-    return value if isinstance(value, bool | int | float | str) else re.sub(r"\s+", " ", str(value))

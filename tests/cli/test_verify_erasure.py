@@ -415,10 +415,15 @@ def test_a_promise_beyond_the_noise_is_refused_everywhere(removed: Path, agt: Ag
 def test_a_budget_is_not_believed(removed: Path, agt: Agt) -> None:
     rewrite(removed, {})
     assert agt("verify", "unlearn/h", "--json", "-q").code == 0, "nothing was changed"
-    for key, value, words in (("total", 9.0, "by the run's settings"), ("spent", 0.0, "has a residual of")):
+    edits = (
+        ("budget", "total", 9.0, "by the run's settings"),
+        ("budget", "spent", 0.0, "has a residual of"),
+        ("done", "words", ["nothing"], "words of what was done"),
+    )
+    for part, key, value, words in edits:
         path = removed / "unlearn/h/account.json"
         before = path.read_bytes()
-        change(path, lambda account, key=key, value=value: account["budget"].update({key: value}))
+        change(path, lambda account, part=part, key=key, value=value: account[part].update({key: value}))
         reseal(path.parent)
         assert words in problems(agt("verify", "unlearn/h", "--json", "-q"))["entry"]
         path.write_bytes(before)
