@@ -173,7 +173,7 @@ def _words(job: Job, removing: Removing, model: RemovalModel) -> tuple[str, ...]
         "; ".join(did),
         f"the gradient that is left is at most {state.residual:.3g}, so the weights are within {head.distance:.3g} of the "
         f"exact minimiser on the {state.count} records that remain",
-        "Hessian and products were then formed anew over these records, at these weights: no matrix that the erased records "
+        "Hessian and products were then formed anew over these records, at these weights: no matrix that the erased ones "
         "were part of, and no earlier weights, are kept",
     ]
     if model.config.masking == "output":
