@@ -123,7 +123,12 @@ class Objective:
             features: [n, d], |x_i| <= 1, float32 or float64; read in blocks, so it may be memory-mapped.
             targets: [n, J], as ``targets`` makes them.
             slack: bound on how far features are from a function of each record alone.
+
+        Raises:
+            ValueError: targets of another shape, which numpy might stretch.
         """
+        if targets.shape != (len(features), len(weight)):
+            raise ValueError(f"targets are {targets.shape}, expected {(len(features), len(weight))}")
         gradient, sizes, count = self.strength * weight + tilt, np.zeros(len(weight)), len(features)
         for rows in blocks(count):
             part = np.zeros_like(gradient)
