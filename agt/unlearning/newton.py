@@ -29,7 +29,8 @@ Formal guarantees
     Removals in a row: u is whatever the last step left, so the bounds add.
     Polishing. The same step from the gradient as computed; the residual is then measured (``Slope.bound``).
     Rounding. The force's is ``Objective.force``'s; that of H0 and K is charged as they are formed and downdated. The new
-    weights round by u |w'|, which moves the gradient by |A|_2 u |w'|, |A|_2 <= h |X|^2 + strength.
+    weights round by u |w'|, which moves the gradient by |A|_2 u |w'|, |A|_2 <= h |X|^2 + strength. ``TINY``: squares in norms
+    may underflow.
     Features that are known up to ``slack`` (models/features.py) put H0 off by (2 h + gamma |w0|) slack for each record, and
     K by 2 slack; the force and measured gradients charge it themselves.
 
@@ -45,7 +46,7 @@ import numpy as np
 from agt.errors import UnsoundError
 from agt.models.features import check_norms
 from agt.numeric import COVER, UNIT
-from agt.training.objective import Objective, Slope, gram, gram_rounding, logits_in
+from agt.training.objective import TINY, Objective, Slope, gram, gram_rounding, logits_in
 from agt.training.removal import RemovalState, spectral_norm
 from agt.unlearning.factor import Factor, Kept
 
@@ -266,7 +267,7 @@ class Head:
         """Move by v, H0 v = force as nearly as it is solved, from a residual of at most ``before``."""
         moved, parts = self._moved(force.gradient)
         solved, curved, fresh, length = (float(size) * COVER for size in np.linalg.norm(parts, axis=1))
-        after = (before + force.error + solved + curved) * COVER
+        after = (before + force.error + solved + curved) * COVER + TINY
         if not math.isfinite(after):
             raise UnsoundError("a bound on the residual is not finite: nothing is removed; train again")
         self.weight, self.residual = moved, after

@@ -352,6 +352,15 @@ def test_a_step_below_the_last_digit_of_the_weights_is_charged():
     assert step.curved > 0
 
 
+def test_what_a_norm_loses_to_underflow_is_charged():
+    """The square of 1e-170 is 0, and so is a norm of such numbers; what is left of a gradient is not."""
+    objective, nobody, weight = Objective("least_squares", 2.0), np.zeros((0, 1)), np.full((1, 1), 1e-170)
+    head = Head.formed(objective, weight, 0 * weight, nobody, nobody)
+    left = size(exact_gradient(objective, weight, nobody, nobody, 0 * weight))
+    assert left == pytest.approx(2e-170)
+    assert left <= head.residual <= 1e-140
+
+
 def test_the_worst_case_counts_every_output():
     """Ten outputs, each as far from its target as it can be: they add in squares."""
     objective, x, t = Objective("logistic", 1e4), np.full((50, 1), 1 - 1e-12), np.zeros((50, 10))
