@@ -105,7 +105,8 @@ class Removing:
         started, config, head = time.perf_counter(), self.model.config, self.head
         step = head.remove(features, targets, self.phi if config.factorisation == "fresh" else None)
         problem = head.objective
-        worst = worst_case(problem.gamma, len(features), head.count, problem.strength, self.model.known.loss.reach)
+        reach, outputs = self.model.known.loss.reach, len(head.weight)
+        worst = worst_case(problem.gamma, len(features), head.count, problem.strength, reach, outputs)
         if config.bound == "worst":
             head.residual = max(step.after, step.before + worst)
         self.stages = ("step",)
