@@ -18,7 +18,8 @@ Formal guarantees
     in any way, by whoever saw every state served before (and given these, by coins of their own). Given all that, D' and w
     are fixed and z is independent of it; |w - w*| <= beta / s <= sigma mu for every D' there can be, not with high
     probability. So theta and w* + z' are as hard to tell apart as N(0, 1) and N(mu, 1), in either direction: (eps, delta).
-    w* + z' is a training without the records, solved exactly; one solved to a residual of beta' is at (beta + beta') / s.
+    w* + z' is a training without the records, solved exactly; one solved to a residual of beta' is at (beta + beta') / s,
+    so that the budget is less by the tolerance.
     Several states. From the update that removes a person on, each state is such a mechanism, given those before; k of them
     together are sqrt(k) mu, also where requests follow from states (Dong, Roth, Su 2022, theorem 3.2): ``together``. This
     is the adaptive promise of Gupta et al. (2021), with the failure probability of their definition 0. Neel, Roth,

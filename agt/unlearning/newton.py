@@ -29,8 +29,8 @@ Formal guarantees
     Removals in a row: u is whatever the last step left, so the bounds add.
     Polishing. The same step from the gradient as computed; the residual is then measured (``Slope.bound``).
     Rounding. The force's is ``Objective.force``'s; that of H0 and K is charged as they are formed and downdated. The new
-    weights round by u |w'|, which moves the gradient by |A|_2 u |w'|, |A|_2 <= h |X|^2 + strength. ``TINY``: squares in norms
-    may underflow.
+    weights round by u |w'|, which moves the gradient by |A|_2 u |w'|, |A|_2 <= h |X|^2 + strength. ``TINY`` is for norms
+    whose squares underflow.
     Features that are known up to ``slack`` (models/features.py) put H0 off by (2 h + gamma |w0|) slack for each record, and
     K by 2 slack; the force and measured gradients charge it themselves.
 
