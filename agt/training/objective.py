@@ -28,7 +28,7 @@ Sources: Guo, Goldstein, Hannun, van der Maaten (2020) [003]; Chaudhuri, Montele
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -36,12 +36,12 @@ from scipy.linalg.blas import dsyrk
 from scipy.special import expit
 
 from agt.numeric import COVER, UNIT, gamma_up
-from agt.training.sensitivity import TINY
 
 LossName = Literal["logistic", "least_squares"]
 ROWS = 8192  # of a block: a few MB for features of some hundred numbers
 PIECE = 512  # rows of a gradient's product: the fewer, the less the bound on its rounding
 CHUNK = 64  # coordinates of a logit's product, likewise
+TINY = 1e-150  # more than underflow takes of a norm: squares of numbers below 1e-162 vanish
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,12 @@ class Objective:
             features: [n, d], |x_i| <= 1, float32 or float64; read in blocks, so it may be memory-mapped.
             targets: [n, J], as ``targets`` makes them.
             slack: bound on how far features are from a function of each record alone.
+
+        Raises:
+            ValueError: targets of another shape, which numpy might stretch.
         """
+        if targets.shape != (len(features), len(weight)):
+            raise ValueError(f"targets are {targets.shape}, expected {(len(features), len(weight))}")
         gradient, sizes, count = self.strength * weight + tilt, np.zeros(len(weight)), len(features)
         for rows in blocks(count):
             part = np.zeros_like(gradient)
@@ -136,6 +141,10 @@ class Objective:
         lengths = np.linalg.norm(weight, axis=1)
         still = self.strength * lengths + np.linalg.norm(tilt, axis=1)
         return Slope(gradient, float(np.linalg.norm(self.rounding(lengths, still, sizes, count, weight.shape[1], slack))))
+
+    def force(self, weight: np.ndarray, features: np.ndarray, targets: np.ndarray, slack: float = 0.0) -> Slope:
+        """The sum of the losses' gradients alone, without regulariser and b. Arguments as for ``slope``."""
+        return replace(self, strength=0.0).slope(weight, features, targets, np.zeros_like(weight), slack)
 
     def rounding(
         self, lengths: np.ndarray, still: np.ndarray, sizes: np.ndarray, count: int, width: int, slack: float = 0.0
@@ -219,8 +228,11 @@ def logits_in(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 def _add_square(total: np.ndarray, x: np.ndarray) -> None:
-    """Add x'x to the lower triangle of ``total`` [d, d], in its place: half the work of a product."""
-    dsyrk(1.0, x.T, beta=1.0, c=total.T, overwrite_c=1)
+    """Add x'x to the lower triangle of ``total`` [d, d], in its place: half the work of a product.
+
+    The block's product is formed by itself: added to a total as it goes, each of its panels would round all of the total.
+    """
+    total += dsyrk(1.0, x.T).T
 
 
 def _fill(matrix: np.ndarray) -> None:

@@ -42,7 +42,10 @@ def gaps(
     """
     relation, reasons = RELATIONS[settings.relation.name], []
     if settings.certificate.name not in ("box", "stability", "erm"):
-        reasons.append(f"certificate={settings.certificate.name} certifies no answers")
+        name = settings.certificate.name
+        reasons.append(
+            f"certificates of certificate={name} are given the noise of that training, and say nothing of removals"
+        )
     if settings.noise is not None:
         reasons.append("training again draws other noise than this run met (noise.epsilon)")
     if public and relation.capped:

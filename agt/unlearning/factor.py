@@ -25,6 +25,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from agt.errors import UnsoundError
 from agt.numeric import COVER, UNIT, gamma_up
+from agt.training.objective import blocks
 
 REFINEMENTS = 4
 _MANY = 8  # of width / _MANY records at once, Woodbury's formula is no cheaper than a new inverse
@@ -50,8 +51,9 @@ class Kept:
         return cls(matrix, error, (float(np.linalg.norm(matrix)) + error) * COVER)
 
     def remove(self, rows: np.ndarray, off: float) -> None:
-        """Subtract the sum of r r' over [m, d] rows; ``off``: bound on how far the computed sum is from what is meant."""
-        self.matrix = self.matrix - rows.T @ rows
+        """Subtract the sum of r r' over [m, d] rows; ``off``: bound on how far the computed sum is from what is
+        meant; it is summed as ``training.objective.gram_rounding`` charges it, in blocks."""
+        self.matrix = self.matrix - sum(rows[part].T @ rows[part] for part in blocks(len(rows)))
         self.error = (self.error + off + UNIT * self.size) * COVER
         self.size += self.error
 

@@ -15,8 +15,8 @@ METHODS = {
 REQUESTS = {
     "oblivious": "NOT where requests were chosen after looking at what the model gave out",
     "adaptive for fixed keys": (
-        "for this run's seed and keys, whoever chose the requests; as with keys drawn anew, NOT where requests were chosen "
-        "after looking"
+        "for this run's seed and keys, whoever chose the requests; NOT where requests were chosen after looking and the "
+        "model must be as with keys drawn since (fresh=true)"
     ),
     "adaptive": "whoever chose the requests, also after looking at what the model gave out",
 }
@@ -25,8 +25,9 @@ REQUESTS = {
 def headline(account: Account) -> str:
     """What happened, in one line."""
     asked, done = account.asked, account.done
-    before = f", and {asked.pending} had asked before" if asked.pending else ""
-    people = f"{_many(asked.people, 'person', 'people')} asked{before}"
+    now = f"{_many(asked.people, 'person', 'people')} asked" if asked.people or not asked.pending else ""
+    before = f"{_many(asked.pending, 'person', 'people')} had asked before" if asked.pending else ""
+    people = ", and ".join(filter(None, (now, before)))
     if account.waiting is not None:
         pending = _many(account.waiting.people, "person", "people")
         return f"{people}: noted; {pending} pending in all, and nothing is removed yet"
@@ -48,22 +49,22 @@ def cost(account: Account) -> str:
     done = account.done
     if done.training is None or not account.updated:
         return f"{done.seconds:.3g} s"
-    times = f", {_times(done.training / done.seconds)}" if done.seconds > 0 else ""
-    return f"{done.seconds:.3g} s; training the run had taken {done.training:.3g} s{times}"
+    return f"{done.seconds:.3g} s; training the run took {done.training:.3g} s"
 
 
-def left(account: Account) -> str:
-    """The removal budget, in one line."""
-    if account.budget is None:
-        return "this method needs none"
-    budget = account.budget.allowance
-    return f"{budget.left:.4g} of {budget.total:.4g} left ({budget.unit})"
+def left(account: Account) -> Iterator[str]:
+    """The removal budget, in one line; none where the method needs none."""
+    if account.budget is not None:
+        budget = account.budget.allowance
+        yield f"{budget.left:.4g} of {budget.total:.4g} left ({budget.unit})"
 
 
 def standing(account: Account) -> str:
-    """Of earlier answers, in one line."""
-    void = sum(not earlier.stands for earlier in account.earlier)
-    return f"{len(account.earlier) - void} stand, {void} void" if account.earlier else "none was found beside the run"
+    """Of earlier answers, in one line: records, of which some of the answers may be void."""
+    stand, void = ({earlier.name for earlier in account.earlier if earlier.stands is stands} for stands in (True, False))
+    counts = {"stand": stand - void, "void": void - stand, "stand in part": stand & void}
+    told = ", ".join(f"{len(names)} {words}" for words, names in counts.items() if names)
+    return told or "none was found beside the run"
 
 
 def traces(account: Account) -> str:
@@ -76,16 +77,14 @@ def traces(account: Account) -> str:
 
 
 def lines(account: Account) -> Iterator[str]:
-    """For the console; what belongs to a line follows it, indented."""
+    """For the console: what is not as it should be follows its line, indented. The page has the rest."""
     state, sweep = account.state, account.sweep
     yield headline(account)
     yield f"guaranteed: {promised(account)}"
-    yield from _indented(account.guaranteed.words)
     yield from _indented(f"NOT HELD: {words}" for words, stands in _facts(account) if stands == Standing.VOID)
     yield f"took: {cost(account)}"
-    yield from _indented(account.done.words)
     yield from _waited(account)
-    yield f"removal budget: {left(account)}"
+    yield from (f"removal budget: {line}" for line in left(account))
     yield f"earlier answers: {standing(account)}"
     yield from _indented(f"void: {earlier.name}: {earlier.why}" for earlier in _named(account) if not earlier.stands)
     yield f"traces: {traces(account)}"
@@ -99,10 +98,10 @@ def markdown(account: Account) -> str:
     state, asked = account.state, account.asked
     when = f"{asked.time[:19].replace('T', ' ')} UTC"
     summary = [
-        ("asked", f"{when}, by {asked.by}; {_many(asked.records, 'record', 'records')}"),
+        ("asked", f"{when}, by {asked.by}" + (f"; {_many(asked.records, 'record', 'records')}" if account.waiting else "")),
         ("guaranteed", promised(account)),
         ("took", cost(account)),
-        ("removal budget", left(account)),
+        *(("removal budget", line) for line in left(account)),
         ("earlier answers", standing(account)),
         ("traces", traces(account)),
     ]
@@ -122,7 +121,8 @@ def markdown(account: Account) -> str:
         "## What this account does not show",
         _bullets(account.outside),
         "## To check it",
-        "`agt verify` of this folder compares it with the run and its request log. Keep this folder's digest elsewhere.",
+        "`agt verify` of this folder compares it with the run and its request log, and with `public=OWNER.pub` checks the "
+        "signature. `sha256sum manifest.json` here is this folder's digest: kept elsewhere, it shows a later edit.",
         _bullets((f"before {state.before}", f"after {state.after}", f"entry {state.entry} of the log up to {state.log}")),
     ]
     return "\n\n".join(parts) + "\n"
@@ -135,7 +135,7 @@ def _waited(account: Account) -> Iterator[str]:
         if waiting.distance is not None:
             rest = f"only queries whose stable distance is at least {waiting.distance} are answered, the others abstain"
         yield f"until the next update (agt unlearn run=...) {rest}"
-    if account.abstained is not None:
+    if account.abstained or (account.abstained is not None and account.updated):
         yield f"while requests were pending, {_many(account.abstained, 'query', 'queries')} abstained"
 
 
@@ -169,6 +169,8 @@ def _swept(account: Account) -> Iterator[str]:
         return
     rows = [(place.place, str(place.files), _marked(place.found), place.words) for place in sweep.places]
     yield markdown_table(("where", "files", "found", "what was seen"), rows)
+    if sweep.found:
+        yield "Nothing that was found was deleted: whether these files may stay is their owner's to decide."
     if sweep.unlooked:
         yield "Not looked at:"
         yield _bullets(sweep.unlooked)
@@ -193,7 +195,3 @@ def _bullets(words: Sequence[str]) -> str:
 
 def _many(count: int, one: str, more: str) -> str:
     return f"{count:,} {one if count == 1 else more}"
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:,.0f} times as long" if ratio >= 10 else f"{ratio:.1f} times as long"

@@ -220,6 +220,8 @@ def _missed(known: Known, ids: dict[str, str], hits: list[np.ndarray], by: By, p
     if "unknown" in sorts:
         which, other = ("unit", "id") if by == "unit" else ("record", "unit")
         remedy = "" if known.index.units is None else f", or say what they name with by={other}"
+        if by == "id" and getattr(known.source, "id", "") is None:
+            remedy += " (hashes of content: dataset.id=null); to ask by a column, train with dataset.id=COLUMN"
         raise ConfigError(
             f"ids={path}: no {which} of the run's data: {counted('unknown')}: write them as the data does{remedy}"
         )

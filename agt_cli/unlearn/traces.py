@@ -251,8 +251,8 @@ def _place(words: str, folder: Path, looked: Mapping[Path, _Look], wanted: Wante
     told = ", ".join(f"{part}: {count}" for part, count in counts.items() if count)
     where = _some(["(a name with an id)" if look.name else p.relative_to(folder).as_posix() for p, look in hits.items()])
     sought = f"{len(wanted.ids)} ids, {len(wanted.alone)} rows, {len(wanted.files)} files of the earlier state"
-    found = f"{told} in {where}" if hits else "nothing"
-    return Place(words, len(looked), sum(look.count for look in hits.values()), f"looked for {sought}; found {found}")
+    found = f"{told} in {where}; looked for {sought}" if hits else f"looked for {sought}; found nothing"
+    return Place(words, len(looked), sum(look.count for look in hits.values()), found)
 
 
 def _look(path: Path, folder: Path, wanted: Wanted) -> _Look:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agt.errors import UnsoundError
-from agt.training.objective import Objective
+from agt.training.objective import Objective, gram_rounding
 from agt.unlearning.factor import Factor, Kept
 from agt.unlearning.newton import Head, brought_within, worst_case
 
@@ -240,6 +240,25 @@ def test_a_gram_that_lost_too_much_is_caught():
     assert truth(case, 1) > case.head.residual
 
 
+def one_product(objective, weight, x, t, slack=0.0):
+    """``Objective.force`` in one product over all records, added up in turn, charged as if it were in pieces."""
+    slopes = objective.slopes(x @ weight.T, t)
+    return replace(Objective.force(objective, weight, x, t, slack), gradient=np.cumsum(slopes * x, axis=0)[-1:])
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_many_records_at_once_are_summed_as_they_are_charged(broken):
+    """One record 200 000 times: all roundings go the same way, and more than the charge for one product over them."""
+    n, gone, row, weight = 200_100, 200_000, np.array([[-0.902, 0.4314]]), np.array([[-0.3029, -0.0628]])
+    objective, x, t = Objective("least_squares", 1e6), np.broadcast_to(row, (n, 2)), np.full((n, 1), -1.0)
+    tilt = -(n * (row @ weight.T + 1) * row + objective.strength * weight)
+    head = Head.formed(objective, weight, tilt, x, t)
+    if broken:
+        head.objective = type("Whole", (Objective,), {"force": one_product})("least_squares", 1e6)
+    head.remove(x[:gone], t[:gone], x[gone:])
+    assert (size(exact_gradient(objective, head.weight, x[gone:], t[gone:], tilt)) > head.residual) == broken
+
+
 # -- the factor --------------------------------------------------------------------------------------------------------
 
 
@@ -275,6 +294,15 @@ def test_what_is_kept_is_within_its_error_after_a_thousand_removals():
     assert np.linalg.norm(left @ v) <= head.gram.length(v)
 
 
+def test_many_rows_at_once_are_subtracted_as_they_are_charged():
+    """One row a million times: one product over all of them errs by more than is charged."""
+    n, value = 1_000_000, 0.999999
+    kept, rows = Kept.of(np.full((1, 1), float(n)), 0.0), np.full((n, 1), value)
+    kept.remove(rows, gram_rounding(n))
+    true = n * EXACT(value) ** 2
+    assert size(n - true - kept.matrix) <= kept.error < size(true - np.cumsum(rows * rows)[-1:])
+
+
 def test_too_many_records_and_others_of_another_number_are_refused():
     case = problem("logistic", n=20)
     with pytest.raises(ValueError, match="cannot be removed of 20"):
@@ -300,6 +328,52 @@ def test_records_longer_than_1_are_refused():
         case.head.remove(np.full((1, 5), 0.5), case.t[:1])
     with pytest.raises(UnsoundError, match="longer than 1"):
         case.head.settle(case.x * 2)
+
+
+def test_after_a_step_that_fails_nothing_is_known_until_it_is_measured():
+    case = problem("logistic", n=20)
+    head, before = case.head, case.head.weight
+    head.factors[0] = Factor(Kept.of(-np.eye(5), 0.0))
+    with pytest.raises(UnsoundError, match=r"training\.weight_decay is too small"):
+        head.remove(case.x[:3], case.t[:3])
+    assert head.residual == np.inf
+    assert np.array_equal(head.weight, before)
+    head.refresh(case.x[3:], case.t[3:])
+    assert size(exact_gradient(case.objective, head.weight, case.x[3:], case.t[3:], case.tilt)) <= head.residual < 1e-10
+
+
+def test_a_step_below_the_last_digit_of_the_weights_is_charged():
+    """w + v rounds to w, so that nothing seems to have moved; the Hessian is still another one on the way to w + v."""
+    case = problem("logistic", n=20, strength=1e18)
+    head = Head.formed(case.objective, np.ones((1, 5)), case.tilt, case.x, case.t)
+    step = head.remove(case.x[:1], case.t[:1])
+    assert np.array_equal(head.weight, head.reference)
+    assert step.moved > 0
+    assert step.curved > 0
+
+
+def test_what_a_norm_loses_to_underflow_is_charged():
+    """The square of 1e-170 is 0, and so is a norm of such numbers; what is left of a gradient is not."""
+    objective, nobody, weight = Objective("least_squares", 2.0), np.zeros((0, 1)), np.full((1, 1), 1e-170)
+    head = Head.formed(objective, weight, 0 * weight, nobody, nobody)
+    left = size(exact_gradient(objective, weight, nobody, nobody, 0 * weight))
+    assert left == pytest.approx(2e-170)
+    assert left <= head.residual <= 1e-140
+
+
+def test_the_worst_case_counts_every_output():
+    """Ten outputs, each as far from its target as it can be: they add in squares."""
+    objective, x, t = Objective("logistic", 1e4), np.full((50, 1), 1 - 1e-12), np.zeros((50, 10))
+    head = Head.formed(objective, np.full((10, 1), 12.0), np.zeros((10, 1)), x, t)
+    step = head.remove(x[:1], t[:1], x[1:])
+    counted, of_one = (worst_case(objective.gamma, 1, 49, objective.strength, outputs=j) for j in (10, 1))
+    assert of_one < step.curved <= counted
+
+
+def test_targets_of_another_shape_are_refused():
+    case = problem("logistic", n=20)
+    with pytest.raises(ValueError, match=r"targets are \(1, 1\), expected \(3, 1\)"):
+        case.head.remove(case.x[:3], case.t[:1])
 
 
 def test_a_matrix_that_is_not_positive_definite_is_refused():

@@ -91,6 +91,13 @@ def test_hessian_and_gram_are_symmetric_and_within_their_rounding(loss: LossName
     assert np.linalg.norm((products - wide.T @ wide).astype(float)) <= gram_rounding(len(x))
 
 
+def test_products_of_many_blocks_are_within_their_rounding() -> None:
+    """One record 20 million times: a block that is added to the total as it goes rounds it at each of its panels."""
+    n, value = 20_000_000, 0.999999
+    true = n * np.longdouble(value) ** 2
+    assert abs(float(gram(np.broadcast_to(value, (n, 1)))[0, 0] - true)) <= gram_rounding(n)
+
+
 def test_gamma_is_the_lipschitz_constant_of_the_curvature_and_no_smaller_number_is() -> None:
     def holds(gamma: float) -> bool:
         f = np.linspace(-8, 8, 20_001)
