@@ -152,13 +152,23 @@ class Wanted:
             yield f"the features of {passed}: another record has the same, they are zero, or beyond the first {ROWS}"
 
 
-def search(wanted: Wanted, run: FinishedRun, output_dir: Path, ids: str | None = None) -> Sweep:
-    """Look for traces of an update in the run, in everything below ``output_dir``, and in what commands keep beside it.
+def outputs(run: FinishedRun, output_dir: Path) -> tuple[Path, ...]:
+    """Where records of a run lie: in output_dir, and in the folder that the run itself was written to."""
+    home = run.folder.resolve()
+    beside = home.parents[1] if home.parent.name == run.manifest.command else None
+    return (output_dir,) if beside in (None, output_dir.resolve()) else (output_dir, beside)
+
+
+def search(wanted: Wanted, run: FinishedRun, outputs: Sequence[Path], ids: str | None = None) -> Sweep:
+    """Look for traces of an update in the run, in everything that commands wrote, and in what they keep beside that.
 
     Args:
+        outputs: folders below which they wrote it.
         ids: the file that the request came in, which is left out; None, or ``-``: no file.
     """
-    folders = {"the run": run.folder, "everything else that commands wrote (output_dir)": output_dir, **_beside(run)}
+    written = ("everything else that commands wrote (output_dir)", "and where the run lies")
+    beside = _beside(run)
+    folders = {"the run": run.folder, **dict(zip(written, outputs, strict=False)), **beside}
     leave = () if ids in (None, INPUT) else (Path(str(ids)),)
     found, unread = sweep(wanted, folders, leave)
     still = len(wanted.rows)
@@ -170,9 +180,10 @@ def search(wanted: Wanted, run: FinishedRun, output_dir: Path, ids: str | None =
         if still
         else "the run's own data: none of the erased records has a row in it any more",
         *["the file that the ids came in: delete it when it is not needed"] * len(leave),
+        *[f"{words}: not there, seen from this working folder" for words, place in beside.items() if not place.exists()],
         "caches of compiled code, which hold no data",
     ]
-    return Sweep((*found, other_runs(wanted, output_dir, run.folder)), tuple(unlooked))
+    return Sweep((*found, *(other_runs(wanted, place, run.folder) for place in outputs)), tuple(unlooked))
 
 
 def sweep(

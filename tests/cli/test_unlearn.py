@@ -124,3 +124,17 @@ def test_whatever_could_stop_the_account_stops_the_erasure(agt: Agt, run: Path) 
     assert f"{ABSTAINED}: cannot be read" in said.err
     path.rmdir()
     assert account(unlearn(agt))["done"]["records"] == 2
+
+
+def test_what_lies_beside_the_run_is_looked_at(agt: Agt) -> None:
+    """Whatever output_dir the present command has."""
+    train = ("train", *TINY, "training.chosen_on=public", "output_dir=mine", "-q", "--json")
+    run, other = (agt(*train).json["run"] for _ in range(2))
+    assert agt("certify", f"run={run}", "output_dir=mine", "map_resolution=0", "-q").code == 0
+    Path("ids.txt").write_text("\n".join(IDS[:2]))
+    told = account(agt("unlearn", f"run={run}", "ids=ids.txt", "--json"))
+    assert len(told["earlier"]) == 1
+    trained_on = [place for place in told["sweep"]["places"] if place["place"].startswith("other training runs")]
+    assert [place["found"] for place in trained_on] == [0, 2]
+    assert Path(other).name in trained_on[1]["words"]
+    assert any("not there, seen from this working folder" in line for line in told["sweep"]["unlooked"])
