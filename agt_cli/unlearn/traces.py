@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 
 from agt.data.dataset import Records
 from agt.data.erasure import part
+from agt.data.ids import CONTENT
 from agt.errors import AgtError
 from agt.manifest import NAME as MANIFEST
 from agt.manifest import Broken, Manifest
@@ -143,6 +144,11 @@ class Wanted:
     def unlooked(self) -> Iterator[str]:
         """What is not looked for, in sentences."""
         yield from self.unknown
+        if any(CONTENT.fullmatch(name) for name in self.ids):
+            yield (
+                "rows as text, as a table's lines have them: records without ids of their own are looked for by the hash "
+                "that stands for an id, and by the bytes of their features"
+            )
         if self.short:
             yield f"{len(self.short)} ids so short that they occur by chance: only as whole cells and whole strings"
         if len(self.alone) < len(self.rows):
