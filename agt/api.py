@@ -28,7 +28,6 @@ from agt.facts import Fact
 from agt.folder import BoundFolder, NewFolder
 from agt.manifest import read_digest
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.randomness import SeededRandomness, SystemRandomness
 from agt.mechanisms.release import prepare_labels
 from agt.mechanisms.rigour import Accounting, Claim, Counting
 from agt.models.description import describe, problem_of
@@ -39,6 +38,7 @@ from agt.models.model import load as load_model
 from agt.models.store import as_json
 from agt.problem import Problem, Settings
 from agt.provenance import surroundings
+from agt.randomness import SeededRandomness, SystemRandomness
 from agt.settings import (
     RECIPE,
     CertificateConfig,

@@ -291,9 +291,11 @@ class RemovalConfig:
 
     Attributes:
         loss: logistic, or least_squares; neither is clamped. Several classes: one against the others each.
-        masking: what hides a removal's error: a random linear term b in the loss; noise on the weights that are served; or
-            nothing, for least squares alone, whose removals are exact but for rounding.
-        sigma: standard deviation of each coordinate of that noise: of b in units of a record's gradient; of a weight.
+        masking: what hides a removal's error: output: noise on the weights that are served, which is proved; loss: a random
+            linear term b in the loss, as published, which is not; none: nothing, for least squares alone, whose removals
+            are exact but for rounding.
+        sigma: standard deviation of each coordinate of that noise: of a weight; of b in units of a record's gradient, where
+            1 is a common choice.
         eps, delta: of removals: the model after them and one trained without the records are so close; unread without
             noise.
         bound: what a removal is charged: the bound from the data without looking at all of it again, the worst case, or
@@ -306,8 +308,8 @@ class RemovalConfig:
 
     name: Literal["removal"] = "removal"
     loss: Literal["logistic", "least_squares"] = "logistic"
-    masking: Literal["loss", "output", "none"] = "loss"
-    sigma: Annotated[float, Field(ge=0, le=1e9)] = 1.0
+    masking: Literal["loss", "output", "none"] = "output"
+    sigma: Annotated[float, Field(ge=0, le=1e9)] = 0.01
     eps: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-4
     bound: Literal["data", "worst", "measured"] = "data"
@@ -319,7 +321,7 @@ class RemovalConfig:
     def __post_init__(self) -> None:
         if self.masking == "none" and self.loss != "least_squares":
             raise ValueError(
-                f"masking=none: removals from loss={self.loss} leave an error that nothing would hide: use masking=loss or "
+                f"masking=none: removals from loss={self.loss} leave an error that nothing would hide: use "
                 "masking=output, or loss=least_squares, whose removals are exact"
             )
         if self.masking == "none" and (self.sigma or self.seed is not None):

@@ -16,8 +16,8 @@ from pydantic import Field
 from agt.errors import ConfigError
 from agt.mechanisms.guarantee import PureDP
 from agt.mechanisms.mechanism import Epsilon, Need
-from agt.mechanisms.randomness import Randomness
 from agt.numeric import written
+from agt.randomness import Randomness
 from agt.settings import schema
 
 

@@ -15,8 +15,8 @@ from pydantic import Field
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantee import GREATEST, LEAST, ApproximateDP, GaussianDP, Guarantee, PureDP
-from agt.mechanisms.randomness import Randomness
 from agt.mechanisms.thresholds import BITS, MAX_CLASSES, MAX_DISTANCE, N, Table, rule_of
+from agt.randomness import Randomness
 from agt.settings import keyword_schema, validate
 
 Epsilon = Annotated[float, Field(ge=LEAST, le=GREATEST)]

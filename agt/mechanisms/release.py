@@ -25,12 +25,12 @@ from agt.mechanisms.aggregate import CertifiedQuantile, release_quantile
 from agt.mechanisms.composition import Total, total
 from agt.mechanisms.guarantee import ApproximateDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.randomness import Randomness
 from agt.mechanisms.rigour import Accounting, Claim, Counting, Output, Voting, claim, evidence_of
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, release_weights
 from agt.models.ensemble import VoteCertificates
 from agt.models.linear import LinearModel
 from agt.models.model import Model
+from agt.randomness import Randomness
 from agt.training.loop import Progress
 
 SHOWN_DELTA = 1e-5  # where a total is shown for budgets given per query

@@ -1,8 +1,8 @@
 """A linear head that records can be removed from (certificate=removal): trained, kept with what removals need, certified.
 
 model.safetensors     "weight" [J, d]: the weights served, as of any linear head
-removal.safetensors   what the next removal starts from (training/removal.py): weight, tilt, noise, reference, hessian,
-                      gram; for the data owner alone
+removal.safetensors   what the next removal starts from (training/removal.py): weight, tilt, reference, hessian, gram; and
+                      noise, by how much the weights served differ; for the data owner alone
 removal.json          its numbers: norm, residual, allowed, count, removed; and the objective's loss and strength
 features.safetensors, stability.json    as of any linear head
 """
@@ -20,6 +20,7 @@ from torch import Tensor
 from agt.certificates.conditions import Condition, assess_linear
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import proved
+from agt.lattice import step_of
 from agt.models.box import GIVEN_THE_DRAW
 from agt.models.features import FeatureMap
 from agt.models.linear import LinearModel
@@ -33,14 +34,18 @@ from agt.training.loop import Progress
 from agt.training.removal import (
     RemovalProblem,
     RemovalState,
-    draw,
-    draw_seed,
+    draw_tilt,
     minimise,
     removal_budget,
     removal_loss,
 )
 from agt.training.sensitivity import LinearSetting
 
+_PREDICTED = (
+    "not proved, as a seed makes the noise: records can be removed later; with noise that nobody can predict the model "
+    "would then be"
+)
+SEEDED = "SIMULATION: the noise comes from certificate.seed={seed}, so that it hides nothing"
 STATE, NUMBERS = "removal.safetensors", "removal.json"
 _MATRICES = ("weight", "tilt", "noise", "reference", "hessian", "gram")
 _NUMBERS = ("norm", "residual", "allowed", "count", "removed")
@@ -63,11 +68,10 @@ class RemovalModel(LinearModel):
         on_progress: Callable[[Progress], None] = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> "RemovalModel":
-        """Draw the noise, then minimise on the public features."""
+        """Draw b, minimise on the public features, put the output's noise on."""
         config, features = config_of(problem.settings), FeatureMap.of(config_of(problem.settings).features, problem.dataset)
-        shape, seed = (outputs_of(problem.classes), features.outputs), draw_seed(config, checkpoints)
-        tilt, noise = draw("tilt", config, shape, seed), draw("noise", config, shape, seed)
-        known = problem_of(problem, features, tilt, noise)
+        tilt = draw_tilt(config, (outputs_of(problem.classes), features.outputs), checkpoints)
+        known = problem_of(problem, features, tilt)
         phi, labels = training_rows(problem, features)
         targets = known.objective.targets(labels, problem.classes)
         with threadpool_limits(problem.settings.compute.threads, user_api="blas"):
@@ -77,7 +81,8 @@ class RemovalModel(LinearModel):
     @classmethod
     def of(cls, problem: Problem, features: FeatureMap, state: RemovalState) -> "RemovalModel":
         """The head of a state: after training, or after a removal."""
-        known = problem_of(problem, features, state.tilt, state.noise)
+        known = problem_of(problem, features, state.tilt)
+        known.check_served(state)
         setting = known.setting
         served = torch.from_numpy(state.served)
         trained = LinearTrained(served, known.loss, setting.plan, known.sensitivity(state.allowed), setting.training)
@@ -95,9 +100,6 @@ class RemovalModel(LinearModel):
         blank = FeatureMap.blank(config_of(problem.settings).features, width)
         features = blank.with_matrices(read_tensors(shelf, FEATURES, blank.matrices))
         model = cls.of(problem, features, _read_state(problem, features, shelf))
-        weight = read_tensors(shelf, MODEL, {"weight": model.trained.weight})["weight"]
-        if not torch.equal(weight, model.trained.weight):
-            raise UnsoundError(f"{shelf.folder}/{MODEL}: the weights served are not those of {STATE}: train again")
         model.check_constants(shelf)
         return model
 
@@ -117,8 +119,8 @@ class RemovalModel(LinearModel):
 
     @property
     def known(self) -> RemovalProblem:
-        """The public numbers, given the state's draws."""
-        return problem_of(self.problem, self.features, self.state.tilt, self.state.noise)
+        """The public numbers, given the state's draw."""
+        return problem_of(self.problem, self.features, self.state.tilt)
 
     @property
     def budget(self) -> float | None:
@@ -156,22 +158,27 @@ class RemovalModel(LinearModel):
         config, budget = self.config, self.budget
         if budget is None:
             return ("records can be removed later, exactly but for rounding: least squares, and no noise is needed",)
-        where = "a random linear term in the loss" if config.masking == "loss" else "noise on the weights that are served"
-        lines = [
-            f"records can be removed later: the model is then ({config.eps:g}, {config.delta:g})-close to one trained "
-            f"without them, as long as the removals' error stays below {budget:.4g} (gradient norm), of which the "
-            f"optimiser left {self.state.residual:.2g}",
-            f"their error is hidden by {where}, of standard deviation {config.sigma:g} in every coordinate, in exact "
-            "arithmetic",
-        ]
+        within = (
+            f"as long as the removals' error stays below {budget:.4g} (gradient norm), of which the optimiser left "
+            f"{self.state.residual:.2g}"
+        )
+        close = f"({config.eps:g}, {config.delta:g})-close to one trained without them"
+        spread = f"of standard deviation {config.sigma:g} in every coordinate"
+        drawn = () if config.seed is None else (SEEDED.format(seed=config.seed),)
         if config.masking == "loss":
-            lines.append(
-                "not held: the published proof takes the error for independent of the random term, and the weights depend "
-                "on it; certificate.masking=output needs no such assumption"
+            return (
+                f"not proved: as published, records can be removed later and the model is then {close}, {within}",
+                f"their error is to be hidden by a random linear term in the loss, {spread}; the published proof takes the "
+                "error for independent of that term, and the weights depend on it: certificate.masking=output is proved",
+                *drawn,
             )
-        if config.seed is not None:
-            lines.append(f"SIMULATION: the noise comes from certificate.seed={config.seed}, so that it hides nothing")
-        return tuple(lines)
+        lead = "records can be removed later: the model is then" if config.seed is None else _PREDICTED
+        return (
+            f"{lead} {close}, {within}",
+            f"their error is hidden by noise on the weights that are served, {spread}: drawn exactly, rounded to "
+            f"multiples of {step_of(config.sigma):.3g}, and drawn anew at each update",
+            *drawn,
+        )
 
 
 def config_of(settings: Settings) -> RemovalConfig:
@@ -186,8 +193,8 @@ def outputs_of(classes: int) -> int:
     return 1 if classes == 2 else classes
 
 
-def problem_of(problem: Problem, features: FeatureMap, tilt: np.ndarray, noise: np.ndarray) -> RemovalProblem:
-    """The public numbers of a problem, given its draws.
+def problem_of(problem: Problem, features: FeatureMap, tilt: np.ndarray) -> RemovalProblem:
+    """The public numbers of a problem, given its draw of b.
 
     Raises:
         ConfigError: settings that no proof covers.
@@ -196,7 +203,7 @@ def problem_of(problem: Problem, features: FeatureMap, tilt: np.ndarray, noise: 
     loss = removal_loss(outputs_of(problem.classes), 1.0, 1.0)
     plan = replace(recipe.plan(problem.trained_on), epochs=1)
     setting = LinearSetting(loss, features.outputs, recipe.training, plan, recipe.relation, features.slack)
-    return RemovalProblem.of(config, setting, tilt, noise)
+    return RemovalProblem.of(config, setting, tilt)
 
 
 def training_rows(problem: Problem, features: FeatureMap) -> tuple[np.ndarray, np.ndarray]:
@@ -217,12 +224,15 @@ def _read_state(problem: Problem, features: FeatureMap, shelf: Shelf) -> Removal
     shapes = dict.fromkeys(_MATRICES, shape) | {"hessian": (stacked, width, width), "gram": (width, width)}
     like: dict[str, Tensor] = {name: torch.zeros(1, dtype=torch.float64).expand(shapes[name]) for name in _MATRICES}
     arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in read_tensors(shelf, STATE, like).items()}
-    numbers = read_json(shelf, NUMBERS)
+    numbers, noise = read_json(shelf, NUMBERS), arrays.pop("noise")
+    served = read_tensors(shelf, MODEL, {"weight": like["weight"]})["weight"].numpy()
     try:
-        state = RemovalState(**arrays, **{name: numbers[name] for name in _NUMBERS})
+        state = RemovalState(**arrays, served=served, **{name: numbers[name] for name in _NUMBERS})
     except (KeyError, TypeError) as error:
         raise ConfigError(f"{shelf.folder / NUMBERS}: cannot be read ({error}); train again") from None
-    objective = problem_of(problem, features, state.tilt, state.noise).objective
+    if not np.array_equal(noise, state.noise):
+        raise UnsoundError(f"{shelf.folder}/{MODEL}: the weights served are not those of {STATE}: train again")
+    objective = problem_of(problem, features, state.tilt).objective
     for key, value in (("loss", objective.loss), ("strength", objective.strength)):
         if numbers.get(key) != value:
             raise UnsoundError(

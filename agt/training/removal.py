@@ -1,8 +1,9 @@
 """The head that records can be removed from: the minimiser of L_b, its state, and how far one record moves it.
 
 L_b is training/objective.py's, with strength s = training.weight_decay times the public normaliser B. b is drawn before any
-record is read, N(0, sigma^2) in each coordinate under ``masking=loss``, and 0 otherwise; under ``masking=output`` N(0,
-sigma^2) is added to the weights that are served. What a removal does with the state is in unlearning/.
+record is read, N(0, sigma^2) in each coordinate under ``masking=loss``, and 0 otherwise; under ``masking=output`` the
+weights that are served have noise of N(0, sigma^2), drawn exactly once w is there (``served``). What a removal does with
+the state is in unlearning/.
 
 Formal guarantees
     The residual. ``RemovalState.residual`` is a bound on |grad L_b(w)| over all outputs jointly, b in it: the gradient as
@@ -16,10 +17,17 @@ Formal guarantees
         + |b||w*|, so |w*| <= q + sqrt(q^2 + 2 n_max ln 2 / s). R* is the smaller.
       - squares: w* = (X'X + s I)^-1 (X't - b); the singular values of (X'X + s I)^-1 X' are v / (v^2 + s) <= 1 / (2 sqrt
         s), and |t| <= sqrt n, so R* = sqrt(n_max) / (2 sqrt s) + q.
+    What is served under masking=output: w + z, z ~ N(0, sigma^2 I) a real vector from the operating system, rounded to a
+    public lattice of step h, then to a float, then clamped to [-c, c] (lattice.py). All three are functions of w + z, which
+    is thus all that is ever seen of w. c is a power of two, no less than R* + allowed / s + ``TAIL`` sigma for whatever may
+    be allowed: a clamp that never acts, and makes the length of what is served public, R = sqrt(d) c: a length worked out
+    from the draw would be one more thing that is seen of w. w, a finite set of floats, is a vector of rationals, and it is
+    these that the noise is added to.
     Two computed states. Each lies within allowed / s of its minimiser, ``allowed`` being public and no smaller than any
-    residual that was accepted; adding the noise rounds once. So they differ by at most rho + 2 (allowed / s + u R) for one
-    record: stable distances in closed form (certificates/stability.py) hold as for certificate=erm, given the draws. These
-    are independent of the records, so what is released by such distances, or with noise of that sensitivity, is as private.
+    residual that was accepted. Given z, the lattice moves a coordinate by at most h / 2, the float by u R, a clamp brings
+    two no further apart. So they differ by at most rho + 2 (allowed / s + sqrt(d) h / 2 + u R) for one record: stable
+    distances in closed form (certificates/stability.py) hold as for certificate=erm, given the draws. These are independent
+    of the records, so what is released by such distances, or with noise of that sensitivity, is as private.
     The tolerance. How far a gradient may be off is bounded by public numbers alone (n_max, width, R); a tolerance below
     four times that is refused before any record is read, so that reaching it tells nothing about them.
 
@@ -31,14 +39,15 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import numpy as np
 import torch
 from scipy.linalg import cho_factor, cho_solve
 
 from agt.errors import ConfigError, UnsoundError
+from agt.lattice import noisy, step_of
 from agt.numeric import COVER, UNIT, gaussian_mu, next_up
+from agt.randomness import SeededRandomness, SystemRandomness
 from agt.settings import RemovalConfig
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.loop import Progress
@@ -50,8 +59,7 @@ SEED = "removal"  # what checkpoints call the seed of the draws
 STEPS = 100  # Newton steps; a dozen are usual
 POLISH = 30  # steps with the last Hessian; two or three are usual
 HALVINGS = 40
-Part = Literal["tilt", "noise"]
-_PLACES: dict[Part, int] = {"tilt": 0, "noise": 1}
+TAIL = 64  # sigmas: no noise that is ever drawn is larger
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,7 @@ class RemovalState:
     Attributes:
         weight: w [J, d] float64, before the output's noise.
         tilt: b [J, d]; zeros unless masking=loss.
-        noise: [J, d], what was added to the weights served; zeros unless masking=output.
+        served: [J, d], the weights that answer: w; under masking=output with noise, on its lattice.
         reference: w0 [J, d], where ``hessian`` was taken.
         hessian: [J, d, d], of L_b at w0 over the records there are now; [1, d, d] for squares, the same for every output.
         gram: K = X'X [d, d] of the records there are now.
@@ -77,7 +85,7 @@ class RemovalState:
 
     weight: np.ndarray
     tilt: np.ndarray
-    noise: np.ndarray
+    served: np.ndarray
     reference: np.ndarray
     hessian: np.ndarray
     gram: np.ndarray
@@ -89,7 +97,7 @@ class RemovalState:
 
     def __post_init__(self) -> None:
         outputs, width = self.weight.shape
-        shapes = dict.fromkeys(("weight", "tilt", "noise", "reference"), (outputs, width)) | {"gram": (width, width)}
+        shapes = dict.fromkeys(("weight", "tilt", "served", "reference"), (outputs, width)) | {"gram": (width, width)}
         for name, shape in shapes.items():
             if getattr(self, name).shape != shape:
                 raise UnsoundError(f"removal state: {name} is {getattr(self, name).shape}, expected {shape}")
@@ -103,30 +111,30 @@ class RemovalState:
             )
 
     @property
-    def served(self) -> np.ndarray:
-        """[J, d] the weights that answer: w, with the output's noise."""
-        return self.weight + self.noise
+    def noise(self) -> np.ndarray:
+        """[J, d] what is served less w, to rounding: as private as w itself."""
+        difference: np.ndarray = self.served - self.weight
+        return difference
 
 
 @dataclass(frozen=True)
 class RemovalProblem:
-    """The public numbers of one training, the draws given.
+    """The public numbers of one training, the draw of b given.
 
     Attributes:
         config: the certificate's settings.
         setting: width, plan, relation and slack; its loss has the constants that certificates need.
         objective: L without b.
-        tilt, noise: the draws, [J, d].
+        tilt: the draw of b, [J, d].
     """
 
     config: RemovalConfig
     setting: LinearSetting
     objective: Objective
     tilt: np.ndarray
-    noise: np.ndarray
 
     @classmethod
-    def of(cls, config: RemovalConfig, setting: LinearSetting, tilt: np.ndarray, noise: np.ndarray) -> "RemovalProblem":
+    def of(cls, config: RemovalConfig, setting: LinearSetting, tilt: np.ndarray) -> "RemovalProblem":
         """For a setting whose loss says how many outputs there are, and nothing more yet.
 
         Raises:
@@ -139,7 +147,7 @@ class RemovalProblem:
                 "number counted from them would change with every removal: declare it, or training.batch.normalizer"
             )
         strength = setting.training.weight_decay * setting.plan.normalizer
-        return cls(config, setting, Objective(config.loss, strength), tilt, noise)
+        return cls(config, setting, Objective(config.loss, strength), tilt)
 
     @property
     def reach(self) -> float:
@@ -156,6 +164,39 @@ class RemovalProblem:
         most = 1.0 if self.config.loss == "logistic" else next_up(1 + self.reach)
         return removal_loss(self.setting.loss.outputs, self.objective.smoothness, most)
 
+    def length(self, allowed: float) -> float:
+        """Upper bound on |w| of each output, as computed to such a residual."""
+        return (self.reach + allowed / self.objective.strength) * COVER
+
+    @property
+    def largest(self) -> float:
+        """c, that no coordinate served under masking=output exceeds; the same before and after removals."""
+        most = max(removal_budget(self.config, self.objective.strength) or 0.0, self.config.tolerance)
+        return 2.0 ** math.ceil(math.log2((self.length(most) + TAIL * self.config.sigma) * COVER))
+
+    def served(self, weight: np.ndarray, again: int = 0) -> np.ndarray:
+        """[J, d] the weights that answer: w; under masking=output with noise, drawn anew by the operating system.
+
+        Args:
+            again: of a simulation: which draw of the seed's this is.
+        """
+        if self.config.masking != "output":
+            return weight
+        seed, most = self.config.seed, self.largest
+        source = SystemRandomness() if seed is None else SeededRandomness(seed + again)
+        clamped: np.ndarray = np.clip(noisy(weight, self.config.sigma, source), -most, most)
+        return clamped
+
+    def check_served(self, state: RemovalState) -> None:
+        """Raise UnsoundError where these settings cannot have made what a state serves."""
+        if self.config.masking != "loss" and state.tilt.any():
+            raise UnsoundError("removal state: a random term in the loss, and certificate.masking has none")
+        if self.config.masking != "output":
+            if not np.array_equal(state.served, state.weight):
+                raise UnsoundError("removal state: what is served is not the weights, and no noise is on them")
+        elif np.fmod(state.served, step_of(self.config.sigma)).any() or np.abs(state.served).max() > self.largest:
+            raise UnsoundError("removal state: a weight that is served is not on the lattice of its noise")
+
     def sensitivity(self, allowed: float) -> Sensitivity:
         """How far one record moves the weights that are served.
 
@@ -163,10 +204,11 @@ class RemovalProblem:
             allowed: public bound on the residual.
         """
         s = self.objective.strength
-        away = next_up(allowed / s)
-        radius = (self.reach + away + _longest(self.noise)) * COVER
+        away, radius, lattice, root = next_up(allowed / s), self.length(allowed), 0.0, math.sqrt(self.setting.width)
+        if self.config.masking == "output":
+            radius, lattice = root * self.largest * COVER, root * step_of(self.config.sigma)
         rho = next_up(self.loss.reach / s)
-        rounding = 2 * next_up(away + UNIT * radius)
+        rounding = 2 * next_up(away + (lattice / 2 + UNIT * radius) * COVER)
         return Sensitivity(rho, rounding, radius, None, rows_moved(self.setting.relation))
 
     def check_tolerance(self) -> None:
@@ -178,17 +220,16 @@ class RemovalProblem:
                 f"to {least:.2g}: use {4.01 * least:.2g} or more, or a larger training.weight_decay"
             )
         budget = removal_budget(self.config, self.objective.strength)
-        if budget is not None and tolerance > budget:
+        if budget is not None and tolerance > budget / 2:
             raise ConfigError(
-                f"certificate.tolerance={tolerance:g}: the removal budget is {budget + tolerance:.3g} in all, and the "
-                "optimiser's residual would take more than half of it: use a larger certificate.sigma, or a smaller "
-                "tolerance"
+                f"certificate.tolerance={tolerance:g}: the removal budget is {budget:.3g} in all, and the optimiser's "
+                "residual would take more than half of it: use a larger certificate.sigma, or a smaller tolerance"
             )
 
     @property
     def least_residual(self) -> float:
         """Bound on what a gradient errs by near the minimiser, from public numbers alone; all outputs jointly."""
-        setting, length = self.setting, np.array([self.sensitivity(self.config.tolerance).radius])
+        setting, length = self.setting, np.array([self.length(self.config.tolerance)])
         still = self.objective.strength * length + _longest(self.tilt)
         sizes = np.array([setting.plan.n_max * self.loss.reach])
         one = self.objective.rounding(length, still, sizes, setting.plan.n_max, setting.width, setting.slack)
@@ -203,35 +244,29 @@ def removal_loss(outputs: int, smoothness: float, reach: float) -> LinearLoss:
 
 
 def removal_budget(config: RemovalConfig, strength: float) -> float | None:
-    """How much residual the noise hides: sigma mu under masking=loss, strength times that under output; None without noise.
+    """How large a residual may be; None without noise. sigma mu under masking=loss.
 
-    Less the tolerance: the training without the records that a removal is compared with may leave as much. Rounded down, mu
-    being the largest whose Gaussian mechanism is (eps, delta)-private.
+    Under output strength sigma mu, less the tolerance: what training without the records would leave itself, so that the
+    two are close as they are computed. Rounded down, mu being the largest whose Gaussian mechanism is (eps, delta)-private.
     """
     if config.masking == "none":
         return None
     hidden = config.sigma * gaussian_mu(config.eps, config.delta)
-    return (hidden if config.masking == "loss" else hidden * strength) / COVER - config.tolerance
+    return hidden / COVER if config.masking == "loss" else hidden * strength / COVER - config.tolerance
 
 
 def draw_seed(config: RemovalConfig, checkpoints: Checkpoints = NOWHERE) -> int:
-    """The seed of a run's draws, kept with its checkpoints while it lasts; a configured one makes a simulation."""
+    """The seed of a run's b, kept with its checkpoints while it lasts; a configured one makes a simulation."""
     if config.seed is not None:
         return config.seed
     return checkpoints.number(SEED, lambda: secrets.randbits(128))
 
 
-def draw(part: Part, config: RemovalConfig, shape: tuple[int, int], seed: int) -> np.ndarray:
-    """One of the two Gaussian draws, [J, d] float64; zeros where the masking has none.
-
-    Args:
-        part: tilt: b, under masking=loss; noise: of the weights served, under masking=output.
-        seed: of 128 bits; together with the part it determines the draw.
-    """
-    if {"loss": "tilt", "output": "noise"}.get(config.masking) != part:
+def draw_tilt(config: RemovalConfig, shape: tuple[int, int], checkpoints: Checkpoints = NOWHERE) -> np.ndarray:
+    """b, [J, d] float64, in double precision; zeros unless masking=loss."""
+    if config.masking != "loss":
         return np.zeros(shape)
-    counter = np.array([0, 0, 0, _PLACES[part]], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(key=seed, counter=counter)).normal(0, config.sigma, shape)
+    return np.random.Generator(np.random.Philox(key=draw_seed(config, checkpoints))).normal(0, config.sigma, shape)
 
 
 def minimise(
@@ -281,7 +316,7 @@ def minimise(
         )
     products, count = gram(features), len(features)
     return RemovalState(
-        weight, tilt, problem.noise, reference, hessian, products, spectral_norm(products, count), slope.bound,
+        weight, tilt, problem.served(weight), reference, hessian, products, spectral_norm(products, count), slope.bound,
         problem.config.tolerance, count,
     )  # fmt: skip
 

@@ -10,7 +10,6 @@ Formal guarantees
     where the promise does. What it repeats, agt verify compares.
 """
 
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -43,7 +42,7 @@ Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)$")]
 
 
-def requests_of(promise: Promise, fresh: bool) -> Requests:
+def requests_of(promise: Promise) -> Requests:
     """For which requests a promise holds, after Gupta et al. (2021).
 
     Of exact methods with a seed and keys that are fixed, the model after any sequence of requests is a function F(D', keys)
@@ -51,13 +50,10 @@ def requests_of(promise: Promise, fresh: bool) -> Requests:
     can spoil is a statement about distributions: D' may then depend on the keys, through earlier answers or because the
     keys are known, so F(D', keys) is not distributed as F(D', fresh keys). Keys drawn after the requests came mend that; so
     does noise drawn then, over a distance that is bounded for every D'. Certificates and least squares know no keys.
-
-    Args:
-        fresh: seeds and keys were drawn anew for this update.
     """
-    if not promise.adaptive:
-        return "oblivious"
-    return "adaptive for fixed keys" if promise.method in ("sisa", "retrain") and not fresh else "adaptive"
+    if promise.adaptive:
+        return "adaptive"
+    return "adaptive for fixed keys" if promise.exact else "oblivious"
 
 
 @schema
@@ -137,16 +133,16 @@ class Guaranteed:
     assumptions: tuple[Assumption, ...]
 
     @classmethod
-    def of(cls, promise: Promise, fresh: bool) -> "Guaranteed":
-        """The same promise. ``fresh``: as for ``requests_of``."""
+    def of(cls, promise: Promise) -> "Guaranteed":
+        """The same promise."""
         assumptions = tuple(Assumption(fact.standing, fact.why, fact.broken_by) for fact in promise.assumptions)
-        requests = requests_of(promise, fresh)
+        requests = requests_of(promise)
         return cls(promise.exact, promise.eps, promise.delta, requests, promise.words, assumptions)
 
     def promise(self, method: MethodName) -> Promise:
         """The promise again. Raises ValueError where it is none."""
         facts = tuple(assumption.fact for assumption in self.assumptions)
-        return Promise(method, self.exact, self.eps, self.delta, self.requests != "oblivious", self.words, facts)
+        return Promise(method, self.exact, self.eps, self.delta, self.requests == "adaptive", self.words, facts)
 
 
 @schema
@@ -333,7 +329,6 @@ def account_of(
     asked: Asked,
     state: State,
     training: float | None,
-    fresh: bool = False,
     earlier: tuple[Earlier, ...] = (),
     sweep: Sweep | None = None,
     waiting: Waiting | None = None,
@@ -345,7 +340,6 @@ def account_of(
     Args:
         removal: what the method says of it.
         training: seconds that training the run took; None: not recorded.
-        fresh: seeds and keys were drawn anew for it.
         unlooked: more that this account does not show, beside what none does.
         others: as in ``Account``.
 
@@ -353,14 +347,13 @@ def account_of(
         ConfigError: they contradict each other.
     """
     promise, budget = removal.promise, removal.allowance
-    facts = {name: _plain(value) for name, value in removal.facts.items() if value is not None}
     seconds = None if training is None else float(training)
     return Account(
         schema=VERSION,
         agt=__version__,
         asked=asked,
-        done=Done(promise.method, removal.records, float(removal.seconds), removal.words, facts, seconds),
-        guaranteed=Guaranteed.of(promise, fresh),
+        done=Done(promise.method, removal.records, float(removal.seconds), removal.words, removal.told, seconds),
+        guaranteed=Guaranteed.of(promise),
         state=state,
         earlier=earlier,
         outside=(*unlooked, *OUTSIDE),
@@ -379,9 +372,3 @@ def read_account(content: bytes) -> Account:
             one that contradicts itself.
     """
     return read_document(Account, content, VERSION, "an account")
-
-
-def _plain(value: Any) -> bool | int | float | str:
-    """A number or a text as JSON has it."""
-    value = value.item() if hasattr(value, "item") else value
-    return value if isinstance(value, bool | int | float | str) else re.sub(r"\s+", " ", str(value))

@@ -22,7 +22,7 @@ from agt.folder import BoundFolder, refusing
 from agt.ledger import chain
 from agt.manifest import HASH, Broken
 from agt.unlearning.keys import SIZE, Key
-from agt.unlearning.promise import METHODS, MethodName
+from agt.unlearning.promise import METHODS, MethodName, Removal
 
 NAME = "unlearning/log.jsonl"
 Kind = Literal["pending", "removed"]
@@ -47,7 +47,7 @@ class Entry:
         before: the run's digest until then.
         after: the name of the state from then on (``state_of``), which of a pending request is the one before.
         key: which key the hashes are of (``Key.check``).
-        facts: flat numbers that belong to it.
+        facts: what belongs to it and an account repeats: the method's ``removal``, and numbers beside it.
         time: by the clock of the machine; nothing rests on it.
         number, hash: of the entry in the chain.
 
@@ -87,6 +87,14 @@ class Entry:
     def body(self) -> dict[str, Any]:
         """What the chain hashes, beside number, kind and the hash before."""
         return {name: value for name, value in asdict(self).items() if name in _BODY}
+
+    @property
+    def removal(self) -> Removal:
+        """What its method said of it. Raises Broken: it was not kept."""
+        try:
+            return Removal.of(self.promise, self.facts["removal"])
+        except (TypeError, ValueError, KeyError) as error:
+            raise Broken(f"entry {self.number} of {NAME} keeps no account of what was done ({error})") from None
 
     @classmethod
     def of(cls, link: chain.Entry) -> "Entry":
@@ -172,6 +180,16 @@ class Log:
     def pending(self) -> tuple[Entry, ...]:
         """Requests that wait for the next update."""
         return self.entries[self._updates :]
+
+    def batch(self, number: int) -> tuple[Entry, ...]:
+        """The entries that an update carried out: its own, and those that were pending until then. Of a pending one: those
+        that waited with it.
+
+        Args:
+            number: of its entry.
+        """
+        earlier = [entry.number for entry in self.entries[: number - 1] if entry.kind == "removed"]
+        return self.entries[max(earlier, default=0) : number]
 
     @property
     def done(self) -> tuple[Entry, ...]:

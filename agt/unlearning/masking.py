@@ -6,20 +6,24 @@ D' that are left and s the strength. Without noise, the direction of that error 
 | masking | what is noisy                    | budget of beta | promised                                              |
 |---------|----------------------------------|----------------|-------------------------------------------------------|
 | none    | nothing, least squares alone     | the tolerance  | the minimiser itself, up to rounding                  |
-| loss    | b in the loss, drawn in training | sigma mu       | (eps, delta), but the published proof has a gap       |
-| output  | the weights served, drawn anew   | s sigma mu     | (eps, delta), proved, of each state that is served    |
+| loss    | b in the loss, drawn in training | sigma mu       | not proved; as published, (eps, delta)                |
+| output  | the weights served, drawn anew   | s sigma mu - t | (eps, delta), proved, of each state that is served    |
 
-mu is the largest for which a Gaussian mechanism is (eps, delta)-close in both directions (numeric.py). 003 has eps /
-sqrt(2 ln(1.5 / delta)) in its place (``paper_budget``), and adds eps and delta over classes, where one mu covers them all.
+t is the tolerance. mu is the largest for which a Gaussian mechanism is (eps, delta)-close in both directions (numeric.py).
+003 has eps / sqrt(2 ln(1.5 / delta)) in its place (``paper_budget``), and adds eps and delta over classes, where one mu
+covers them all.
 
 Formal guarantees
     Output. Under masking=output b = 0 and w is a function of the data and of the requests so far: no draw enters it. Served
-    is theta = w + z, z ~ N(0, sigma^2 I) drawn by the operating system after the request came. Let the requests be chosen
-    in any way, by whoever saw every state served before (and given these, by coins of their own). Given all that, D' and w
-    are fixed and z is independent of it; |w - w*| <= beta / s <= sigma mu for every D' there can be, not with high
-    probability. So theta and w* + z' are as hard to tell apart as N(0, 1) and N(mu, 1), in either direction: (eps, delta).
-    w* + z' is a training without the records, solved exactly; one solved to a residual of beta' is at (beta + beta') / s,
-    so that the budget is less by the tolerance.
+    is theta = F(w + z), z ~ N(0, sigma^2 I) drawn by the operating system after the request came, F rounding to a public
+    lattice (training/removal.py). Let the requests be chosen in any way, by whoever saw every state served before (and
+    given these, by coins of their own). Given all that, D' and w are fixed and z is independent of it. Training anew on D'
+    would serve F(w' + z'), w' as it is computed: of a gradient of at most t, as training stops above. Both w and w' are
+    vectors of floats, thus of rational numbers, and the bounds on their gradients, rounding charged, are about these
+    numbers: |w - w'| <= (beta + t) / s <= sigma mu for every D' there can be, not with high probability. w + z and w' + z'
+    are drawn exactly (lattice.py), so they are as hard to tell apart as N(0, 1) and N(mu, 1), in either direction: (eps,
+    delta); and so are F's, post-processing: the numbers served, as a file holds them. The same of w*, the exact minimiser,
+    where t is 0.
     Several states. From the update that removes a person on, each state is such a mechanism, given those before; k of them
     together are sqrt(k) mu, also where requests follow from states (Dong, Roth, Su 2022, theorem 3.2): ``together``. This
     is the adaptive promise of Gupta et al. (2021), with the failure probability of their definition 0. Neel, Roth,
@@ -54,11 +58,15 @@ DEPENDENT = void(
     "the published proof (Guo et al. 2020, theorem 2) takes what the step leaves of the gradient for independent of the "
     "random term in the loss; the weights were computed with that term, so it is not. masking=output does without"
 )
-EXACT_NOISE = void(
-    "the noise is a double-precision number that was added in floating point: the guarantee is about real numbers, and the "
-    "last digits are not covered"
+FLOATING = void(
+    "the random term in the loss is a double-precision number that was added in floating point: what is published is about "
+    "real numbers, and the last digits are not covered"
 )
-DRAWN_ANEW = proved("the noise was drawn anew for this update, independently of everything before")
+EXACT_NOISE = proved(
+    "the noise has exactly the distribution of a real Gaussian that is rounded to a public lattice: no digit of what is "
+    "served was made by floating-point noise"
+)
+DRAWN_ANEW = proved("the noise was drawn anew for this update by the operating system, independently of everything before")
 SIMULATION = void("the noise comes from certificate.seed, which is recorded: a simulation, that hides nothing")
 
 
@@ -95,21 +103,29 @@ def promise(config: RemovalConfig, state: RemovalState, strength: float) -> Prom
             "bit for bit",
         )
         return Promise("newton", True, 0.0, 0.0, True, words, (distance,))
-    close = (
-        f"the model is ({config.eps:g}, {config.delta:g})-close to one trained without the erased records: whatever is "
-        "computed from either is nearly as likely from the other"
-    )
+    seeded = () if config.seed is None else (SIMULATION,)
     if config.masking == "loss":
-        facts = (distance, DEPENDENT, EXACT_NOISE, *((SIMULATION,) if config.seed is not None else ()))
-        return Promise("newton", False, config.eps, config.delta, False, (close, *_OF_LOSS), facts)
-    facts = (distance, DRAWN_ANEW if config.seed is None else SIMULATION, EXACT_NOISE)
-    return Promise("newton", False, config.eps, config.delta, True, (close, *_of_output(config)), facts)
+        facts: tuple[Fact, ...] = (distance, DEPENDENT, FLOATING, *seeded)
+        lead, rest = "not proved: as published, the model is", _OF_LOSS
+    else:
+        retrained = proved(
+            f"training without the records, as this program computes it, is within {config.tolerance / strength:.2g} of "
+            "that minimiser, too; the noise covers both distances together"
+        )
+        facts = (distance, retrained, *(seeded or (DRAWN_ANEW, EXACT_NOISE)))
+        lead, rest = _PREDICTED if seeded else "the model is", _of_output(config)
+    close = (
+        f"{lead} ({config.eps:g}, {config.delta:g})-close to one trained without the erased records: whatever is computed "
+        "from either is nearly as likely from the other"
+    )
+    return Promise("newton", False, config.eps, config.delta, config.masking == "output", (close, *rest), facts)
 
 
-_OF_LOSS = (
-    "that is of this state alone, and for requests chosen without looking at the model: the random term in the loss was "
-    "drawn once, in training, and whoever has an earlier state sees in the difference what was removed",
+_PREDICTED = "not proved, as a recorded seed makes the noise: with noise that nobody can predict the model would be"
+_OF_LOSS: tuple[str, ...] = (
     "its proof has a gap: an assumption that it needs does not hold",
+    "it is of this state alone, and for requests chosen without looking at the model: the random term in the loss was "
+    "drawn once, in training, and whoever has an earlier state sees in the difference what was removed",
 )
 
 
@@ -137,8 +153,9 @@ def behind(made: Promise, eps: float, delta: float, declared: Fact) -> Promise:
     if not (0 <= eps < math.inf and delta >= 0 and made.delta + delta < 1):
         raise ConfigError(f"features of ({eps:g}, {delta:g}) leave no guarantee")
     total = made.eps + eps, made.delta + delta
+    lead = "the model is" if made.proved and declared.held else "not proved: as stated, the model is"
     words = (
-        f"the model is ({total[0]:g}, {total[1]:g})-close to one trained without the erased records, its features too",
+        f"{lead} ({total[0]:g}, {total[1]:g})-close to one trained without the erased records, its features too",
         *made.words[1:],
         f"the features' own ({eps:g}, {delta:g}) is in it: they were trained on the erased records",
     )

@@ -129,12 +129,12 @@ class Head:
         head._hold(state.reference, state.hessian, state.gram, state.norm, state.count)
         return head
 
-    def state(self, before: RemovalState, noise: np.ndarray, allowed: float) -> RemovalState:
+    def state(self, before: RemovalState, served: np.ndarray, allowed: float) -> RemovalState:
         """What later removals start from, once the head is settled.
 
         Args:
             before: as it was; how many were removed goes on from there.
-            noise: [J, d], of the weights served.
+            served: [J, d], the weights that answer from now on.
             allowed: public bound on the residual.
 
         Raises:
@@ -143,7 +143,7 @@ class Head:
         return RemovalState(
             weight=self.weight,
             tilt=self.tilt,
-            noise=noise,
+            served=served,
             reference=self.reference,
             hessian=np.stack([factor.kept.matrix for factor in self.factors]),
             gram=self.gram.matrix,

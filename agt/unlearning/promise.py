@@ -1,10 +1,11 @@
 """What a way of removing records guarantees, in values that a report and an auditor read alike (method.md section 7)."""
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from agt.facts import Fact
+from agt.facts import Fact, Standing
 
 MethodName = Literal["certificate", "newton", "sisa", "retrain"]
 METHODS: tuple[MethodName, ...] = ("certificate", "newton", "sisa", "retrain")
@@ -41,6 +42,18 @@ class Promise:
             raise ValueError(f"({self.eps}, {self.delta}) is no guarantee" + (" of exactness" if self.exact else ""))
         if not self.words:
             raise ValueError("a promise is said in words")
+
+    @property
+    def proved(self) -> bool:
+        """Whether nothing that it rests on is known not to hold; else its numbers are as published, and no guarantee."""
+        return all(fact.standing is not Standing.VOID for fact in self.assumptions)
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> "Promise":
+        """From what ``dataclasses.asdict`` gave, as JSON has it. Raises TypeError, ValueError, KeyError: it is none."""
+        facts = plain["assumptions"]
+        assumptions = tuple(Fact(Standing(fact["standing"]), fact["why"], fact["broken_by"]) for fact in facts)
+        return cls(**{**plain, "words": tuple(plain["words"]), "assumptions": assumptions})
 
 
 @dataclass(frozen=True)
@@ -81,3 +94,27 @@ class Removal:
     facts: Mapping[str, Any]
     words: tuple[str, ...]
     allowance: Allowance | None = None
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """JSON values of all but the promise: what a log keeps beside that."""
+        node = {name: value for name, value in asdict(self).items() if name != "promise"}
+        return {**node, "seconds": float(self.seconds), "facts": self.told}
+
+    @property
+    def told(self) -> dict[str, bool | int | float | str]:
+        """The facts as JSON has them, without those that nobody knows."""
+        return {name: _plain(value) for name, value in self.facts.items() if value is not None}
+
+    @classmethod
+    def of(cls, promise: Mapping[str, Any], plain: Mapping[str, Any]) -> "Removal":
+        """From both parts again. Raises TypeError, ValueError, KeyError: they are none."""
+        budget = plain["allowance"]
+        left = {"words": tuple(plain["words"]), "allowance": None if budget is None else Allowance(**budget)}
+        return cls(Promise.of(promise), **{**plain, **left})
+
+
+def _plain(value: Any) -> bool | int | float | str:
+    """A number or a text as JSON has it."""
+    value = value.item() if hasattr(value, "item") else value
+    return value if isinstance(value, bool | int | float | str) else re.sub(r"\s+", " ", str(value))

@@ -16,7 +16,7 @@ from agt.manifest import Broken
 from agt.training.removal import removal_budget
 from agt.unlearning import signature
 from agt.unlearning.account import OUTSIDE, Account, read_account
-from agt.unlearning.log import Entry, Log
+from agt.unlearning.log import Log
 from agt_cli.audit.record import Record
 from agt_cli.audit.removal import check_promise, removal_of
 from agt_cli.audit.requests import requests_of
@@ -74,6 +74,7 @@ def check_account(account: Account, record: Record, run: Record | None, public: 
         with findings.looking("entry"):
             _check_entry(account, log, run)
             _check_spent(account, run, findings)
+            _check_done(account, log)
             findings.ok(
                 "entry", f"entry {account.state.entry} of the run's request log, and the states around it, say the same"
             )
@@ -146,7 +147,7 @@ def _check_entry(account: Account, log: Log, run: Record) -> None:
     entry, last = log.entries[state.entry - 1], log.entries[count - 1]
     after = log.entries[count].before if count < len(log.entries) else run.bound.manifest.digest
     kind = "removed" if account.updated else "pending"
-    removed = len(_since(log, entry)) if account.updated else 0
+    removed = len({record for each in log.batch(entry.number) for record in each.records}) if account.updated else 0
     promised = {name: entry.promise.get(name) for name in ("method", "exact", "eps", "delta", "adaptive")}
     promise = account.promise
     pairs: dict[str, tuple[object, object]] = {
@@ -164,6 +165,17 @@ def _check_entry(account: Account, log: Log, run: Record) -> None:
     for name, (ours, theirs) in pairs.items():
         if ours != theirs:
             raise Broken(f"{name}: {ACCOUNT} says {ours}, and the run's log {theirs}")
+
+
+def _check_done(account: Account, log: Log) -> None:
+    """What the log keeps beside the promise (``Removal.plain``) is what the account says. Raises Broken: it is not."""
+    done, budget = account.done, account.budget
+    told = {"records": done.records, "seconds": done.seconds, "facts": done.facts, "words": list(done.words)}
+    told["allowance"] = None if budget is None else vars(budget)
+    kept = log.entries[account.state.entry - 1].facts.get("removal", told)
+    for name, value in told.items():
+        if not isinstance(kept, dict) or kept.get(name) != value:
+            raise Broken(f"{name} of what was done: {ACCOUNT} and the run's log say different things")
 
 
 def _check_spent(account: Account, run: Record, findings: Findings) -> None:
@@ -186,10 +198,3 @@ def _check_spent(account: Account, run: Record, findings: Findings) -> None:
     if not void and (config.seed is not None or config.masking == "loss"):
         raise Broken(f"masking={config.masking}, seed={config.seed}: something does not hold there, and it does not say so")
     findings.ok("removal budget", f"of the account, worked out again: {told.spent:.6g} of {total:.6g}")
-
-
-def _since(log: Log, update: Entry) -> frozenset[str]:
-    """The records that an update carried out: its own, and those that had been pending."""
-    earlier = [entry for entry in log.entries[: update.number] if entry.kind == "removed" and entry.number < update.number]
-    start = earlier[-1].number if earlier else 0
-    return frozenset(record for entry in log.entries[start : update.number] for record in entry.records)

@@ -1,6 +1,5 @@
 """A folder of released weights, as anybody may have it from anybody: what it says, and what of that can be worked out."""
 
-import math
 import re
 from io import BytesIO
 from typing import Any
@@ -8,12 +7,12 @@ from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
+from agt.lattice import step_of
 from agt.manifest import Broken
 from agt.mechanisms.composition import total
 from agt.mechanisms.guarantee import GaussianDP
 from agt.mechanisms.portable import RELEASE, WEIGHTS, Portable
 from agt.mechanisms.statement import read_claim
-from agt.mechanisms.weights import FINE
 from agt_cli.audit.bound import Bound
 from agt_cli.audit.budget import guarantee_among
 from agt_cli.report.checks import Findings
@@ -53,7 +52,7 @@ def check_portable(bound: Bound, findings: Findings) -> Portable | None:
 def check_lattice(weight: np.ndarray, noise: Any, findings: Findings) -> None:
     """Released weights are multiples of a step that sigma alone decides: what is not was changed after the draw."""
     sigma, step = float(noise["sigma"]), float(noise["step"])
-    if not (sigma > 0 and step == math.ldexp(1.0, math.frexp(sigma)[1] - 1 - FINE)):
+    if not (sigma > 0 and step == step_of(sigma)):
         raise Broken(f"step = {step!r} is not the one of sigma = {sigma!r}")
     if not np.isfinite(weight).all() or np.fmod(weight, step).any():
         raise Broken("a weight is no multiple of the step: it was not drawn so")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agt.errors import ConfigError
+from agt.facts import Standing
 from agt.manifest import NAME as MANIFEST
 from agt.manifest import Broken, Manifest
 from agt.unlearning.index import NAME as INDEX
@@ -85,6 +86,8 @@ def promise_words(promise: Mapping[str, Any]) -> str:
     """A promise as a log has it, in one line."""
     eps, delta = promise.get("eps"), promise.get("delta")
     what = "exact" if promise.get("exact") is True else f"epsilon = {eps}, delta = {delta} against never having seen them"
+    if any(fact.get("standing") == Standing.VOID for fact in promise.get("assumptions") or ()):
+        what = f"NOT PROVED; as published: {what}"
     return f"{what}, {'also' if promise.get('adaptive') is True else 'not'} where requests were chosen after looking"
 
 

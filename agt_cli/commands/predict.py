@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from pydantic import Field, InstanceOf
 
 from agt.errors import ConfigError
-from agt.mechanisms.randomness import Randomness, SeededRandomness, SystemRandomness
 from agt.mechanisms.rigour import Accounting, Counting
 from agt.mechanisms.weights import ReleaseWeights
+from agt.randomness import Randomness, SeededRandomness, SystemRandomness
 from agt.settings import schema, validate
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord

@@ -1,6 +1,7 @@
 """agt unlearn: erasure requests in; the run's next state, and an account that can be checked, out."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,9 +14,8 @@ from agt_cli.report.record import RunRecord
 from agt_cli.report.swap import hold
 from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.queries import digest_of
-from agt_cli.runs.waiting import settle_abstentions
 from agt_cli.unlearn.accounting import account, write
-from agt_cli.unlearn.erasure import Order, erase
+from agt_cli.unlearn.erasure import Order, erase, owing
 from agt_cli.unlearn.methods import Choice
 from agt_cli.unlearn.page import lines
 
@@ -58,10 +58,9 @@ def run(order: Order, record: RunRecord, console: Console) -> dict[str, Any]:
     """Carry the request out, and account for it."""
     with hold(order.folder):
         erased = erase(order, console)
-        told = account(order, erased)
-        write(told, erased, order.signer, record)
-        if told.updated:
-            settle_abstentions(order.folder)
+        with nullcontext() if erased.request is None else owing(erased.words, console):
+            told = account(order, erased)
+            write(told, erased, order.signer, record)
     for line in lines(told):
         console.say(line)
     console.say(f"run folder: {order.folder}")

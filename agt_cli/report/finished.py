@@ -37,7 +37,7 @@ class FinishedRun(BoundFolder):
         try:
             return super().read(name)
         except ConfigError:
-            if not unsettled(self.home) and _name_of(self.home) == self.digest:
+            if not unsettled(self.home) and manifest_digest(self.home) == self.digest:
                 raise
             raise ConfigError(f"{self.key}={self.home}: {_SWAPPED}") from None
 
@@ -81,12 +81,12 @@ def open_run(folder: Path, command: str, digest: str | None = None, key: str = "
         raise ConfigError(f"{key}={folder}: no such folder{_latest(folder, command)}")
     settle(folder, key)
     for _ in range(_TRIES):
-        before = _name_of(folder)
+        before = manifest_digest(folder)
         try:
             return _opened(folder, command, digest, key)
         except ConfigError:
             settle(folder, key)
-            if _name_of(folder) == before:
+            if manifest_digest(folder) == before:
                 raise
     raise ConfigError(f"{key}={folder}: {_SWAPPED}")
 
@@ -108,7 +108,7 @@ def _opened(folder: Path, command: str, digest: str | None, key: str) -> Finishe
     return replace(bare, config=config, environment=environment, metrics=metrics, status=status)
 
 
-def _name_of(folder: Path) -> str:
+def manifest_digest(folder: Path) -> str:
     """The digest of the manifest that lies there now; empty: none does."""
     try:
         return f"sha256:{sha256(plain(folder / MANIFEST)).hexdigest()}"

@@ -19,9 +19,9 @@ from agt.errors import CheckError
 from agt.ledger.ledger import Exhausted
 from agt.ledger.questions import UNANSWERED
 from agt.mechanisms.portable import CLAIM
-from agt.mechanisms.randomness import Randomness
 from agt.mechanisms.rigour import Output
 from agt.mechanisms.statement import of_release
+from agt.randomness import Randomness
 from agt_cli.report.console import Console
 from agt_cli.report.release_md import predict_report
 from agt_cli.runs.account import Receipt

@@ -11,10 +11,10 @@ from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
 from agt.facts import Fact, Grounds, declared
 from agt.mechanisms.portable import CLAIM
-from agt.mechanisms.randomness import Randomness, SeededRandomness, SystemRandomness
 from agt.mechanisms.rigour import Output
 from agt.mechanisms.statement import Statement, of_release
 from agt.mechanisms.tuning import Contestant, Tuned, TunedWeights, prepare_tuned
+from agt.randomness import Randomness, SeededRandomness, SystemRandomness
 from agt.tuning import linear_head
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord

@@ -16,7 +16,6 @@ from agt.ledger.questions import UNANSWERED, Asked, Asking
 from agt.mechanisms.aggregate import CertifiedQuantile
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.portable import Portable
-from agt.mechanisms.randomness import Randomness
 from agt.mechanisms.release import (
     APART,
     Labelling,
@@ -32,6 +31,7 @@ from agt.mechanisms.statement import Statement
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.linear import LinearModel
 from agt.models.model import Model
+from agt.randomness import Randomness
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.account import Account, Receipt

@@ -21,9 +21,9 @@ from agt.errors import AgtError, CheckError, ConfigError
 from agt.ledger.questions import UNANSWERED, Asked, Asking
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.portable import CLAIM
-from agt.mechanisms.randomness import Randomness
 from agt.mechanisms.release import Labelling, Release, totals_of
 from agt.mechanisms.statement import Statement, of_release
+from agt.randomness import Randomness
 from agt_cli.report.release_md import predict_report
 from agt_cli.runs.account import Receipt
 from agt_cli.runs.counter import Counter

@@ -1,7 +1,8 @@
 """Answers while requests to erase wait: what is stable for them is answered, anything else is owed an answer.
 
     unlearning/waiting.json      {"units": 5, "members": [0, 3, 2]}: listed in the run's manifest
-    unlearning/abstained.jsonl   one line for each command that abstained, added before it answers; beside the manifest
+    unlearning/abstained.jsonl   one line for each command that abstained, added before it answers; beside the manifest. It
+                                 names the state that was asked, and stays: each update counts those of its own states
 
 Formal guarantees
     An answer that is given is the one that training without the waiting records gives (agt.unlearning.covered, which the
@@ -14,6 +15,7 @@ Formal guarantees
 
 import json
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +25,7 @@ import numpy as np
 from agt.certificates.box import Certificates
 from agt.disk import sync_folder
 from agt.errors import ConfigError
+from agt.folder import plain
 from agt.ledger.place import take_lock
 from agt.models.ensemble import VoteCertificates
 from agt.unlearning.availability import answerable
@@ -32,6 +35,7 @@ from agt_cli.report.record import RunRecord
 
 NAME = "unlearning/waiting.json"
 ABSTAINED = Path("unlearning/abstained.jsonl")
+_AWAY = "move it away, and the count of what was not answered while requests waited begins anew"
 
 
 @dataclass(frozen=True)
@@ -96,29 +100,38 @@ class Waiting:
         ]
 
 
-def abstentions(folder: Path) -> int:
-    """How many queries abstained since the last update of a run.
+def abstentions(folder: Path, states: Collection[str]) -> int:
+    """How many queries abstained in these states of a run.
 
     A line that breaks off was being written when its command died, and nobody saw the answers beside it.
+
+    Args:
+        states: their digests.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds a line that is none of these.
     """
+    path = folder / ABSTAINED
     try:
-        lines = (folder / ABSTAINED).read_text(errors="replace").splitlines()
+        lines = plain(path).decode(errors="replace").splitlines()
     except FileNotFoundError:
         return 0
-    return sum(map(_abstained, lines))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror or error}): {_AWAY}") from None
+    return sum(_abstained(line, f"{path}, line {number}", states) for number, line in enumerate(lines, 1) if line)
 
 
-def _abstained(line: str) -> int:
+def _abstained(line: str, place: str, states: Collection[str]) -> int:
     try:
-        return int(json.loads(line)["abstained"])
-    except (ValueError, KeyError, TypeError):
-        return 0
-
-
-def settle_abstentions(folder: Path) -> None:
-    """Begin to count anew: after an update, every question can be asked again."""
-    (folder / ABSTAINED).unlink(missing_ok=True)
-    sync_folder(folder / ABSTAINED.parent)
+        told = json.loads(line)
+        state, count = str(told["state"]), int(told["abstained"])
+        if count < 0:
+            raise ValueError(f"{count} queries")
+    except (ValueError, KeyError, TypeError, RecursionError):
+        if line.startswith("{") and not line.endswith("}"):
+            return 0
+        raise ConfigError(f"{place}: is no line of a command that abstained: {_AWAY}") from None
+    return count if state in states else 0
 
 
 def people(units: int) -> str:

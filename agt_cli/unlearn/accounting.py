@@ -3,7 +3,9 @@
 from typing import Any
 
 from agt.unlearning.account import Account, Asked, State, Waiting, account_of
+from agt.unlearning.log import Entry, Log
 from agt.unlearning.signature import PUBLIC, SIGNATURE, Signer
+from agt_cli.report.finished import open_run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.waiting import abstentions
 from agt_cli.unlearn.erasure import Erased, Order
@@ -16,53 +18,58 @@ NAME = "account.json"
 
 
 def account(order: Order, erased: Erased) -> Account:
-    """All that can be said of it; looks for earlier answers and for traces."""
-    entry, log, before = erased.entry, erased.log, erased.run
-    head = log.head
-    if head is None:
-        raise ValueError("an erasure has an entry")
-    request, job, pending = erased.request, erased.job, entry.kind == "pending"
+    """All that can be said of the run's last update or request; looks for earlier answers and for traces.
+
+    Raises:
+        ConfigError: the run is not the one that was left, or a file beside it cannot be read.
+    """
+    entry, log, run = erased.entry, erased.log, open_run(order.folder, "train", erased.digest)
+    removal, pending = entry.removal, entry.kind == "pending"
     asked = Asked(
-        people=len(request.units),
-        records=len(request.records),
-        by=request.by,
-        hashes=len({*request.records, *request.units}),
+        people=len(entry.units),
+        records=len(entry.records),
+        by=entry.by,
+        hashes=len({*entry.records, *entry.units}),
         time=entry.time,
-        pending=0 if pending else erased.waited,
+        pending=0 if pending else len(Log(log.entries[:-1]).waiting_units),
     )
-    left = int(before.metrics["n_train"])
+    left = int(run.metrics["n_train"])
     state = State(
-        run=before.folder.name,
-        before=before.digest,
-        after=erased.digest,
-        records_before=left,
-        records_after=left - erased.removal.records,
-        log=str(head),
+        run=run.folder.name,
+        before=entry.before,
+        after=run.digest,
+        records_before=left + removal.records,
+        records_after=left,
+        log=str(log.head),
         entry=entry.number,
     )
-    distance = job.units if int(erased.removal.facts.get("farthest", job.units)) >= job.units else None
-    waited = pending or bool(erased.waited)
-    judged = standing(before, log, erased.settings, job.prepared, order.output_dir)
+    judged = standing(run, log, erased.settings, erased.prepared, order.output_dir)
+    batch = log.batch(entry.number)
+    states = {run.digest, *(each.before for each in batch)}
     return account_of(
-        erased.removal,
+        removal,
         asked=asked,
         state=state,
-        training=float(before.metrics["seconds_training"]),
-        fresh=order.fresh,
+        training=entry.facts["training"],
         earlier=tuple(part for each in judged for part in each.earlier),
-        sweep=None if pending else search(erased.known, request, before, order.output_dir, order.ids),
-        waiting=Waiting(job.units, distance) if pending else None,
-        abstained=abstentions(before.folder) if waited else None,
+        sweep=None if pending else search(erased.wanted, run, order.output_dir, order.ids),
+        waiting=_waiting(entry, log) if pending else None,
+        abstained=abstentions(run.folder, states) if batch[0].kind == "pending" else None,
     )
 
 
-def write(account: Account, removal_of: Erased, signer: Signer | None, record: RunRecord) -> None:
+def _waiting(entry: Entry, log: Log) -> Waiting:
+    units = len(log.waiting_units)
+    return Waiting(units, units if int(entry.removal.facts.get("farthest", units)) >= units else None)
+
+
+def write(account: Account, erased: Erased, signer: Signer | None, record: RunRecord) -> None:
     """account.json, its signature where a key is given, the page, and the numbers."""
     record.write(NAME, account.content)
     if signer is not None:
         record.write(SIGNATURE, signer.sign(account.content))
         record.write(PUBLIC, signer.public)
-    told: dict[str, Any] = {"trained_run": str(removal_of.run.folder.resolve()), "trained_digest": account.state.after}
-    record.environment(**told, dataset=removal_of.run.environment.get("dataset"))
-    record.add_metrics(**removal_metrics(removal_of.removal))
+    told: dict[str, Any] = {"trained_run": str(erased.run.folder.resolve()), "trained_digest": account.state.after}
+    record.environment(**told, dataset=erased.run.environment.get("dataset"))
+    record.add_metrics(**removal_metrics(erased.entry.removal))
     record.report(markdown(account))

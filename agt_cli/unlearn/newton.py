@@ -23,7 +23,6 @@ from agt.errors import CheckError
 from agt.facts import Standing
 from agt.models.model import load
 from agt.models.removal import RemovalModel, training_rows
-from agt.training.removal import draw, draw_seed
 from agt.unlearning.masking import promise
 from agt.unlearning.newton import Head, brought_within, worst_case
 from agt.unlearning.promise import Allowance, Removal
@@ -95,10 +94,9 @@ class Removing:
         """The run's next model: matrices formed anew; the noise on what is served, too."""
         started, model, state = time.perf_counter(), self.model, self.model.state
         self.head.settle(self.phi)
-        seed = draw_seed(model.config) if model.config.seed is None else model.config.seed + len(self.phi) + 1
-        noise = draw("noise", model.config, state.noise.shape, seed)
+        served = model.known.served(self.head.weight, again=1 + len(self.phi))
         self.facts["seconds_settling"] = round(time.perf_counter() - started, 4)
-        return RemovalModel.of(model.problem, model.features, self.head.state(state, noise, self.budget))
+        return RemovalModel.of(model.problem, model.features, self.head.state(state, served, self.budget))
 
     def _targets(self, labels: np.ndarray) -> np.ndarray:
         return self.head.objective.targets(labels, self.model.problem.classes)
@@ -176,7 +174,7 @@ def _words(job: Job, removing: Removing, model: RemovalModel) -> tuple[str, ...]
         "; ".join(did),
         f"the gradient that is left is at most {state.residual:.3g}, so the weights are within {head.distance:.3g} of the "
         f"exact minimiser on the {state.count} records that remain",
-        "Hessian and products were then formed anew over these records, at these weights: no matrix that the erased records "
+        "Hessian and products were then formed anew over these records, at these weights: no matrix that the erased ones "
         "were part of, and no earlier weights, are kept",
     ]
     if model.config.masking == "output":

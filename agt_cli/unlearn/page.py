@@ -14,7 +14,10 @@ METHODS = {
 }
 REQUESTS = {
     "oblivious": "NOT where requests were chosen after looking at what the model gave out",
-    "adaptive for fixed keys": "with this run's seed and keys as they are, whoever chose the requests",
+    "adaptive for fixed keys": (
+        "for this run's seed and keys, whoever chose the requests; as with keys drawn anew, NOT where requests were chosen "
+        "after looking"
+    ),
     "adaptive": "whoever chose the requests, also after looking at what the model gave out",
 }
 
@@ -36,7 +39,8 @@ def promised(account: Account) -> str:
     what = f"epsilon = {given.eps:.6g}, delta = {given.delta:.3g} from never having seen them"
     void = sum(assumption.standing is Standing.VOID for assumption in given.assumptions)
     rests = f"; {_many(void, 'assumption does', 'assumptions do')} NOT hold" if void else ""
-    return f"{'exact' if given.exact else what}, {REQUESTS[given.requests]}{rests}"
+    claimed = "" if account.promise.proved else "NOT PROVED; as published: "
+    return f"{claimed}{'exact' if given.exact else what}, {REQUESTS[given.requests]}{rests}"
 
 
 def cost(account: Account) -> str:

@@ -79,7 +79,7 @@ class Known:
         Raises:
             DataMissing, DataError: it cannot be loaded, or is other data; rows that are gone are looked at later.
         """
-        log, source = Log.of(run), _stated(run, settings)
+        log, source = Log.of(run), stated(run, settings)
         with refusing(run.folder, run.key):
             key = log.check_key(Key.of(run.folder)) if log.entries or run.holds("records.bin") else Key.made(run.folder)
         data = part(source, named(key, log.erased)).rest if log.erased else source.load()
@@ -191,7 +191,10 @@ def _missed(known: Known, ids: dict[str, str], hits: list[np.ndarray], by: By, p
         return f"{len(sorts[sort])} of {len(ids)} ids ({_some(sorts[sort])})"
 
     if "asked" in sorts:
-        raise ConfigError(f"ids={path}: asked for before: {counted('asked')}: take them out of the file")
+        raise ConfigError(
+            f"ids={path}: asked for before: {counted('asked')}: take them out of the file; agt unlearn without ids "
+            "writes the account of the last entry again, unless requests wait"
+        )
     if "unknown" in sorts:
         which, other = ("unit", "id") if by == "unit" else ("record", "unit")
         remedy = "" if known.index.units is None else f", or say what they name with by={other}"
@@ -202,7 +205,8 @@ def _missed(known: Known, ids: dict[str, str], hits: list[np.ndarray], by: By, p
         words = f"ids={path}: of test records, on which nothing was trained: {counted('test')}"
         if len(sorts["test"]) == len(ids):
             raise ConfigError(
-                f"{words}: there is nothing to erase from the model; delete their rows from the data, which the run can do without"
+                f"{words}: there is nothing to erase from the model; delete their rows from the data, which the run can do "
+                "without"
             )
         yield f"{words}: they are no part of this erasure; delete their rows from the data, which the run can do without"
 
@@ -283,7 +287,7 @@ def _request(known: Known, chosen: np.ndarray, by: By, names: tuple[str, ...], n
     return Request(by, records, units, len(names), tuple(notes), names)
 
 
-def _stated(run: FinishedRun, settings: RunSettings) -> DataSource:
+def stated(run: FinishedRun, settings: RunSettings) -> DataSource:
     """The run's data with the constants that it was trained with written down, so that records are read as then."""
     told, source = kept(run, settings), settings.source
     before = {} if told is None else told.settled.get("settled", {})

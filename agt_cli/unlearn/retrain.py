@@ -24,6 +24,7 @@ from agt.errors import CheckError
 from agt.facts import Standing, proved
 from agt.models.heads import head_of
 from agt.settings import ComputeConfig, RemovalConfig, validate
+from agt.unlearning.masking import DRAWN_ANEW
 from agt.unlearning.promise import Promise, Removal
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
@@ -36,6 +37,7 @@ from agt_cli.unlearn.job import Job
 KEPT = "its seed and keys are those that the run recorded, so that requests may have followed from what they did"
 ANEW = "its seed and keys were drawn anew by the operating system after the last request (Gupta et al. 2021)"
 NOTHING = "it draws nothing, neither a seed nor keys of hashes: it is a function of the records that remain"
+NOISE = "it draws nothing but its noise, anew and by the operating system: no seed and no keys of hashes"
 FROM_NOTHING = proved("training began at its own initial parameters and read no earlier state of the run")
 
 
@@ -85,6 +87,8 @@ def fresh_config(config: Mapping[str, Any]) -> dict[str, Any]:
         ensemble["key"] = f"k{secrets.token_hex(16)}"
     if (certificate.get("features") or {}).get("map", "none") != "none":
         certificate["features"] = {**certificate["features"], "seed": secrets.randbits(63)}
+    if certificate["name"] == "removal" and certificate.get("seed") is not None:
+        certificate["seed"] = secrets.randbits(63)
     fresh = {**config, "training": training, "ensemble": ensemble, "certificate": certificate}
     declared = training.get("chosen_on") == "public" and training.get("chosen_for") == hashes(config)
     return bound(fresh) if declared else fresh
@@ -101,12 +105,17 @@ def _drawn_anew(job: Job, record: RunRecord) -> tuple[RunSettings, Prepared]:
 def _promise(job: Job, settings: RunSettings) -> Promise:
     certificate = settings.certificate
     noisy = isinstance(certificate, RemovalConfig) and certificate.masking != "none" and certificate.seed is None
-    how = "with noise drawn anew" if noisy else "bit for bit what the same program makes of them on this machine"
+    how = (
+        "with noise drawn anew: its distribution is the same"
+        if noisy
+        else "bit for bit what the same program makes of them on this machine"
+    )
     trained = (
         f"the model is what training without the erased records gives: trained from scratch on those that remain, {how}"
     )
-    drawn = ANEW if job.fresh else KEPT if _draws(job.run.config) else NOTHING
-    return Promise("retrain", True, 0.0, 0.0, drawn != KEPT, (trained, drawn), (FROM_NOTHING,))
+    drawn = ANEW if job.fresh else KEPT if _draws(job.run.config) else NOISE if noisy else NOTHING
+    facts = (FROM_NOTHING, DRAWN_ANEW) if noisy else (FROM_NOTHING,)
+    return Promise("retrain", True, 0.0, 0.0, drawn != KEPT, (trained, drawn), facts)
 
 
 def _draws(config: Mapping[str, Any]) -> bool:

@@ -107,10 +107,10 @@ def standing(
     Nothing in their folders is changed.
 
     Args:
-        run: as it is before this update.
-        log: with the entry of the present request.
+        run: as it is after this update.
+        log: its requests.
         settings: the run's.
-        prepared: the data of its next state.
+        prepared: its data, with the erased records that the data still has.
     """
     states, judge = {entry.before for entry in log.entries}, _Judge(run, log, settings, prepared)
     judged = []
@@ -168,11 +168,11 @@ class _Judge:
 
     def _gaps(self, state: str, record: FinishedRun) -> list[str]:
         """Why certificates of that state do not cover removals; by its conditions, or by constants compared since."""
-        untouched = state == self.run.digest or state in self.run.environment.get(ALIKE, ())
-        prepared, alike = self.prepared, untouched and self.prepared.untouched.held
-        public = prepared.erased.public.any() or (len(self.log.entries) > 1 and prepared.dataset.train.public.any())
+        prepared, gone = self.prepared, self.log.erased | self.log.waiting
+        alike = state in self.run.environment.get(ALIKE, ())
+        unseen = len(prepared.erased) < len(gone) and bool(prepared.dataset.train.public.any())
         compared = prepared.loaded.preprocessing.facts if alike else ()
-        return gaps(self.settings, conditions_of(record), compared, bool(public))
+        return gaps(self.settings, conditions_of(record), compared, unseen or bool(prepared.erased.public.any()))
 
     def _released(self, name: str, state: str, record: FinishedRun, gone: Gone) -> Standing:
         claim = read_claim(record.read(CLAIM)) if record.holds(CLAIM) else None

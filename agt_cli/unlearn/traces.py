@@ -27,6 +27,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from agt.data.dataset import Records
+from agt.data.erasure import part
 from agt.errors import AgtError
 from agt.manifest import NAME as MANIFEST
 from agt.manifest import Broken, Manifest
@@ -36,9 +38,11 @@ from agt.unlearning.index import NAME as INDEX
 from agt.unlearning.index import Index, places
 from agt.unlearning.keys import NAME as KEY
 from agt.unlearning.keys import Key
-from agt.unlearning.log import of_state
+from agt.unlearning.log import Log, of_state
 from agt_cli.report.finished import FinishedRun
-from agt_cli.unlearn.request import INPUT, Known, Request
+from agt_cli.runs.erased import key_of, named
+from agt_cli.runs.prepare import RunSettings
+from agt_cli.unlearn.request import INPUT, Known, Request, stated
 
 SHORT = 5  # an id of fewer characters, or of digits alone and fewer than eight, occurs by chance
 _DIGITS = 8
@@ -61,12 +65,14 @@ class Wanted:
         rows: [m, ...] features of the erased records, as loaded; of those that the data still has.
         others: [n, ...] those of the records that stay, of which the same bytes are no trace.
         files: sha256 of the earlier state's files that the new state does not have.
+        unknown: what nobody can look for any more, in sentences.
     """
 
     ids: Sequence[str]
     rows: np.ndarray = field(default_factory=lambda: np.empty((0, 1), np.float32))
     others: np.ndarray = field(default_factory=lambda: np.empty((0, 1), np.float32))
     files: frozenset[str] = frozenset()
+    unknown: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, known: Known, request: Request, before: FinishedRun) -> "Wanted":
@@ -79,12 +85,23 @@ class Wanted:
         train, gone = known.data.train, known.rows_of(request)
         erased, left = train.take(gone), train.take(~gone)
         after = Manifest.read((before.folder / MANIFEST).read_bytes())
-        staying = {name for part in (left, known.data.test) for name in (*part.ids.tolist(), *part.units.tolist())}
-        named = (*erased.ids.tolist(), *erased.units.tolist(), *request.names)
-        ids = [name for name in dict.fromkeys(named) if name not in staying]
         state = {digest for name, digest in before.manifest.files.items() if of_state(name) and name not in _WORDS}
         files = frozenset(state) - frozenset(after.files.values())
-        return cls(tuple(ids), erased.features, left.features, files)
+        ids = _named(erased, (left, known.data.test), request.names)
+        return cls(ids, erased.features, left.features, files)
+
+    @classmethod
+    def later(cls, run: FinishedRun, settings: RunSettings, log: Log) -> "Wanted":
+        """Of a run's last update, when all that is known of its records is what the data still has."""
+        key, batch = key_of(run), log.batch(len(log.entries))
+        hashes = frozenset(word for entry in batch for word in entry.records)
+        parted = part(stated(run, settings), named(key, log.erased))
+        erased = parted.erased.take(named(key, hashes)(parted.erased.ids, parted.erased.units))
+        unknown = ["files of the earlier state: nothing tells any more which they were"]
+        if gone := len(hashes) - len(erased):
+            unknown.append(f"{gone} of {len(hashes)} erased records, of which nothing but keyed hashes is kept")
+        rest = parted.rest
+        return cls(_named(erased, (rest.train, rest.test)), erased.features, rest.train.features, unknown=tuple(unknown))
 
     @cached_property
     def long(self) -> frozenset[bytes]:
@@ -121,6 +138,7 @@ class Wanted:
     @property
     def unlooked(self) -> Iterator[str]:
         """What is not looked for, in sentences."""
+        yield from self.unknown
         if self.short:
             yield f"{len(self.short)} ids so short that they occur by chance: only as whole cells and whole strings"
         if len(self.alone) < len(self.rows):
@@ -128,16 +146,13 @@ class Wanted:
             yield f"the features of {passed}: another record has the same, they are zero, or beyond the first {ROWS}"
 
 
-def search(known: Known, request: Request, before: FinishedRun, output_dir: Path, ids: str | None = None) -> Sweep:
+def search(wanted: Wanted, run: FinishedRun, output_dir: Path, ids: str | None = None) -> Sweep:
     """Look for traces of an update in the run, in everything below ``output_dir``, and in what commands keep beside it.
 
     Args:
-        known: as the records were before the update.
-        before: the run as it was.
         ids: the file that the request came in, which is left out; None, or ``-``: no file.
     """
-    wanted = Wanted.of(known, request, before)
-    folders = {"the run": before.folder, "everything else that commands wrote (output_dir)": output_dir, **_beside(before)}
+    folders = {"the run": run.folder, "everything else that commands wrote (output_dir)": output_dir, **_beside(run)}
     leave = () if ids in (None, INPUT) else (Path(str(ids)),)
     found, unread = sweep(wanted, folders, leave)
     still = len(wanted.rows)
@@ -151,7 +166,7 @@ def search(known: Known, request: Request, before: FinishedRun, output_dir: Path
         *["the file that the ids came in: delete it when it is not needed"] * len(leave),
         "caches of compiled code, which hold no data",
     ]
-    return Sweep((*found, other_runs(wanted, output_dir, before.folder)), tuple(unlooked))
+    return Sweep((*found, other_runs(wanted, output_dir, run.folder)), tuple(unlooked))
 
 
 def sweep(
@@ -303,6 +318,13 @@ def _holds(content: Any, word: bytes) -> bool:
             return True
         start = content.find(word, start + 1)
     return False
+
+
+def _named(erased: Records, staying: Iterable[Records], more: Iterable[str] = ()) -> tuple[str, ...]:
+    """The ids and units of erased records, and more, that nobody who stays has."""
+    kept = {name for records in staying for name in (*records.ids.tolist(), *records.units.tolist())}
+    names = dict.fromkeys((*erased.ids.tolist(), *erased.units.tolist(), *more))
+    return tuple(name for name in names if name not in kept)
 
 
 def _spelled(name: str) -> tuple[bytes, ...]:

@@ -22,7 +22,7 @@ from agt_cli.cli import main
 from agt_cli.report.finished import open_run
 from agt_cli.runs.prepare import prepare
 from agt_cli.runs.queries import TrainedRun
-from agt_cli.runs.waiting import abstentions, settle_abstentions
+from agt_cli.runs.waiting import abstentions
 from agt_cli.unlearn.pending import pending
 from agt_cli.unlearn.standing import Standing, group, standing
 from tests.erasing import QUIET, again, erase
@@ -147,14 +147,13 @@ def test_what_is_stable_is_answered_and_the_rest_is_owed(agt: Agt, run: Path) ->
     assert (table.prediction == np.where(stable, plain.prediction, "")).all()
     assert set(table.answer[~stable]) == {"abstains: owes an answer after the next update"}
     assert table.score[~stable].isna().all()
-    assert said["metrics"]["abstained"] == (~stable).sum() == abstentions(run)
+    assert said["metrics"]["abstained"] == (~stable).sum() == abstentions(run, {open_run(run, "train").digest})
     assert "2 people asked to be erased" in said["owed"]
     certified(agt)  # the data without them is what the run records now
     job, _ = erase(run, IDS[2:3])
     assert (job.units, len(job.erased)) == (3, 3)
-    assert abstentions(run) >= (~stable).sum()
-    settle_abstentions(run)
-    assert abstentions(run) == 0
+    assert abstentions(run, {open_run(run, "train").digest}) == 0, "its answers are whole again"
+    assert abstentions(run, {job.run.digest}) >= (~stable).sum()
     _, table = certified(agt, points(LINE))
     assert "answer" not in table
     assert (table.prediction != "").all()
@@ -224,7 +223,7 @@ def judged(run: Path, ids: list[str]) -> dict[str, Standing]:
     """After an erasure of these ids: by command and what it was asked for."""
     job, _ = erase(run, ids)
     log = Log.of(open_run(run, "train"))
-    found = standing(job.run, log, job.settings, job.prepared, Path("outputs"))
+    found = standing(open_run(run, "train"), log, job.settings, job.prepared, Path("outputs"))
     return {one.name: one for one in found}
 
 

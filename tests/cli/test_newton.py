@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from agt.lattice import step_of
 from agt.training.objective import Objective
 
 ROWS, GONE = 240, 12
+LOSS = ("certificate.masking=loss", "certificate.sigma=1")
 TRAIN = (
     "train",
     "dataset=table",
@@ -86,7 +88,7 @@ def true_gradient(folder, loss="logistic"):
 
 
 def test_a_step_removes_them_and_keeps_nothing_of_before(agt, trained):
-    folder = trained()
+    folder = trained(*LOSS)
     before = load_file(folder / "removal.safetensors")
     said = agt("unlearn", f"run={folder}", "ids=ids.txt")
     assert said.code == 0, said.err
@@ -102,6 +104,7 @@ def test_a_step_removes_them_and_keeps_nothing_of_before(agt, trained):
     earlier = (before["weight"].tobytes(), before["reference"].tobytes(), before["gram"].tobytes())
     for path in folder.rglob("*"):
         assert not path.is_file() or not any(part in path.read_bytes() for part in earlier), path
+    assert "NOT PROVED; as published: epsilon = 1" in said.out
     assert "seconds_step" in said.out or "one Newton step" in said.out
 
 
@@ -117,7 +120,7 @@ def test_rows_that_are_gone_already_are_not_needed(agt, trained):
 
 
 def test_a_budget_that_would_be_exceeded(agt, trained):
-    folder = trained("certificate.bound=worst", "certificate.sigma=0.02")
+    folder = trained("certificate.masking=loss", "certificate.bound=worst", "certificate.sigma=0.02")
     digest = (folder / "manifest.json").read_bytes()
     said = agt("unlearn", f"run={folder}", "ids=ids.txt", "forbid_retraining=true")
     assert said.code == 3
@@ -133,7 +136,7 @@ def test_a_budget_that_would_be_exceeded(agt, trained):
 
 
 def test_a_budget_is_kept_by_measuring(agt, trained):
-    folder = trained("certificate.sigma=0.001", "certificate.tolerance=1e-8")
+    folder = trained("certificate.sigma=0.0001", "certificate.tolerance=1e-8")
     assert agt("unlearn", f"run={folder}", "ids=ids.txt", "forbid_retraining=true").code == 0
     assert account()["done"]["facts"]["removed_by"] == "step+polish"
     assert numbers(folder)["residual"] <= numbers(folder)["allowed"] / 64
@@ -143,10 +146,18 @@ def test_a_budget_is_kept_by_measuring(agt, trained):
 def test_noise_on_what_is_served_is_drawn_anew(agt, trained, factorisation):
     folder = trained("certificate.masking=output", "certificate.sigma=0.1", f"certificate.factorisation={factorisation}")
     before = load_file(folder / "removal.safetensors")
-    assert agt("unlearn", f"run={folder}", "ids=ids.txt").code == 0
+    said = agt("unlearn", f"run={folder}", "ids=ids.txt")
+    assert said.code == 0, said.err
     after, served = load_file(folder / "removal.safetensors"), load_file(folder / "model.safetensors")["weight"]
     assert not np.isclose(before["noise"], after["noise"]).any()
-    assert np.array_equal(served, after["weight"] + after["noise"])
+    assert np.array_equal(served - after["weight"], after["noise"])
+    assert not np.fmod(served, step_of(0.1)).any()
+    rests = account()["guaranteed"]["assumptions"]
+    assert [fact["why"] for fact in rests if fact["standing"] != "proved"] == [
+        fact["why"] for fact in rests if fact["broken_by"]
+    ]
+    assert any("rounded to a public lattice" in fact["why"] for fact in rests)
+    assert "NOT PROVED" not in said.out
     assert account()["guaranteed"]["requests"] == "adaptive"
 
 
@@ -158,3 +169,23 @@ def test_squares_are_exact_up_to_rounding(agt, trained):
     assert told["guaranteed"]["exact"]
     assert told["done"]["facts"]["removed_by"] == "step+polish"
     assert true_gradient(folder, "least_squares")[0] <= numbers(folder)["residual"] <= 1e-10
+
+
+def test_training_again_draws_the_noise_anew(agt, trained):
+    folder = trained()
+    before = load_file(folder / "removal.safetensors")
+    assert agt("unlearn", f"run={folder}", "ids=ids.txt", "method=retrain").code == 0
+    told, after = account()["guaranteed"], load_file(folder / "removal.safetensors")
+    assert not np.isclose(before["noise"], after["noise"]).any()
+    assert told["exact"]
+    assert "with noise drawn anew" in told["words"][0]
+    assert any("drawn anew" in fact["why"] for fact in told["assumptions"])
+
+
+def test_a_seed_is_a_simulation_in_every_line(agt, trained):
+    folder = trained("certificate.seed=7")
+    said = agt("unlearn", f"run={folder}", "ids=ids.txt")
+    assert said.code == 0, said.err
+    assert "guaranteed: NOT PROVED; as published: epsilon = 1" in said.out
+    assert "not proved, as a recorded seed makes the noise" in said.out
+    assert "NOT PROVED; as published: epsilon = 1" in agt("verify", str(folder)).out

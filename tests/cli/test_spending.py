@@ -13,7 +13,7 @@ import pytest
 
 from agt.data.prepared import FORMAT
 from agt.disk import Pending
-from agt.mechanisms.randomness import SystemRandomness
+from agt.randomness import SystemRandomness
 from agt.sealed import file_sha256, seal
 from agt_cli.cli import main
 from agt_cli.runs.publish import LabelTable

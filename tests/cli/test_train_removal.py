@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from agt.settings import RemovalConfig
+from agt.lattice import noisy, step_of
+from agt.randomness import SeededRandomness
 from agt.training.checkpoint import CheckpointFolder
-from agt.training.removal import draw
 
 from .conftest import Agt
 
 HEAD = ("dataset=digits", "training=generic", "model=linear", "certificate=removal", "training.weight_decay=1e-4")
+LOSS = ("certificate.masking=loss", "certificate.sigma=1")
 PUBLIC = "training.chosen_on=public"
 
 
@@ -23,14 +24,15 @@ def test_it_trains_certifies_answers_and_is_verified(agt: Agt) -> None:
     said = agt("train", *HEAD, PUBLIC, "training.clip=0.5", "hydra.run.dir=run")
     assert said.code == 0, said.err
     assert "records can be removed later: the model is then (1, 0.0001)-close" in said.out
-    assert "not held: the published proof takes the error for independent" in said.out
+    assert "not proved" not in said.out
     assert "note: training.clip has no effect: certificate=removal clamps nothing" in said.err
     assert "## Removing records later" in Path("run/report.md").read_text()
     state = json.loads(Path("run/removal.json").read_text())
     assert 0 < state["residual"] <= state["allowed"] == 1e-5
     served, tensors = load_file("run/model.safetensors")["weight"], load_file("run/removal.safetensors")
-    assert np.array_equal(served, tensors["weight"])
-    assert tensors["tilt"].std() > 0.5
+    assert not np.fmod(served, step_of(0.01)).any()
+    assert np.array_equal(served - tensors["weight"], tensors["noise"])
+    assert not tensors["tilt"].any()
     for words in (
         ("certify", "run=run", "map_resolution=0"),
         ("predict", "run=run", "mechanism=exponential_mechanism", "total.eps=100"),
@@ -51,9 +53,18 @@ def test_served_weights_under_output_noise_are_not_the_inner_ones_and_a_seed_is_
     assert "SIMULATION: the noise comes from certificate.seed=4" in said.out
     assert json.loads(Path("run/metrics.json").read_text())["simulation"] == 1
     served, tensors = load_file("run/model.safetensors")["weight"], load_file("run/removal.safetensors")
-    config = RemovalConfig(masking="output", sigma=0.5, seed=4)
-    assert np.array_equal(tensors["noise"], draw("noise", config, tensors["weight"].shape, 4))
-    assert np.array_equal(served, tensors["weight"] + tensors["noise"])
+    assert "not proved, as a seed makes the noise" in said.out
+    assert np.array_equal(served, noisy(tensors["weight"], 0.5, SeededRandomness(4)))
+
+
+def test_as_published_nothing_is_claimed(agt: Agt) -> None:
+    said = agt("train", *HEAD, *LOSS, "hydra.run.dir=run")
+    assert said.code == 0, said.err
+    assert "not proved: as published, records can be removed later and the model is then (1, 0.0001)-close" in said.out
+    assert "the published proof takes the error for independent" in said.out
+    served, tensors = load_file("run/model.safetensors")["weight"], load_file("run/removal.safetensors")
+    assert np.array_equal(served, tensors["weight"])
+    assert tensors["tilt"].std() > 0.5
 
 
 @pytest.mark.parametrize(
@@ -91,14 +102,15 @@ def stopped(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def test_a_run_that_was_stopped_keeps_its_draw(agt: Agt, stopped: Callable[..., None]) -> None:
-    stopped()
+    stopped(*LOSS)
     seed = int(json.loads(Path("run/checkpoint/removal.json").read_text())["number"], 16)
     assert Path("run/checkpoint").stat().st_mode & 0o77 == 0
     said = agt("train", "resume=run", "-q")
     assert said.code == 0, said.err
     assert not Path("run/checkpoint").exists()
     tilt = load_file("run/removal.safetensors")["tilt"]
-    assert np.array_equal(tilt, draw("tilt", RemovalConfig(), tilt.shape, seed))
+    drawn = np.random.Generator(np.random.Philox(key=seed)).normal(0, 1.0, tilt.shape)
+    assert np.array_equal(tilt, drawn)
 
 
 def test_a_run_that_was_stopped_ends_with_the_bits_of_a_whole_one(agt: Agt, stopped: Callable[..., None]) -> None:

@@ -11,8 +11,8 @@ import yaml
 from agt.ledger.book import Population, Table
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.account import Allowance
-from agt.mechanisms.randomness import SeededRandomness
 from agt.mechanisms.tuning import Trials
+from agt.randomness import SeededRandomness
 
 from .conftest import Agt, Said
 

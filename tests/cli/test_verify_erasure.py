@@ -88,6 +88,9 @@ def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Sig
         written.report(markdown(account))
 
 
+LOSS = ("certificate.masking=loss", "certificate.sigma=1")
+
+
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run, a release from it, then three people who wait, two who go with them, and one more: nobody changes it."""
@@ -356,7 +359,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table += ("dataset.id_permanent=true", "+dataset.numeric={x: [0, 1], y: [0, 1]}", "dataset.declared_size=150")
     Path("asked.txt").write_text("\n".join(row.split(",")[0] for row in rows[:8]))
     try:
-        train = ("train", *table, "model=linear", "certificate=removal", "training.chosen_on=public")
+        train = ("train", *table, "model=linear", "certificate=removal", *LOSS, "training.chosen_on=public")
         assert main([*train, "hydra.run.dir=train/h", "-q", "--json"]) == 0
         unlearn = ("unlearn", "run=train/h", "ids=asked.txt", "method=newton", "hydra.run.dir=unlearn/h")
         assert main([*unlearn, "-q", "--json"]) == 0
@@ -412,10 +415,15 @@ def test_a_promise_beyond_the_noise_is_refused_everywhere(removed: Path, agt: Ag
 def test_a_budget_is_not_believed(removed: Path, agt: Agt) -> None:
     rewrite(removed, {})
     assert agt("verify", "unlearn/h", "--json", "-q").code == 0, "nothing was changed"
-    for key, value, words in (("total", 9.0, "by the run's settings"), ("spent", 0.0, "has a residual of")):
+    edits = (
+        ("budget", "total", 9.0, "by the run's settings"),
+        ("budget", "spent", 0.0, "has a residual of"),
+        ("done", "words", ["nothing"], "words of what was done"),
+    )
+    for part, key, value, words in edits:
         path = removed / "unlearn/h/account.json"
         before = path.read_bytes()
-        change(path, lambda account, key=key, value=value: account["budget"].update({key: value}))
+        change(path, lambda account, part=part, key=key, value=value: account[part].update({key: value}))
         reseal(path.parent)
         assert words in problems(agt("verify", "unlearn/h", "--json", "-q"))["entry"]
         path.write_bytes(before)

@@ -28,9 +28,9 @@ from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureD
 from agt.mechanisms.mechanism import Epsilon, Mechanism, Need
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import NoisyArgmax, SmoothCauchy, SmoothLaplace
-from agt.mechanisms.randomness import SeededRandomness
 from agt.mechanisms.rigour import claim
 from agt.mechanisms.thresholds import RatioRule, Table
+from agt.randomness import SeededRandomness
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, build, imported, keyword_schema
 from agt_cli import usage

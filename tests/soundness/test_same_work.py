@@ -28,9 +28,9 @@ from agt.certificates.box import Certificates, certify
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import NoisyArgmax, SmoothLaplace
-from agt.mechanisms.randomness import SeededRandomness
 from agt.mechanisms.release import Labelling
 from agt.models.model import Model
+from agt.randomness import SeededRandomness
 
 LIBRARY = str(Path(agt.__file__).parent)
 

@@ -11,8 +11,8 @@ from scipy.special import logsumexp
 from scipy.stats import chisquare, norm
 
 from agt.errors import ConfigError
-from agt.mechanisms.randomness import SeededRandomness
 from agt.mechanisms.tuning import ORDERS, Trials, TunedWeights, count_right, trial_budget, tuned_eps
+from agt.randomness import SeededRandomness
 
 LAWS = [Trials(mean=m, eta=eta) for m in (1.5, 4.0, 20.0) for eta in (0.0, 0.4, 1.0, None)]
 ids = pytest.mark.parametrize("trials", LAWS, ids=lambda t: f"mean {t.mean:g}, eta {t.eta}")

@@ -24,6 +24,8 @@ ROOMS = (
         "agt.manifest",
         "agt.folder",
         "agt.numeric",
+        "agt.randomness",
+        "agt.lattice",
         "agt.provenance",
         "agt.quality",
     ),

@@ -22,11 +22,11 @@ def state(residual=0.01, allowed=0.1):
 @pytest.mark.parametrize("eps", [0.1, 0.5, 0.99])
 @pytest.mark.parametrize("delta", [1e-6, 1e-4, 1e-2])
 def test_the_exact_curve_allows_more_than_the_papers_rule(eps, delta):
-    config = RemovalConfig(sigma=3.0, eps=eps, delta=delta)
-    budget, left = removal_budget(config, 7.0), config.tolerance  # by the training that is compared with
+    config = RemovalConfig(masking="loss", sigma=3.0, eps=eps, delta=delta)
+    budget = removal_budget(config, 7.0)
     assert budget > 1.1 * paper_budget(3.0, eps, delta)
-    assert gaussian_delta(eps, (budget + left) / 3.0) <= delta
-    assert removal_budget(replace(config, masking="output"), 7.0) == pytest.approx(7.0 * (budget + left) - left)
+    assert gaussian_delta(eps, budget / 3.0) <= delta
+    assert removal_budget(replace(config, masking="output"), 7.0) == pytest.approx(7.0 * budget - config.tolerance)
 
 
 def test_the_papers_rule_is_no_guarantee_for_large_eps():
@@ -46,10 +46,9 @@ def test_several_states_cost_more_by_the_root_of_their_number():
 
 def test_sampled_states_keep_the_promise():
     """The likeliest event to tell apart: a threshold along the error, which is as large as the budget allows."""
-    config = RemovalConfig(masking="output", sigma=0.2, eps=1.0, delta=1e-2, tolerance=0.1)
+    config = RemovalConfig(masking="output", sigma=0.2, eps=1.0, delta=1e-2)
     strength = 5.0
-    away = (removal_budget(config, strength) + config.tolerance) / strength  # trained anew, its own error is opposite
-    assert gaussian_delta(1.0, away / 0.2) <= 1e-2
+    away = removal_budget(config, strength) / strength
     rng = np.random.default_rng(0)
     with_error, without = away + rng.normal(0, 0.2, 200_000), rng.normal(0, 0.2, 200_000)
     for threshold in np.linspace(-0.5, 0.8, 40):
@@ -59,12 +58,17 @@ def test_sampled_states_keep_the_promise():
 
 
 def test_each_masking_says_what_it_does_not_hold():
-    of_loss = promise(RemovalConfig(), state(), 5.0)
+    of_loss = promise(RemovalConfig(masking="loss"), state(), 5.0)
     assert not of_loss.adaptive
+    assert not of_loss.proved
+    assert of_loss.words[0].startswith("not proved: as published, the model is (1, 0.0001)-close")
     assert any(fact.standing is Standing.VOID and "independent" in fact.why for fact in of_loss.assumptions)
     assert any("gap" in line for line in of_loss.words)
     of_output = promise(RemovalConfig(masking="output"), state(), 5.0)
     assert of_output.adaptive
+    assert of_output.proved
+    assert {fact.standing for fact in of_output.assumptions} == {Standing.PROVED}
+    assert of_output.words[0].startswith("the model is (1, 0.0001)-close")
     assert not any("independent of the random term" in fact.why for fact in of_output.assumptions)
     assert any("drawn anew" in fact.why and fact.standing is Standing.PROVED for fact in of_output.assumptions)
     squares = promise(RemovalConfig(loss="least_squares", masking="none", sigma=0.0), state(1e-9), 5.0)
@@ -77,6 +81,8 @@ def test_a_seed_is_a_simulation():
         made = promise(RemovalConfig(masking=masking, seed=1), state(), 5.0)
         assert any("simulation" in fact.why and fact.standing is Standing.VOID for fact in made.assumptions)
         assert not any("drawn anew" in fact.why for fact in made.assumptions)
+        assert not made.proved
+        assert made.words[0].startswith("not proved")
 
 
 def test_private_features_add_their_budget():
@@ -85,6 +91,8 @@ def test_private_features_add_their_budget():
     both = behind(made, 2.0, 1e-5, source)
     assert (both.eps, both.delta) == (3.0, pytest.approx(1.1e-4))
     assert source in both.assumptions
+    assert both.proved
+    assert behind(promise(RemovalConfig(masking="loss"), state(), 5.0), 2.0, 1e-5, source).words[0].startswith("not proved")
     assert "(3, 0.00011)" in both.words[0]
     squares = promise(RemovalConfig(loss="least_squares", masking="none", sigma=0.0), state(1e-9), 5.0)
     assert not behind(squares, 2.0, 1e-5, source).exact

@@ -6,7 +6,7 @@ import pytest
 from agt.errors import ConfigError
 from agt.mechanisms.aggregate import certified_quantile, release_quantile, two_sided_geometric
 from agt.mechanisms.guarantee import PureDP
-from agt.mechanisms.randomness import SeededRandomness, SystemRandomness
+from agt.randomness import SeededRandomness, SystemRandomness
 
 
 def test_definition() -> None:

@@ -17,8 +17,8 @@ from agt.mechanisms.guarantee import GaussianDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import NoisyArgmax, SmoothCauchy, SmoothLaplace
-from agt.mechanisms.randomness import SeededRandomness, SystemRandomness
 from agt.mechanisms.thresholds import MAX_DISTANCE, GaussianRule, RatioRule, Table, rule_of
+from agt.randomness import SeededRandomness, SystemRandomness
 
 
 def flip(mechanism: Mechanism, *distances: int) -> list[float]:

@@ -10,38 +10,19 @@ from agt.certificates.conditions import Condition
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import grounds, proved, void
 from agt.mechanisms.guarantee import GaussianDP
-from agt.mechanisms.randomness import SeededRandomness, SystemRandomness
 from agt.mechanisms.rigour import Output, claim
 from agt.mechanisms.weights import (
     ReleaseWeights,
     expected_accuracy,
     noise_scale,
     release_weights,
-    standard_normal,
     weights_budget,
 )
+from agt.randomness import SeededRandomness, SystemRandomness
 from agt.settings import RelationConfig
 
 WEIGHTS = ReleaseWeights(mu=1.0)
 HELD = tuple(Condition(letter, "x", grounds(proved("y"))) for letter in "abcdefg")
-
-
-def draws(n: int, seed: int = 0) -> np.ndarray:
-    source = SeededRandomness(seed)
-    values = []
-    for _ in range(n):
-        sign, k, x = standard_normal(source)
-        while x.known < 64:
-            x.refine()
-        values.append(sign * (k + math.ldexp(x.digits, -x.known)))
-    return np.array(values)
-
-
-def test_the_sampler_is_normal() -> None:
-    values = draws(6000)
-    assert kstest(values, norm.cdf).pvalue > 1e-3
-    beyond = (np.abs(values) > 2).mean()  # the rejection steps for k >= 2, which the centre hardly shows
-    assert beyond == pytest.approx(2 * norm.sf(2), abs=4 * math.sqrt(0.0455 / 6000))
 
 
 def test_released_weights_are_on_the_lattice_and_spread_as_stated() -> None:

@@ -15,9 +15,9 @@ from agt.mechanisms.aggregate import CertifiedQuantile
 from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, PureDP
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import NoisyArgmax
-from agt.mechanisms.randomness import SeededRandomness, SystemRandomness
 from agt.mechanisms.release import APART, prepare_labels, prepare_quantile, prepare_weights, totals_of
 from agt.mechanisms.weights import ReleaseWeights
+from agt.randomness import SeededRandomness, SystemRandomness
 from agt.settings import RelationConfig
 
 HELD = tuple(Condition(letter, f"name of {letter}", grounds(proved("it holds"))) for letter in "abcdefg")

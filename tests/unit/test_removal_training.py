@@ -14,21 +14,23 @@ from scipy.linalg import cho_factor
 
 import agt
 from agt.errors import AgtError, ConfigError, UnsoundError
+from agt.lattice import step_of
 from agt.models.removal import RemovalModel
+from agt.numeric import gaussian_mu
 from agt.settings import RemovalConfig, certificate_config
 from agt.training import removal
 from agt.training.checkpoint import open_checkpoints
-from agt.training.removal import SEED, RemovalState, draw, draw_seed, newton_step, spectral_norm
+from agt.training.removal import SEED, RemovalState, draw_seed, draw_tilt, newton_step, removal_budget, spectral_norm
 
 RNG = np.random.default_rng(11)
 N = 90
 SQUARES = {"loss": "least_squares", "masking": "none", "sigma": 0.0}
 KINDS: dict[str, dict[str, Any]] = {
-    "logistic": {"sigma": 0.5, "seed": 3},
+    "logistic": {"masking": "loss", "sigma": 0.5, "seed": 3},
     "squares": SQUARES,
-    "squares, random term": {"loss": "least_squares", "sigma": 0.5, "seed": 3},
+    "squares, random term": {"loss": "least_squares", "masking": "loss", "sigma": 0.5, "seed": 3},
     "output": {"masking": "output", "sigma": 0.1, "seed": 3},
-    "cosines": {"sigma": 0.5, "seed": 3, "features": {"map": "fourier", "count": 8}},
+    "cosines": {"masking": "loss", "sigma": 0.5, "seed": 3, "features": {"map": "fourier", "count": 8}},
 }
 kinds = pytest.mark.parametrize("kind", KINDS)
 
@@ -118,7 +120,7 @@ def test_the_spectral_norm_is_a_safe_upper_bound_and_close(width: int) -> None:
         ({"masking": "none"}, "masking=none: removals from loss=logistic"),
         ({**SQUARES, "sigma": 1.0}, "masking=none draws no noise"),
         ({**SQUARES, "seed": 1}, "masking=none draws no noise"),
-        ({"sigma": 0.0}, "sigma=0: masking=loss"),
+        ({"sigma": 0.0}, "sigma=0: masking=output"),
         ({"delta": 0.0}, "delta"),
         ({"eps": -1.0}, "eps"),
         ({"loss": "hinge"}, "loss: unknown value 'hinge'"),
@@ -135,7 +137,8 @@ def test_settings_that_hide_nothing_are_refused(settings: dict[str, Any], messag
     ("settings", "message"),
     [
         ({"config": {"tolerance": 1e-14}}, "a gradient of up to 156 records is only known to"),
-        ({"config": {"sigma": 1e-6}}, "the removal budget is 3.14e-07 in all"),
+        ({"config": {"masking": "loss", "sigma": 1e-6}}, "the removal budget is 3.14e-07 in all"),
+        ({"config": {"sigma": 4e-5}}, "the removal budget is 1.26e-05 in all"),
         ({"weight_decay": 0.0}, "certificate=removal divides by it"),
         ({"members": 2}, "certificate=removal removes records from one head"),
         ({"relation": "paper_privacy"}, "divides by the size of the actual batch"),
@@ -172,20 +175,55 @@ def test_a_run_that_is_resumed_after_its_last_step_says_that_the_tolerance_was_n
 
 
 def test_draws_are_fresh_unless_a_seed_is_given_and_a_resumed_run_keeps_its_own(tmp_path: Path) -> None:
-    config = RemovalConfig()
+    config = RemovalConfig(masking="loss", sigma=5.0)
     assert draw_seed(config) != draw_seed(config)
     assert draw_seed(RemovalConfig(seed=7)) == 7
     first = open_checkpoints(tmp_path / "run", {"a": 1}, None, str)
     seed = draw_seed(config, first)
     assert draw_seed(config, open_checkpoints(tmp_path / "run", {"a": 1}, None, str)) == seed
     assert (tmp_path / "run" / f"{SEED}.json").exists()
-    tilt = draw("tilt", config, (2, 3), seed)
-    assert np.array_equal(tilt, draw("tilt", config, (2, 3), seed))
-    assert not draw("noise", config, (2, 3), seed).any()
-    noisy = RemovalConfig(masking="output")
-    assert not draw("tilt", noisy, (2, 3), seed).any()
-    assert not np.array_equal(draw("noise", noisy, (2, 3), seed), tilt), "two parts with one draw"
-    assert draw("tilt", RemovalConfig(sigma=5.0), (1, 4000), 1).std() == pytest.approx(5.0, rel=0.05)
+    assert np.array_equal(draw_tilt(config, (2, 3), first), draw_tilt(config, (2, 3), first))
+    assert not draw_tilt(RemovalConfig(), (2, 3)).any()
+    assert draw_tilt(replace(config, seed=1), (1, 4000)).std() == pytest.approx(5.0, rel=0.05)
+
+
+def test_what_is_served_is_on_a_public_lattice_and_drawn_anew() -> None:
+    known = fit({"sigma": 0.01}).known
+    weight, step = np.full((1, 3), 0.1), step_of(0.01)
+    one, two = known.served(weight), known.served(weight)
+    assert not np.fmod(one, step).any()
+    assert (one != two).all()
+    assert np.abs(one - weight).max() < 0.1
+    simulated = fit(KINDS["output"]).known
+    assert np.array_equal(simulated.served(weight), simulated.served(weight))
+    assert not np.array_equal(simulated.served(weight), simulated.served(weight, again=1))
+
+
+def test_noise_in_floating_point_and_a_weight_beyond_the_clamp_are_no_state_of_a_run() -> None:
+    model = fit(KINDS["output"])
+    state, known = model.state, model.known
+    for served in (state.weight + 0.1 * RNG.normal(size=state.weight.shape), state.served + 2 * known.largest):
+        with pytest.raises(UnsoundError, match="not on the lattice"):
+            known.check_served(replace(state, served=served))
+    assert np.abs(known.served(np.full((1, 3), 2 * known.largest))).max() == known.largest
+    assert known.largest >= known.reach + 64 * known.config.sigma
+    plain = fit(KINDS["logistic"])
+    with pytest.raises(UnsoundError, match="no noise is on them"):
+        plain.known.check_served(replace(plain.state, served=plain.state.served + 1.0))
+
+
+def test_no_constant_that_is_recorded_depends_on_the_noise() -> None:
+    """The length of the noise, published beside what it was added to, would tell one weight from another."""
+    one, two = (fit({**KINDS["output"], "seed": seed}) for seed in (3, 4))
+    assert one.constants == two.constants
+    assert not np.array_equal(one.state.served, two.state.served)
+
+
+def test_the_budget_covers_what_training_anew_leaves() -> None:
+    config = RemovalConfig(tolerance=1e-3)
+    hidden = 7.0 * config.sigma * gaussian_mu(config.eps, config.delta)
+    assert removal_budget(config, 7.0) + config.tolerance <= hidden
+    assert removal_budget(config, 7.0) + config.tolerance == pytest.approx(hidden, rel=1e-5)
 
 
 def test_a_program_s_checkpoint_folder_goes_with_its_seed(tmp_path: Path) -> None:
@@ -198,8 +236,8 @@ def test_a_state_says_what_it_is() -> None:
     assert (state.count, state.removed) == (N, 0)
     assert np.array_equal(state.served, state.weight)
     noisy = fit(KINDS["output"]).state
-    assert np.array_equal(noisy.served, noisy.weight + noisy.noise)
-    assert noisy.noise.any()
+    assert noisy.noise.all()
+    np.testing.assert_allclose(noisy.served, noisy.weight + noisy.noise, atol=1e-15)
     with pytest.raises(UnsoundError, match="above what is allowed"):
         replace(state, residual=1.0)
     with pytest.raises(UnsoundError, match="gram"):

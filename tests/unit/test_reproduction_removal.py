@@ -173,15 +173,16 @@ def test_what_one_record_may_cost_is_what_the_group_pays() -> None:
 
 
 def test_a_head_on_private_features_is_compared_with_the_private_network(tmp_path: Path) -> None:
-    entry = entry_of("private_features", tmp_path, (*HEAD, "dataset.classes=[0,1,2]"), {"ours": OURS})
+    entry = entry_of("private_features", tmp_path, (*HEAD, "dataset.classes=[0,1,2]"))
     settings = {
         "run": ["dataset.declared_size=400"],
         "network": {"channels": [2, 2], "hidden": 6, "epochs": 1, "batches": 10},
         "dpsgd": {"batch": 1000, "lr": 0.5, "clip": 1.0, "epochs": 2},
         "eps": [8.0],
     }
-    rows = rows_of(entry, **settings).set_index("way")
-    alone, below = rows.loc["private network"], rows.loc["head with removals on private features"]
+    rows = rows_of(entry, **settings).set_index(["profile", "way"])
+    alone, below = rows.loc["ours", "private network"], rows.loc["ours", "head with removals on private features"]
+    assert rows.loc["paper", "private network"]["network delta"] == 1e-4 > 100 * alone["network delta"]
     assert alone["network eps"] == pytest.approx(0.8)
     assert below["network eps"] == pytest.approx(0.8 / 1.1)
     assert below["sigma"] > 0

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 from agt.certificates.box import Certificates
+from agt.errors import ConfigError
 from agt.models.ensemble import vote
-from agt_cli.runs.waiting import ABSTAINED, Waiting, abstentions, settle_abstentions
+from agt_cli.runs.waiting import ABSTAINED, Waiting, abstentions
+
+STATES = ("sha256:0",)
 
 
 def member(labels: list[int], distances: list[int]) -> Certificates:
@@ -50,14 +53,17 @@ def test_what_is_owed_is_on_the_disk_first(tmp_path: Path) -> None:
     assert "1 of 3 queries are answered" in of(tmp_path, 2).owed(np.array([True, False, False]), whole)[0]
     with pytest.raises(OSError, match="no space"):
         of(tmp_path, 2).owed(np.array([False]), broken)
-    assert abstentions(tmp_path) == 3
+    assert abstentions(tmp_path, STATES) == 3
     lines = (tmp_path / ABSTAINED).read_text().splitlines()
     assert [json.loads(line)["queries"] for line in lines] == [3, 1]
     assert "id" not in lines[0]
     with (tmp_path / ABSTAINED).open("a") as file:
         file.write('{"abst')
-    assert abstentions(tmp_path) == 3
+    assert abstentions(tmp_path, STATES) == 3
     of(tmp_path, 2).owed(np.array([False]), whole)
-    assert abstentions(tmp_path) == 4, "a line that breaks off takes no other with it"
-    settle_abstentions(tmp_path)
-    assert abstentions(tmp_path) == 0
+    assert abstentions(tmp_path, STATES) == 4, "a line that breaks off takes no other with it"
+    assert abstentions(tmp_path, ()) == 0, "of another state"
+    for line in ("garbage", '["a"]', '{"state": "d", "abstained": -1}'):
+        (tmp_path / ABSTAINED).write_text(f"{line}\n")
+        with pytest.raises(ConfigError, match="line 1: is no line"):
+            abstentions(tmp_path, STATES)

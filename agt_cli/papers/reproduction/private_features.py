@@ -117,7 +117,7 @@ def private_features(
             return pd.DataFrame([{**found, "accuracy": accuracy(trained.model, seen.dataset.test)}]), {}
 
         entry.runs.console.note(f"{key['way']}, eps = {total:g} ({name})")
-        on = f"{key['way']} {total} {delta} {removals} {strength} {dpsgd} {network}"
+        on = f"{key['way']} {total} {delta} {one} {profiles[name].accounting} {removals} {strength} {dpsgd} {network}"
         code = (*CODE, __name__, "agt_cli.papers.baselines.network", "agt_cli.papers.baselines.dpsgd")
         frame, _ = entry.runs.once(entry.overrides(name, run), key["way"], make, on, modules=code)
         yield {"series": f"{key['way']} ({name})", **frame.to_dict("records")[0], "not private": plain(entry)}

@@ -23,10 +23,10 @@ from agt.data.dataset import Records
 from agt.errors import ConfigError, nearest
 from agt.mechanisms.catalogue import MECHANISMS
 from agt.mechanisms.planning import Budget, Evidence, afford
-from agt.mechanisms.randomness import SeededRandomness
 from agt.mechanisms.weights import noise_scale, weights_budget
 from agt.models.linear import LinearModel
 from agt.numeric import labels_of
+from agt.randomness import SeededRandomness
 from agt.settings import STRICT, BatchConfig, Positive, TrainingConfig
 from agt_cli.papers.baselines.dpsgd import DpSgd
 from agt_cli.papers.baselines.sgd import train_sgd

@@ -1,0 +1,126 @@
+"""agt unlearn as a command: its account is never lost, and what stops it before the change leaves everything as it was."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agt.data.blobs import Blobs
+from agt.errors import CheckError
+from agt.manifest import NAME as MANIFEST
+from agt_cli.cli import main
+from agt_cli.report.swap import COMMIT
+from agt_cli.runs.waiting import ABSTAINED
+
+from .conftest import TINY, Agt, Said
+
+IDS = [str(name) for name in Blobs(center=1.25, std=0.35, n_train=80).load().train.ids]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training run that every test has a copy of."""
+    folder = tmp_path_factory.mktemp("made") / "run"
+    assert main(("train", *TINY, "training.chosen_on=public", f"hydra.run.dir={folder}", "-q", "--json")) == 0
+    return folder
+
+
+@pytest.fixture
+def run(agt: Agt, made: Path) -> Path:
+    shutil.copytree(made, "run")
+    return Path("run")
+
+
+def unlearn(agt: Agt, *more: str, rows: range | None = None) -> Said:
+    if rows is not None:
+        Path("ids.txt").write_text("\n".join(IDS[row] for row in rows))
+        more = ("ids=ids.txt", *more)
+    return agt("unlearn", "run=run", *more, "--json")
+
+
+def account(said: Said) -> dict[str, Any]:
+    assert said.code == 0, said.err
+    return dict(json.loads((Path(said.json["run"]) / "account.json").read_bytes()))
+
+
+def manifest(run: Path) -> bytes:
+    return (run / MANIFEST).read_bytes()
+
+
+def test_the_account_can_be_had_again(agt: Agt, run: Path) -> None:
+    """Of the log's last entry: the same, but for what is looked for now."""
+    assert unlearn(agt, rows=range(2)).code == 0
+    assert unlearn(agt, "method=certificate", rows=range(2, 6)).code == 0
+    assert agt("certify", "run=run", "map_resolution=0", "-q").code == 0
+    noted = unlearn(agt, "method=certificate", rows=range(6, 7))
+    again = unlearn(agt, "method=certificate")
+    assert account(again) == account(noted)
+    assert "this is the account of entry 3 again" in again.err
+    first = unlearn(agt)
+    state = manifest(run)
+    again = unlearn(agt)
+    assert manifest(run) == state
+    assert "nothing is pending; this is the account of entry 4 again" in again.err
+    before, after = account(first), account(again)
+    assert before["asked"] | {"pending": 5} == before["asked"]
+    assert before["abstained"] == 20, "more wait than any distance reaches"
+    assert "nothing tells any more which they were" in " ".join(after["sweep"]["unlooked"])
+    assert {key: value for key, value in after.items() if key != "sweep"} == {
+        key: value for key, value in before.items() if key != "sweep"
+    }
+    checked = agt("verify", json.loads(again.out)["run"], "--json", "-q")
+    assert checked.code == 0, checked.out
+
+
+@pytest.mark.parametrize("method", ["auto", "certificate"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), CheckError("a check"), KeyboardInterrupt()], ids=repr)
+def test_what_stops_the_account_says_that_the_run_was_changed(
+    agt: Agt, run: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, method: str
+) -> None:
+    def stop(*_: object) -> None:
+        raise error
+
+    before = manifest(run)
+    with monkeypatch.context() as patched:
+        patched.setattr("agt_cli.commands.unlearn.write", stop)
+        said = unlearn(agt, f"method={method}", rows=range(3))
+    assert said.code == (130 if isinstance(error, KeyboardInterrupt) else 1)
+    assert "run=run: WAS changed" in said.err
+    assert manifest(run) != before
+    assert "entry 1 of the request log" in unlearn(agt, rows=range(3)).err
+    later = account(unlearn(agt, f"method={method}"))
+    assert (later["asked"]["people"], later["state"]["entry"]) == (3, 1)
+    assert ("waiting" in later) == (method == "certificate")
+
+
+def test_a_change_that_is_decided_and_not_carried_through(agt: Agt, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise OSError(28, "No space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("agt_cli.report.swap._roll_forward", stop)
+        said = unlearn(agt, rows=range(3))
+    assert said.code == 1
+    assert "run=run: WAS changed" in said.err
+    assert (run / COMMIT).is_dir()
+    assert account(unlearn(agt))["done"]["records"] == 3
+
+
+def test_whatever_could_stop_the_account_stops_the_erasure(agt: Agt, run: Path) -> None:
+    assert unlearn(agt, "method=certificate", rows=range(2)).code == 0
+    assert agt("certify", "run=run", "map_resolution=0", "-q").code == 0
+    before, path = manifest(run), run / ABSTAINED
+    with path.open("a") as file:
+        file.write("garbage\n")
+    said = unlearn(agt)
+    assert (said.code, manifest(run)) == (2, before)
+    assert f"{ABSTAINED}, line 2: is no line of a command that abstained: move it away" in said.err
+    path.unlink()
+    path.mkdir()
+    said = unlearn(agt)
+    assert (said.code, manifest(run)) == (2, before)
+    assert f"{ABSTAINED}: cannot be read" in said.err
+    path.rmdir()
+    assert account(unlearn(agt))["done"]["records"] == 2
