@@ -105,6 +105,8 @@ class RemovalState:
             raise UnsoundError(f"removal state: hessian is {self.hessian.shape}, expected {(outputs, width, width)}")
         if not all(np.isfinite(getattr(self, name)).all() for name in (*shapes, "hessian", "norm", "allowed")):
             raise UnsoundError("removal state: a number is NaN or infinite")
+        if min(self.norm, self.count, self.removed) < 0:
+            raise UnsoundError("removal state: a count or a norm is negative")
         if not 0 <= self.residual <= self.allowed:
             raise UnsoundError(
                 f"removal state: the residual {self.residual:.3g} is above what is allowed, {self.allowed:.3g}"
