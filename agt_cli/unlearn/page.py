@@ -142,7 +142,8 @@ def _waited(account: Account) -> Iterator[str]:
 def _rests_on(account: Account) -> Iterator[str]:
     rows = [(words, Markdown(f"**{stands}**")) for words, stands in _facts(account) if stands != Standing.PROVED]
     proved = len(list(_facts(account))) - len(rows)
-    more = [(f"{_many(proved, 'fact', 'facts')} that account.json tells", Markdown(f"**{Standing.PROVED}**"))] * bool(proved)
+    told = f"{_many(proved, 'fact', 'facts')} that account.json tells"
+    more = [(told, Markdown(f"**{Standing.PROVED}**"))] * bool(proved)
     if rows or more:
         yield markdown_table(("it rests on", "which is"), [*rows, *more])
 
