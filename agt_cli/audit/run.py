@@ -119,7 +119,7 @@ def _check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
     simulated = _is_simulated(record, record.config.get("seed"))
     claimed = _read_claim(record, simulated)
     if made is None or trained is None or trained.relation is None:
-        findings.unchecked("claim", "what it rests on is in the training run, which could not be looked at")
+        findings.unchecked("claim", "what it rests on is in the training run, which could not be looked at as it was then")
         return claimed.words if claimed else (str(spent.get("guarantee")), *map(str, spent.get("totals", ())))
     with findings.looking("claim"):
         granted = made.claim(record.conditions, trained.relation, trained.members, record.config, spent["what"])

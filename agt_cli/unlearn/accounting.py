@@ -12,7 +12,7 @@ from agt_cli.unlearn.erasure import Erased, Order
 from agt_cli.unlearn.job import removal_metrics
 from agt_cli.unlearn.page import markdown
 from agt_cli.unlearn.standing import standing
-from agt_cli.unlearn.traces import outputs, search
+from agt_cli.unlearn.traces import search
 
 NAME = "account.json"
 
@@ -43,8 +43,7 @@ def account(order: Order, erased: Erased) -> Account:
         log=str(log.head),
         entry=entry.number,
     )
-    places = outputs(run, order.output_dir)
-    judged = [one for place in places for one in standing(run, log, erased.settings, erased.prepared, place)]
+    judged = standing(run, log, erased.settings, erased.prepared, order.places)
     batch = log.batch(entry.number)
     states = {run.digest, *(each.before for each in batch)}
     return account_of(
@@ -53,7 +52,7 @@ def account(order: Order, erased: Erased) -> Account:
         state=state,
         training=entry.facts["training"],
         earlier=tuple(part for each in judged for part in each.earlier),
-        sweep=None if pending else search(erased.wanted, run, places, order.ids),
+        sweep=None if pending else search(erased.wanted, run, order.places, order.ids),
         waiting=_waiting(entry, log) if pending else None,
         abstained=abstentions(run.folder, states) if batch[0].kind == "pending" else None,
     )

@@ -140,9 +140,12 @@ def _waited(account: Account) -> Iterator[str]:
 
 
 def _rests_on(account: Account) -> Iterator[str]:
-    facts = list(_facts(account))
-    if facts:
-        yield markdown_table(("it rests on", "which is"), [(words, Markdown(f"**{stands}**")) for words, stands in facts])
+    rows = [(words, Markdown(f"**{stands}**")) for words, stands in _facts(account) if stands != Standing.PROVED]
+    proved = len(list(_facts(account))) - len(rows)
+    told = f"{_many(proved, 'fact', 'facts')} that account.json tells"
+    more = [(told, Markdown(f"**{Standing.PROVED}**"))] * bool(proved)
+    if rows or more:
+        yield markdown_table(("it rests on", "which is"), [*rows, *more])
 
 
 def _facts(account: Account) -> Iterator[tuple[str, Standing]]:

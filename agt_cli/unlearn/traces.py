@@ -47,6 +47,10 @@ from agt_cli.unlearn.request import INPUT, Known, Request, stated
 
 SHORT = 5  # an id of fewer characters, or of digits alone and fewer than eight, occurs by chance
 _DIGITS = 8
+_RECORDS = (
+    "everything else that commands wrote (output_dir)",
+    "everything else where the run was written (its output_dir)",
+)
 ROWS = 256  # rows that are looked for byte by byte
 FEW = 64  # ids that are looked for one by one
 NAMED = 3  # places that a line names
@@ -152,23 +156,15 @@ class Wanted:
             yield f"the features of {passed}: another record has the same, they are zero, or beyond the first {ROWS}"
 
 
-def outputs(run: FinishedRun, output_dir: Path) -> tuple[Path, ...]:
-    """Where records of a run lie: in output_dir, and in the folder that the run itself was written to."""
-    home = run.folder.resolve()
-    beside = home.parents[1] if home.parent.name == run.manifest.command else None
-    return (output_dir,) if beside in (None, output_dir.resolve()) else (output_dir, beside)
-
-
-def search(wanted: Wanted, run: FinishedRun, outputs: Sequence[Path], ids: str | None = None) -> Sweep:
-    """Look for traces of an update in the run, in everything that commands wrote, and in what they keep beside that.
+def search(wanted: Wanted, run: FinishedRun, records: Sequence[Path], ids: str | None = None) -> Sweep:
+    """Look for traces of an update in the run, among other records, and in what commands keep beside them.
 
     Args:
-        outputs: folders below which they wrote it.
+        records: folders of records (output_dir): that of this command first, then that of the run, if it is another.
         ids: the file that the request came in, which is left out; None, or ``-``: no file.
     """
-    written = ("everything else that commands wrote (output_dir)", "and where the run lies")
-    beside = _beside(run)
-    folders = {"the run": run.folder, **dict(zip(written, outputs, strict=False)), **beside}
+    others, beside = dict(zip(_RECORDS, records, strict=False)), _beside(run)
+    folders = {"the run": run.folder, **others, **beside}
     leave = () if ids in (None, INPUT) else (Path(str(ids)),)
     found, unread = sweep(wanted, folders, leave)
     still = len(wanted.rows)
@@ -183,7 +179,8 @@ def search(wanted: Wanted, run: FinishedRun, outputs: Sequence[Path], ids: str |
         *[f"{words}: not there, seen from this working folder" for words, place in beside.items() if not place.exists()],
         "caches of compiled code, which hold no data",
     ]
-    return Sweep((*found, *(other_runs(wanted, place, run.folder) for place in outputs)), tuple(unlooked))
+    asked = [other_runs(wanted, folder, run.folder) for folder in records]
+    return Sweep((*found, *asked), ("folders other than these", *unlooked))
 
 
 def sweep(

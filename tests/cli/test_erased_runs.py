@@ -224,7 +224,7 @@ def judged(run: Path, ids: list[str]) -> dict[str, Standing]:
     """After an erasure of these ids: by command and what it was asked for."""
     job, _ = erase(run, ids)
     log = Log.of(open_run(run, "train"))
-    found = standing(open_run(run, "train"), log, job.settings, job.prepared, Path("outputs"))
+    found = standing(open_run(run, "train"), log, job.settings, job.prepared, [Path("outputs")])
     return {one.name: one for one in found}
 
 
