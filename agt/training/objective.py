@@ -36,12 +36,12 @@ from scipy.linalg.blas import dsyrk
 from scipy.special import expit
 
 from agt.numeric import COVER, UNIT, gamma_up
-from agt.training.sensitivity import TINY
 
 LossName = Literal["logistic", "least_squares"]
 ROWS = 8192  # of a block: a few MB for features of some hundred numbers
 PIECE = 512  # rows of a gradient's product: the fewer, the less the bound on its rounding
 CHUNK = 64  # coordinates of a logit's product, likewise
+TINY = 1e-150  # more than underflow takes of a norm: squares of numbers below 1e-162 vanish
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,12 @@ class Objective:
             features: [n, d], |x_i| <= 1, float32 or float64; read in blocks, so it may be memory-mapped.
             targets: [n, J], as ``targets`` makes them.
             slack: bound on how far features are from a function of each record alone.
+
+        Raises:
+            ValueError: targets of another shape, which numpy might stretch.
         """
+        if targets.shape != (len(features), len(weight)):
+            raise ValueError(f"targets are {targets.shape}, expected {(len(features), len(weight))}")
         gradient, sizes, count = self.strength * weight + tilt, np.zeros(len(weight)), len(features)
         for rows in blocks(count):
             part = np.zeros_like(gradient)

@@ -214,16 +214,17 @@ class RemovalProblem:
     def check_tolerance(self) -> None:
         """Raise ConfigError where rounding alone may exceed the tolerance, or where it takes the removal budget."""
         least, tolerance = self.least_residual, self.config.tolerance
-        if tolerance < 4 * least:
+        if not tolerance >= 4 * least:  # nor where that is NaN
             raise ConfigError(
                 f"certificate.tolerance={tolerance:g}: a gradient of up to {self.setting.plan.n_max} records is only known "
-                f"to {least:.2g}: use {4.01 * least:.2g} or more"
+                f"to {least:.2g}: use {4.01 * least:.2g} or more, or a larger training.weight_decay"
             )
         budget = removal_budget(self.config, self.objective.strength)
-        if budget is not None and tolerance > budget / 2:
+        if budget is not None and tolerance > budget:
             raise ConfigError(
-                f"certificate.tolerance={tolerance:g}: the removal budget is {budget:.3g} in all, and the optimiser's "
-                "residual would take more than half of it: use a larger certificate.sigma, or a smaller tolerance"
+                f"certificate.tolerance={tolerance:g}: the removal budget is {budget + tolerance:.3g} in all, and the "
+                "optimiser's residual would take more than half of it: use a larger certificate.sigma, or a smaller "
+                "tolerance"
             )
 
     @property
@@ -246,13 +247,13 @@ def removal_loss(outputs: int, smoothness: float, reach: float) -> LinearLoss:
 def removal_budget(config: RemovalConfig, strength: float) -> float | None:
     """How large a residual may be; None without noise. sigma mu under masking=loss.
 
-    Under output strength sigma mu, less the tolerance: what training without the records would leave itself, so that the
-    two are close as they are computed. Rounded down, mu being the largest whose Gaussian mechanism is (eps, delta)-private.
+    Less the tolerance: the training without the records that a removal is compared with may leave as much. Rounded down, mu
+    being the largest whose Gaussian mechanism is (eps, delta)-private.
     """
     if config.masking == "none":
         return None
     hidden = config.sigma * gaussian_mu(config.eps, config.delta)
-    return hidden / COVER if config.masking == "loss" else hidden * strength / COVER - config.tolerance
+    return (hidden if config.masking == "loss" else hidden * strength) / COVER - config.tolerance
 
 
 def draw_seed(config: RemovalConfig, checkpoints: Checkpoints = NOWHERE) -> int:
@@ -295,7 +296,7 @@ def minimise(
         weight, taken = state.tensors["weight"].numpy(), state.step
     slope_at = partial(objective.slope, features=features, targets=targets, tilt=tilt, slack=problem.setting.slack)
     values_at = partial(objective.values, features=features, targets=targets, tilt=tilt)
-    for step in range(taken, STEPS):
+    for step in range(min(taken, STEPS - 1), STEPS):  # of one that was stopped at the end, the last again
         slope, hessian = slope_at(weight), objective.hessian(weight, features)
         reference, factors = weight, [cho_factor(matrix, lower=True) for matrix in hessian]
         if slope.bound <= problem.config.tolerance:

@@ -29,7 +29,8 @@ Formal guarantees
     Removals in a row: u is whatever the last step left, so the bounds add.
     Polishing. The same step from the gradient as computed; the residual is then measured (``Slope.bound``).
     Rounding. The force's is ``Objective.force``'s; that of H0 and K is charged as they are formed and downdated. The new
-    weights round by u |w'|, which moves the gradient by |A|_2 u |w'|, |A|_2 <= h |X|^2 + strength.
+    weights round by u |w'|, which moves the gradient by |A|_2 u |w'|, |A|_2 <= h |X|^2 + strength. ``TINY``: squares in
+    norms may underflow.
     Features that are known up to ``slack`` (models/features.py) put H0 off by (2 h + gamma |w0|) slack for each record, and
     K by 2 slack; the force and measured gradients charge it themselves.
 
@@ -45,7 +46,7 @@ import numpy as np
 from agt.errors import UnsoundError
 from agt.models.features import check_norms
 from agt.numeric import COVER, UNIT
-from agt.training.objective import Objective, Slope, gram, gram_rounding, logits_in
+from agt.training.objective import TINY, Objective, Slope, gram, gram_rounding, logits_in
 from agt.training.removal import RemovalState, spectral_norm
 from agt.unlearning.factor import Factor, Kept
 
@@ -174,7 +175,8 @@ class Head:
 
         Raises:
             ValueError: more records than there are, or another number of others.
-            UnsoundError: as ``formed``; the Hessian is not positive definite in floating point, or a bound is not finite.
+            UnsoundError: as ``formed``; the Hessian is not positive definite in floating point, or a bound is not finite:
+                then the residual is infinite until it is measured.
         """
         left = self.count - len(features)
         if left < 0 or (remaining is not None and len(remaining) != left):
@@ -182,11 +184,12 @@ class Head:
         x = np.ascontiguousarray(features, dtype=np.float64)
         check_norms(x)
         force = self.objective.force(self.weight, x, targets, self.slack)
+        before, self.residual = self.residual, math.inf  # of the records that are left nothing is known until the end
         if remaining is None:
             self._downdate(x)
         else:
             self.settle(remaining)
-        return self._step(force)
+        return self._step(force, before)
 
     def polish(self, features: np.ndarray, targets: np.ndarray, goal: float = 0.0) -> bool:
         """Measure the residual, and take Newton steps from the full gradient, with the matrices at hand, while needed.
@@ -260,15 +263,15 @@ class Head:
             count * (2 * self.objective.smoothness + self.objective.gamma * longest) * self.slack * (1 + self.slack) * COVER
         )
 
-    def _step(self, force: Slope) -> Step:
-        """Move by v, H0 v = force as nearly as it is solved."""
-        (moved, parts), before, unknown = self._moved(force.gradient), self.residual, force.error
-        self.weight = moved
+    def _step(self, force: Slope, before: float) -> Step:
+        """Move by v, H0 v = force as nearly as it is solved, from a residual of at most ``before``."""
+        moved, parts = self._moved(force.gradient)
         solved, curved, fresh, length = (float(size) * COVER for size in np.linalg.norm(parts, axis=1))
-        self.residual = (before + unknown + solved + curved) * COVER
-        if not math.isfinite(self.residual):
+        after = (before + force.error + solved + curved) * COVER + TINY
+        if not math.isfinite(after):
             raise UnsoundError("a bound on the residual is not finite: nothing is removed; train again")
-        return Step(before, self.residual, solved + unknown, curved, fresh, length)
+        self.weight, self.residual = moved, after
+        return Step(before, after, solved + force.error, curved, fresh, length)
 
     def _moved(self, force: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(w + v, [4, J] what ``Step`` adds up: solved, curved, fresh and moved of each output)."""
@@ -279,6 +282,7 @@ class Head:
             step, left = self.factors[output if len(self.factors) > 1 else 0].solve(wanted)
             moved[output] += step
             away = _length(self.weight[output] - self.reference[output]) + _length(moved[output] - self.reference[output])
+            away += UNIT * _length(moved[output])  # w + v is that far from its rounding
             sway, length = lever * min(self.gram.length(step), self.norm * _length(step)), _length(step)
             parts[:, output] = left + steepest * UNIT * _length(moved[output]), sway * away, sway * length, length
         return moved, parts
@@ -311,8 +315,10 @@ def brought_within(
     return tuple(done)
 
 
-def worst_case(gamma: float, removed: int, left: int, strength: float, reach: float = 1.0) -> float:
-    """What one step adds to the residual at most, whatever the data: gamma n' (m C / strength)^2.
+def worst_case(gamma: float, removed: int, left: int, strength: float, reach: float = 1.0, outputs: int = 1) -> float:
+    """What a step adds at most, whatever the data, at w = w0 and rounding aside: gamma sqrt(J) n' (m C / strength)^2.
+
+    Each output is a problem of its own with as much as that of one, and they add in squares.
 
     That of 003 (theorems 1 and 4) is 4 times as large: its regulariser changes with the number of records, which doubles
     the force; and its gamma is 1/4.
@@ -320,8 +326,9 @@ def worst_case(gamma: float, removed: int, left: int, strength: float, reach: fl
     Args:
         removed, left: m and n'.
         reach: C, a bound on a loss's slope.
+        outputs: J.
     """
-    return gamma * left * (removed * reach / strength) ** 2
+    return gamma * math.sqrt(outputs) * left * (removed * reach / strength) ** 2
 
 
 def _length(vector: np.ndarray) -> float:

@@ -51,9 +51,8 @@ class Promise:
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> "Promise":
         """From what ``dataclasses.asdict`` gave, as JSON has it. Raises TypeError, ValueError, KeyError: it is none."""
-        assumptions = tuple(
-            Fact(Standing(fact["standing"]), fact["why"], fact["broken_by"]) for fact in plain["assumptions"]
-        )
+        facts = plain["assumptions"]
+        assumptions = tuple(Fact(Standing(fact["standing"]), fact["why"], fact["broken_by"]) for fact in facts)
         return cls(**{**plain, "words": tuple(plain["words"]), "assumptions": assumptions})
 
 

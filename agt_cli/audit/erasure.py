@@ -6,6 +6,8 @@ Formal guarantees
     model was computed as is said.
 """
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -148,8 +150,9 @@ def _check_entry(account: Account, log: Log, run: Record) -> None:
     after = log.entries[count].before if count < len(log.entries) else run.bound.manifest.digest
     kind = "removed" if account.updated else "pending"
     removed = len({record for each in log.batch(entry.number) for record in each.records}) if account.updated else 0
-    promised = {name: entry.promise.get(name) for name in ("method", "exact", "eps", "delta", "adaptive")}
-    promise = account.promise
+    promised = {**dict.fromkeys(("method", "exact", "eps", "delta", "adaptive")), **entry.promise}
+    promise = json.loads(json.dumps(asdict(account.promise)))
+    before = 0 if kind == "pending" else len(Log(log.entries[: state.entry - 1]).waiting_units)
     pairs: dict[str, tuple[object, object]] = {
         "where the log ends": (state.log, f"{last.number}:{last.hash}"),
         "the state before": (state.before, entry.before),
@@ -158,9 +161,13 @@ def _check_entry(account: Account, log: Log, run: Record) -> None:
         "the method": (account.done.method, entry.method),
         "what the ids named": (account.asked.by, entry.by),
         "people": (account.asked.people, len(entry.units)),
+        "records asked for": (account.asked.records, len(entry.records)),
+        "people who had asked before": (account.asked.pending, before),
+        "when it was noted": (account.asked.time, entry.time),
         "keyed hashes": (account.asked.hashes, len({*entry.records, *entry.units})),
         "records removed": (account.done.records, removed),
-        "the guarantee": ({name: getattr(promise, name) for name in promised}, promised),
+        "the guarantee": ({name: promise.get(name) for name in promised}, promised),
+        "what it does not show": (account.outside[-len(OUTSIDE) :] if account.agt == __version__ else OUTSIDE, OUTSIDE),
     }
     for name, (ours, theirs) in pairs.items():
         if ours != theirs:

@@ -9,6 +9,7 @@ Formal guarantees
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from os.path import lexists
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,11 @@ def check_requests(record: Record) -> None:
         with findings.looking("key"):
             _check_key(record)
     if not bound.holds(LOG):
+        if record.environment.get("succeeds"):
+            with findings.looking("request log"):
+                raise Broken(
+                    f"env.json names states before this one (succeeds), and {LOG}, which replaced them, is not listed"
+                )
         return
     with findings.looking("request log"):
         log = Log.read(bound.read(LOG, LARGE))
@@ -122,11 +128,15 @@ def _check_index(log: Log, record: Record) -> None:
 
 def _check_key(record: Record) -> None:
     """The owner's key, if it lies there, is the one that the records are indexed with; so is the log (``_check_index``)."""
-    try:
-        key = Key(read(record.bound.folder / KEY, 64))
-    except (Broken, ConfigError) as error:
-        record.findings.unchecked("key", f"{error}: without it nobody can ask whether an id was trained on or erased")
+    path = record.bound.folder / KEY
+    if not lexists(path):
+        words = f"{KEY} is gone: without it nobody can ask whether an id was trained on or erased"
+        record.findings.unchecked("key", words)
         return
+    try:
+        key = Key(read(path, 64))
+    except ConfigError as error:
+        raise Broken(str(error)) from None
     if key.check != Index.read(record.bound.read(INDEX, LARGE)).key:
         raise Broken(f"{KEY} is not the one that {INDEX} was written with")
     record.findings.ok("key", f"{KEY} is the one that {INDEX} was written with; no manifest lists it")

@@ -10,8 +10,10 @@ Formal guarantees
     that ends at any moment, by a power cut too, leaves the earlier state or the new one. From the rename on, whoever opens
     the run first brings its files into their places (``settle``). Each step of that may be taken twice: a file that has
     left commit/ is in its place; old files are deleted by the old manifest's list, which stays until all of them are gone;
-    the new manifest comes after them, and commit/ goes last. Whoever reads meanwhile, without looking for commit/, compares
-    each file with a manifest, and stops at the first of another state: nobody mixes two.
+    the new manifest comes after them, and commit/ goes last. Before the first file moves, each is compared with the new
+    manifest, and links are refused: what was planted or damaged changes nothing, in the run or outside. Whoever reads
+    meanwhile, without looking for commit/, compares each file with a manifest, and stops at the first of another state:
+    nobody mixes two.
 
 Who audits never writes: where commit/ holds a manifest, an audit says that an erasure was carried out whose files are not
 all in their places yet (any other command on the run brings them there), and goes no further; next/ and lock it only notes.
@@ -21,10 +23,12 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from os.path import lexists
+from pathlib import Path, PurePath
 
 from agt.disk import Lock, is_locked, sync_folder
 from agt.errors import ConfigError
+from agt.folder import plain
 from agt.manifest import NAME as MANIFEST
 from agt.manifest import Broken, Manifest
 from agt_cli.report.unfinished import remove_leftovers
@@ -42,13 +46,14 @@ def hold(folder: Path, key: str = "run") -> Iterator[None]:
         key: the setting that names the folder, for messages.
 
     Raises:
-        ConfigError: another process changes it just now; or the folder cannot be written, or keeps no locks.
+        ConfigError: another process changes it just now; the folder cannot be written, or keeps no locks; or a link, or a
+            damaged state, lies where this module keeps its own.
     """
     if not (folder / "status.json").is_file():
         raise ConfigError(f"{key}={folder}: not the folder of a run")
     lock = _taken(folder, key)
     try:
-        _settled(folder)
+        _settled(folder, key)
         yield
     finally:
         with suppress(OSError):
@@ -60,17 +65,18 @@ def settle(folder: Path, key: str = "run") -> None:
     """Bring a run that an interrupted erasure left into its new state, before it is read; nothing where there was none.
 
     Raises:
-        ConfigError: another process is at it and does not come to an end, or the folder cannot be written.
+        ConfigError: another process is at it and does not come to an end; the folder cannot be written; or what lies there
+            is no state that an erasure left.
     """
-    if not (folder / COMMIT).exists():
+    if not lexists(folder / COMMIT):
         _clear(folder)
         return
     end = time.monotonic() + PATIENCE
-    while (folder / COMMIT).exists():
+    while lexists(folder / COMMIT):
         if is_locked(folder / LOCK) is not True:
             lock = _taken(folder, key)
             try:
-                _settled(folder)
+                _settled(folder, key)
             finally:
                 lock.release()
         elif time.monotonic() > end:
@@ -92,18 +98,53 @@ def put(folder: Path) -> None:
     """
     staged = folder / NEXT
     try:
-        new = Manifest.read((staged / MANIFEST).read_bytes())
-        Manifest(new.command, {name: new.files[name] for name in new.files if (staged / name).exists()}).verify(staged)
-        Manifest(new.command, {name: new.files[name] for name in new.files if not (staged / name).exists()}).verify(folder)
+        _check_places(folder, "run")
+        new = _whole(folder, staged)
     except (OSError, Broken) as error:
         raise ConfigError(f"run={folder}: its next state is not whole ({error}), and nothing was changed") from None
     sync_folder(staged)
     staged.rename(folder / COMMIT)
     sync_folder(folder / HOME)
-    _settled(folder)
+    _roll_forward(folder, new)
+    _remove_commit(folder)
+
+
+def _check_places(folder: Path, key: str) -> None:
+    """Raise ConfigError where a link, or a file in a folder's place, would lead writing elsewhere."""
+    for name in (HOME, LOCK, NEXT, COMMIT):
+        path = folder / name
+        odd = "a link" if path.is_symlink() else "no folder" if name != LOCK and path.exists() and not path.is_dir() else ""
+        if odd:
+            raise ConfigError(
+                f"{key}={folder}: {name} is {odd}, and agt unlearn makes none there: nothing was changed; look where it "
+                f"comes from, and delete it: rm {path}"
+            )
+
+
+def _whole(folder: Path, staged: Path) -> Manifest:
+    """A next state's manifest, if each of its files lies beside that or is in its place, and none would land elsewhere.
+
+    Raises:
+        OSError, Broken: it is not so.
+    """
+    new = Manifest.read(plain(staged / MANIFEST))
+    here = {name for name in new.files if lexists(staged / name)}
+    for name in (*new.files, *_listed(folder)):
+        for path in (staged / name, *_between(staged, name), *_between(folder, name)):
+            if path.is_symlink():
+                raise Broken(f"{path.relative_to(folder)} is a link")
+    Manifest(new.command, {name: new.files[name] for name in here}).verify(staged)
+    Manifest(new.command, {name: new.files[name] for name in new.files.keys() - here}).verify(folder)
+    return new
+
+
+def _between(folder: Path, name: str) -> Iterator[Path]:
+    """The folders in a folder that a file lies in."""
+    return (folder / part for part in PurePath(name).parents if part.name)
 
 
 def _taken(folder: Path, key: str) -> Lock:
+    _check_places(folder, key)
     lock = Lock(folder / LOCK)
     try:
         (folder / HOME).mkdir(exist_ok=True)
@@ -125,7 +166,7 @@ def _taken(folder: Path, key: str) -> Lock:
 
 def _clear(folder: Path) -> None:
     """Delete what a process that was killed had begun to write; it is no state. Who cannot write leaves it."""
-    if not (folder / NEXT).exists() or is_locked(folder / LOCK):
+    if not lexists(folder / NEXT) or is_locked(folder / LOCK):
         return
     with suppress(ConfigError):
         lock = _taken(folder, "run")
@@ -133,15 +174,30 @@ def _clear(folder: Path) -> None:
         lock.release()
 
 
-def _settled(folder: Path) -> None:
-    """Roll forward, and delete what was begun. The caller has the lock."""
+def _settled(folder: Path, key: str) -> None:
+    """Roll forward, and delete what was begun. The caller has the lock.
+
+    Raises:
+        ConfigError: what lies in commit/ is not the whole state that an erasure left; nothing is changed then.
+    """
     commit = folder / COMMIT
-    if (commit / MANIFEST).exists():
-        _roll_forward(folder, Manifest.read((commit / MANIFEST).read_bytes()))
-    if commit.exists():
-        shutil.rmtree(commit)
-        sync_folder(folder / HOME)
+    if lexists(commit / MANIFEST):
+        try:
+            new = _whole(folder, commit)
+        except (OSError, Broken) as error:
+            raise ConfigError(
+                f"{key}={folder}: {COMMIT} holds a new state that is not as agt unlearn left it ({error}), and nothing was "
+                f"changed: restore it; or, if it is none of yours, move {commit} away: the run is then verified as it is"
+            ) from None
+        _roll_forward(folder, new)
+    _remove_commit(folder)
     shutil.rmtree(folder / NEXT, ignore_errors=True)
+
+
+def _remove_commit(folder: Path) -> None:
+    if (folder / COMMIT).exists():
+        shutil.rmtree(folder / COMMIT)
+        sync_folder(folder / HOME)
 
 
 def _roll_forward(folder: Path, new: Manifest) -> None:

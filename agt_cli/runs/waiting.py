@@ -141,7 +141,7 @@ def people(units: int) -> str:
 
 def _append(path: Path, line: str) -> None:
     path.parent.mkdir(exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
     try:
         take_lock(handle, 60.0, str(path))
         size = os.fstat(handle).st_size

@@ -105,7 +105,8 @@ class Removing:
         started, config, head = time.perf_counter(), self.model.config, self.head
         step = head.remove(features, targets, self.phi if config.factorisation == "fresh" else None)
         problem = head.objective
-        worst = worst_case(problem.gamma, len(features), head.count, problem.strength, self.model.known.loss.reach)
+        reach, outputs = self.model.known.loss.reach, len(head.weight)
+        worst = worst_case(problem.gamma, len(features), head.count, problem.strength, reach, outputs)
         if config.bound == "worst":
             head.residual = max(step.after, step.before + worst)
         self.stages = ("step",)
@@ -173,7 +174,7 @@ def _words(job: Job, removing: Removing, model: RemovalModel) -> tuple[str, ...]
         "; ".join(did),
         f"the gradient that is left is at most {state.residual:.3g}, so the weights are within {head.distance:.3g} of the "
         f"exact minimiser on the {state.count} records that remain",
-        "Hessian and products were then formed anew over these records, at these weights: no matrix that the erased records "
+        "Hessian and products were then formed anew over these records, at these weights: no matrix that the erased ones "
         "were part of, and no earlier weights, are kept",
     ]
     if model.config.masking == "output":

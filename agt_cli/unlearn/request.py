@@ -3,6 +3,7 @@
 Messages name lines of the file, never an id: they are kept in records, in which an erased id is not to be found.
 """
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from agt_cli.runs.source import kept
 
 INPUT = "-"
 _SHOWN = 3
+_LINE = re.compile("\r\n?|\n")  # what else str.splitlines cuts at, an id may hold
 _TABLES = (".csv", ".tsv", ".parquet", ".npz", ".gz")
 
 
@@ -135,7 +137,7 @@ def read_ids(path: str, source: object) -> list[tuple[str, str]]:
     if path != INPUT and Path(path).suffix.lower() in _TABLES:
         found = [(word, f"row {row + 1}") for row, word in enumerate(_column(Path(path), source))]
     else:
-        found = [(word, f"line {number}") for number, line in enumerate(_lines(path), 1) if (word := line.strip())]
+        found = [(line, f"line {number}") for number, line in enumerate(_lines(path), 1) if line.strip()]
     if not found:
         raise ConfigError(f"ids={path}: holds no id: give one a line, or leave ids out to carry out what is pending")
     return found
@@ -151,13 +153,18 @@ def requested(known: Known, ids: Sequence[tuple[str, str]], by: By | None = None
     Raises:
         ConfigError: an id that names no training record, or one that was asked for before; or too little would be left.
     """
-    by = by or known.by
+    by, as_given = by or known.by, ids
+    ids = _trimmed(known, ids, by)
     unique = dict(reversed([(word, place) for word, place in ids]))
     unique = {word: unique[word] for word, _ in ids}
     hits = _hits(known, list(unique), by)
     notes = [*known.notes, *_missed(known, unique, hits, by, path)]
     if len(unique) < len(ids):
         notes.append(f"ids={path}: repeated: {len(ids) - len(unique)} of {len(ids)} lines: each id counts once")
+    if trimmed := sum(given != word for (given, _), (word, _) in zip(as_given, ids, strict=True)):
+        notes.append(
+            f"ids={path}: {trimmed} of {len(ids)} ids are taken without the blanks around them, as the data has them"
+        )
     wanted = np.unique(np.concatenate([rows[~known.waiting[rows]] for rows in hits]))
     _check_private(known, wanted, path)
     chosen = _last_copies(known, wanted) if by == "id" or known.index.units is None else wanted
@@ -165,6 +172,20 @@ def requested(known: Known, ids: Sequence[tuple[str, str]], by: By | None = None
         notes.append("of identical records, which nothing tells apart, the last ones go: the others keep their ids so")
     _check_left(known, chosen, path)
     return _request(known, chosen, by, tuple(unique), notes)
+
+
+def _trimmed(known: Known, ids: Sequence[tuple[str, str]], by: By) -> list[tuple[str, str]]:
+    """The same without blanks at the ends of ids, where they name nothing with them."""
+    odd = [word for word, _ in ids if word != word.strip()]
+    tests = _tests(known, by) if odd else set()
+    hits = zip(odd, _hits(known, odd, by), strict=True) if odd else ()
+    unknown = {word for word, rows in hits if not len(rows) and _why(known, word, "", tests)[0] == "unknown"}
+    return [(word.strip() if word in unknown else word, place) for word, place in ids]
+
+
+def _tests(known: Known, by: By) -> set[str]:
+    """What test records are called."""
+    return set((known.data.test.units if by == "unit" else known.data.test.ids).tolist())
 
 
 def _hits(known: Known, words: list[str], by: By) -> list[np.ndarray]:
@@ -181,7 +202,7 @@ def _hits(known: Known, words: list[str], by: By) -> list[np.ndarray]:
 def _missed(known: Known, ids: dict[str, str], hits: list[np.ndarray], by: By, path: str) -> Iterator[str]:
     """Refuse ids that name nothing; a note of those that are of test records alone, where others name something."""
     sorts: dict[str, list[str]] = {}
-    tests = set((known.data.test.units if by == "unit" else known.data.test.ids).tolist())
+    tests = _tests(known, by)
     for (word, place), rows in zip(ids.items(), hits, strict=True):
         if not len(rows) or known.waiting[rows].all():
             sort, where = _why(known, word, place, tests)
@@ -300,7 +321,7 @@ def stated(run: FinishedRun, settings: RunSettings) -> DataSource:
 def _lines(path: str) -> list[str]:
     try:
         content = sys.stdin.buffer.read() if path == INPUT else Path(path).read_bytes()
-        return content.decode("utf-8-sig").splitlines()
+        return _LINE.split(content.decode("utf-8-sig"))
     except FileNotFoundError:
         raise DataMissing(f"ids={path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -87,6 +87,28 @@ def test_ids_of_a_table(agt: Agt) -> None:
         read_ids("who.csv", of.source)
 
 
+def test_ids_with_blanks_and_odd_line_ends(agt: Agt) -> None:
+    """Each as the data has it; blanks that it has not are left out."""
+    table = people()
+    odd = [" lead", "trail ", "next\x85line", "para\u2029graph", "file\x1cmark", "tab\tinside"]
+    table["id"] = [odd[i % len(odd)] + (f"{i}" if i >= len(odd) else "") for i in range(len(table))]
+    table.to_csv("t.csv", index=False)
+    assert agt(*TABLE, "dataset.id=id").code == 0
+    of = known()
+    names = [str(name) for name in of.data.train.ids]
+    assert any(name.startswith(" ") for name in names)
+    for name in names[:30]:
+        request = ask(of, name)
+        assert len(request.records) == 1
+        assert not request.notes
+        if name == name.strip():
+            padded = ask(of, f" \t{name}  ")
+            assert padded.records == request.records
+            assert "1 of 1 ids are taken without the blanks" in padded.notes[0]
+    Path("ids.txt").write_bytes("\r\n".join(names[:4]).encode() + b"\r\n\r")
+    assert len(requested(of, read_ids("ids.txt", of.source)).records) == 4
+
+
 def test_of_copies_the_last_one_goes(agt: Agt) -> None:
     rows = people(20).drop(columns=["id", "person"]).assign(b=0.5)
     table = pd.concat([rows] * 3).sort_values("a").reset_index(drop=True)

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Sig
         log, index = Log.of(run), Index.of(run, key)
         assert index is not None
         names = tuple(sorted(index.words[row] for row in rows))
-        told = {name: getattr(promise, name) for name in ("method", "exact", "eps", "delta", "adaptive")}
+        told = asdict(promise)
         kind: Any = "pending" if waits else "removed"
         entry = Entry(kind, promise.method, "id", names, names, told, run.digest, run.digest, key.check)
         if waits:
@@ -69,12 +69,12 @@ def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Sig
             put(folder)
     count, removed = run.metrics["n_train"], 0 if waits else len(gone)
     removal = Removal(promise, removed, 0.5, {"steps_retrained": 2}, ("Trained again.",))
-    head = log.head
+    head, pending = log.head, 0 if waits else len(Log(log.entries[:-1]).waiting_units)
     with RunRecord(record, "unlearn", {"run": str(folder)}) as written:
         written.environment(trained_run=str(folder), trained_digest=after)
         account = account_of(
             removal,
-            asked=Asked(len(rows), len(rows), "id", len(rows), log.entries[-1].time),
+            asked=Asked(len(rows), len(rows), "id", len(rows), log.entries[-1].time, pending),
             state=State(folder.name, run.digest, after, count, count - removed, str(head), len(log.entries)),
             training=1.5,
             sweep=None if waits else Sweep((Place("the run", 9, 0, "keyed hashes"),), ("the table",)),
@@ -262,6 +262,12 @@ def test_a_log_that_was_written_anew_must_fit_the_index(home: Path, agt: Agt) ->
     assert "still lists 6 of the 6 records" in problems(agt("verify", "train/a", "--json", "-q"))["request log"]
 
 
+def test_a_log_that_was_taken_out_is_missed(home: Path, agt: Agt) -> None:
+    (home / "train/a" / LOG).unlink()
+    reseal(home / "train/a")
+    assert "is not listed" in problems(agt("verify", "train/a", "--json", "-q"))["request log"]
+
+
 def test_states_that_gave_way_are_told_alike(home: Path, agt: Agt) -> None:
     change(home / "train/a/env.json", lambda env: env["succeeds"].pop(0))
     reseal(home / "train/a")
@@ -278,6 +284,11 @@ EDITS: dict[str, tuple[Callable[[Any], object], str]] = {
     "before": (lambda account: account["state"].update(before=f"sha256:{'0' * 64}"), "the state before"),
     "log": (lambda account: account["state"].update(log=f"3:{'0' * 64}"), "where the log ends"),
     "entry": (lambda account: account["state"].update(entry=2), "the state before"),
+    "records": (lambda account: account["asked"].update(records=2), "records asked for"),
+    "before it": (lambda account: account["asked"].update(pending=1), "had asked before"),
+    "when": (lambda account: account["asked"].update(time="2001-01-01T00:00:00Z"), "when it was noted"),
+    "outside": (lambda account: account["outside"].pop(), "what it does not show"),
+    "words": (lambda account: account["guaranteed"].update(words=["All is well."]), "the guarantee"),
     "later": (lambda account: account["state"].update(log=f"9:{'0' * 64}"), "an older copy"),
     "removed": (lambda account: (account["done"].update(records=2), account["state"].update(records_after=73)), "records"),
 }  # fmt: skip
@@ -464,10 +475,15 @@ def test_the_key_is_looked_at_where_it_lies(home: Path, agt: Agt) -> None:
     key.write_bytes(content[::-1])
     said = problems(agt("verify", "train/a", "--json", "-q"))
     assert "not the one that records.bin was written with" in said["key"]
-    for spoil in (lambda: key.write_bytes(b"short"), lambda: (key.unlink(), os.mkfifo(key)), key.unlink):
+    for spoil in (
+        lambda: key.write_bytes(b""),
+        lambda: key.write_bytes(content + b"\n"),
+        lambda: (key.unlink(), os.mkfifo(key)),
+    ):
         spoil()
-        said = agt("verify", "train/a", "--json", "-q")
-        assert checks(said)["key"] == "not checked"
+        assert "key" in problems(agt("verify", "train/a", "--json", "-q"))
+    key.unlink()
+    assert checks(agt("verify", "train/a", "--json", "-q"))["key"] == "not checked"
 
 
 # -- hostile ---------------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from torch import nn
 import agt
 from agt.errors import AgtError, ConfigError
 from agt.manifest import Manifest, seal
+from agt.unlearning.keys import NAME as KEY
 from agt_cli.cli import main
 from agt_cli.report.finished import open_run
 
@@ -75,7 +76,8 @@ class Run:
 
     @property
     def files(self) -> dict[str, Path]:
-        paths = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        unlisted = self.folder / KEY  # the run's secret, which is no part of a state (agt/unlearning/keys.py)
+        paths = sorted(path for path in self.folder.rglob("*") if path.is_file() and path != unlisted)
         return {path.relative_to(self.folder).as_posix(): path for path in paths}
 
 

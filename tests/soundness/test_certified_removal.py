@@ -330,6 +330,52 @@ def test_records_longer_than_1_are_refused():
         case.head.settle(case.x * 2)
 
 
+def test_after_a_step_that_fails_nothing_is_known_until_it_is_measured():
+    case = problem("logistic", n=20)
+    head, before = case.head, case.head.weight
+    head.factors[0] = Factor(Kept.of(-np.eye(5), 0.0))
+    with pytest.raises(UnsoundError, match=r"training\.weight_decay is too small"):
+        head.remove(case.x[:3], case.t[:3])
+    assert head.residual == np.inf
+    assert np.array_equal(head.weight, before)
+    head.refresh(case.x[3:], case.t[3:])
+    assert size(exact_gradient(case.objective, head.weight, case.x[3:], case.t[3:], case.tilt)) <= head.residual < 1e-10
+
+
+def test_a_step_below_the_last_digit_of_the_weights_is_charged():
+    """w + v rounds to w, so that nothing seems to have moved; the Hessian is still another one on the way to w + v."""
+    case = problem("logistic", n=20, strength=1e18)
+    head = Head.formed(case.objective, np.ones((1, 5)), case.tilt, case.x, case.t)
+    step = head.remove(case.x[:1], case.t[:1])
+    assert np.array_equal(head.weight, head.reference)
+    assert step.moved > 0
+    assert step.curved > 0
+
+
+def test_what_a_norm_loses_to_underflow_is_charged():
+    """The square of 1e-170 is 0, and so is a norm of such numbers; what is left of a gradient is not."""
+    objective, nobody, weight = Objective("least_squares", 2.0), np.zeros((0, 1)), np.full((1, 1), 1e-170)
+    head = Head.formed(objective, weight, 0 * weight, nobody, nobody)
+    left = size(exact_gradient(objective, weight, nobody, nobody, 0 * weight))
+    assert left == pytest.approx(2e-170)
+    assert left <= head.residual <= 1e-140
+
+
+def test_the_worst_case_counts_every_output():
+    """Ten outputs, each as far from its target as it can be: they add in squares."""
+    objective, x, t = Objective("logistic", 1e4), np.full((50, 1), 1 - 1e-12), np.zeros((50, 10))
+    head = Head.formed(objective, np.full((10, 1), 12.0), np.zeros((10, 1)), x, t)
+    step = head.remove(x[:1], t[:1], x[1:])
+    counted, of_one = (worst_case(objective.gamma, 1, 49, objective.strength, outputs=j) for j in (10, 1))
+    assert of_one < step.curved <= counted
+
+
+def test_targets_of_another_shape_are_refused():
+    case = problem("logistic", n=20)
+    with pytest.raises(ValueError, match=r"targets are \(1, 1\), expected \(3, 1\)"):
+        case.head.remove(case.x[:3], case.t[:1])
+
+
 def test_a_matrix_that_is_not_positive_definite_is_refused():
     with pytest.raises(UnsoundError, match=r"training\.weight_decay is too small"):
         Factor(Kept.of(-np.eye(3), 0.0)).solve(np.ones(3))

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from records import reseal
 from safetensors.numpy import load_file, save_file
 from scipy.linalg import cho_factor
@@ -16,6 +18,7 @@ from agt.lattice import step_of
 from agt.models.removal import RemovalModel
 from agt.numeric import gaussian_mu
 from agt.settings import RemovalConfig, certificate_config
+from agt.training import removal
 from agt.training.checkpoint import open_checkpoints
 from agt.training.removal import SEED, RemovalState, draw_seed, draw_tilt, newton_step, removal_budget, spectral_norm
 
@@ -147,6 +150,28 @@ def test_settings_that_hide_nothing_are_refused(settings: dict[str, Any], messag
 def test_what_no_proof_covers_is_refused_by_key(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(AgtError, match=message):
         fit(settings.pop("config", {}), **settings)
+
+
+def test_a_strength_that_no_number_can_hold_is_refused() -> None:
+    with np.errstate(invalid="ignore"), pytest.raises(ConfigError, match="or a larger training"):
+        fit({"tolerance": 1e30, "sigma": 1e9, "eps": 1e6}, weight_decay=1e-300)
+
+
+def test_a_run_that_is_resumed_after_its_last_step_says_that_the_tolerance_was_not_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Kept:
+        def last(self) -> Any:
+            return SimpleNamespace(step=2, tensors={"weight": torch.zeros(1, 3, dtype=torch.float64)})
+
+        def offer(self, *args: Any) -> None: ...
+
+    model = fit(SQUARES)
+    monkeypatch.setattr(removal, "STEPS", 2)
+    x, y = examples(2)
+    phi, of = model.phi(x), model.known.objective
+    with pytest.raises(UnsoundError, match="was not reached in 2 Newton steps"):
+        removal.minimise(model.known, phi, of.targets(y, 2), checkpoints=Kept())  # type: ignore[arg-type]
 
 
 def test_draws_are_fresh_unless_a_seed_is_given_and_a_resumed_run_keeps_its_own(tmp_path: Path) -> None:

@@ -121,7 +121,8 @@ def test_old_files_that_are_deleted_after_the_manifest_would_stay(run: Path, mon
     monkeypatch.setattr(swap, "_listed", lambda folder: shown(folder) & set(open_files(folder)))
 
     def open_files(folder: Path) -> set[str]:
-        return set(swap.Manifest.read((folder / COMMIT / "manifest.json").read_bytes()).files)
+        new = next(place for place in (COMMIT, NEXT) if (folder / place).exists())
+        return set(swap.Manifest.read((folder / new / "manifest.json").read_bytes()).files)
 
     update(run)
     assert leftovers(run) == ["bounds/k=00004.safetensors"]
@@ -265,3 +266,96 @@ def test_readers_during_swaps_get_one_state_or_a_clear_error(run: Path) -> None:
     while time.monotonic() < end:
         update(run)
     assert [ended(process) for process in readers] == [0, 0]
+
+
+# -- what was planted or damaged -------------------------------------------------------------------------------------------
+
+
+def listing(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["unlearning", LOCK, NEXT, COMMIT])
+@pytest.mark.parametrize("dangling", [False, True])
+def test_links_are_not_followed(run: Path, tmp_path: Path, name: str, dangling: bool) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    if not dangling:
+        shutil.copytree(run, elsewhere) if name != LOCK else elsewhere.write_bytes(b"mine")
+    link = run / name
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and not link.is_relative_to(path)}
+    if name == "unlearning":
+        shutil.move(run / name, tmp_path / "kept")
+        before = {}
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(elsewhere)
+    with pytest.raises(ConfigError, match=rf"{name} is a link.*rm {link}"):
+        update(run)
+    if name == COMMIT:
+        with pytest.raises(ConfigError, match=rf"{name} is a link.*rm {link}"):
+            open_run(run, "train")
+    assert all(path.read_bytes() == content for path, content in before.items())
+    assert dangling != elsewhere.exists()
+    link.unlink()
+    if name == "unlearning":
+        shutil.move(tmp_path / "kept", run / name)
+    assert state(open_run(run, "train", update(run))) == 1
+
+
+def decide(run: Path) -> None:
+    """A new state that is decided, and of which no file is in its place."""
+
+    def stop(*_: object) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(swap, "_roll_forward", stop)
+        update(run)
+
+
+SPOILT: dict[str, Callable[[Path], object]] = {
+    "manifest": lambda commit: (commit / "manifest.json").write_bytes(b"{}"),
+    "manifest a folder": lambda commit: ((commit / "manifest.json").unlink(), (commit / "manifest.json").mkdir()),
+    "manifest a link": lambda commit: (
+        (commit / "manifest.json").rename(commit / "m"),
+        (commit / "manifest.json").symlink_to(commit / "gone"),
+    ),
+    "a file": lambda commit: (commit / "model.safetensors").write_bytes(b"x"),
+    "a file gone": lambda commit: (commit / "model.safetensors").unlink(),
+    "a link": lambda commit: (
+        (commit / "model.safetensors").rename(commit / "m"),
+        (commit / "model.safetensors").symlink_to(commit / "m"),
+    ),
+    "a folder's link": lambda commit: (
+        (commit / "bounds").rename(commit / "b"),
+        (commit / "bounds").symlink_to(commit / "b"),
+    ),
+    "the run's folder": lambda commit: (
+        (commit.parents[1] / "bounds").rename(commit.parents[2] / "b"),
+        (commit.parents[1] / "bounds").symlink_to(commit.parents[2] / "b"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_a_spoilt_commit_changes_nothing(run: Path, tmp_path: Path, name: str) -> None:
+    decide(run)
+    SPOILT[name](run / COMMIT)
+    before = listing(tmp_path)
+    for _ in range(2):
+        with pytest.raises(
+            ConfigError, match=r"commit holds a new state that is not as agt unlearn left it.*move .*commit away"
+        ):
+            open_run(run, "train")
+        with pytest.raises(ConfigError, match="not as agt unlearn left it"):
+            update(run)
+    assert listing(tmp_path) == before
+    if name != "the run's folder":
+        shutil.move(run / COMMIT, tmp_path / "away")
+        assert state(open_run(run, "train")) == 0
+
+
+@pytest.mark.parametrize("name", [NEXT, COMMIT])
+def test_a_file_in_a_folders_place(run: Path, name: str) -> None:
+    (run / name).write_bytes(b"")
+    with pytest.raises(ConfigError, match=f"{name} is no folder.*rm "):
+        update(run)
