@@ -279,7 +279,8 @@ class LabelledFile(ABC):
 
     def _alike(self, rows: Rows) -> np.ndarray:
         """[n] str, the same for copies."""
-        others = (*rows.content[1:], rows.labels, rows.units, rows.public)
+        split = rows.test if getattr(self, self.SPLIT) else None  # a copy in the other split is numbered apart
+        others = (*rows.content[1:], rows.labels, rows.units, rows.public, split)
         return default_ids(rows.content[0], *others, numbered=False, exact=self.exact)
 
     def families(self, ids: np.ndarray) -> np.ndarray:

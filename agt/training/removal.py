@@ -105,6 +105,8 @@ class RemovalState:
             raise UnsoundError(f"removal state: hessian is {self.hessian.shape}, expected {(outputs, width, width)}")
         if not all(np.isfinite(getattr(self, name)).all() for name in (*shapes, "hessian", "norm", "allowed")):
             raise UnsoundError("removal state: a number is NaN or infinite")
+        if min(self.norm, self.count, self.removed) < 0:
+            raise UnsoundError("removal state: a count or a norm is negative")
         if not 0 <= self.residual <= self.allowed:
             raise UnsoundError(
                 f"removal state: the residual {self.residual:.3g} is above what is allowed, {self.allowed:.3g}"
@@ -220,11 +222,10 @@ class RemovalProblem:
                 f"to {least:.2g}: use {4.01 * least:.2g} or more, or a larger training.weight_decay"
             )
         budget = removal_budget(self.config, self.objective.strength)
-        if budget is not None and tolerance > budget:
+        if budget is not None and tolerance > budget / 2:
             raise ConfigError(
-                f"certificate.tolerance={tolerance:g}: the removal budget is {budget + tolerance:.3g} in all, and the "
-                "optimiser's residual would take more than half of it: use a larger certificate.sigma, or a smaller "
-                "tolerance"
+                f"certificate.tolerance={tolerance:g}: the removal budget is {budget:.3g} in all, and the optimiser's "
+                "residual would take more than half of it: use a larger certificate.sigma, or a smaller tolerance"
             )
 
     @property
@@ -247,13 +248,13 @@ def removal_loss(outputs: int, smoothness: float, reach: float) -> LinearLoss:
 def removal_budget(config: RemovalConfig, strength: float) -> float | None:
     """How large a residual may be; None without noise. sigma mu under masking=loss.
 
-    Less the tolerance: the training without the records that a removal is compared with may leave as much. Rounded down, mu
-    being the largest whose Gaussian mechanism is (eps, delta)-private.
+    Under output strength sigma mu, less the tolerance: what training without the records would leave itself, so that the
+    two are close as they are computed. Rounded down, mu being the largest whose Gaussian mechanism is (eps, delta)-private.
     """
     if config.masking == "none":
         return None
     hidden = config.sigma * gaussian_mu(config.eps, config.delta)
-    return (hidden if config.masking == "loss" else hidden * strength) / COVER - config.tolerance
+    return hidden / COVER if config.masking == "loss" else hidden * strength / COVER - config.tolerance
 
 
 def draw_seed(config: RemovalConfig, checkpoints: Checkpoints = NOWHERE) -> int:

@@ -24,6 +24,8 @@ from agt.unlearning.promise import Allowance, MethodName, Promise, Removal
 VERSION: Literal["agt.erasure/1"] = "agt.erasure/1"
 PENDING: MethodName = "certificate"  # the method that replaces no state
 OUTSIDE = (
+    "anything that may be published: it is for the owner and an auditor. Budget, counts and times depend on the records, "
+    "those that went among them, and no guarantee is about that",
     "what was answered and published before: it stays with whoever has it",
     "copies that somebody took: backups, exports, the table that the run was trained on, other runs on the same people",
     "that those who asked were who they said, and that every record of theirs has the id or unit that was given",

@@ -96,7 +96,8 @@ class Waiting:
         return [
             f"{people(self.units)} asked to be erased and {'waits' if self.units == 1 else 'wait'} for an update: "
             f"{queries - abstained} of {queries} queries are answered, as they would be without them; {abstained} abstain "
-            f"and are owed an answer after the next update (agt unlearn run={self.run.folder})"
+            f"and are owed an answer after the next update (agt unlearn run={self.run.folder}). Accuracies, certified "
+            "fractions and figures of this record are of all queries, those that abstain too, by the model as it still is"
         ]
 
 

@@ -43,7 +43,7 @@ def account(order: Order, erased: Erased) -> Account:
         log=str(log.head),
         entry=entry.number,
     )
-    judged = standing(run, log, erased.settings, erased.prepared, order.output_dir)
+    judged = standing(run, log, erased.settings, erased.prepared, order.places)
     batch = log.batch(entry.number)
     states = {run.digest, *(each.before for each in batch)}
     return account_of(
@@ -52,7 +52,7 @@ def account(order: Order, erased: Erased) -> Account:
         state=state,
         training=entry.facts["training"],
         earlier=tuple(part for each in judged for part in each.earlier),
-        sweep=None if pending else search(erased.wanted, run, order.output_dir, order.ids),
+        sweep=None if pending else search(erased.wanted, run, order.places, order.ids),
         waiting=_waiting(entry, log) if pending else None,
         abstained=abstentions(run.folder, states) if batch[0].kind == "pending" else None,
     )

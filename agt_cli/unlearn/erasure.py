@@ -39,7 +39,7 @@ class Order:
         choice: of the method.
         may_retrain, fresh: as in ``Job``.
         signer: of the account; None: it is not signed.
-        output_dir: where other records of this run are looked for.
+        output_dir: where this command writes.
     """
 
     folder: Path
@@ -52,6 +52,12 @@ class Order:
     fresh: bool
     signer: Signer | None
     output_dir: Path
+
+    @property
+    def places(self) -> tuple[Path, ...]:
+        """Where other records of this run are looked for: where this command writes, and where the run was written."""
+        home = next((folder.parent for folder in self.folder.resolve().parents if folder.name == "train"), None)
+        return tuple(dict.fromkeys([self.output_dir.resolve(), *([] if home is None else [home])]))
 
 
 @dataclass(frozen=True)

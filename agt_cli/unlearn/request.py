@@ -5,7 +5,7 @@ Messages name lines of the file, never an id: they are kept in records, in which
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 from agt.data.dataset import Dataset, DataSource
 from agt.data.erasure import families, part
 from agt.data.files import open_columns
+from agt.data.ids import CONTENT
 from agt.errors import ConfigError, DataMissing
 from agt.folder import refusing
 from agt.unlearning.index import Index, check_asked, check_same, places
@@ -214,7 +215,7 @@ def _missed(known: Known, ids: dict[str, str], hits: list[np.ndarray], by: By, p
     if "asked" in sorts:
         raise ConfigError(
             f"ids={path}: asked for before: {counted('asked')}: take them out of the file; agt unlearn without ids "
-            "writes the account of the last entry again, unless requests wait"
+            f"writes the account of the last entry again, unless requests wait{_copied(ids)}"
         )
     if "unknown" in sorts:
         which, other = ("unit", "id") if by == "unit" else ("record", "unit")
@@ -232,6 +233,16 @@ def _missed(known: Known, ids: dict[str, str], hits: list[np.ndarray], by: By, p
                 "without"
             )
         yield f"{words}: they are no part of this erasure; delete their rows from the data, which the run can do without"
+
+
+def _copied(ids: Iterable[str]) -> str:
+    """What is to be said of ids that are gone, where the content makes them: a record like it may still be there."""
+    if not all(map(CONTENT.fullmatch, ids)):
+        return ""
+    return (
+        ". These ids are made from the content, and of identical records the last goes first: for a record of somebody "
+        "else that is the same, give the id of the first of these rows"
+    )
 
 
 def _why(known: Known, word: str, place: str, tests: set[str]) -> tuple[str, str]:

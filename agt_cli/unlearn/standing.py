@@ -20,8 +20,9 @@ Formal guarantees
 import io
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -100,9 +101,9 @@ class Standing:
 
 
 def standing(
-    run: FinishedRun, log: Log, settings: RunSettings, prepared: Prepared, output_dir: Path
+    run: FinishedRun, log: Log, settings: RunSettings, prepared: Prepared, places: Sequence[Path]
 ) -> tuple[Standing, ...]:
-    """Judge every certification and release below ``output_dir`` that was made from an earlier state of a run.
+    """Judge every certification and release below some folders of records that was made from an earlier state of a run.
 
     Nothing in their folders is changed.
 
@@ -114,8 +115,8 @@ def standing(
     """
     states, judge = {entry.before for entry in log.entries}, _Judge(run, log, settings, prepared)
     judged = []
-    for command in COMMANDS:
-        for record in recorded(output_dir / command, command):
+    for place, command in product(places, COMMANDS):
+        for record in recorded(place / command, command):
             state = _state(record.folder)
             if state in states and (record.state == "done" or (record.folder / SPENT).exists()):
                 judged.append(judge.of(command, record.folder, state))

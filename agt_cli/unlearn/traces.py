@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 
 from agt.data.dataset import Records
 from agt.data.erasure import part
+from agt.data.ids import CONTENT
 from agt.errors import AgtError
 from agt.manifest import NAME as MANIFEST
 from agt.manifest import Broken, Manifest
@@ -46,6 +47,10 @@ from agt_cli.unlearn.request import INPUT, Known, Request, stated
 
 SHORT = 5  # an id of fewer characters, or of digits alone and fewer than eight, occurs by chance
 _DIGITS = 8
+_RECORDS = (
+    "everything else that commands wrote (output_dir)",
+    "everything else where the run was written (its output_dir)",
+)
 ROWS = 256  # rows that are looked for byte by byte
 FEW = 64  # ids that are looked for one by one
 NAMED = 3  # places that a line names
@@ -139,6 +144,11 @@ class Wanted:
     def unlooked(self) -> Iterator[str]:
         """What is not looked for, in sentences."""
         yield from self.unknown
+        if any(CONTENT.fullmatch(name) for name in self.ids):
+            yield (
+                "rows as text, as a table's lines have them: records without ids of their own are looked for by the hash "
+                "that stands for an id, and by the bytes of their features"
+            )
         if self.short:
             yield f"{len(self.short)} ids so short that they occur by chance: only as whole cells and whole strings"
         if len(self.alone) < len(self.rows):
@@ -146,13 +156,15 @@ class Wanted:
             yield f"the features of {passed}: another record has the same, they are zero, or beyond the first {ROWS}"
 
 
-def search(wanted: Wanted, run: FinishedRun, output_dir: Path, ids: str | None = None) -> Sweep:
-    """Look for traces of an update in the run, in everything below ``output_dir``, and in what commands keep beside it.
+def search(wanted: Wanted, run: FinishedRun, records: Sequence[Path], ids: str | None = None) -> Sweep:
+    """Look for traces of an update in the run, among other records, and in what commands keep beside them.
 
     Args:
+        records: folders of records (output_dir): that of this command first, then that of the run, if it is another.
         ids: the file that the request came in, which is left out; None, or ``-``: no file.
     """
-    folders = {"the run": run.folder, "everything else that commands wrote (output_dir)": output_dir, **_beside(run)}
+    others = dict(zip(_RECORDS, records, strict=False))
+    folders = {"the run": run.folder, **others, **_beside(run)}
     leave = () if ids in (None, INPUT) else (Path(str(ids)),)
     found, unread = sweep(wanted, folders, leave)
     still = len(wanted.rows)
@@ -166,7 +178,8 @@ def search(wanted: Wanted, run: FinishedRun, output_dir: Path, ids: str | None =
         *["the file that the ids came in: delete it when it is not needed"] * len(leave),
         "caches of compiled code, which hold no data",
     ]
-    return Sweep((*found, other_runs(wanted, output_dir, run.folder)), tuple(unlooked))
+    asked = [other_runs(wanted, folder, run.folder) for folder in records]
+    return Sweep((*found, *asked), ("folders other than these", *unlooked))
 
 
 def sweep(

@@ -149,6 +149,7 @@ def test_what_is_stable_is_answered_and_the_rest_is_owed(agt: Agt, run: Path) ->
     assert table.score[~stable].isna().all()
     assert said["metrics"]["abstained"] == (~stable).sum() == abstentions(run, {open_run(run, "train").digest})
     assert "2 people asked to be erased" in said["owed"]
+    assert "are of all queries, those that abstain among them" in said["owed"]
     certified(agt)  # the data without them is what the run records now
     job, _ = erase(run, IDS[2:3])
     assert (job.units, len(job.erased)) == (3, 3)
@@ -223,7 +224,7 @@ def judged(run: Path, ids: list[str]) -> dict[str, Standing]:
     """After an erasure of these ids: by command and what it was asked for."""
     job, _ = erase(run, ids)
     log = Log.of(open_run(run, "train"))
-    found = standing(open_run(run, "train"), log, job.settings, job.prepared, Path("outputs"))
+    found = standing(open_run(run, "train"), log, job.settings, job.prepared, [Path("outputs")])
     return {one.name: one for one in found}
 
 

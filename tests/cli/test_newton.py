@@ -87,6 +87,11 @@ def true_gradient(folder, loss="logistic"):
     return float(np.linalg.norm(objective.slope(model.state.weight, phi, targets, model.state.tilt).gradient)), len(phi)
 
 
+def page() -> str:
+    """The last account, as its owner reads it."""
+    return sorted(Path("outputs/unlearn").glob("*/report.md"))[-1].read_text()
+
+
 def test_a_step_removes_them_and_keeps_nothing_of_before(agt, trained):
     folder = trained(*LOSS)
     before = load_file(folder / "removal.safetensors")
@@ -105,7 +110,7 @@ def test_a_step_removes_them_and_keeps_nothing_of_before(agt, trained):
     for path in folder.rglob("*"):
         assert not path.is_file() or not any(part in path.read_bytes() for part in earlier), path
     assert "NOT PROVED; as published: epsilon = 1" in said.out
-    assert "seconds_step" in said.out or "one Newton step" in said.out
+    assert "one Newton step" in page()
 
 
 def test_rows_that_are_gone_already_are_not_needed(agt, trained):
@@ -114,7 +119,7 @@ def test_rows_that_are_gone_already_are_not_needed(agt, trained):
     said = agt("unlearn", f"run={folder}", "ids=ids.txt")
     assert said.code == 0, said.err
     assert account()["done"]["facts"]["removed_by"] == "refresh"
-    assert "no longer has" in said.out
+    assert "no longer has" in page()
     assert true_gradient(folder)[0] <= numbers(folder)["residual"] <= 1e-9
     assert numbers(folder)["removed"] == GONE
 
@@ -131,7 +136,7 @@ def test_a_budget_that_would_be_exceeded(agt, trained):
     said = agt("unlearn", f"run={folder}", "ids=ids.txt")
     assert said.code == 0, said.err
     assert account()["done"]["method"] == "retrain"
-    assert "removal budget" in said.out
+    assert "removal budget" in page()
     assert not np.array_equal(before["tilt"], load_file(folder / "removal.safetensors")["tilt"])  # noise drawn anew
 
 
@@ -187,5 +192,5 @@ def test_a_seed_is_a_simulation_in_every_line(agt, trained):
     said = agt("unlearn", f"run={folder}", "ids=ids.txt")
     assert said.code == 0, said.err
     assert "guaranteed: NOT PROVED; as published: epsilon = 1" in said.out
-    assert "not proved, as a recorded seed makes the noise" in said.out
+    assert "not proved, as a recorded seed makes the noise" in page()
     assert "NOT PROVED; as published: epsilon = 1" in agt("verify", str(folder)).out

@@ -110,6 +110,12 @@ def test_copies_go_from_the_last_on(tmp_path: Path) -> None:
     people.drop(index=[5, 6]).to_csv(path, index=False)
     assert part(source, gone(*copies[2:])).rest.digest == last.digest
     assert {*copies[:2]} <= {*last.train.ids}
+    people = pd.DataFrame(rows, columns=["age", "rich"]).assign(part=["train"] * 8 + ["test"] * 2)
+    people.to_csv(path, index=False)
+    of_both = source.load().train.ids[3]  # rows 4 and 9 are the same, and the second is for testing
+    rest = part(source, gone(of_both)).rest
+    people.drop(index=[3]).to_csv(path, index=False)
+    assert part(source, gone(of_both)).rest.digest == rest.digest
 
 
 def test_vectors_whose_center_is_public(tmp_path: Path) -> None:

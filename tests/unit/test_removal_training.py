@@ -244,6 +244,9 @@ def test_a_state_says_what_it_is() -> None:
         replace(state, gram=state.gram[:1])
     with pytest.raises(UnsoundError, match="NaN"):
         RemovalState(**{**state.__dict__, "norm": float("inf")})
+    for name in ("norm", "count", "removed"):  # a bound on rounding would be negative
+        with pytest.raises(UnsoundError, match="negative"):
+            replace(state, **{name: -1})
 
 
 @pytest.mark.parametrize("name", ["tilt", "noise", "weight"])

@@ -307,9 +307,10 @@ def decide(run: Path) -> None:
     def stop(*_: object) -> None:
         raise Killed
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(swap, "_roll_forward", stop)
-        update(run)
+        with pytest.raises(Killed):
+            update(run)
 
 
 SPOILT: dict[str, Callable[[Path], object]] = {
