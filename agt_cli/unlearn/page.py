@@ -98,7 +98,7 @@ def markdown(account: Account) -> str:
     state, asked = account.state, account.asked
     when = f"{asked.time[:19].replace('T', ' ')} UTC"
     summary = [
-        ("asked", f"{when}, by {asked.by}" + (f"; {_many(asked.records, 'record', 'records')}" if account.waiting else "")),
+        ("asked", f"{when}, by {asked.by}; {_many(asked.records, 'record', 'records')}"),
         ("guaranteed", promised(account)),
         ("took", cost(account)),
         *(("removal budget", line) for line in left(account)),
@@ -140,12 +140,13 @@ def _waited(account: Account) -> Iterator[str]:
 
 
 def _rests_on(account: Account) -> Iterator[str]:
-    rows = [(words, Markdown(f"**{stands}**")) for words, stands in _facts(account) if stands != Standing.PROVED]
-    proved = len(list(_facts(account))) - len(rows)
-    told = f"{_many(proved, 'fact', 'facts')} that account.json tells"
-    more = [(told, Markdown(f"**{Standing.PROVED}**"))] * bool(proved)
-    if rows or more:
-        yield markdown_table(("it rests on", "which is"), [*rows, *more])
+    facts = list(_facts(account))
+    rows = [(words, Markdown(f"**{stands}**")) for words, stands in facts if stands != Standing.PROVED]
+    if len(rows) < len(facts):
+        proved = _many(len(facts) - len(rows), "fact", "facts")
+        rows.append((f"{proved} that account.json tells", Markdown(f"**{Standing.PROVED}**")))
+    if rows:
+        yield markdown_table(("it rests on", "which is"), rows)
 
 
 def _facts(account: Account) -> Iterator[tuple[str, Standing]]:
