@@ -69,6 +69,7 @@ class Asked:
         hashes: keyed hashes that were noted in the request log for it.
         time: when it was noted.
         pending: people whose erasure had been asked for before, and was carried out only now.
+        untrained: ids, beside those of ``people``, that are of test records alone: nothing was trained on them.
     """
 
     people: Count
@@ -77,6 +78,7 @@ class Asked:
     hashes: Count
     time: Time
     pending: Count = 0
+    untrained: Count = 0
 
 
 @schema

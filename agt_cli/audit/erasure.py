@@ -163,6 +163,7 @@ def _check_entry(account: Account, log: Log, run: Record) -> None:
         "people": (account.asked.people, len(entry.units)),
         "records asked for": (account.asked.records, len(entry.records)),
         "people who had asked before": (account.asked.pending, before),
+        "ids of test records": (account.asked.untrained, entry.facts.get("untrained", 0)),
         "when it was noted": (account.asked.time, entry.time),
         "keyed hashes": (account.asked.hashes, len({*entry.records, *entry.units})),
         "records removed": (account.done.records, removed),

@@ -32,6 +32,7 @@ def account(order: Order, erased: Erased) -> Account:
         hashes=len({*entry.records, *entry.units}),
         time=entry.time,
         pending=0 if pending else len(Log(log.entries[:-1]).waiting_units),
+        untrained=entry.facts.get("untrained", 0),
     )
     left = int(run.metrics["n_train"])
     state = State(

@@ -208,6 +208,6 @@ def _words(run: FinishedRun, log: Log, digest: str) -> str:
 
 def _entry(kind: Kind, known: Known, request: Request, job: Job, removal: Removal, state: str) -> Entry:
     promise, training = removal.promise, float(job.run.metrics["seconds_training"])
-    facts = {"removal": removal.plain, "training": training}
+    facts = {"removal": removal.plain, "training": training, "untrained": request.untrained}
     names = (request.records, request.units)
     return Entry(kind, promise.method, request.by, *names, asdict(promise), job.run.digest, state, known.key.check, facts)

@@ -25,7 +25,9 @@ REQUESTS = {
 def headline(account: Account) -> str:
     """What happened, in one line."""
     asked, done = account.asked, account.done
-    now = f"{_many(asked.people, 'person', 'people')} asked" if asked.people or not asked.pending else ""
+    now = f"{_many(asked.people + asked.untrained, 'person', 'people')} asked" if asked.people or not asked.pending else ""
+    if asked.untrained:
+        now += f" ({asked.untrained} of them in test records alone, on which nothing was trained)"
     before = f"{_many(asked.pending, 'person', 'people')} had asked before" if asked.pending else ""
     people = ", and ".join(filter(None, (now, before)))
     if account.waiting is not None:

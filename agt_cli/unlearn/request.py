@@ -6,7 +6,7 @@ Messages name lines of the file, never an id: they are kept in records, in which
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class Request:
         asked: how many different ids the file had.
         notes: what its owner should know, in sentences without ids.
         names: the ids as they came, to look for them afterwards; never written anywhere.
+        untrained: how many of the ids are of test records alone.
     """
 
     by: By
@@ -51,6 +52,7 @@ class Request:
     asked: int
     notes: tuple[str, ...] = ()
     names: tuple[str, ...] = field(default=(), repr=False)
+    untrained: int = 0
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,8 @@ def requested(known: Known, ids: Sequence[tuple[str, str]], by: By | None = None
     if set(chosen.tolist()) != set(wanted.tolist()):
         notes.append("of identical records, which nothing tells apart, the last ones go: the others keep their ids so")
     _check_left(known, chosen, path)
-    return _request(known, chosen, by, tuple(unique), notes)
+    untrained = sum(not len(rows) for rows in hits)  # whatever else names nothing was refused
+    return replace(_request(known, chosen, by, tuple(unique), notes), untrained=untrained)
 
 
 def _trimmed(known: Known, ids: Sequence[tuple[str, str]], by: By) -> list[tuple[str, str]]:

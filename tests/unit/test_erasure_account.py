@@ -75,7 +75,7 @@ def test_every_entry_by_name() -> None:
         *("Account", "Asked", "Assumption", "Budget", "Done", "Earlier", "Guaranteed", "Place", "State", "Sweep", "Waiting")
     }
     assert {name for name in names if name.startswith(("Asked", "State", "Earlier", "Place"))} == {
-        *("Asked.people", "Asked.records", "Asked.by", "Asked.hashes", "Asked.time", "Asked.pending"),
+        *("Asked.people", "Asked.records", "Asked.by", "Asked.hashes", "Asked.time", "Asked.pending", "Asked.untrained"),
         *(
             "State.run",
             "State.before",
