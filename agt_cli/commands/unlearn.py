@@ -61,9 +61,11 @@ def run(order: Order, record: RunRecord, console: Console) -> dict[str, Any]:
         with nullcontext() if erased.request is None else owing(erased.words, console):
             told = account(order, erased)
             write(told, erased, order.signer, record)
+            digest = record.finish()
     for line in lines(told):
         console.say(line)
     console.say(f"run folder: {order.folder}")
     console.say(f"digest: {erased.digest}")
-    console.note("keep the digest elsewhere: any command on the run, given digest=..., refuses any other or changed run")
-    return {"account": told.plain, "digest": erased.digest}
+    console.say(f"account: {record.folder}, {digest}")
+    console.note("keep both digests elsewhere: whoever gives digest=... to a command gets that run, that account, or a refusal")
+    return {"account": told.plain, "digest": erased.digest, "account_digest": digest}
