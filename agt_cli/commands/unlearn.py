@@ -67,5 +67,5 @@ def run(order: Order, record: RunRecord, console: Console) -> dict[str, Any]:
     console.say(f"run folder: {order.folder}")
     console.say(f"digest: {erased.digest}")
     console.say(f"account: {record.folder}, {digest}")
-    console.note("keep both digests elsewhere: whoever gives digest=... to a command gets that run, that account, or a refusal")
+    console.note("keep both digests elsewhere: a command that is given digest=... refuses whatever was changed since")
     return {"account": told.plain, "digest": erased.digest, "account_digest": digest}
