@@ -129,6 +129,8 @@ class Mnist(Digits):
         if images.dtype != np.uint8:
             raise DataError(f"{columns.path}: images are {images.dtype}, expected uint8 pixels 0..255")
         same_length(columns.path, len(images), {"labels": digits})
+        if not len(images):
+            raise DataError(f"{columns.path}: no rows")
         return images.reshape(len(images), -1), digits
 
     @property

@@ -258,6 +258,17 @@ certify run=@failed                          | 2 | failed: status.json says 'fai
 certify run=@killed                          | 2 | killed: status.json says 'running'
 certify run=@certified                       | 2 | a run of 'certify', not 'train'
 predict run=@certified mechanism.eps=1       | 2 | a run of 'certify', not 'train'
+unlearn                                      | 2 | run
+unlearn run=nowhere ids=@ok.csv              | 2 | nowhere: no such folder
+unlearn run=@box ids=nobody.txt              | 4 | ids=nobody.txt: no such file
+unlearn run=@box                             | 2 | ids=null: nobody asks
+unlearn run=@box method=forget               | 2 | method=forget: expected one of
+unlearn run=@box by=name                     | 2 | by=name: expected one of
+unlearn run=@box method=newton ids=@ok.csv   | 2 | method=newton | certificate=removal
+unlearn run=@box method=sisa ids=@ok.csv     | 2 | method=sisa | no ensemble
+unlearn run=@box fresh=maybe                 | 2 | fresh=maybe: expected true or false
+unlearn run=@box key=nokey.pem ids=@ok.csv   | 2 | key=nokey.pem
+unlearn run=@edited_manifest ids=@ok.csv     | 2 | manifest.json
 plan run=@edited_manifest                    | 2 | manifest.json
 certify run=@edited_metrics                  | 2 | metrics.json
 predict run=@edited_config mechanism.eps=1   | 2 | config.yaml

@@ -165,13 +165,12 @@ def test_data_changed_between_train_and_certify(agt: Agt, tmp_path: Path) -> Non
     table = ("dataset=table", f"dataset.path={tmp_path / 'mine.csv'}", "dataset.label=y", "dataset.classes=['0','1']")
     said = agt("train", *tiny, *table, "+dataset.numeric={a: [-3, 3], b: [-3, 3]}", "--json", "-q")
     assert said.code == 0, said.err
-    run, digest = said.json["run"], said.json["data_digest"]
+    run = said.json["run"]
     write(0.25)
     changed = agt("certify", f"run={run}")
     assert changed.code == 2
     assert "the data is not what the run was trained on" in changed.err
-    assert digest in changed.err
-    assert len(set(re.findall(r"[0-9a-f]{32}", changed.err))) == 2, "both digests"
+    assert "1 record is" in changed.err
     write(0.5)
     assert agt("certify", f"run={run}", "-q").code == 0
 

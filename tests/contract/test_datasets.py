@@ -81,6 +81,16 @@ EXAMPLES: dict[str, tuple[str, Example]] = {
     "blobs": ("blobs", Example({"n_train": N})),
     "blobs_overlapping": ("blobs_overlapping", Example({"n_train": N})),
     "digits": ("digits", Example(bundled=("load_digits", (3, 8)))),
+    "mnist": (
+        "mnist",
+        Example(
+            {"declared_size": 45},
+            {"images": images(N), "labels": np.array([3, 8])[LABELS]},
+            "d.npz",
+            answers="labels",
+            asked={"images": "x", "labels": "label"},
+        ),
+    ),
     "table": ("table", Example(NUMERIC, TABLE, "t.csv", "age", asked=ASKED)),
     "table with names, people and a split": (
         "table",

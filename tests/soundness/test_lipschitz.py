@@ -306,7 +306,7 @@ def warm_start(patch: pytest.MonkeyPatch) -> None:
 def shards_in_any_order(patch: pytest.MonkeyPatch) -> None:
     """Members take their records as they come: a sum in another order has other last digits, in every member at once."""
 
-    def parts(records: Records, config: EnsembleConfig) -> list[Records]:
+    def parts(records: Records, config: EnsembleConfig, which: object = None) -> list[Records]:
         home = shards(records.units, config)
         return [records.take(home == index) for index in range(config.members)]
 
