@@ -21,6 +21,7 @@ from pathlib import Path
 from agt.errors import AgtError
 
 PACKAGES = ("torch", "numpy", "numba", "scipy", "scikit-learn")
+_KNOWN = {"torch", "numpy", "numba", "scipy", "sklearn"}  # the same by the names that are imported: versions stand for them
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 _LIBRARY = __name__.partition(".")[0]
 Roots = Mapping[str, Sequence[Path]]
@@ -28,7 +29,7 @@ Roots = Mapping[str, Sequence[Path]]
 
 
 def targets(config: object) -> tuple[str, ...]:
-    """The modules that a configuration's ``_target_``s name, at any depth, each once."""
+    """The modules that a configuration's ``_target_``s name, at any depth, each once; without those of ``PACKAGES``."""
     modules: set[str] = set()
     nodes = [config]
     while nodes:
@@ -38,7 +39,7 @@ def targets(config: object) -> tuple[str, ...]:
             nodes += node.values()
         elif isinstance(node, list | tuple):
             nodes += node
-    return tuple(sorted(modules))
+    return tuple(sorted(name for name in modules if name.partition(".")[0] not in _KNOWN))
 
 
 def code_digest(modules: Iterable[str]) -> str:
