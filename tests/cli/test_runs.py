@@ -175,6 +175,24 @@ def test_data_changed_between_train_and_certify(agt: Agt, tmp_path: Path) -> Non
     assert agt("certify", f"run={run}", "-q").code == 0
 
 
+def test_test_records_may_go_and_training_records_may_not(agt: Agt, tmp_path: Path) -> None:
+    rng, path = np.random.default_rng(0), tmp_path / "mine.csv"
+    frame = pd.DataFrame(rng.normal(size=(60, 2)), columns=["a", "b"]).assign(y=np.arange(60) % 2)
+    frame.to_csv(path, index=False)
+    table = ("dataset=table", f"dataset.path={path}", "dataset.label=y", "dataset.classes=['0','1']", "training.epochs=1")
+    said = agt("train", *table, "kgrid.max=2", "+dataset.numeric={a: null, b: [-3, 3]}", "--json", "-q")
+    assert said.code == 0, said.err
+    run, n_test = said.json["run"], said.json["metrics"]["n_test"]
+    codes = []
+    for row in range(10):
+        frame.drop(index=row).to_csv(path, index=False)
+        certified = agt("certify", f"run={run}", "map_resolution=0")
+        codes.append(certified.code)
+        went = f"the {n_test - 1} test records are not those that the run was trained beside ({n_test} then)"
+        assert (went if certified.code == 0 else "1 record is gone that nobody asked to erase") in certified.err
+    assert set(codes) == {0, 2}
+
+
 def test_certify_refuses_a_run_that_was_killed(agt: Agt, trained: Path) -> None:
     status = json.loads((trained / "status.json").read_text())
     (trained / "status.json").write_text(json.dumps({**status, "state": "running"}))
