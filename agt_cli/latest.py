@@ -78,7 +78,7 @@ def resolved(config: dict[str, Any], note: Callable[[str], None]) -> dict[str, A
     """
     if "run" not in config or (isinstance(config["run"], str) and config["run"] not in ("", LATEST)):
         return config
-    if config["run"] is None and config.get("release") is not None:  # agt predict needs no run for these
+    if config["run"] is None and (config.get("release") or config.get("audit")) is not None:  # not all of these need a run
         return config
     if config["run"] != LATEST:
         raise ConfigError(f"run: expected the folder of a finished agt train, or latest, got {config['run']!r}")

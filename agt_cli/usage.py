@@ -214,6 +214,16 @@ COMMANDS: dict[str, Command] = {
         (Word("path", free="PATH"),),
         recorded=False,
     ),
+    "audit": Command(
+        "agt_cli.commands.audit",
+        "audit",
+        "KIND: attack a run's own claims; what was claimed, what was tried, how hard, what was found; exit code 3: false",
+        (
+            "agt audit certificate run=latest              neighbours of the data, trained again: does every bound hold?",
+            "agt audit mechanism run=latest mechanism=randomized_response mechanism.eps=1",
+        ),
+        (Word("audit"),),
+    ),
     "doctor": Command(
         "agt_cli.commands.doctor",
         "doctor",

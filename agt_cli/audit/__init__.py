@@ -1,1 +1,1 @@
-"""What agt verify does: a folder that somebody handed over, checked without being trusted."""
+"""Audits of a run: each kind opens what it needs, attacks with agt.audit, and says what it found."""

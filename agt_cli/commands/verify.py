@@ -10,13 +10,13 @@ from agt.disk import write_atomic
 from agt.errors import CheckError, ConfigError
 from agt.ledger.chain import Head
 from agt.unlearning.signature import read_public
-from agt_cli.audit.audit import Audit
-from agt_cli.audit.ledger import Known
-from agt_cli.audit.page import headline, markdown, say
 from agt_cli.report.console import Console
 from agt_cli.report.html import report_page
 from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.queries import digest_of
+from agt_cli.verify.ledger import Known
+from agt_cli.verify.page import headline, markdown, say
+from agt_cli.verify.verification import Verification
 
 PAGES = (".html", ".md")
 
@@ -77,8 +77,8 @@ def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
         CheckError: something does not verify.
     """
     with console.progress(f"verifying {config.path}", "file") as report:
-        audit = Audit(lambda done, files: report(done, files, done, files), config.ledger, config.head, config.public)
-        subject = audit.look(config.path, config.digest)
+        told = (config.ledger, config.head, config.public)
+        subject = Verification(lambda done, files: report(done, files, done, files), *told).look(config.path, config.digest)
     say(subject, console)
     if config.page is not None:
         text = markdown(subject)

@@ -226,7 +226,7 @@ def test_a_run_that_did_not_end_does_not_verify(outputs: Path, agt: Agt) -> None
 
 @pytest.mark.parametrize("name", [*RUNS, "predict/weights/release"])
 def test_a_file_that_was_edited_is_named(outputs: Path, agt: Agt, name: str) -> None:
-    """Every file in every way: tests/unit/test_audit.py."""
+    """Every file in every way: tests/unit/test_verified.py."""
     folder = outputs / name
     path = folder / sorted(Manifest.read((folder / "manifest.json").read_bytes()).files)[-1]
     path.write_bytes(path.read_bytes()[:-1])

@@ -41,12 +41,14 @@ ROOMS = (
     ("agt.ledger",),
     ("agt.unlearning",),
     ("agt.api", "agt.estimator", "agt.tuning"),
+    ("agt.audit",),
     (
         *("agt_cli.usage", "agt_cli.mistakes", "agt_cli.search_path"),
         *("agt_cli.completion", "agt_cli.latest", "agt_cli.streams", "agt_cli.signals"),
     ),
     ("agt_cli.report",),
-    ("agt_cli.papers", "agt_cli.runs", "agt_cli.audit", "agt_cli.doctor", "agt_cli.unlearn"),
+    ("agt_cli.papers", "agt_cli.runs", "agt_cli.verify", "agt_cli.doctor", "agt_cli.unlearn"),
+    ("agt_cli.audit",),
     ("agt_cli.commands",),
     ("agt_cli.cli", "agt_cli.sweeper", "agt_cli.jobs", "agt_cli.__main__"),
 )

@@ -9,27 +9,27 @@ from pathlib import Path
 from agt.errors import ConfigError
 from agt.manifest import NAME, Broken, Manifest, unseal
 from agt.mechanisms.portable import COMMAND as RELEASE
-from agt_cli.audit.bound import Bound, Progress, bind
-from agt_cli.audit.erasure import COMMAND as ERASURE
-from agt_cli.audit.erasure import LIMITS, account_of, check_account, run_of
-from agt_cli.audit.files import data_subjects
-from agt_cli.audit.findings import Subject
-from agt_cli.audit.ledger import Known, is_ledger, ledgers_of, look_at_ledger
-from agt_cli.audit.reading import parsed, read
-from agt_cli.audit.record import Record
-from agt_cli.audit.release import check_portable
-from agt_cli.audit.requests import HALF, replaced
-from agt_cli.audit.run import claims_of
 from agt_cli.report.checks import Findings
 from agt_cli.report.swap import unsettled
 from agt_cli.report.unfinished import is_alive
+from agt_cli.verify.bound import Bound, Progress, bind
+from agt_cli.verify.erasure import COMMAND as ERASURE
+from agt_cli.verify.erasure import LIMITS, account_of, check_account, run_of
+from agt_cli.verify.files import data_subjects
+from agt_cli.verify.findings import Subject
+from agt_cli.verify.ledger import Known, is_ledger, ledgers_of, look_at_ledger
+from agt_cli.verify.reading import parsed, read
+from agt_cli.verify.record import Record
+from agt_cli.verify.release import check_portable
+from agt_cli.verify.requests import HALF, replaced
+from agt_cli.verify.run import claims_of
 
 FARTHEST = 4  # steps from what is audited to what it rests on
 WORDS = {"train": "training run", ERASURE: "erasure", RELEASE: "released weights", "agt.save": "saved model"}
 
 
 @dataclass(frozen=True)
-class Audit:
+class Verification:
     """Looks at folders.
 
     Attributes:
@@ -130,7 +130,7 @@ class Audit:
         return Subject(f"{name} {place}", tuple(findings.checks), rests_on=(now,), digest=earlier.digest), record
 
     @property
-    def _deeper(self) -> "Audit":
+    def _deeper(self) -> "Verification":
         return replace(self, steps=self.steps + 1)
 
     def _maker(self, bound: Bound) -> tuple[Subject, ...]:

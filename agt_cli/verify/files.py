@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from agt.manifest import HASH, Broken
-from agt_cli.audit.findings import Subject
-from agt_cli.audit.reading import file_sha256
-from agt_cli.audit.record import Record
 from agt_cli.report.checks import Findings
+from agt_cli.verify.findings import Subject
+from agt_cli.verify.reading import file_sha256
+from agt_cli.verify.record import Record
 
 
 def data_subjects(record: Record) -> tuple[Subject, ...]:

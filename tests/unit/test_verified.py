@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from agt.folder import NewFolder
 from agt.manifest import NAME, Broken, Manifest, seal
-from agt_cli.audit import reading
-from agt_cli.audit.bound import Bound, bind
-from agt_cli.audit.reading import Inventory, parsed, read, settings
 from agt_cli.report.checks import Findings, State
 from agt_cli.report.markdown import visible
+from agt_cli.verify import reading
+from agt_cli.verify.bound import Bound, bind
+from agt_cli.verify.reading import Inventory, parsed, read, settings
 
 FILES = {"a.json": b"{}", "b.bin": bytes(range(256)), "deep/er/c.txt": b"words", "empty": b""}
 

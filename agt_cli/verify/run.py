@@ -12,13 +12,13 @@ from agt.mechanisms.rigour import Claim, Output, claim, neighbours_of
 from agt.mechanisms.statement import Statement, read_claim
 from agt.mechanisms.weights import noise_scale
 from agt.relations import RELATIONS
-from agt_cli.audit.budget import NOT_AGTS, Made, guarantee_among, tuned, within
-from agt_cli.audit.record import Record
-from agt_cli.audit.release import ARRAYS, CLAIM, check_lattice
-from agt_cli.audit.removal import check_budget
-from agt_cli.audit.requests import check_requests, erased_words
 from agt_cli.report.report_md import ball, guarantee
 from agt_cli.runs.queries import LINES
+from agt_cli.verify.budget import NOT_AGTS, Made, guarantee_among, tuned, within
+from agt_cli.verify.record import Record
+from agt_cli.verify.release import ARRAYS, CLAIM, check_lattice
+from agt_cli.verify.removal import check_budget
+from agt_cli.verify.requests import check_requests, erased_words
 
 LABELS = 2**30  # bytes of a table of labels
 UNFIXED = "of these answers together: no guarantee, as how many there would be was not fixed before the first was drawn"

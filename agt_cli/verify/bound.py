@@ -7,13 +7,13 @@ from typing import Any
 
 from agt.manifest import NAME, Broken, Manifest
 from agt.unlearning.keys import NAME as KEY
-from agt_cli.audit.reading import TEXT, Inventory, file_sha256, parsed, read, settings
 from agt_cli.latest import LOCK
 from agt_cli.report.checks import Findings
 from agt_cli.report.swap import COMMIT, NEXT
 from agt_cli.report.swap import LOCK as SWAPPING
 from agt_cli.report.unfinished import CHECKPOINTS
 from agt_cli.runs.waiting import ABSTAINED
+from agt_cli.verify.reading import TEXT, Inventory, file_sha256, parsed, read, settings
 
 BESIDE = (KEY, ABSTAINED.as_posix())  # of a run with requests to erase: no state's, and so listed nowhere
 STAGED = (f"{NEXT}/", f"{COMMIT}/")  # of a state that gives way to the next

@@ -19,11 +19,11 @@ from agt.training.removal import removal_budget
 from agt.unlearning import signature
 from agt.unlearning.account import OUTSIDE, Account, read_account
 from agt.unlearning.log import Log
-from agt_cli.audit.record import Record
-from agt_cli.audit.removal import check_promise, removal_of
-from agt_cli.audit.requests import requests_of
 from agt_cli.report.checks import Findings
 from agt_cli.unlearn.page import lines, markdown
+from agt_cli.verify.record import Record
+from agt_cli.verify.removal import check_promise, removal_of
+from agt_cli.verify.requests import requests_of
 
 COMMAND = "unlearn"
 ACCOUNT = "account.json"

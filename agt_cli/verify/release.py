@@ -13,9 +13,9 @@ from agt.mechanisms.composition import total
 from agt.mechanisms.guarantee import GaussianDP
 from agt.mechanisms.portable import RELEASE, WEIGHTS, Portable
 from agt.mechanisms.statement import read_claim
-from agt_cli.audit.bound import Bound
-from agt_cli.audit.budget import guarantee_among
 from agt_cli.report.checks import Findings
+from agt_cli.verify.bound import Bound
+from agt_cli.verify.budget import guarantee_among
 
 CLAIM = "claim.json"
 ARRAYS = 2**30  # bytes of all arrays together, unpacked

@@ -15,13 +15,13 @@ from agt.ledger.words import NO_HEAD, budget, clock, eps_so_far
 from agt.manifest import Broken
 from agt.mechanisms.guarantee import Guarantee
 from agt.mechanisms.rigour import Output
-from agt_cli.audit.budget import guarantee_among, tuned
-from agt_cli.audit.findings import Subject
-from agt_cli.audit.reading import LARGEST, begins_with, check_plain
-from agt_cli.audit.record import Record
 from agt_cli.report.checks import Findings
 from agt_cli.runs.ledger import FOLDER, SUFFIX, ledger_path, unit_of
 from agt_cli.runs.noise import stands_for
+from agt_cli.verify.budget import guarantee_among, tuned
+from agt_cli.verify.findings import Subject
+from agt_cli.verify.reading import LARGEST, begins_with, check_plain
+from agt_cli.verify.record import Record
 
 LIMITS = (
     "that everything which was released about these people is in it: it knows what was debited here",

@@ -7,7 +7,7 @@ from agt.manifest import Broken
 from agt.models.removal import NUMBERS
 from agt.settings import RemovalConfig, validate
 from agt.training.removal import removal_budget
-from agt_cli.audit.record import Record
+from agt_cli.verify.record import Record
 
 
 def check_budget(record: Record) -> None:

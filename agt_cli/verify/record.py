@@ -11,9 +11,9 @@ from agt.facts import Standing
 from agt.manifest import Broken, read_digest, unseal
 from agt.models.store import as_json
 from agt.settings import RelationConfig, validate
-from agt_cli.audit.bound import Bound
-from agt_cli.audit.reading import parsed_any
 from agt_cli.report.checks import Findings
+from agt_cli.verify.bound import Bound
+from agt_cli.verify.reading import parsed_any
 
 
 @dataclass

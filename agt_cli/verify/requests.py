@@ -23,9 +23,9 @@ from agt.unlearning.keys import NAME as KEY
 from agt.unlearning.keys import Key
 from agt.unlearning.log import NAME as LOG
 from agt.unlearning.log import Entry, Log
-from agt_cli.audit.reading import read
-from agt_cli.audit.record import Record
-from agt_cli.audit.removal import check_promise
+from agt_cli.verify.reading import read
+from agt_cli.verify.record import Record
+from agt_cli.verify.removal import check_promise
 
 LARGE = 2**30  # bytes of a log or an index
 HALF = (

@@ -1,0 +1,1 @@
+"""Attacks on one's own guarantees: what was claimed, what was tried against it, how hard, and what was found."""

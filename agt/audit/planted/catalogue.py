@@ -1,0 +1,8 @@
+"""Every violation that is planted, by name."""
+
+from collections.abc import Callable
+
+from agt.audit.findings import Finding
+from agt.audit.planted import mechanism
+
+PLANTED: dict[str, Callable[[int], Finding]] = {**mechanism.PLANTED}

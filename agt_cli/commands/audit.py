@@ -1,0 +1,83 @@
+"""agt audit KIND: attack a run's own claims; exit code 3 where one is false."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agt.audit.findings import VERSION, Audit
+from agt.document import plain_of
+from agt.errors import CheckError, ConfigError
+from agt.settings import build
+from agt_cli.audit.job import Audited, Given, Kind
+from agt_cli.audit.page import headline, lines, page
+from agt_cli.report.console import Console
+from agt_cli.report.record import RunRecord
+from agt_cli.runs.prepare import only_keys
+from agt_cli.runs.queries import digest_of
+
+NAME = "audit.json"
+KEYS = (
+    *("audit", "kind", "run", "digest", "confidence", "seed", "mechanism", "total", "accounting", "counting"),
+    *("inputs", "compute", "output_dir"),
+)
+
+
+@dataclass(frozen=True)
+class AuditConfig:
+    """A kind of audit with its settings, and the settings that all kinds share."""
+
+    name: str
+    kind: Kind
+    given: Given
+
+
+def configure(config: Mapping[str, Any]) -> AuditConfig:
+    """Validate the settings, before any data is read.
+
+    Raises:
+        ConfigError: by key.
+    """
+    only_keys(config, KEYS)
+    confidence, seed, run = config.get("confidence"), config.get("seed"), config.get("run")
+    if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0.5 <= confidence < 1:
+        raise ConfigError(f"confidence={confidence}: give the probability with which bounds hold, from 0.5 to below 1")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ConfigError(f"seed={seed}: give an integer >= 0")
+    node = config.get("audit")
+    kind = build(node, "audit")
+    if not hasattr(kind, "carry_out"):
+        raise ConfigError(f"audit._target_: {type(kind).__name__} is no kind of audit: it needs check() and carry_out()")
+    folder = None if run is None else Path(str(run))
+    given = Given(config, folder, digest_of(config, "digest"), confidence, seed, Path(str(config["output_dir"])))
+    kind.check(given)
+    return AuditConfig(kind.name, kind, given)
+
+
+def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, Any]:
+    """Attack, write the record, and say what was found.
+
+    Raises:
+        CheckError: a claim is false; the record is finished all the same.
+    """
+    audited = config.kind.carry_out(config.given, record, console)
+    audit = Audit(VERSION, config.name, audited.subject, audited.findings, audited.digest, audited.notes)
+    _write(audit, audited, record)
+    digest = record.finish()
+    for line in lines(audit):
+        console.say(line)
+    console.say(f"run folder: {record.folder}")
+    console.note(f"report: {record.folder / 'report.html'}")
+    result = {"audit": plain_of(audit), "metrics": record.metrics, "digest": digest}
+    if audit.violations:
+        raise CheckError(headline(audit), {"command": "audit", "run": str(record.folder), **result})
+    return result
+
+
+def _write(audit: Audit, audited: Audited, record: RunRecord) -> None:
+    record.write(NAME, audit.content)
+    for name, table in audited.tables.items():
+        record.table(name, table)
+    counts = {"findings": len(audit.findings), "violations": len(audit.violations)}
+    record.add_metrics(**counts, **audited.metrics)
+    record.report(page(audit, audited))

@@ -1,0 +1,1 @@
+"""What agt verify does: a folder that somebody handed over, checked without being trusted."""
