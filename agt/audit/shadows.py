@@ -12,9 +12,9 @@ nominal model does not depend on them. A run that draws noise draws anew for eac
     FOLDER/KEY/about.json                              what KEY is made of
     FOLDER/KEY/model=0017.<sha256>.safetensors         "logits" [n, C] of model 17 on the pool
 
-KEY stands for everything that a model's bits depend on: records, settings, code, machine, one thread. A file appears whole or
-not at all and has its own hash in its name: whoever finds it, later or at the same time, uses it, and trains only what is
-missing. A damaged file is thrown away and its model trained again.
+KEY stands for everything that a model's bits depend on: records, settings, code, machine, one thread. A file appears whole
+or not at all and has its own hash in its name: whoever finds it, later or at the same time, uses it, and trains only what
+is missing. A damaged file is thrown away and its model trained again.
 
 Source: Carlini et al. 2022, Membership Inference Attacks From First Principles (halves, and their pairs).
 """
@@ -35,6 +35,7 @@ from joblib import Parallel, delayed, parallel_config
 from pydantic import Field
 from safetensors.torch import load, save
 
+from agt.audit.neighbours import with_added
 from agt.data.dataset import Dataset, Records, fingerprint
 from agt.data.ids import keyed_hash, remix
 from agt.disk import write_atomic
@@ -92,13 +93,9 @@ class Pool:
         private = train.take(~train.public)
         new = ~(np.isin(test.ids, train.ids) | np.isin(test.units, train.units))
         others = test.take(new)
-        joined = {
-            name: np.concatenate([getattr(private, name), getattr(others, name)])
-            for name in ("features", "labels", "ids", "units")
-        }
-        public = np.zeros(len(private) + len(others), dtype=bool)
-        member = np.arange(len(public)) < len(private)
-        return cls(Records(**joined, public=public), member, train.take(train.public))
+        both = with_added(private, replace(others, public=np.zeros(len(others), dtype=bool)))
+        member = np.arange(len(both)) < len(private)
+        return cls(both, member, train.take(train.public))
 
     def __len__(self) -> int:
         return len(self.records)
@@ -275,9 +272,7 @@ def _train(half: Problem, pool: Pool, side: np.ndarray, index: int, home: Path) 
 def _half_of(pool: Pool, side: np.ndarray) -> Records:
     """The records of one model, in memory of its own: the same bytes at an aligned address give the same bits."""
     chosen = pool.records.take(side)
-    if len(pool.always):
-        names = ("features", "labels", "ids", "units", "public")
-        chosen = Records(**{name: np.concatenate([getattr(chosen, name), getattr(pool.always, name)]) for name in names})
+    chosen = with_added(chosen, pool.always) if len(pool.always) else chosen
     return replace(chosen, features=aligned(chosen.features))
 
 

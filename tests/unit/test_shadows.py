@@ -23,14 +23,15 @@ ONE = ShadowConfig(models=6, workers=1)
 
 
 def problem_of(
-    certificate: str = "stability", units: list[str] | None = None, classes: int = 2, **settings: object
+    certificate: str = "stability", units: list[str] | None = None, classes: int = 2, **given: object
 ) -> Problem:
     """180 training records and 60 test records of 4 features."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(240, 4))
     y = np.digitize(x[:, 0] + rng.normal(size=240), np.linspace(-0.5, 0.5, classes - 1))
     declared = agt.Declared(size=180)
-    problem = agt.fit(x[:180], y[:180], declared=declared, certificate=certificate, **settings).model.problem  # type: ignore[arg-type]
+    fitted = agt.fit(x[:180], y[:180], declared=declared, certificate=certificate, **given)  # type: ignore[arg-type]
+    problem = fitted.model.problem
     train = problem.dataset.train if units is None else replace(problem.dataset.train, units=np.array(units))
     return problem.on(replace(problem.dataset, train=train, test=make_records(x[180:], y[180:], prefix="t"), tested=True))
 
@@ -52,7 +53,8 @@ def test_a_test_record_that_was_trained_on_is_no_non_member() -> None:
     ids = test.ids.astype("U64")
     ids[0] = problem.dataset.train.ids[5]
     pool = Pool.of(replace(problem.dataset, test=replace(test, ids=ids)))
-    assert pool.member.sum() == 180 and len(pool) == 239
+    assert pool.member.sum() == 180
+    assert len(pool) == 239
 
 
 def test_public_records_are_in_every_training() -> None:
@@ -79,10 +81,13 @@ def test_models_are_found_again(tmp_path: Path, certificate: str, classes: int) 
     pool = Pool.of(problem.dataset)
     counts: list[int] = []
     first = train_shadows(problem, pool, ONE, tmp_path, counts.append)
-    assert first.logits.shape == (6, 240, classes) and counts == [0, 1, 2, 3, 4, 5, 6]
-    assert (first.included.sum(axis=0) == 3).all() and first.reused == 0
+    assert first.logits.shape == (6, 240, classes)
+    assert counts == [0, 1, 2, 3, 4, 5, 6]
+    assert (first.included.sum(axis=0) == 3).all()
+    assert first.reused == 0
     again = train_shadows(problem, pool, ONE, tmp_path)
-    assert again.reused == 6 and np.array_equal(first.logits, again.logits)
+    assert again.reused == 6
+    assert np.array_equal(first.logits, again.logits)
 
 
 def test_a_key_tells_settings_and_records_apart(tmp_path: Path) -> None:
@@ -133,7 +138,8 @@ def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
     path = next(tmp_path.rglob("model=0002.*"))
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     again = train_shadows(problem, pool, ONE, tmp_path)
-    assert again.reused == 5 and np.array_equal(first.logits, again.logits)
+    assert again.reused == 5
+    assert np.array_equal(first.logits, again.logits)
 
 
 def test_failures_are_counted_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,11 +197,13 @@ def test_a_killed_process_leaves_whole_files(tmp_path: Path) -> None:
     code = KILLED.format(tests=str(tests), folder=str(tmp_path))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tests.parent), str(tests)]), "OMP_NUM_THREADS": "1"}
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment)
-    assert child.stdout is not None and child.stdout.readline() == b"three\n"
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"three\n"
     child.send_signal(signal.SIGKILL)
     child.wait()
     child.stdout.close()
     problem, started = problem_of(), time.perf_counter()
     made = train_shadows(problem, Pool.of(problem.dataset), ONE, tmp_path)
-    assert len(made) == 6 and len(list(tmp_path.rglob("model=*"))) == 6
+    assert len(made) == 6
+    assert len(list(tmp_path.rglob("model=*"))) == 6
     assert time.perf_counter() - started < 30
