@@ -6,3 +6,6 @@ from agt.audit.findings import Finding
 from agt.audit.planted import mechanism, unlearning
 
 PLANTED: dict[str, Callable[[int], Finding]] = {**mechanism.PLANTED, **unlearning.PLANTED}
+from agt.audit.planted import mechanism, votes
+
+PLANTED: dict[str, Callable[[int], Finding]] = {**mechanism.PLANTED, **votes.PLANTED}
