@@ -3,13 +3,13 @@
 Scores are higher for members. phi = ln(p/(1 - p)) of the record's own label, computed from logits without rounding p to 1:
 f_y - logsumexp of the other logits; of two classes it is the margin on the label's side.
 
-| attack       | score                                                                              | needs                  |
-|--------------|------------------------------------------------------------------------------------|------------------------|
-| loss         | ln p: one threshold for all records (Yeom et al. 2018)                             | nothing                |
-| lira_online  | ln N(phi; models with the record) - ln N(phi; without) (Carlini et al. 2022)       | 2 models on each side  |
-| lira_offline | (phi - mean)/sd of the models without the record                                   | 2 models without       |
-| rmia         | share of the pool z with [p(x)/p_ref(x)] / [p(z)/p_ref(z)] >= 1 (Zarifzadeh 2024)  | 1 model without        |
-| labels       | how many of the record and its noisy copies keep its label (Choquette-Choo 2021)   | labels alone           |
+| attack       | score                                                                             | needs                 |
+|--------------|-----------------------------------------------------------------------------------|-----------------------|
+| loss         | ln p: one threshold for all records (Yeom et al. 2018)                            | nothing               |
+| lira_online  | ln N(phi; models with the record) - ln N(phi; without) (Carlini et al. 2022)      | 2 models on each side |
+| lira_offline | (phi - mean)/sd of the models without the record                                  | 2 models without      |
+| rmia         | share of the pool z with [p(x)/p_ref(x)] / [p(z)/p_ref(z)] >= 1 (Zarifzadeh 2024) | 1 model without       |
+| labels       | how many of the record and its noisy copies keep its label (Choquette-Choo 2021)  | labels alone          |
 
 Gaussians are each record's own where ``FEW`` models stand on either side, else their variance is pooled over all records.
 RMIA is the offline one: p_ref(x) = ((1 + A) p_out(x) + 1 - A)/2, A = .3, p_out the mean over models without x; p_ref(z) the
@@ -123,18 +123,12 @@ class Gaussians:
         law: np.ndarray = norm.logpdf(phi, self.mean, self.sd)
         return law
 
-    def tail(self, phi: np.ndarray) -> np.ndarray:
-        """[n] how likely another model of this law has as much or more: the mean's own uncertainty is counted."""
-        z = (phi - self.mean) / (self.sd * np.sqrt(1 + 1 / self.count))
-        tail: np.ndarray = norm.sf(z) if self.pooled else student.sf(z, self.count - 1)
-        return tail
-
 
 def too_few(models: int) -> str:
     """Why LiRA cannot be made."""
     return (
-        "LiRA compares with at least two shadow models trained on each record and two that were not: 4 models; and 6, to make "
-        f"each of them the target in turn. There are {models}: raise audit.shadows"
+        "LiRA compares with two shadow models trained on each record and two that were not, at least: 4 models, and 6 to "
+        f"make each of them the target in turn; there are {models}: raise audit.shadows"
     )
 
 
@@ -215,10 +209,10 @@ class Rehearsal:
 def spread_of(values: Iterable[float], confidence: float) -> tuple[float, float, float]:
     """(mean, limits) over targets, by Student's t: they share records, so that these are no strict limits."""
     row = np.array(list(values))
-    reach = (
-        0.0 if len(row) < 2 else float(student.ppf((1 + confidence) / 2, len(row) - 1) * row.std(ddof=1) / len(row) ** 0.5)
-    )
-    return float(row.mean()), float(row.mean()) - reach, float(row.mean()) + reach
+    mean, reach = float(row.mean()), 0.0
+    if len(row) > 1:
+        reach = float(student.ppf((1 + confidence) / 2, len(row) - 1) * row.std(ddof=1)) / math.sqrt(len(row))
+    return mean, mean - reach, mean + reach
 
 
 # -- labels alone ------------------------------------------------------------------------------------------------------
@@ -298,26 +292,38 @@ def told_apart(
 class Exposure:
     """How exposed each of some records is to LiRA.
 
+    Whether a record was in a shadow model was a fair coin of its unit, whatever else was in it: what it does to phi is an
+    experiment, free of every other difference between members and non-members, and of the sizes of halves.
+
     Attributes:
-        score: [n] ln of the likelihood ratio, online.
+        score: [n] ln of the likelihood ratio, online, of the model that is audited.
         error: [n] its standard error from the means' uncertainty (asymptotic).
-        chance: [n] how likely a model without the record gives it as much confidence.
+        shift: [n] by how many standard deviations training on the record raises phi, on average over shadow models.
+        shift_error: [n] its standard error.
+        chance: [n] how likely such a shift is by chance alone (Student's t, one-sided).
         adjusted: [n] the same, times the number of records that were looked at (Bonferroni), at most 1.
     """
 
     score: np.ndarray
     error: np.ndarray
+    shift: np.ndarray
+    shift_error: np.ndarray
     chance: np.ndarray
     adjusted: np.ndarray
 
     @classmethod
     def of(cls, phi: np.ndarray, reference: Reference, looked_at: np.ndarray) -> "Exposure":
         """Args: looked_at: [n] bool, the records that compete for being the most exposed."""
-        within, outside = reference.within, reference.outside
-        parts = ((phi - law.mean) ** 2 / (law.sd**2 * law.count) for law in (within, outside))
-        chance = outside.tail(phi)
+        laws = within, outside = reference.within, reference.outside
+        parts = ((phi - law.mean) ** 2 / (law.sd**2 * law.count) for law in laws)
+        error = np.sqrt(sum(parts, np.zeros_like(phi)))
+        squares = np.where(reference.included, reference.phi - within.mean, reference.phi - outside.mean) ** 2
+        freedom = len(reference.phi) - 2
+        sd = np.maximum(np.sqrt(squares.sum(axis=0) / freedom), TINY)
+        shift, shift_error = (within.mean - outside.mean) / sd, np.sqrt(1 / within.count + 1 / outside.count)
+        chance = student.sf(shift / shift_error, freedom)
         adjusted = np.minimum(1.0, chance * max(1, int(looked_at.sum())))
-        return cls(lira_online(phi, reference), np.sqrt(sum(parts, np.zeros_like(phi))), chance, adjusted)
+        return cls(lira_online(phi, reference), error, shift, shift_error, chance, adjusted)
 
 
 def upside_down(roc: Roc, confidence: float) -> bool:

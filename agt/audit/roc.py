@@ -3,9 +3,9 @@
 Everything is exact in ties: records of one score are called alike. "Called a member" is a score at or above a threshold.
 
 Formal guarantees
-    ``Roc.at``: the threshold is a function of the non-members' scores alone. Members are drawn apart from them, so given the
-    threshold the number of members above it is binomial, and its Clopper-Pearson limits hold as they stand. (Records of one
-    training are taken for independent draws of one population, given the model.)
+    ``Roc.at``: the threshold is a function of the non-members' scores alone. Members are drawn apart from them, so given
+    the threshold the number of members above it is binomial, and its Clopper-Pearson limits hold as they stand. (Records of
+    one training are taken for independent draws of one population, given the model.)
     ``Roc.area_limits``: DeLong et al. 1988: asymptotic. Where the sample separates perfectly their variance is 0 and says
     nothing; there the members and non-members are paired off, each in one pair: as many independent pairs as the smaller
     side has, all in order, which Clopper-Pearson bounds at any number of records.
@@ -100,7 +100,7 @@ class Roc:
 
     @cached_property
     def curve(self) -> np.ndarray:
-        """[T + 1, 3] (threshold, false alarms, members found), counts, at every distinct score; the first is (inf, 0, 0)."""
+        """[T + 1, 3] (threshold, false alarms, members found), counts, at every distinct score; first (inf, 0, 0)."""
         having, without = self._sides
         levels = np.unique(self.scores)[::-1]
         counts = [len(side) - np.searchsorted(side, levels, side="left") for side in (without, having)]

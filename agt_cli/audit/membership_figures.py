@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import FuncFormatter
 
 from agt.audit.membership import Rehearsal
 from agt.audit.roc import Roc
@@ -12,6 +13,7 @@ from agt_cli.report.figures import WIDTH, drawing, headline, keys
 from agt_cli.report.record import RunRecord
 
 POINTS = 300
+LEAST = 1e-4  # share of false alarms that is drawn
 LOOKS: dict[str, dict[str, Any]] = {
     "loss": {"color": "0.45", "linewidth": 3},
     "lira_online": {"color": "#d94801", "linewidth": 1.8},
@@ -21,11 +23,9 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 
 
-def rocs_drawn(
-    record: RunRecord, dataset: str, target: Mapping[str, Roc], rehearsal: Rehearsal | None, words: Mapping[str, str]
-) -> dict[str, str]:
+def rocs_drawn(record: RunRecord, dataset: str, target: Mapping[str, Roc], rehearsal: Rehearsal | None) -> dict[str, str]:
     """Draw what there is; captions by name."""
-    captions = {}
+    captions = dict[str, str]()
     if target:
         caption = "The run's own model: training records against test records."
         captions |= _drawn(record, "roc", target, "of the training records are found", f"{dataset}: {caption}")
@@ -38,7 +38,7 @@ def rocs_drawn(
 
 def _drawn(record: RunRecord, name: str, rocs: Mapping[str, Roc], found: str, about: str) -> dict[str, str]:
     others = int((~next(iter(rocs.values())).member).sum())
-    rates = np.geomspace(max(1 / others, 1e-5), 1, POINTS)
+    rates = np.geomspace(max(1 / others, LEAST), 1, POINTS)
     data = pd.DataFrame({"FPR": rates, **{attack: _shares(roc, rates) for attack, roc in rocs.items()}})
     best = max(rocs, key=lambda attack: rocs[attack].at(0.01, 0.95).tpr)
     with drawing(record, name, data, (WIDTH, 4.6)) as figure:
@@ -54,6 +54,8 @@ def _drawn(record: RunRecord, name: str, rocs: Mapping[str, Roc], found: str, ab
             ylabel="share of members found",
         )
         axes.set(xlim=(rates[0], 1), ylim=(_floor(data, list(rocs)), 1))
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(FuncFormatter(lambda share, place: f"{100 * share:g} %"))
         keys(figure, [axes])
         rate = rocs[best].at(0.01, 0.95)
         headline(figure, f"At {100 * rate.fpr:.2g} % false alarms, {100 * rate.tpr:.2g} % {found} ({best})", about)
