@@ -59,8 +59,8 @@ def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
     few = fewest(RATES[1], at.mistakes.without)
     limits = " to ".join(f"{100 * limit:.2f}" for limit in at.tpr_limits)
     meaning = (
-        f"{name}: a training record scores above a test record with probability {shown}; at {100 * RATES[1]:g} % false alarms "
-        f"{100 * at.tpr:.2f} % of training records are found ({limits} %){f'; {few}' if few else ''}"
+        f"{name}: a training record scores above a test record with probability {shown}; at {100 * RATES[1]:g} % "
+        f"false alarms {100 * at.tpr:.2f} % of training records are found ({limits} %){f'; {few}' if few else ''}"
     )
     told = f"an AUC of {min(1.0, 0.5 + high - roc.area):.3f} or more would have been told from one half"
     found = {"found": roc.area, "confidence": confidence, "noticeable": told, "estimator": "DeLong"}
@@ -79,9 +79,9 @@ def _in_turn(name: str, rehearsal: Rehearsal, confidence: float) -> Finding:
         effort=f"{len(rocs)} targets of {rehearsal.included.shape[1]} records, about half of them members",
         outcome=Outcome.REPORTED,
         meaning=(
-            f"{name}, on halves: AUC {area:.3f} ({low:.3f} to {high:.3f}) on average over targets; at {100 * RATES[1]:g} % false alarms "
-            f"{100 * rate:.2f} % of members are found ({100 * least:.2f} to {100 * most:.2f} %). Members are drawn by a "
-            "hash: no difference between training and test records plays a part"
+            f"{name}, on halves: AUC {area:.3f} ({low:.3f} to {high:.3f}) on average over targets; at "
+            f"{100 * RATES[1]:g} % false alarms {100 * rate:.2f} % of members are found ({100 * least:.2f} to {100 * most:.2f} %). "
+            "Members are drawn by a hash: no difference between training and test records plays a part"
         ),
         measure="AUC",
         found=area,
