@@ -2,6 +2,7 @@
 
 guesses_from(scores, included, k, l)    scores of canaries -> how many of the surest guesses are right
 one_run_epsilon(..., bound="exact")     a lower bound on epsilon from them, by one of ``BOUNDS``
+contradicts(guesses, epsilons, ...)     whether they contradict all of a claimed privacy curve
 planned_guesses(...)                    how many guesses to make, fixed before the run
 
 Formal guarantees: agt/audit/one_run_bounds.py has the statements and their proofs. They need fair coins, drawn apart from
@@ -98,7 +99,7 @@ def gdp(guesses: Guesses, delta: float, error: float) -> float:
     Returns:
         epsilon of the greatest mu that is refused, at ``delta``, within 10^-8.
     """
-    return _of_mu(_greatest(lambda mu: bounds.refuses_gdp(*_counts(guesses), mu, error)), delta)
+    return _of_mu(_greatest(lambda mu: bounds.refuses(*_counts(guesses), bounds.gaussian_alarm(mu), error)), delta)
 
 
 def independent(guesses: Guesses, delta: float, error: float) -> float:
@@ -140,6 +141,16 @@ def one_run_epsilon(
     if not delta and BOUNDS[bound] in (gdp, independent):
         raise ValueError(f"bound={bound} needs delta > 0: Gaussian noise has no pure epsilon")
     return BOUNDS[bound](Guesses(right, guesses, canaries), delta, (1 - confidence) / events)
+
+
+def contradicts(guesses: Guesses, epsilons: np.ndarray, deltas: np.ndarray, confidence: float, events: int = 1) -> bool:
+    """Whether a mechanism is not (epsilon, delta)-DP for every pair of a claimed curve: by the bound of ``gdp`` for the
+    curve that they make, which sees more than any pair of them alone.
+
+    Args:
+        epsilons, deltas: [n] the pairs, epsilon >= 0; each holds for records added and removed.
+    """
+    return bounds.refuses(*_counts(guesses), bounds.alarm_of(epsilons, deltas), (1 - confidence) / events)
 
 
 def planned_guesses(canaries: int, epsilon: float, delta: float, confidence: float, bound: str) -> int:

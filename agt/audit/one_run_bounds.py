@@ -35,16 +35,18 @@ Formal guarantees
     d = E[v - B | B < v]. As P[v - i <= B < v] <= M i, (1 - beta) d = sum_{i >= 0} P[B < v - i] >= sum (1 - beta - M i)^+
     >= (1 - beta)^2 / (2 M). So K <= 2 M (1 - q) / (1 - beta) <= 2 M. (The half of it would do.)
 
-    mu-GDP: the bound of Mahloujifar, Melis and Chaudhuri 2025, for G_mu. Let g(x) = Phi(Phi^-1(x) + mu), the best power at
-    false alarm x. g is concave and grows, so the argument of (1), Jensen's inequality in place of the sum, gives
+    Curves: the bound of Mahloujifar, Melis and Chaudhuri 2025. Let g(x) be the best power, at false alarm x, of any test
+    between neighbours that the claim allows; G_mu has g(x) = Phi(Phi^-1(x) + mu). g is concave and grows, so the argument
+    of (1), Jensen's inequality in place of the sum, gives
 
         E[C; C >= t] <= m g(E[(r - C); C >= t - 1] / m)   for t = 1, ..., r.                                           (3)
 
     With S(t) = P[C >= t] the left side is t S(t) + sum_{c > t} S(c), and the right side's mean is (r - t + 1) S(t - 1) -
     sum_{c >= t} S(c). So S(t - 1) >= (m g^-1((t S(t) + sum_{c > t} S(c)) / m) + sum_{c >= t} S(c)) / (r - t + 1), which
     grows with each S: put S(v) >= p and S(c) >= 0 beyond, and a lower bound of S(0) follows, which grows with p. Where it
-    exceeds 1, P[C >= v] < p. For 100 and 200 canaries the mu that it refuses was within a tenth of the greatest that any
-    bound from (m, r, v) refuses, which a linear program finds.
+    exceeds 1, P[C >= v] < p. For mu-GDP and 100 or 200 canaries the mu that it refuses was within a tenth of the greatest
+    that any bound from (m, r, v) refuses, which a linear program finds. A claim of several (eps, delta) at once has
+    g^-1(a) >= e^-eps (a - delta) and >= 1 - delta - e^eps (1 - a), for the test and for its opposite.
 
     Canaries that do not meet: the order statistics of Xiang and others 2025, summed exactly. Suppose besides that all that
     the guesser sees is a randomized function of m independent draws, the i-th from N(0, 1) or N(mu, 1) as its coin says.
@@ -60,6 +62,7 @@ Formal guarantees
 """
 
 import math
+from collections.abc import Callable
 from statistics import NormalDist
 
 import numpy as np
@@ -71,6 +74,7 @@ from agt.numeric import UP, bisect, midpoint
 NORMAL = NormalDist()
 CELLS = 500  # of the integral over the threshold, each at its greater end
 _CUT = 1e-12  # the probability of thresholds beyond the integral's ends, added
+Alarm = Callable[[float], float]
 
 
 def steinke(right: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
@@ -96,19 +100,32 @@ def exact(right: int, guesses: int, canaries: int, epsilon: float, delta: float)
     return 1.0 if extra >= 1 else tail + extra * (1 - tail)
 
 
-def refuses_gdp(right: int, guesses: int, canaries: int, mu: float, error: float) -> bool:
-    """Whether ``right`` right guesses or more have at most probability ``error`` under every ``mu``-GDP mechanism: the
-    bound of Mahloujifar, Melis and Chaudhuri 2025 (proof above)."""
+def refuses(right: int, guesses: int, canaries: int, alarm: Alarm, error: float) -> bool:
+    """Whether ``right`` right guesses or more have at most probability ``error`` under every mechanism of a curve: by the
+    bound of Mahloujifar, Melis and Chaudhuri 2025 (proof above).
+
+    Args:
+        alarm: the curve as g^-1: a power -> the least false alarm, or a lower bound of it that grows with the power.
+    """
     total, hits = error, right * error  # lower bounds of P[C >= t], E[C; C >= t]
     misses, mass = (guesses - right) * error, error  # of E[r - C; C >= t], P[C = t]
     for count in range(right - 1, -1, -1):
-        most = NORMAL.inv_cdf(min(hits / canaries, 1 - 2.0**-53)) - mu
-        needed = canaries * math.erfc(-most / math.sqrt(2)) / 2
-        mass = max(0.0, (needed - misses) / (guesses - count))
+        mass = max(0.0, (canaries * alarm(hits / canaries) - misses) / (guesses - count))
         total, hits, misses = total + mass, hits + count * mass, misses + (guesses - count) * mass
         if total > 1 + UP or not mass:  # once nothing is needed, nothing is later
             break
     return total > 1 + UP
+
+
+def gaussian_alarm(mu: float) -> Alarm:
+    """g^-1 of ``mu``-GDP."""
+    return lambda power: math.erfc((mu - NORMAL.inv_cdf(min(power, 1 - 2.0**-53))) / math.sqrt(2)) / 2
+
+
+def alarm_of(epsilons: np.ndarray, deltas: np.ndarray) -> Alarm:
+    """g^-1 of what is (epsilon, delta)-DP for each of these pairs."""
+    shrink, grow = np.exp(-epsilons), np.exp(np.minimum(epsilons, 700))
+    return lambda power: float(np.maximum(shrink * (power - deltas), 1 - deltas - grow * (1 - power)).max())
 
 
 def independent(right: int, guesses: int, canaries: int, mu: float) -> float:

@@ -13,7 +13,7 @@ from scipy.special import expit, ndtr, ndtri
 from scipy.stats import binom, norm
 
 from agt.audit import one_run_bounds as bounds
-from agt.audit.one_run import BOUNDS, Guesses, guesses_from, one_run_epsilon, planned_guesses
+from agt.audit.one_run import BOUNDS, Guesses, contradicts, guesses_from, one_run_epsilon, planned_guesses
 from agt.numeric import gaussian_delta, gaussian_mu
 
 Table = np.ndarray  # [2^m, outputs]: what a mechanism gives out, by the coins
@@ -199,8 +199,21 @@ def worst_law(right: int, r: int, m: int, mu: float) -> np.ndarray:
 def test_the_worst_of_all_laws_does_not_beat_the_bound_for_gdp_and_comes_near_it(right: int, r: int, m: int) -> None:
     law = worst_law(right, r, m, 1.0)
     mu, truth = mu_of(law, m), float(law[right:].sum())
-    assert not bounds.refuses_gdp(right, r, m, mu, truth * (1 - 1e-9))
-    assert bounds.refuses_gdp(right, r, m, mu, 1.5 * truth)
+    assert not bounds.refuses(right, r, m, bounds.gaussian_alarm(mu), truth * (1 - 1e-9))
+    assert bounds.refuses(right, r, m, bounds.gaussian_alarm(mu), 1.5 * truth)
+
+
+def test_a_claimed_curve_is_contradicted_where_its_mu_is() -> None:
+    guesses, epsilons = Guesses(180, 200, 1000), np.linspace(0, 12, 400)
+    epsilon = one_run_epsilon(180, 200, 1000, 1e-5, 0.95, "gdp")
+
+    def curve(mu: float) -> np.ndarray:
+        return np.array([gaussian_delta(float(e), mu) for e in epsilons])
+
+    mu = gaussian_mu(epsilon, 1e-5)
+    assert contradicts(guesses, epsilons, curve(0.98 * mu), 0.95)
+    assert not contradicts(guesses, epsilons, curve(1.001 * mu), 0.95)
+    assert not contradicts(guesses, np.array([epsilon]), np.array([1e-5]), 0.95)  # a pair alone says less
 
 
 def test_the_bound_for_canaries_that_do_not_meet_is_the_truth_of_them() -> None:
