@@ -1,8 +1,8 @@
 """Canaries: gradients and records made to be seen, of which an audit knows whether they were trained on.
 
 A gradient canary is a gradient of its own that stands for a record's in every step (Nasr et al. 2023). It is longer than
-any clip, so that a clip that was forgotten shows. Several of one run are orthogonal: what one leaves in the noisy sum moves no
-other's score. An input canary is a record, whose gradient the head gives: what somebody who can only hand in data can do.
+any clip, so that a clip that was forgotten shows. Several of one run are orthogonal: what one leaves in the noisy sum moves
+no other's score. An input canary is a record, whose gradient the head gives: what somebody who can only hand in data can do.
 """
 
 from collections.abc import Callable
@@ -56,6 +56,13 @@ def gaussian(count: int, head: AuditHead, pool: Records, seed: int) -> Canaries:
     return Canaries("gradient canaries in random directions", LENGTH * np.linalg.qr(drawn)[0].T)
 
 
+def signs(count: int, head: AuditHead, pool: Records, seed: int) -> Canaries:
+    """The same size in every element, which is what an elementwise clip lets through most of; nearly orthogonal."""
+    size = _room(count, head)
+    drawn = np.random.default_rng(seed).choice([-1.0, 1.0], (count, size))
+    return Canaries("gradient canaries of one size in every element", LENGTH / np.sqrt(size) * drawn)
+
+
 def mislabelled(count: int, head: AuditHead, pool: Records, seed: int) -> Canaries:
     """Records of the data under another class."""
     rows = _rows(count, pool, seed)
@@ -84,6 +91,7 @@ def adversarial(count: int, head: AuditHead, pool: Records, seed: int) -> Canari
 CANARIES: dict[str, Callable[[int, AuditHead, Records, int], Canaries]] = {
     "dirac": dirac,
     "gaussian": gaussian,
+    "signs": signs,
     "mislabelled": mislabelled,
     "blank": blank,
     "adversarial": adversarial,

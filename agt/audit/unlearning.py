@@ -1,0 +1,510 @@
+"""Is a model that unlearned like one that never saw the records? A method of unlearning against training again.
+
+    begin()                 the method at the trained model: what it returns removes rows, one request after another
+    retrained(rows)         training without all these rows
+    audit_unlearning(subject, begin, retrained, attacks, claimed, effort)      findings, and how each attack went
+
+Both sides say what they serve (``Served``). An attack is a sequence of requests, each of which may be chosen after looking
+at what the one before left. What is compared depends on what is claimed:
+
+    exact           every number (weights, votes, labels where any are given) is the same; or, of a minimiser, lies as near
+                    as is claimed
+    (eps, delta)    draws of what is served, on both sides, given all that was served before: no test tells them apart
+                    better than that. White box: along the difference of the weights before noise, the gradient of the forgotten
+                    records' loss (membership inference on the forget set), and the noise that was seen before; where whole
+                    vectors are drawn, along a direction that was learned on one half of them, too
+    noise           what was in fact served differs from the weights by noise of the claimed size, drawn anew
+
+Formal guarantees
+    Exact claims. One number that differs is a counterexample: certain. A distance is between two computed points, and each
+    is within its own ``within`` of one point (the exact minimiser over the records that are left) if the claim holds, so
+    theirs is at most the sum.
+    (eps, delta). Each direction, and the threshold along it, is fixed by other draws than those that are counted. Given
+    them, mistakes are binomial on each side, and the error probability is shared among all directions of all attacks
+    (``epsilon_bound``): a claim that holds is called violated with probability 1 - confidence at most, whether draws serve
+    several attacks or not. Isotropic Gaussian noise has the same law along every direction of length 1, so that one number
+    of the method's own noise is drawn for each release: rounding to a lattice apart (2^-24 sigma).
+    Noise. Let z_0, z_1, ... be what was served less the weights, in the order in which it was drawn, each N(0, sigma^2 I)
+    in d coordinates given all before. Then sum |z_i|^2 / sigma^2 is chi-squared, and z_i z_j / (sigma |z_j|), j < i,
+    standard normal given z_j. Half the error probability goes to the first being too small, half to the pairs.
+    Groups. If unlearning one record is (eps, delta)-close to training without it, in both directions, then for k records,
+    P_0 the one end of the chain and P_k the other, P_i <= e^eps P_(i+1) + delta gives P_0 <= e^(k eps) P_k + delta
+    sum_{i<k} e^(i eps): ``for_group``. k delta alone, as some lecture notes have it, is no guarantee.
+
+Sources: Guo et al. (2020) [003]; Sekhari et al. (2021); Gupta et al. (2021), Adaptive machine unlearning [004].
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy.stats import chi2, norm
+
+from agt.audit.estimates import Mistakes, epsilon_bound
+from agt.audit.findings import Finding, Outcome, Strength
+from agt.errors import AgtError, ConfigError
+from agt.models.model import Model
+from agt.unlearning.promise import Promise
+
+Rows = np.ndarray
+THRESHOLDS = 63  # along a direction, looked at on the half of the draws that is not counted
+LEAST = 20  # draws of a half
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a model gives out, for its auditor.
+
+    Attributes:
+        values: [d] what is compared, before any noise: weights, the bytes of files, labels.
+        answered: [d] bool: which of the values are given out; None: all.
+        within: what the values are claimed to be away from the ideal ones at most, l2; None: nothing.
+        draw: n -> [n, d] draws of what is served, given all that was served before; None: nothing is drawn.
+        noise: n -> [n] the same for isotropic Gaussian noise on the values, of which one coordinate is enough.
+        seen: [d] what was in fact served with noise.
+        sigma: the claimed standard deviation of that noise in each coordinate.
+        probes: name -> [d] directions along which the forgotten records would show, for weights.
+        shown: whatever else was given out, for whoever chooses the next request by it.
+    """
+
+    values: np.ndarray
+    answered: np.ndarray | None = None
+    within: float | None = None
+    draw: Callable[[int], np.ndarray] | None = None
+    noise: Callable[[int], np.ndarray] | None = None
+    seen: np.ndarray | None = None
+    sigma: float | None = None
+    probes: dict[str, np.ndarray] = field(default_factory=dict)
+    shown: Any = None
+
+
+Unlearn = Callable[[Rows], Served]
+Choose = Callable[[Served | None], Rows]
+"""What is served by now, None before anything was -> the rows that ask to be erased next."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """Requests to erase, one after another.
+
+    Attributes:
+        name: how they are chosen, in words.
+        requests: each chooses rows of the training data.
+    """
+
+    name: str
+    requests: tuple[Choose, ...]
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether a request is chosen after looking."""
+        return len(self.requests) > 1
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """What is claimed of the model after a removal.
+
+    Attributes:
+        words: in one sentence.
+        exact: equal (up to ``Served.within``, where that is given); False: (eps, delta)-close in distribution.
+        eps, delta: of a whole request; 0 where exact.
+        adaptive: whether it holds for requests that were chosen after looking, too.
+
+    Raises:
+        ConfigError: an epsilon without a delta that could be one.
+    """
+
+    words: str
+    exact: bool
+    eps: float = 0.0
+    delta: float = 0.0
+    adaptive: bool = True
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.eps < math.inf and 0 <= self.delta < 1):
+            raise ConfigError(f"a claim of epsilon {self.eps}, delta {self.delta}: give epsilon >= 0 and 0 <= delta < 1")
+
+    @classmethod
+    def of(cls, promise: Promise) -> "Claimed":
+        """What a method of ``agt unlearn`` promises. That of fixed keys is adaptive: it is about these very keys."""
+        return cls(promise.words[0], promise.exact, promise.eps, promise.delta, promise.adaptive or promise.exact)
+
+
+@dataclass(frozen=True)
+class _Files:
+    """A store in memory."""
+
+    files: dict[str, bytes]
+    folder: str = ""
+
+    def write(self, name: str, content: bytes) -> None:
+        self.files[self.folder + name] = content
+
+    def part(self, name: str) -> "_Files":
+        return _Files(self.files, f"{self.folder}{name}/")
+
+
+def bits(model: Model) -> np.ndarray:
+    """[d] uint8: every byte of the files that a model is saved in, in the order of their names."""
+    store = _Files({})
+    model.save(store)
+    return np.frombuffer(b"".join(content for _, content in sorted(store.files.items())), dtype=np.uint8)
+
+
+def for_group(eps: float, delta: float, records: int) -> tuple[float, float]:
+    """(k eps, delta sum_{i<k} e^(i eps)): what is claimed of k records by a claim about one."""
+    return records * eps, min(1.0, sum(delta * math.exp(min(i * eps, 700.0)) for i in range(records)))
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard is attacked.
+
+    Attributes:
+        confidence: of every bound.
+        releases: draws of each side, for each direction.
+
+    Raises:
+        ConfigError: too few draws to split.
+    """
+
+    confidence: float = 0.95
+    releases: int = 20_000
+
+    def __post_init__(self) -> None:
+        if self.releases < 2 * LEAST:
+            raise ConfigError(f"audit.releases={self.releases}: a half of them is not counted: give {2 * LEAST} or more")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How one attack on one claim went.
+
+    Attributes:
+        attack: its name.
+        test: equal, distance or distinguished.
+        records: how many were asked to be erased, in all.
+        found: values that differ; distance over what is claimed; lower bound on epsilon.
+        violated: whether that contradicts the claim.
+        words: what was seen; why not, of an attack that could not be made (``found`` None).
+    """
+
+    attack: str
+    test: str
+    records: int
+    found: float | None
+    violated: bool
+    words: str
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Both sides after an attack, and all that the method served on the way, the trained model's first."""
+
+    attack: Attack
+    records: int
+    mine: Served
+    other: Served
+    before: tuple[Served, ...]
+
+
+def audit_unlearning(
+    subject: str,
+    begin: Callable[[], tuple[Served | None, Unlearn]],
+    retrained: Callable[[Rows], Served],
+    attacks: Sequence[Attack],
+    claimed: Claimed,
+    effort: Effort,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
+    """Attack a method of unlearning.
+
+    Args:
+        subject: the method, in words.
+        begin: (what the trained model serves, removes rows from it and says what is served then). Called once for each
+            attack: everything before is forgotten.
+        retrained: trains without the rows, which are all that an attack named.
+        attacks: at least one; rows are never named twice in one.
+        claimed: what the method promises.
+        effort: how hard.
+
+    Returns:
+        A finding for each test that the claim calls for, and how each attack went. An attack that the method refuses
+        (AgtError) is listed as one that was not made.
+    """
+    pairs, trials = list[_Pair](), list[Trial]()
+    for done, attack in enumerate(attacks):
+        try:
+            pairs.append(_carried_out(attack, begin, retrained))
+        except AgtError as error:
+            trials.append(Trial(attack.name, "refused", 0, None, False, f"not made: {error}"))
+        on_progress(done + 1, len(attacks))
+    if not pairs:
+        return (not_tested(subject, claimed.words, "; ".join(dict.fromkeys(trial.words for trial in trials))),), tuple(
+            trials
+        )
+    findings = list[Finding]()
+    for test in (_equal,) if claimed.exact else (_near, _distinguished):
+        made, finding = test(subject, pairs, claimed, effort)
+        trials += made
+        findings += [] if finding is None else [finding]
+    noise = _noise(subject, pairs, effort)
+    return (*findings, *([] if noise is None else [noise])), tuple(trials)
+
+
+def not_tested(subject: str, claim: str, why: str) -> Finding:
+    """A method that could not be attacked."""
+    return Finding(
+        subject, claim, "none", "none", Outcome.UNTESTED, why or "no attack was given", "-", strength=Strength.CERTAIN
+    )
+
+
+def _carried_out(
+    attack: Attack, begin: Callable[[], tuple[Served | None, Unlearn]], retrained: Callable[[Rows], Served]
+) -> _Pair:
+    served, unlearn = begin()
+    gone, seen = np.empty(0, dtype=np.int64), [] if served is None else [served]
+    for choose in attack.requests:
+        rows = choose(served)
+        if not len(rows):
+            raise ConfigError(f"{attack.name}: no record is left to choose")
+        gone = np.concatenate([gone, rows])
+        served = unlearn(rows)
+        seen.append(served)
+    *before, mine = seen
+    return _Pair(attack, len(gone), mine, retrained(gone), tuple(before))
+
+
+# ---- exact claims
+
+
+def _equal(subject: str, pairs: Sequence[_Pair], claimed: Claimed, effort: Effort) -> tuple[list[Trial], Finding | None]:
+    """Every number the same, or as near as is claimed."""
+    if any(pair.mine.within is not None for pair in pairs):
+        return _near(subject, pairs, claimed, effort)
+    trials = []
+    for pair in pairs:
+        differ, compared = _differences(pair.mine, pair.other)
+        words = f"{differ:,} of {compared:,} values differ" if differ else f"all {compared:,} values are the same"
+        trials.append(Trial(pair.attack.name, "equal", pair.records, float(differ), differ > 0, words))
+    worst = max((trial.found or 0 for trial in trials), default=0)
+    wrong = [trial for trial in trials if trial.violated]
+    meaning = (
+        f"after {wrong[0].attack} ({wrong[0].records} records) {wrong[0].words} between what unlearning left and training "
+        "without them gives"
+        if wrong
+        else "what unlearning left and what training without the records gives are the same, bit for bit, in every attack"
+    )
+    return trials, _finding(
+        subject, claimed, trials, meaning, "values that differ", 0.0, float(worst),
+        attack="what unlearning leaves and what training without the records gives are compared value by value",
+        noticeable="one value that differs, in the attacks that were made",
+    )  # fmt: skip
+
+
+def _differences(mine: Served, other: Served) -> tuple[int, int]:
+    """(how many values differ, how many were compared), of those that are answered."""
+    if mine.values.shape != other.values.shape:
+        return max(mine.values.size, other.values.size), max(mine.values.size, other.values.size)
+    asked = np.ones(mine.values.shape, dtype=bool) if mine.answered is None else mine.answered
+    return int((mine.values != other.values)[asked].sum()), int(asked.sum())
+
+
+def _near(subject: str, pairs: Sequence[_Pair], claimed: Claimed, effort: Effort) -> tuple[list[Trial], Finding | None]:
+    """Weights before noise within the distances that are claimed."""
+    trials = []
+    for pair in pairs:
+        if pair.mine.within is None or pair.other.within is None:
+            continue
+        away = float(np.linalg.norm(pair.mine.values - pair.other.values))
+        allowed = (pair.mine.within + pair.other.within) * (1 + 1e-12)  # the norm's own rounding
+        words = f"{away:.3g} apart, of {allowed:.3g} claimed"
+        trials.append(Trial(pair.attack.name, "distance", pair.records, away / allowed, away > allowed, words))
+    if not trials:
+        return [], None
+    worst = max(trials, key=lambda trial: trial.found or 0)
+    meaning = f"the weights before noise are at most {worst.words} (after {worst.attack}, {worst.records} records)"
+    return trials, _finding(
+        subject, replace(claimed, words="the weights are within their recorded bound of the minimiser without the records"),
+        trials, meaning, "distance/claimed", 1.0, worst.found or 0.0,
+        attack="the weights before noise are compared with those of training without the records",
+        noticeable="weights further away than their recorded bounds, in the attacks that were made",
+    )  # fmt: skip
+
+
+# ---- (eps, delta)
+
+
+def _distinguished(
+    subject: str, pairs: Sequence[_Pair], claimed: Claimed, effort: Effort
+) -> tuple[list[Trial], Finding | None]:
+    """Which side a draw is of, guessed along every direction."""
+    sides = [(pair, name, score) for pair in pairs for name, score in _scores(pair, effort)]
+    looks, trials = max(1, len(sides)), list[Trial]()
+    for pair, name, (mine, other) in sides:
+        mistakes, used = _mistakes(mine, other, claimed.delta)
+        bound = epsilon_bound(mistakes, claimed.delta, effort.confidence, looks)
+        covered = claimed.adaptive or not pair.attack.adaptive
+        words = f"along {name}: {mistakes.alarms} false alarms and {mistakes.misses} misses of {used} draws a side"
+        if not covered:
+            words += "; requests chosen after looking are not covered by the claim"
+        trials.append(Trial(pair.attack.name, "distinguished", pair.records, bound, covered and bound > claimed.eps, words))
+    if not trials:
+        return [], None
+    covered_trials = [trial for trial, (pair, *_) in zip(trials, sides, strict=True) if _covers(claimed, pair)]
+    worst = max(covered_trials or trials, key=lambda trial: trial.found or 0)
+    meaning = (
+        f"what is served after {worst.attack} ({worst.records} records) shows epsilon of at least {worst.found:.3g} "
+        f"against training without them ({effort.confidence:.0%} confidence)"
+    )
+    least = least_noticed(claimed.eps, claimed.delta, effort.releases // 2, effort.confidence, looks)
+    finding = _finding(
+        subject, claimed, trials, meaning, "epsilon", claimed.eps, worst.found or 0.0,
+        attack=(
+            "which side a draw of what is served is of, given all that was served before, is guessed along "
+            f"{', '.join(dict.fromkeys(name for _, name, _ in sides))}; thresholds were fixed on other draws"
+        ),
+        noticeable=f"weights that differ by {least:.2g} standard deviations of the noise, along a direction looked at",
+    )  # fmt: skip
+    looked = f"{len(trials)} looks in all, {effort.releases:,} draws of each side for each, half of them to fix thresholds"
+    confident = replace(finding, delta=claimed.delta, strength=Strength.CONFIDENT, confidence=effort.confidence)
+    return trials, replace(confident, effort=f"{finding.effort}: {looked}")
+
+
+def _covers(claimed: Claimed, pair: _Pair) -> bool:
+    return claimed.adaptive or not pair.attack.adaptive
+
+
+def _scores(pair: _Pair, effort: Effort) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
+    """(a direction's name, draws of both sides along it), of a pair that draws anything."""
+    mine, other, n = pair.mine, pair.other, effort.releases
+    if mine.draw is not None and other.draw is not None:
+        drawn = mine.draw(n), other.draw(n)
+        directions = _directions(pair)
+        half = n // 2
+        directions["a direction learned on half of the draws"] = drawn[0][:half].mean(axis=0) - drawn[1][:half].mean(axis=0)
+        yield from ((name, (drawn[0] @ u, drawn[1] @ u)) for name, u in directions.items() if u.any())
+    elif mine.noise is not None and other.noise is not None:
+        for name, u in _directions(pair).items():
+            unit = u / (np.linalg.norm(u) or 1.0)
+            yield name, (mine.values @ unit + mine.noise(n), other.values @ unit + other.noise(n))
+
+
+def _directions(pair: _Pair) -> dict[str, np.ndarray]:
+    """Fixed before anything is drawn of the last state."""
+    last = next((served for served in reversed(pair.before) if served.seen is not None), None)
+    seen = {} if last is None or last.seen is None else {"the noise that was seen before": last.seen - last.values}
+    return {"the difference of the weights": pair.mine.values - pair.other.values, **pair.mine.probes, **seen}
+
+
+def _mistakes(mine: np.ndarray, other: np.ndarray, delta: float) -> tuple[Mistakes, int]:
+    """Of the second halves, with the side and the threshold that were best on the first ones; and how many they are."""
+    half = len(mine) // 2
+    first = mine[:half], other[:half]
+    if np.median(first[0]) < np.median(first[1]):
+        mine, other, first = -mine, -other, (-first[0], -first[1])
+    shares = np.linspace(0.5, THRESHOLDS - 0.5, THRESHOLDS) / THRESHOLDS
+    tails = np.concatenate([shares, [2 / half, 5 / half, 1 - 2 / half, 1 - 5 / half]])
+    levels = np.unique(np.quantile(np.concatenate(first), np.clip(tails, 0, 1)))
+    best = max(levels, key=lambda t: (epsilon_bound(_counted(*first, t), delta, 0.9), -_rates(*first, t)))
+    return _counted(mine[half:], other[half:], best), len(mine) - half
+
+
+def _counted(mine: np.ndarray, other: np.ndarray, threshold: float) -> Mistakes:
+    """Above the threshold a draw is called unlearned."""
+    return Mistakes(int((other > threshold).sum()), len(other), int((mine <= threshold).sum()), len(mine))
+
+
+def _rates(mine: np.ndarray, other: np.ndarray, threshold: float) -> float:
+    """The rates of both mistakes together: by these one chooses among thresholds that show nothing."""
+    return float((other > threshold).mean() + (mine <= threshold).mean())
+
+
+def least_noticed(eps: float, delta: float, draws: int, confidence: float, looks: int) -> float:
+    """How far apart two normal laws of variance 1 must be for so many draws a side to show more than eps, about."""
+
+    def shows(mu: float) -> bool:
+        for t in np.linspace(-1.0, mu + 3.0, 33):
+            counts = (round(draws * float(norm.sf(t))), round(draws * float(norm.cdf(t - mu))))
+            if epsilon_bound(Mistakes(counts[0], draws, counts[1], draws), delta, confidence, looks) > eps:
+                return True
+        return False
+
+    low, high = 0.0, 1.0
+    while not shows(high) and high < 64:
+        low, high = high, 2 * high
+    for _ in range(7):
+        middle = (low + high) / 2
+        low, high = (low, middle) if shows(middle) else (middle, high)
+    return high
+
+
+# ---- noise that was in fact served
+
+
+def _noise(subject: str, pairs: Sequence[_Pair], effort: Effort) -> Finding | None:
+    """Whether what was served has noise of the claimed size, drawn anew each time."""
+    states = {id(served): served for pair in pairs for served in (*pair.before, pair.mine)}.values()
+    noises = [(s.seen - s.values, s.sigma) for s in states if s.seen is not None and s.sigma is not None]
+    if len(noises) < 2:
+        return None
+    error = (1 - effort.confidence) / 2
+    size = sum(float(z @ z) / sigma**2 for z, sigma in noises)
+    coordinates = sum(len(z) for z, _ in noises)
+    pairs_of = [
+        abs(float(later @ earlier)) / (sigma * float(np.linalg.norm(earlier)) or math.inf)
+        for place, (later, sigma) in enumerate(noises)
+        for earlier, _ in noises[:place]
+    ]
+    together, limit = max(pairs_of), float(norm.isf(error / 2 / len(pairs_of)))
+    small, alike = float(chi2.cdf(size, coordinates)) < error, together > limit
+    ratio = math.sqrt(size / coordinates)
+    least = math.sqrt(float(chi2.ppf(error, coordinates)) / coordinates)
+    seen = f"noise of {ratio:.3g} times the claimed standard deviation, and two states alike to {together:.3g} of theirs"
+    wrong = [words for bad, words in ((small, "it is too small"), (alike, "it was not drawn anew")) if bad]
+    return Finding(
+        subject=subject,
+        claim="what is served has Gaussian noise of the configured standard deviation, drawn anew for each state",
+        attack="what was served less the weights: its length, and how alike any two states' are (fixed beforehand)",
+        effort=f"{len(noises)} states of {len(noises[0][0])} weights, {len(pairs_of)} pairs",
+        outcome=Outcome.VIOLATED if wrong else Outcome.STANDS,
+        meaning=f"{seen}: {' and '.join(wrong)}" if wrong else f"{seen}, as fresh noise of that size has",
+        measure="noise/claimed",
+        claimed=1.0,
+        found=ratio,
+        confidence=effort.confidence,
+        noticeable=f"a standard deviation below {least:.3g} of the claimed one; states alike beyond {limit:.2g} deviations",
+    )
+
+
+def _finding(
+    subject: str,
+    claimed: Claimed,
+    trials: Sequence[Trial],
+    meaning: str,
+    measure: str,
+    number: float,
+    found: float,
+    attack: str,
+    noticeable: str,
+) -> Finding:
+    """Of one test over all attacks: certain, unless told otherwise."""
+    names = dict.fromkeys(trial.attack for trial in trials)
+    violated = any(trial.violated for trial in trials)
+    effort = f"{len(names)} attacks ({'; '.join(names)})"
+    return Finding(
+        subject=subject,
+        claim=claimed.words,
+        attack=attack,
+        effort=effort,
+        outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
+        meaning=meaning,
+        measure=measure,
+        claimed=number,
+        found=found,
+        strength=Strength.CERTAIN,
+        noticeable=noticeable,
+    )
