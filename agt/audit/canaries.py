@@ -2,7 +2,7 @@
 
 A gradient canary is a gradient of its own that stands for a record's in every step (Nasr et al. 2023). It is longer than
 any clip, so that a clip that was forgotten shows. Several of one run are orthogonal: what one leaves in the noisy sum moves
-no other's score. An input canary is a record, whose gradient the head gives: what somebody who can only hand in data can do.
+no other's score. An input canary is a record, whose gradient the head gives: what somebody can do who only hands in data.
 """
 
 from collections.abc import Callable
