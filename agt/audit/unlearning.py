@@ -10,9 +10,9 @@ at what the one before left. What is compared depends on what is claimed:
     exact           every number (weights, votes, labels where any are given) is the same; or, of a minimiser, lies as near
                     as is claimed
     (eps, delta)    draws of what is served, on both sides, given all that was served before: no test tells them apart
-                    better than that. White box: along the difference of the weights before noise, the gradient of the forgotten
-                    records' loss (membership inference on the forget set), and the noise that was seen before; where whole
-                    vectors are drawn, along a direction that was learned on one half of them, too
+                    better than that. White box: along the difference of the weights before noise, the gradient of the
+                    forgotten records' loss (membership inference on the forget set), and the noise that was seen before;
+                    where whole vectors are drawn, along a direction that was learned on one half of them, too
     noise           what was in fact served differs from the weights by noise of the claimed size, drawn anew
 
 Formal guarantees
@@ -67,6 +67,7 @@ class Served:
         sigma: the claimed standard deviation of that noise in each coordinate.
         probes: name -> [d] directions along which the forgotten records would show, for weights.
         shown: whatever else was given out, for whoever chooses the next request by it.
+        how: the state was made, in words; empty: as the method always does.
     """
 
     values: np.ndarray
@@ -78,6 +79,7 @@ class Served:
     sigma: float | None = None
     probes: dict[str, np.ndarray] = field(default_factory=dict)
     shown: Any = None
+    how: str = ""
 
 
 Unlearn = Callable[[Rows], Served]
@@ -112,6 +114,7 @@ class Claimed:
         exact: equal (up to ``Served.within``, where that is given); False: (eps, delta)-close in distribution.
         eps, delta: of a whole request; 0 where exact.
         adaptive: whether it holds for requests that were chosen after looking, too.
+        proved: False: as published, or on assumptions that do not hold: findings are reported and contradict nothing.
 
     Raises:
         ConfigError: an epsilon without a delta that could be one.
@@ -122,6 +125,7 @@ class Claimed:
     eps: float = 0.0
     delta: float = 0.0
     adaptive: bool = True
+    proved: bool = True
 
     def __post_init__(self) -> None:
         if not (0 <= self.eps < math.inf and 0 <= self.delta < 1):
@@ -130,7 +134,8 @@ class Claimed:
     @classmethod
     def of(cls, promise: Promise) -> "Claimed":
         """What a method of ``agt unlearn`` promises. That of fixed keys is adaptive: it is about these very keys."""
-        return cls(promise.words[0], promise.exact, promise.eps, promise.delta, promise.adaptive or promise.exact)
+        adaptive = promise.adaptive or promise.exact
+        return cls(promise.words[0], promise.exact, promise.eps, promise.delta, adaptive, promise.proved)
 
 
 @dataclass(frozen=True)
@@ -190,6 +195,7 @@ class Trial:
         found: values that differ; distance over what is claimed; lower bound on epsilon.
         violated: whether that contradicts the claim.
         words: what was seen; why not, of an attack that could not be made (``found`` None).
+        how: the method removed, where it says more than its name.
     """
 
     attack: str
@@ -198,10 +204,11 @@ class Trial:
     found: float | None
     violated: bool
     words: str
+    how: str = ""
 
 
 @dataclass(frozen=True)
-class _Pair:
+class Pair:
     """Both sides after an attack, and all that the method served on the way, the trained model's first."""
 
     attack: Attack
@@ -211,21 +218,23 @@ class _Pair:
     before: tuple[Served, ...]
 
 
+Begin = Callable[[], tuple[Served | None, Unlearn]]
+"""The method at the trained model: (what that serves, the same value each time; removes rows, says what is served then)."""
+
+
 def audit_unlearning(
     subject: str,
-    begin: Callable[[], tuple[Served | None, Unlearn]],
+    begin: Begin,
     retrained: Callable[[Rows], Served],
     attacks: Sequence[Attack],
     claimed: Claimed,
     effort: Effort,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
     """Attack a method of unlearning.
 
     Args:
         subject: the method, in words.
-        begin: (what the trained model serves, removes rows from it and says what is served then). Called once for each
-            attack: everything before is forgotten.
+        begin: called once for each attack: everything before is forgotten.
         retrained: trains without the rows, which are all that an attack named.
         attacks: at least one; rows are never named twice in one.
         claimed: what the method promises.
@@ -235,18 +244,35 @@ def audit_unlearning(
         A finding for each test that the claim calls for, and how each attack went. An attack that the method refuses
         (AgtError) is listed as one that was not made.
     """
-    pairs, trials = list[_Pair](), list[Trial]()
-    for done, attack in enumerate(attacks):
+    pairs, refused = attacked(begin, retrained, attacks)
+    return judged(subject, pairs, refused, claimed, effort)
+
+
+def attacked(
+    begin: Begin,
+    retrained: Callable[[Rows], Served],
+    attacks: Sequence[Attack],
+    on_done: Callable[[int], None] = lambda done: None,
+) -> tuple[list[Pair], list[Trial]]:
+    """(both sides of every attack; those that the method refused). Arguments as for ``audit_unlearning``."""
+    pairs, refused = list[Pair](), list[Trial]()
+    for done, attack in enumerate(attacks, 1):
         try:
             pairs.append(_carried_out(attack, begin, retrained))
         except AgtError as error:
-            trials.append(Trial(attack.name, "refused", 0, None, False, f"not made: {error}"))
-        on_progress(done + 1, len(attacks))
+            refused.append(Trial(attack.name, "refused", 0, None, False, f"not made: {error}"))
+        on_done(done)
+    return pairs, refused
+
+
+def judged(
+    subject: str, pairs: Sequence[Pair], refused: Sequence[Trial], claimed: Claimed, effort: Effort
+) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
+    """What both sides of every attack say of a claim, as ``audit_unlearning`` returns it."""
     if not pairs:
-        return (not_tested(subject, claimed.words, "; ".join(dict.fromkeys(trial.words for trial in trials))),), tuple(
-            trials
-        )
-    findings = list[Finding]()
+        why = "; ".join(dict.fromkeys(trial.words for trial in refused))
+        return (not_tested(subject, claimed.words, why),), tuple(refused)
+    findings, trials = list[Finding](), list(refused)
     for test in (_equal,) if claimed.exact else (_near, _distinguished):
         made, finding = test(subject, pairs, claimed, effort)
         trials += made
@@ -262,9 +288,7 @@ def not_tested(subject: str, claim: str, why: str) -> Finding:
     )
 
 
-def _carried_out(
-    attack: Attack, begin: Callable[[], tuple[Served | None, Unlearn]], retrained: Callable[[Rows], Served]
-) -> _Pair:
+def _carried_out(attack: Attack, begin: Begin, retrained: Callable[[Rows], Served]) -> Pair:
     served, unlearn = begin()
     gone, seen = np.empty(0, dtype=np.int64), [] if served is None else [served]
     for choose in attack.requests:
@@ -275,13 +299,13 @@ def _carried_out(
         served = unlearn(rows)
         seen.append(served)
     *before, mine = seen
-    return _Pair(attack, len(gone), mine, retrained(gone), tuple(before))
+    return Pair(attack, len(gone), mine, retrained(gone), tuple(before))
 
 
 # ---- exact claims
 
 
-def _equal(subject: str, pairs: Sequence[_Pair], claimed: Claimed, effort: Effort) -> tuple[list[Trial], Finding | None]:
+def _equal(subject: str, pairs: Sequence[Pair], claimed: Claimed, effort: Effort) -> tuple[list[Trial], Finding | None]:
     """Every number the same, or as near as is claimed."""
     if any(pair.mine.within is not None for pair in pairs):
         return _near(subject, pairs, claimed, effort)
@@ -289,7 +313,7 @@ def _equal(subject: str, pairs: Sequence[_Pair], claimed: Claimed, effort: Effor
     for pair in pairs:
         differ, compared = _differences(pair.mine, pair.other)
         words = f"{differ:,} of {compared:,} values differ" if differ else f"all {compared:,} values are the same"
-        trials.append(Trial(pair.attack.name, "equal", pair.records, float(differ), differ > 0, words))
+        trials.append(_trial(pair, "equal", float(differ), differ > 0, words))
     worst = max((trial.found or 0 for trial in trials), default=0)
     wrong = [trial for trial in trials if trial.violated]
     meaning = (
@@ -313,7 +337,7 @@ def _differences(mine: Served, other: Served) -> tuple[int, int]:
     return int((mine.values != other.values)[asked].sum()), int(asked.sum())
 
 
-def _near(subject: str, pairs: Sequence[_Pair], claimed: Claimed, effort: Effort) -> tuple[list[Trial], Finding | None]:
+def _near(subject: str, pairs: Sequence[Pair], claimed: Claimed, effort: Effort) -> tuple[list[Trial], Finding | None]:
     """Weights before noise within the distances that are claimed."""
     trials = []
     for pair in pairs:
@@ -322,7 +346,7 @@ def _near(subject: str, pairs: Sequence[_Pair], claimed: Claimed, effort: Effort
         away = float(np.linalg.norm(pair.mine.values - pair.other.values))
         allowed = (pair.mine.within + pair.other.within) * (1 + 1e-12)  # the norm's own rounding
         words = f"{away:.3g} apart, of {allowed:.3g} claimed"
-        trials.append(Trial(pair.attack.name, "distance", pair.records, away / allowed, away > allowed, words))
+        trials.append(_trial(pair, "distance", away / allowed, away > allowed, words))
     if not trials:
         return [], None
     worst = max(trials, key=lambda trial: trial.found or 0)
@@ -339,7 +363,7 @@ def _near(subject: str, pairs: Sequence[_Pair], claimed: Claimed, effort: Effort
 
 
 def _distinguished(
-    subject: str, pairs: Sequence[_Pair], claimed: Claimed, effort: Effort
+    subject: str, pairs: Sequence[Pair], claimed: Claimed, effort: Effort
 ) -> tuple[list[Trial], Finding | None]:
     """Which side a draw is of, guessed along every direction."""
     sides = [(pair, name, score) for pair in pairs for name, score in _scores(pair, effort)]
@@ -347,11 +371,11 @@ def _distinguished(
     for pair, name, (mine, other) in sides:
         mistakes, used = _mistakes(mine, other, claimed.delta)
         bound = epsilon_bound(mistakes, claimed.delta, effort.confidence, looks)
-        covered = claimed.adaptive or not pair.attack.adaptive
+        covered = _covers(claimed, pair)
         words = f"along {name}: {mistakes.alarms} false alarms and {mistakes.misses} misses of {used} draws a side"
         if not covered:
             words += "; requests chosen after looking are not covered by the claim"
-        trials.append(Trial(pair.attack.name, "distinguished", pair.records, bound, covered and bound > claimed.eps, words))
+        trials.append(_trial(pair, "distinguished", bound, covered and bound > claimed.eps, words))
     if not trials:
         return [], None
     covered_trials = [trial for trial, (pair, *_) in zip(trials, sides, strict=True) if _covers(claimed, pair)]
@@ -374,11 +398,11 @@ def _distinguished(
     return trials, replace(confident, effort=f"{finding.effort}: {looked}")
 
 
-def _covers(claimed: Claimed, pair: _Pair) -> bool:
+def _covers(claimed: Claimed, pair: Pair) -> bool:
     return claimed.adaptive or not pair.attack.adaptive
 
 
-def _scores(pair: _Pair, effort: Effort) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
+def _scores(pair: Pair, effort: Effort) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
     """(a direction's name, draws of both sides along it), of a pair that draws anything."""
     mine, other, n = pair.mine, pair.other, effort.releases
     if mine.draw is not None and other.draw is not None:
@@ -393,7 +417,7 @@ def _scores(pair: _Pair, effort: Effort) -> Iterator[tuple[str, tuple[np.ndarray
             yield name, (mine.values @ unit + mine.noise(n), other.values @ unit + other.noise(n))
 
 
-def _directions(pair: _Pair) -> dict[str, np.ndarray]:
+def _directions(pair: Pair) -> dict[str, np.ndarray]:
     """Fixed before anything is drawn of the last state."""
     last = next((served for served in reversed(pair.before) if served.seen is not None), None)
     seen = {} if last is None or last.seen is None else {"the noise that was seen before": last.seen - last.values}
@@ -445,7 +469,7 @@ def least_noticed(eps: float, delta: float, draws: int, confidence: float, looks
 # ---- noise that was in fact served
 
 
-def _noise(subject: str, pairs: Sequence[_Pair], effort: Effort) -> Finding | None:
+def _noise(subject: str, pairs: Sequence[Pair], effort: Effort) -> Finding | None:
     """Whether what was served has noise of the claimed size, drawn anew each time."""
     states = {id(served): served for pair in pairs for served in (*pair.before, pair.mine)}.values()
     noises = [(s.seen - s.values, s.sigma) for s in states if s.seen is not None and s.sigma is not None]
@@ -480,6 +504,10 @@ def _noise(subject: str, pairs: Sequence[_Pair], effort: Effort) -> Finding | No
     )
 
 
+def _trial(pair: Pair, test: str, found: float, violated: bool, words: str) -> Trial:
+    return Trial(pair.attack.name, test, pair.records, found, violated, words, pair.mine.how)
+
+
 def _finding(
     subject: str,
     claimed: Claimed,
@@ -500,7 +528,7 @@ def _finding(
         claim=claimed.words,
         attack=attack,
         effort=effort,
-        outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
+        outcome=Outcome.REPORTED if not claimed.proved else Outcome.VIOLATED if violated else Outcome.STANDS,
         meaning=meaning,
         measure=measure,
         claimed=number,
