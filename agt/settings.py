@@ -463,8 +463,14 @@ def _is_key(part: int | str) -> bool:
 
 def _fields(cls: Any, loc: tuple[int | str, ...]) -> list[str]:
     for part in loc[:-1]:
-        cls = cls.__dataclass_fields__[part].type
+        if isinstance(part, str):  # a number is a place in a list
+            cls = _settings_in(cls.__dataclass_fields__[part].type)
     return list(cls.__dataclass_fields__)
+
+
+def _settings_in(kind: Any) -> Any:
+    """The class of settings that a type is, or holds a list of."""
+    return kind if is_dataclass(kind) else next(filter(None, map(_settings_in, get_args(kind))), None)
 
 
 def check_choice(value: object, choices: Any, where: str) -> None:

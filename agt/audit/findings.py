@@ -11,11 +11,16 @@ from pydantic import Field
 
 from agt import __version__
 from agt.document import content_of, read_document
+from agt.errors import ConfigError
 from agt.settings import schema
 
 VERSION: Literal["agt.audit/1"] = "agt.audit/1"
+LOWER = ("epsilon", "mu")
+"""Measures of which a bound from below is found: one above the claim contradicts it."""
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
+Text = Annotated[str, Field(pattern=r"\S")]
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Words = tuple[str, ...]
 
 
@@ -37,6 +42,10 @@ class Strength(StrEnum):
     CREDIBLE = "credible"  # a posterior quantile under a stated prior: no confidence bound
 
 
+RIGOROUS = (Strength.CERTAIN, Strength.CONFIDENT)
+"""What may call a claim false."""
+
+
 @schema
 class Finding:
     """One claim and one attack on it.
@@ -50,34 +59,91 @@ class Finding:
         meaning: what was found, in one sentence for a stranger.
         measure: what ``claimed`` and ``found`` count: epsilon, mu, deviation/bound, models, AUC, ...
         claimed: the number claimed; None: there is none.
-        delta: beside a claimed epsilon; None: it has none.
+        delta: beside an epsilon; None: of another measure.
         found: the number found: of an epsilon or mu, a lower bound; None: nothing could be found.
         strength: what ``found`` means.
         confidence: of ``found``; None: it needs none.
         noticeable: what the audit could have noticed, in words: the least violation that it would have told from none.
+        estimator: how ``found`` came from what was counted, by its name: Clopper-Pearson, Katz, ...; empty: ``attack``
+            tells it.
+        part: of a summary: the number of the audit that it comes from, in ``Audit.parts``, from 1; None: of no other.
 
     Raises:
         ConfigError: a number that is none, or an outcome that its numbers contradict.
     """
 
-    subject: str
+    subject: Text
     claim: str
     attack: str
     effort: str
     outcome: Outcome
-    meaning: str
-    measure: str
+    meaning: Text
+    measure: Text
     claimed: float | None = None
     delta: Share | None = None
     found: float | None = None
     strength: Strength = Strength.CONFIDENT
     confidence: Annotated[float, Field(gt=0, lt=1)] | None = None
     noticeable: str = ""
+    estimator: str = ""
+    part: Annotated[int, Field(ge=1)] | None = None
+
+    def __post_init__(self) -> None:
+        numbers, loss = (self.claimed, self.found), self.measure in LOWER
+        rigorous, chance = self.strength in RIGOROUS, self.strength is not Strength.CERTAIN
+        rules = {
+            "an epsilon or a mu is at least 0": not loss or all(number is None or number >= 0 for number in numbers),
+            "a claimed epsilon has its delta beside it: 0, if there is none": (
+                self.measure != "epsilon" or self.claimed is None or self.delta is not None
+            ),
+            "a bound that chance may break says with what confidence it holds": (
+                self.confidence is not None or not chance or self.found is None
+            ),
+            "only what was seen, or a confidence bound at any number of trials, calls a claim false": (
+                rigorous or not self.violated
+            ),
+            "a claim that is violated is not met by what was found": (
+                not self.violated or None in numbers or not _meets(self.claimed, self.found, loss)
+            ),
+            "a claim is violated where what is lost is surely more": (
+                self.outcome is not Outcome.STANDS or not loss or not rigorous or _meets(self.claimed, self.found, loss)
+            ),
+            "an attack that was not made found no number": self.outcome is not Outcome.UNTESTED or self.found is None,
+        }
+        wrong = [rule for rule, holds in rules.items() if not holds]
+        if wrong:
+            raise ConfigError(f"a finding about {self.subject} contradicts itself: {wrong[0]}")
 
     @property
     def violated(self) -> bool:
         """Whether the claim is false."""
         return self.outcome is Outcome.VIOLATED
+
+
+def _meets(claimed: float | None, found: float | None, loss: bool) -> bool:
+    """Whether a number found agrees with the one claimed: of a loss, up to it; of anything else, the same number does."""
+    if claimed is None or found is None:
+        return True
+    return found <= claimed if loss else found == claimed
+
+
+@schema
+class Part:
+    """One audit that a summary gathers.
+
+    Attributes:
+        kind: of the audit.
+        folder: the name of its record's folder.
+        digest: of that record.
+        run: the digest of the run's state that it was made of; None: of no run.
+        current: it is the state that the summary is of; False: an earlier one, which an erasure replaced.
+    """
+
+    kind: Text
+    folder: Text
+    digest: Digest
+    run: Digest | None = None
+    current: bool = True
 
 
 @schema
@@ -91,15 +157,27 @@ class Audit:
         findings: at least one.
         notes: what else a reader must know: what the audit does not cover, what stood in for what.
         by: the version of agt that made it.
+        parts: of a summary: the audits that it gathers.
+        unaudited: of a summary: the kinds of audit of which there is none.
+
+    Raises:
+        ConfigError: it contradicts itself.
     """
 
     schema: Literal["agt.audit/1"]
-    kind: str
-    subject: str
+    kind: Text
+    subject: Text
     findings: Annotated[tuple[Finding, ...], Field(min_length=1)]
-    digest: str | None = None
+    digest: Digest | None = None
     notes: Words = ()
     by: str = __version__
+    parts: tuple[Part, ...] = ()
+    unaudited: Words = ()
+
+    def __post_init__(self) -> None:
+        parts = {finding.part for finding in self.findings} - {None}
+        if parts != set(range(1, len(self.parts) + 1)):
+            raise ConfigError("an audit contradicts itself: each part has a finding, and each finding of a part names it")
 
     @property
     def violations(self) -> tuple[Finding, ...]:

@@ -155,9 +155,15 @@ class Labelling:
         self, features: np.ndarray, randomness: Randomness, on_progress: OnProgress = lambda progress: None
     ) -> np.ndarray:
         """[n] int64: certify queries and draw a label for each, which spends the guarantee of each."""
-        certificates = self.model.certify(features, on_progress=on_progress)
-        prediction, evidence = _seen(certificates, self.mechanism.needs == "votes", self.voting, self.counting)
+        prediction, evidence = self.seen(features, on_progress)
         return self.mechanism.release(prediction, evidence, randomness, self.model.farthest)
+
+    def seen(
+        self, features: np.ndarray, on_progress: OnProgress = lambda progress: None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """([n] nominal labels, [n] the evidence of each): what the mechanism sees, which is private."""
+        certificates = self.model.certify(features, on_progress=on_progress)
+        return _seen(certificates, self.mechanism.needs == "votes", self.voting, self.counting)
 
 
 def prepare_labels(

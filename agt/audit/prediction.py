@@ -1,0 +1,318 @@
+"""Attacks on private prediction: labels drawn on both sides of a neighbouring pair, at a query that was chosen for it.
+
+Formal guarantees
+    The event, "the label is one of S" or "at least t of Q labels are", follows from what both models see of the query, before
+    anything is drawn. The draws are independent, so that its rates are bounded by estimates.py.
+    Trials are rows that differ from the query in their last digits (an identical one is told its stored label). They were
+    checked to have the query's nominal label and evidence on both sides, so a mechanism treats them alike. Were the release
+    to treat them otherwise all the same, the bound would hold: each row's rates satisfy the claim, which is linear in them
+    (alpha + e^eps beta >= 1 - delta, or a supporting line of a Gaussian trade-off), hence so do the means over rows; and a
+    count of unlike trials has lighter tails than the binomial of the same mean (Hoeffding 1956), so that the Clopper-Pearson
+    limits, which are tails below one half, cover those means.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from scipy.special import ndtr
+from scipy.stats import binom
+
+from agt.audit.estimates import Mistakes, epsilon_bound, mu_bound
+from agt.audit.findings import Finding, Outcome
+from agt.errors import ConfigError
+from agt.mechanisms.composition import Total
+from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee
+from agt.mechanisms.release import Labelling
+
+ROOTS = 60  # halvings of a line between two queries
+BESIDE = np.linspace(-4, 5, 19)  # where queries are asked, in widths of what lies between both roots
+SCALES = tuple(10.0**-power for power in range(4, 15))
+PROBES = 64
+ENOUGH = 0.9  # of the probed rows are like the query
+
+
+# -- what was claimed --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A privacy loss that was claimed.
+
+    Attributes:
+        measure: what it is.
+        value: at most so much.
+        delta: beside an epsilon.
+    """
+
+    measure: Literal["epsilon", "mu"]
+    value: float
+    delta: float = 0.0
+
+    @classmethod
+    def of(cls, claimed: Guarantee | Total) -> "Limit":
+        """Of one release, or of several together."""
+        if isinstance(claimed, GaussianDP):
+            return cls("mu", claimed.mu)
+        return cls("epsilon", claimed.eps, claimed.delta if isinstance(claimed, ApproximateDP | Total) else 0.0)
+
+    def __str__(self) -> str:
+        return f"{self.measure} {self.value:.4g}" + (f" at delta {self.delta:.3g}" if self.delta else "")
+
+    def shown(self, mistakes: Mistakes, confidence: float, events: int = 1) -> float:
+        """What an attack's mistakes show, a lower bound; as ``estimates.epsilon_bound``."""
+        if self.measure == "mu":
+            return mu_bound(mistakes, confidence, events)
+        return epsilon_bound(mistakes, self.delta, confidence, events)
+
+    def noticeable(self, trials: int, confidence: float, events: int = 1) -> float | None:
+        """The least true loss that so many trials a side would show to be more than what was claimed, if they fell as
+        expected for the mechanism whose loss it is everywhere; None: whatever it were, they are too few."""
+        if self.shown(Mistakes(0, trials, 0, trials), confidence, events) <= self.value:
+            return None
+        for loss in self.value * np.geomspace(1, 1e3, 2000):
+            rate = ndtr(-loss / 2) if self.measure == "mu" else (1 - self.delta) / (1 + math.exp(min(loss, 700.0)))
+            wrong = min(trials, math.ceil(rate * trials))
+            if self.shown(Mistakes(wrong, trials, wrong, trials), confidence, events) > self.value:
+                return float(loss)
+        return None
+
+    def trials_needed(self, confidence: float, events: int = 1) -> int:
+        """The fewest trials a side that could contradict it, with no mistake among them."""
+        high = 1
+        while self.shown(Mistakes(0, high, 0, high), confidence, events) <= self.value:
+            high *= 2
+            if high > 2**60:
+                raise ConfigError(f"{self}: no number of trials can contradict it")
+        low = high // 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            seen = self.shown(Mistakes(0, middle, 0, middle), confidence, events) > self.value
+            low, high = (low, middle) if seen else (middle, high)
+        return high
+
+
+# -- what is attacked --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two models of neighbouring data, answering through one mechanism.
+
+    Attributes:
+        having: of the data with the unit that is attacked.
+        lacking: of the same without it, or with another in its place.
+    """
+
+    having: Labelling
+    lacking: Labelling
+
+    def seen(self, queries: np.ndarray) -> np.ndarray:
+        """[4, n] int64: nominal labels and evidence with the unit, and the same without it. Private; nothing is drawn."""
+        return np.stack([*self.having.seen(queries), *self.lacking.seen(queries)])
+
+    def laws(self, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """([m, C] probability of each released label with the unit, the same without it), of ``seen`` [4, m]."""
+        return self._law(seen[0], seen[1]), self._law(seen[2], seen[3])
+
+    def _law(self, labels: np.ndarray, evidence: np.ndarray) -> np.ndarray:
+        mechanism = self.having.mechanism
+        flip = mechanism.flip_probability(evidence)
+        law = np.repeat(flip[:, None] / (mechanism.classes - 1), mechanism.classes, axis=1)
+        law[np.arange(len(labels)), labels] = 1 - flip
+        return law
+
+
+
+@dataclass(frozen=True)
+class Event:
+    """What the attack calls "with the unit": at least ``least`` of ``answers`` labels are among ``labels``.
+
+    Attributes:
+        labels: classes.
+        answers: Q, how many answers one trial has.
+        least: of them.
+        alarm, hit: its probability without and with the unit, if the release is what it says.
+    """
+
+    labels: tuple[int, ...]
+    answers: int
+    least: int
+    alarm: float
+    hit: float
+
+    def mistakes(self, having: np.ndarray, lacking: np.ndarray) -> Mistakes:
+        """Of labels that were drawn on each side, [n] each; what is left of the last trial is not counted."""
+        alarms, hits = self._seen(lacking), self._seen(having)
+        return Mistakes(int(alarms.sum()), len(alarms), int((~hits).sum()), len(hits))
+
+    def _seen(self, labels: np.ndarray) -> np.ndarray:
+        whole = len(labels) // self.answers * self.answers
+        held: np.ndarray = np.isin(labels[:whole], self.labels).reshape(-1, self.answers).sum(axis=1) >= self.least
+        return held
+
+    def expected(self, limit: Limit, trials: int, confidence: float, events: int) -> float:
+        """What so many trials would show if they fell as expected."""
+        alarms, misses = math.ceil(self.alarm * trials), math.ceil((1 - self.hit) * trials)
+        return limit.shown(Mistakes(min(alarms, trials), trials, min(misses, trials), trials), confidence, events)
+
+    @property
+    def words(self) -> str:
+        """What it is, without the labels' names, which may be private."""
+        if self.answers == 1:
+            return "event: the released label is one that the mechanism gives more often with the unit than without"
+        return f"event: at least {self.least} of {self.answers} released labels are ones that are likelier with the unit"
+
+
+def event_of(having: np.ndarray, lacking: np.ndarray) -> Event:
+    """The most telling set of one label: [C] probabilities on each side."""
+    likelier = tuple(np.flatnonzero(having > lacking).tolist()) or (int(having.argmax()),)
+    inside = list(likelier)
+    return Event(likelier, 1, 1, float(lacking[inside].sum()), float(having[inside].sum()))
+
+
+def event_of_sum(one: Event, answers: int, limit: Limit, trials: int, confidence: float, events: int) -> Event:
+    """How many of ``answers`` labels must be in the event's set: the number of which most is expected."""
+    made = [
+        replace(one, answers=answers, least=t, alarm=binom.sf(t - 1, answers, one.alarm), hit=binom.sf(t - 1, answers, one.hit))
+        for t in range(1, answers + 1)
+    ]
+    return max(made, key=lambda event: event.expected(limit, trials, confidence, events))
+
+
+# -- which query -------------------------------------------------------------------------------------------------------------
+
+
+def most_telling(pair: Pair, queries: np.ndarray, limit: Limit, trials: int, confidence: float) -> tuple[int, Event]:
+    """(the query at which trials are expected to show most, its event); the first of those that show as much."""
+    seen = pair.seen(queries)
+    kinds, first = np.unique(seen, axis=1, return_index=True)
+    events = [event_of(h, l) for h, l in zip(*pair.laws(kinds), strict=True)]
+    shown = [(event.expected(limit, trials, confidence, 1), event.hit - event.alarm) for event in events]
+    best = max(range(len(events)), key=lambda at: (shown[at], -first[at]))
+    return int(first[best]), events[best]
+
+
+def between_roots(pair: Pair, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64) -> np.ndarray:
+    """[m, ...] float64 queries around where the label changes on lines between anchors: between the two models' own places
+    of change, and beside them.
+
+    Args:
+        anchors: [n, ...] queries, from which lines go to one another and to points of their size.
+    """
+    anchors = np.asarray(anchors, dtype=np.float64)
+    size = max(float(np.abs(anchors).max()), 1.0)
+    begin = anchors[rng.integers(len(anchors), size=lines)]
+    end = np.concatenate([anchors[rng.integers(len(anchors), size=lines)], size * rng.normal(size=begin.shape)])
+    begin = np.concatenate([begin, begin])
+    model = pair.having.model
+    changes = model.predict(begin) != model.predict(end)
+    begin, end = begin[changes], end[changes]
+    if not len(begin):
+        return anchors[:0]
+    first, second = (_root(side.model.predict, begin, end) for side in (pair.having, pair.lacking))
+    places = first + BESIDE[:, None] * (second - first)
+    shape = (-1, *[1] * (begin.ndim - 1))
+    return np.concatenate([begin + place.reshape(shape) * (end - begin) for place in places])
+
+
+def _root(predict: Callable[[np.ndarray], np.ndarray], begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """[m] shares of the way from each begin to its end where the label changes first, as far as halving tells."""
+    low, high, start = np.zeros(len(begin)), np.ones(len(begin)), predict(begin)
+    shape = (-1, *[1] * (begin.ndim - 1))
+    for _ in range(ROOTS):
+        middle = (low + high) / 2
+        same = predict(begin + middle.reshape(shape) * (end - begin)) == start
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    return (low + high) / 2
+
+
+def alike(pair: Pair, query: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """[count, ...] float64 rows that differ from the query, and from each other, in their last digits, and of which both
+    models see just what they see of it.
+
+    Args:
+        query: [1, ...].
+
+    Raises:
+        ConfigError: both models tell apart even the nearest rows.
+    """
+    query = np.asarray(query, dtype=np.float64)
+    size, seen = max(float(np.abs(query).max()), 1e-300), pair.seen(query)
+
+    def rows(scale: float, many: int) -> tuple[np.ndarray, float]:
+        made = query + scale * size * rng.uniform(-1, 1, size=(many, *query.shape[1:]))
+        same = (pair.seen(made) == seen).all(axis=0)
+        return made[same], float(same.mean())
+
+    for scale in SCALES:
+        if rows(scale, PROBES)[1] >= ENOUGH:
+            made, _ = rows(scale, math.ceil(1.3 * count))
+            if len(np.unique(made[:count], axis=0)) == count:
+                return made[:count]
+    raise ConfigError(
+        "audit.trials: rows that differ from the chosen query in their last digits are not answered alike: no trials can be "
+        "made of it; give another audit seed"
+    )
+
+
+# -- what was found ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A claim, and labels that were drawn to contradict it.
+
+    Attributes:
+        subject, claim: in words.
+        adversary: what it may do, in words.
+        limit: what was claimed.
+        event: fixed before the draws.
+        confidence: of the bound.
+        events: how many events share its error probability.
+    """
+
+    subject: str
+    claim: str
+    adversary: str
+    limit: Limit
+    event: Event
+    confidence: float
+    events: int = 1
+
+    def finding(self, having: np.ndarray, lacking: np.ndarray) -> Finding:
+        """What labels drawn on each side say, [n] each."""
+        limit, mistakes = self.limit, self.event.mistakes(having, lacking)
+        trials = min(mistakes.having, mistakes.without)
+        noticeable = limit.noticeable(trials, self.confidence, self.events)
+        found = limit.shown(mistakes, self.confidence, self.events)
+        violated = found > limit.value
+        outcome = Outcome.VIOLATED if violated else Outcome.STANDS if noticeable is not None else Outcome.UNTESTED
+        return Finding(
+            subject=self.subject,
+            claim=self.claim,
+            attack=f"{self.adversary}; {self.event.words}",
+            effort=f"{len(having)} labels a side" + (f", {trials} trials of {self.event.answers}" * (self.event.answers > 1)),
+            outcome=outcome,
+            meaning=self._meaning(found, violated, trials, noticeable is None),
+            measure=limit.measure,
+            claimed=limit.value,
+            delta=limit.delta if limit.measure == "epsilon" else None,
+            found=found,
+            confidence=self.confidence,
+            noticeable="" if noticeable is None else f"a true {limit.measure} of about {noticeable:.3g} or more",
+        )
+
+    def _meaning(self, found: float, violated: bool, trials: int, few: bool) -> str:
+        level = f"with {self.confidence:.0%} confidence"
+        if self.events > 1:
+            level += f" over all {self.events} events together"
+        words = f"{self.limit.measure} is at least {found:.3g}, {level}"
+        if violated:
+            return f"{words}: more than the {self.limit} that was claimed"
+        if few:
+            needed = self.limit.trials_needed(self.confidence, self.events)
+            return f"{words}; {trials} trials are too few to contradict {self.limit}: {needed} are needed at least"
+        return f"{words}; claimed: {self.limit}"

@@ -1,0 +1,123 @@
+"""What an audit found, as a form: what is written is read, and what contradicts itself is refused."""
+
+import json
+from dataclasses import replace
+from importlib import resources
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+from unit.test_claims import bare, change
+
+from agt.audit.findings import VERSION, Audit, Finding, Outcome, Part, Strength, read_audit
+from agt.errors import ConfigError
+
+RUN, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
+
+
+def finding(**changes: Any) -> Finding:
+    given: dict[str, Any] = {
+        "subject": "randomized_response", "claim": "1-differentially private", "attack": "the label",
+        "effort": "100 a side", "outcome": Outcome.STANDS, "meaning": "epsilon is at least 0.8", "measure": "epsilon", "claimed": 1.0, "delta": 0.0,
+        "found": 0.8, "confidence": 0.95,
+    }  # fmt: skip
+    return Finding(**given | changes)
+
+
+def audit(*findings: Finding, **changes: Any) -> Audit:
+    return Audit(VERSION, "mechanism", "2026-01-31", findings or (finding(),), RUN, ("a note",), **changes)
+
+
+def summed() -> Audit:
+    parts = (Part("mechanism", "one", OTHER, RUN), Part("certificate", "two", OTHER, OTHER, False))
+    found = tuple(finding(part=number) for number in (1, 2))
+    return Audit(VERSION, "summary", "2026-01-31", found, RUN, parts=parts, unaudited=("membership",))
+
+
+@pytest.mark.parametrize("value", [audit(), summed(), audit(finding(claimed=None, delta=None, outcome=Outcome.REPORTED))])
+def test_what_is_written_is_read(value: Audit) -> None:
+    assert read_audit(value.content) == value
+    assert read_audit(value.content).content == value.content
+
+
+VIOLATED = {"outcome": Outcome.VIOLATED, "found": 1.2}
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"outcome": Outcome.VIOLATED}, "not met by what was found"),
+    ({"outcome": Outcome.VIOLATED, "found": 1.0}, "not met by what was found"),
+    ({"outcome": Outcome.VIOLATED, "measure": "models", "claimed": 9.0, "found": 9.0}, "not met by what was found"),
+    ({"found": 1.2}, "what is lost is surely more"),
+    ({"found": 1.2, "strength": Strength.CERTAIN}, "what is lost is surely more"),
+    ({**VIOLATED, "strength": Strength.CREDIBLE}, "at any number of trials"),
+    ({**VIOLATED, "strength": Strength.ASYMPTOTIC}, "at any number of trials"),
+    ({"confidence": None}, "with what confidence"),
+    ({"confidence": None, "strength": Strength.CREDIBLE}, "with what confidence"),
+    ({"delta": None}, "delta beside it"),
+    ({"claimed": -1.0}, "at least 0"),
+    ({"found": -0.1}, "at least 0"),
+    ({"measure": "mu", "found": -0.1}, "at least 0"),
+    ({"outcome": Outcome.UNTESTED}, "found no number"),
+    ({"found": float("nan")}, "finite"),
+    ({"claimed": float("inf")}, "finite"),
+    ({"delta": 1.5}, "delta"),
+    ({"confidence": 1.0}, "confidence"),
+    ({"meaning": " "}, "meaning"),
+    ({"measure": ""}, "measure"),
+    ({"outcome": "proved"}, "outcome"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), REFUSED, ids=lambda value: str(value)[:60])
+def test_a_finding_that_contradicts_itself_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        finding(**changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        VIOLATED,
+        {**VIOLATED, "strength": Strength.CERTAIN, "confidence": None},
+        {"outcome": Outcome.VIOLATED, "found": None},
+        {"found": 1.2, "strength": Strength.ASYMPTOTIC},
+        {"outcome": Outcome.VIOLATED, "measure": "models outside", "claimed": 0.0, "found": 3.0, "strength": "certain"},
+        {"outcome": Outcome.UNTESTED, "found": None, "confidence": None},
+    ],
+)
+def test_what_does_not_is_taken(changes: dict[str, Any]) -> None:
+    assert finding(**changes).violated == (changes.get("outcome") is Outcome.VIOLATED)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("schema", "agt.audit/2", "version 'agt.audit/2'"),
+        ("kind", "", "kind"),
+        ("digest", "sha256:abc", "digest"),
+        ("findings", [], "findings"),
+        ("findings.0.found", "0.8", "as agt writes it"),
+        ("findings.0.part", 1, "each part has a finding"),
+        ("findings.0.surprise", 1, "surprise"),
+        ("parts", [{"kind": "k", "folder": "f", "digest": OTHER}], "each part has a finding"),
+    ],
+)
+def test_what_is_no_audit_is_refused(path: str, value: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        read_audit(change(json.loads(audit().content), path, value))
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b"null", b"[" * 100_000, b'{"schema": "agt.audit/1"}'])
+def test_what_is_no_document_is_refused(content: bytes) -> None:
+    with pytest.raises(ConfigError, match="audit"):
+        read_audit(content)
+
+
+def test_the_violations_of_an_audit_are_its_violated_findings() -> None:
+    wrong = replace(finding(), **VIOLATED)
+    assert audit(finding(), wrong).violations == (wrong,)
+
+
+def test_the_schema_file_is_the_form() -> None:
+    node = json.loads(resources.files("agt.audit").joinpath("audit.schema.json").read_text(encoding="utf-8"))
+    assert node.pop("$id") == VERSION
+    assert node.pop("$schema").startswith("https://json-schema.org/")
+    assert bare(node) == bare(TypeAdapter(Audit).json_schema())
