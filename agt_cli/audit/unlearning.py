@@ -14,8 +14,8 @@ from pydantic import Field
 from agt.audit.findings import Finding
 from agt.audit.forget_sets import ForgetSets
 from agt.audit.unlearning import (
-    Claimed,
     Effort,
+    Promised,
     Rows,
     Served,
     Trial,
@@ -193,19 +193,19 @@ class Sides:
         return self._served(fit(prepared.problem(from_the_start(job))), rows, "retrained")
 
     @property
-    def claimed(self) -> Claimed:
+    def claimed(self) -> Promised:
         """The least that the method promised: what an attack was answered by training from scratch keeps that, too.
 
         What the settings were chosen on is left out: the model that was never trained on the records has the same ones.
         """
         if not self.promises:
-            return Claimed("as agt unlearn promises", True)
+            return Promised("as agt unlearn promises", True)
         choices = {self.opened.trained.settings.choices, self.opened.kept.problem.settings.choices}
         promises = [
             replace(made, assumptions=tuple(fact for fact in made.assumptions if fact not in choices))
             for made in self.promises
         ]
-        return Claimed.of(max(promises, key=lambda made: (not made.proved, not made.exact, made.eps)))
+        return Promised.of(max(promises, key=lambda made: (not made.proved, not made.exact, made.eps)))
 
     @property
     def run(self) -> FinishedRun:
