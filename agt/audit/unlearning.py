@@ -504,6 +504,7 @@ def _finding(
         meaning=meaning,
         measure=measure,
         claimed=number,
+        delta=claimed.delta if measure == "epsilon" else None,
         found=found,
         strength=Strength.CERTAIN,
         noticeable=noticeable,
