@@ -56,6 +56,9 @@ class Summary:
 
     def check(self, given: Given) -> None:
         """It is about a run."""
+        again = {folder for folder in self.audits if self.audits.count(folder) > 1}
+        if again:
+            raise ConfigError(f"audit.audits: {min(again)} is named more than once")
         if given.run is None:
             raise ConfigError("run: name the run whose audits are to be gathered: agt audit summary run=latest")
 
@@ -68,7 +71,7 @@ class Summary:
         assert given.run is not None, "check refuses it"
         run = open_run(given.run, "train", given.digest)
         earlier = {entry.before for entry in Log.of(run).entries} - {run.digest}
-        folders = self._named() if self.audits else [each.folder for each in _of(run, earlier, given.output_dir)]
+        folders = map(Path, self.audits) if self.audits else _of(run, earlier, given.output_dir)
         gathered = [_read(folder, run, earlier) for folder in folders]
         if not gathered:
             raise ConfigError(
@@ -87,18 +90,12 @@ class Summary:
         about = (run.folder.name, run.digest, findings, notes)
         return Audited(*about, {"claims": table.frame}, captions, parts=parts, unaudited=unaudited)
 
-    def _named(self) -> list[Path]:
-        again = {folder for folder in self.audits if self.audits.count(folder) > 1}
-        if again:
-            raise ConfigError(f"audit.audits: {min(again)} is named more than once")
-        return [Path(folder) for folder in self.audits]
 
-
-def _of(run: FinishedRun, earlier: set[str], outputs: Path) -> list[Run]:
+def _of(run: FinishedRun, earlier: set[str], outputs: Path) -> list[Path]:
     """Finished audits of the run, in any of its states, by what they say themselves; the oldest first."""
     states = {run.digest, *earlier}
     runs = [each for each in _audits(outputs) if each.state == "done" and each.environment.get("kind") not in OF_NO_RUN]
-    return [each for each in runs if each.environment.get("trained_digest") in states or _is_of(each, run)]
+    return [each.folder for each in runs if each.environment.get("trained_digest") in states or _is_of(each, run)]
 
 
 def _audits(outputs: Path) -> list[Run]:
