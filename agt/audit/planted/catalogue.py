@@ -3,6 +3,6 @@
 from collections.abc import Callable
 
 from agt.audit.findings import Finding
-from agt.audit.planted import mechanism, unlearning
+from agt.audit.planted import certificate, mechanism, unlearning
 
-PLANTED: dict[str, Callable[[int], Finding]] = {**mechanism.PLANTED, **unlearning.PLANTED}
+PLANTED: dict[str, Callable[[int], Finding]] = {**certificate.PLANTED, **mechanism.PLANTED, **unlearning.PLANTED}
