@@ -100,6 +100,9 @@ def test_the_exact_bound_is_attained_and_nothing_less_would_hold(right: int, gue
 def test_the_published_numbers() -> None:
     assert one_run_epsilon(75, 100, 1000, 1e-4, 0.95, "steinke") == pytest.approx(0.673, abs=1e-3)
     assert one_run_epsilon(1439, 1510, 100_000, 1e-5, 0.95, "steinke") == pytest.approx(2.675, abs=1e-3)
+    for name, probability in (("steinke", bounds.steinke), ("exact", bounds.exact)):
+        found = one_run_epsilon(75, 100, 1000, 1e-4, 0.95, name)
+        assert probability(75, 100, 1000, found, 1e-4) == pytest.approx(ERROR, rel=1e-4)
     assert bounds.steinke(75, 100, 100, math.log(3), 0.0) == pytest.approx(binom.sf(74, 100, 0.75))
 
 
