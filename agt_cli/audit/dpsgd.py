@@ -117,7 +117,8 @@ class DpSgdAudit:
         make = CANARIES[self.canary or ("signs" if isinstance(trainer, NoisyTraining) else "dirac")]
         effort = Effort(self.trials, self.step_runs, given.confidence, given.seed)
         canary = make(1, head, records, given.seed)
-        bounds = audit(trainer, canary, effort)
+        several = make(self.canaries, head, records, given.seed) if self.canaries else None
+        bounds = audit(trainer, canary, effort, several)
         return judged(trainer, canary, effort, bounds), bounds
 
     def _trainers(self, opened: OpenedRun, seed: int) -> Iterator[tuple[Trainer, AuditHead, Records]]:
