@@ -257,7 +257,9 @@ def _attacked(
     counts = counted(event, first, second)
     shares = f"; the error probability is shared among {shared}" if shared > 1 else ""
     where = f"{pair}; {how}{shares}"
-    attacked = Attacked(subject, claim, where, f"{trials} releases a side; {pair.where}", claimed, plan.confidence, shared)
+    attacked = Attacked(
+        subject, claim, where, f"{trials} releases a side; {pair.where}", claimed, plan.confidence, shared
+    )
     delta = SHOWN_DELTA if claimed.measure == "mu" else claimed.delta
     return AuditedPair((attacked.judge(counts),), estimates(counts, delta, plan.confidence, shared), counts, event)
 

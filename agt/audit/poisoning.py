@@ -231,9 +231,7 @@ class _Curved:
         direction[int(self.model.predict(query)[0])], direction[rival] = 1, -1
         return direction
 
-    def greedy(
-        self, target: tuple[np.ndarray, int], query: np.ndarray, rival: int, allowance: int
-    ) -> list[tuple[int, int]]:
+    def greedy(self, target: tuple[np.ndarray, int], query: np.ndarray, rival: int, allowance: int) -> list[tuple[int, int]]:
         """Poisons after which the target's influence is greatest, chosen one by one: (0: target's features, 1: query's;
         label)."""
         weight = self.model.trained.weight.clone()

@@ -125,6 +125,7 @@ class Pair:
         return law
 
 
+
 @dataclass(frozen=True)
 class Event:
     """What the attack calls "with the unit": at least ``least`` of ``answers`` labels are among ``labels``.
@@ -175,9 +176,7 @@ def event_of(having: np.ndarray, lacking: np.ndarray) -> Event:
 def event_of_sum(one: Event, answers: int, limit: Limit, trials: int, confidence: float, events: int) -> Event:
     """How many of ``answers`` labels must be in the event's set: the number of which most is expected."""
     made = [
-        replace(
-            one, answers=answers, least=t, alarm=binom.sf(t - 1, answers, one.alarm), hit=binom.sf(t - 1, answers, one.hit)
-        )
+        replace(one, answers=answers, least=t, alarm=binom.sf(t - 1, answers, one.alarm), hit=binom.sf(t - 1, answers, one.hit))
         for t in range(1, answers + 1)
     ]
     return max(made, key=lambda event: event.expected(limit, trials, confidence, events))
@@ -295,8 +294,7 @@ class Attack:
             subject=self.subject,
             claim=self.claim,
             attack=f"{self.adversary}; {self.event.words}",
-            effort=f"{len(having)} labels a side"
-            + (f", {trials} trials of {self.event.answers}" * (self.event.answers > 1)),
+            effort=f"{len(having)} labels a side" + (f", {trials} trials of {self.event.answers}" * (self.event.answers > 1)),
             outcome=outcome,
             meaning=self._meaning(found, violated, trials, noticeable is None),
             measure=limit.measure,

@@ -158,7 +158,9 @@ class Labelling:
         prediction, evidence = self.seen(features, on_progress)
         return self.mechanism.release(prediction, evidence, randomness, self.model.farthest)
 
-    def seen(self, features: np.ndarray, on_progress: OnProgress = lambda progress: None) -> tuple[np.ndarray, np.ndarray]:
+    def seen(
+        self, features: np.ndarray, on_progress: OnProgress = lambda progress: None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """([n] nominal labels, [n] the evidence of each): what the mechanism sees, which is private."""
         certificates = self.model.certify(features, on_progress=on_progress)
         return _seen(certificates, self.mechanism.needs == "votes", self.voting, self.counting)
