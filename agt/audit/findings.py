@@ -14,6 +14,7 @@ from agt.document import content_of, read_document
 from agt.errors import ConfigError
 from agt.settings import schema
 
+NAME = "audit.json"
 VERSION: Literal["agt.audit/1"] = "agt.audit/1"
 LOWER = ("epsilon", "mu")
 """Measures of which a bound from below is found: one above the claim contradicts it."""
