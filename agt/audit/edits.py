@@ -133,6 +133,24 @@ class Editor:
             story.append(f"plus {manner}")
         return replace(of, gone=left, come=comers, distance=of.distance + 1, story=(*of.story, " ".join(story) or "nobody"))
 
+    def repeated(self, of: Edited) -> Edited:
+        """One k further: the last newcomer once more, under a name that weighs much; in somebody's place, where one k
+        replaces."""
+        target = Target(np.zeros(self.terms.low.size), 0)
+        leaving, why = self._leaving(of, target) if BOTH in SIDES[self.terms.relation] else (None, "")
+        left = of.gone if leaving is None else np.union1d(of.gone, np.flatnonzero(of.base.units == leaving))
+        self.made += 1
+        rows, prefix = of.come[-1], f"audit{self.made}"
+        fresh = replace(
+            rows, ids=np.array([f"{prefix}.row{i}" for i in range(len(rows))]), units=np.full(len(rows), prefix)
+        )
+        names = self._named(fresh, None, keep=True)
+        twin = names[int(np.argmax(self._reach(np.array([str(each.units[0]) for each in names]))))]
+        gone = "" if leaving is None else f"less {why} "
+        return replace(
+            of, gone=left, come=(*of.come, twin), distance=of.distance + 1, story=(*of.story, f"{gone}plus the same again")
+        )
+
     def _sides(self) -> tuple[bool, bool]:
         """(whether somebody goes, whether somebody comes)."""
         sides = SIDES[self.terms.relation]

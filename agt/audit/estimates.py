@@ -179,7 +179,7 @@ def katz_bound(mistakes: Mistakes, delta: float, confidence: float, events: int 
 
 
 def posterior_bound(mistakes: Mistakes, delta: float, confidence: float, events: int = 1) -> float:
-    """The quantile of epsilon's posterior that it exceeds with probability ``confidence``: credible, no confidence bound."""
+    """What epsilon's posterior exceeds with probability ``confidence``: credible. Arguments as above."""
     error, part = (1 - confidence) / events, (np.arange(NODES) + 0.5) / NODES
     beta = beta_law.ppf(part, 0.5 + mistakes.misses, 0.5 + mistakes.having - mistakes.misses)
     alarms, rest = 0.5 + mistakes.alarms, 0.5 + mistakes.without - mistakes.alarms

@@ -32,7 +32,7 @@ from agt.mechanisms.aggregate import CertifiedQuantile, certified_quantile, rele
 from agt.mechanisms.enclosure import UP as UPWARDS
 from agt.mechanisms.guarantee import GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mechanism
-from agt.numeric import UP, written
+from agt.numeric import UP, next_up, written
 from agt.randomness import Randomness, SystemRandomness
 
 SHOWN_DELTA = 1e-5  # at which epsilon is shown beside a claimed mu
@@ -69,6 +69,11 @@ class Pair:
     second: Side
     where: str = "no data: neighbouring evidence by the definition"
 
+    @property
+    def moved(self) -> int:
+        """By how much the evidence differs."""
+        return abs(self.first.evidence - self.second.evidence)
+
     def __str__(self) -> str:
         return f"{self.first} against {self.second}"
 
@@ -90,6 +95,24 @@ class Plan:
     choosing: Choosing = "split"
     pairs: int = 1
     source: Randomness = field(default_factory=SystemRandomness)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is attacked, in words, and what is claimed of it.
+
+    Attributes:
+        subject, where: as of a finding; which datasets.
+        guarantee: the claim.
+        sides: what the two sides are.
+        classes: how many labels there are; None: outputs are numbers.
+    """
+
+    subject: str
+    guarantee: Guarantee
+    sides: str
+    where: str
+    classes: int | None
 
 
 @dataclass(frozen=True)
@@ -124,6 +147,12 @@ class Exact:
     def rank(self) -> float:
         """To compare pairs by."""
         return float("inf") if self.value is None else self.value
+
+    def within(self, claimed: float) -> float | None:
+        """The value, on the side of the claim that the exact comparison says: a float of it may be on the other."""
+        if self.value is None:
+            return None
+        return max(self.value, next_up(claimed)) if self.exceeds else min(self.value, claimed)
 
 
 def exact_loss(mechanism: Mechanism, pair: Pair) -> Exact:
@@ -169,8 +198,9 @@ def audit_pair(mechanism: Mechanism, pair: Pair, plan: Plan, farthest: int) -> A
     """
     exact, sides = exact_loss(mechanism, pair), (pair.first, pair.second)
     first, second = (partial(_labels, mechanism, side, farthest, plan.source) for side in sides)
-    subject, claim = subject_of(mechanism), str(mechanism.guarantee)
-    drawn = _attacked((first, second), mechanism.guarantee, plan, pair, subject, claim, mechanism.classes)
+    subject = subject_of(mechanism)
+    target = Target(subject, mechanism.guarantee, str(pair), pair.where, mechanism.classes)
+    drawn = _attacked((first, second), target, plan)
     certain = certain_finding(mechanism, exact, f"the mechanism's own table at {pair}", pair.where)
     return replace(drawn, findings=(certain, *drawn.findings))
 
@@ -186,11 +216,10 @@ def audit_quantile(
         return np.array([one() for _ in range(count)])
 
     draws = partial(draw, distances[0]), partial(draw, distances[1])
-    pair = Pair(Side(0, k), Side(0, other), where)
-    subject, claim = f"certified_quantile with eps={mechanism.eps:g}", str(mechanism.guarantee)
-    drawn = _attacked(draws, mechanism.guarantee, plan, pair, subject, claim, None)
+    subject, sides = f"certified_quantile with eps={mechanism.eps:g}", f"K_q = {k} against K_q = {other}"
+    drawn = _attacked(draws, Target(subject, mechanism.guarantee, sides, where, None), plan)
     exact = Exact(mechanism.eps * abs(k - other), abs(k - other) > 1)
-    certain = _certain(subject, mechanism.guarantee, exact, f"K_q is {k} on one side and {other} on the other", where)
+    certain = _certain(subject, mechanism.guarantee, exact, f"the noise's own law at {sides}", where)
     return replace(drawn, findings=(certain, *drawn.findings))
 
 
@@ -206,17 +235,46 @@ def subject_of(mechanism: Mechanism) -> str:
     return f"{mechanism.name} with {given}{classes}"
 
 
-def likeliest(mechanism: Mechanism, pairs: Sequence[Pair], trials: int, confidence: float) -> Pair:
-    """The pair on which the bound is expected to be greatest, which may not be the one of the greatest loss: a rare event
-    is not met."""
-    claimed = Claimed.of(mechanism.guarantee)
+def expected_bound(mechanism: Mechanism, pair: Pair, plan: Plan) -> float:
+    """The bound that is to be expected on a pair: it may be less on a pair of greater loss, whose event is never met."""
+    claimed, n = Claimed.of(mechanism.guarantee), plan.trials
+    chances = ((float(p), float(q)) for p, q in _chances(mechanism, pair))
+    counts = (Mistakes(round(n * q), n, round(n * (1 - p)), n) for p, q in chances)
+    return max(claimed.bound(count, plan.confidence, plan.pairs) for count in counts)
 
-    def expected(pair: Pair) -> float:
-        events = [(float(1 - p), float(q)) for p, q in _chances(mechanism, pair)]
-        counts = (Mistakes(round(trials * q), trials, round(trials * p), trials) for p, q in events)
-        return max(claimed.bound(count, confidence) for count in counts)
 
-    return max(pairs, key=expected)
+@dataclass(frozen=True)
+class Alone:
+    """What an audit of a mechanism without any data found.
+
+    Attributes:
+        findings: of its table at all pairs, then of what it drew.
+        audited: the pairs that were drawn from.
+        losses: of all pairs.
+    """
+
+    findings: tuple[Finding, ...]
+    audited: tuple[AuditedPair, ...]
+    losses: tuple[tuple[Pair, Exact], ...]
+
+
+def audit_alone(mechanism: Mechanism, values: Sequence[int], plan: Plan) -> Alone:
+    """Audit a mechanism at the evidence that neighbours can have, whatever data it comes from.
+
+    Its table at every pair; and draws from two: labels that differ, and the pair where most is to be expected of draws.
+
+    Args:
+        values: that evidence takes, as of ``neighbouring``.
+    """
+    losses = tuple((pair, exact_loss(mechanism, pair)) for pair in neighbouring(mechanism, values))
+    worst, exact = max(losses, key=lambda one: one[1].rank)
+    differing = next(pair for pair, _ in losses if pair.first.label != pair.second.label)
+    best = max((pair for pair, _ in losses), key=lambda pair: expected_bound(mechanism, pair, plan))
+    pairs = (differing,) if best == differing else (differing, best)
+    plan = replace(plan, pairs=len(pairs))
+    audited = tuple(audit_pair(mechanism, pair, plan, values[-1]) for pair in pairs)
+    table = certain_finding(mechanism, exact, f"its table at all {len(losses)} pairs; the worst: {worst}", worst.where)
+    return Alone((table, *(each_pair.findings[-1] for each_pair in audited)), audited, losses)
 
 
 def table_of(audited: Sequence[AuditedPair]) -> list[dict[str, object]]:
@@ -238,27 +296,29 @@ def table_of(audited: Sequence[AuditedPair]) -> list[dict[str, object]]:
     ]
 
 
-def _attacked(
-    draws: tuple[Draw, Draw], guarantee: Guarantee, plan: Plan, pair: Pair, subject: str, claim: str, classes: int | None
-) -> AuditedPair:
+def _attacked(draws: tuple[Draw, Draw], target: Target, plan: Plan) -> AuditedPair:
     """Draw, count, and hold against the claim."""
-    claimed, trials, shared = Claimed.of(guarantee), plan.trials, plan.pairs
+    claimed, trials, shared = Claimed.of(target.guarantee), plan.trials, plan.pairs
     if plan.choosing == "fixed":
-        if classes is None:
+        if target.classes is None:
             raise ConfigError("audit.choosing=fixed: a number has too many events to fix: use audit.choosing=split")
-        events, shared = each(classes), shared * classes
+        events, shared = each(target.classes), shared * target.classes
         first, second = (draw(trials) for draw in draws)
         event = max(events, key=lambda one: claimed.bound(counted(one, first, second), plan.confidence, shared))
         how = f"{len(events)} events fixed beforehand, each label; the best: {event}"
     else:
-        event = chosen(*(draw(trials) for draw in draws), claimed, plan.confidence, classes is not None)
+        event = chosen(draws[0](trials), draws[1](trials), claimed, plan.confidence, target.classes is not None)
         first, second = (draw(trials) for draw in draws)
         how = f"the event was chosen on {trials} releases a side, and counted on others: {event}"
-    counts = counted(event, first, second)
-    shares = f"; the error probability is shared among {shared}" if shared > 1 else ""
-    where = f"{pair}; {how}{shares}"
+    counts, shares = counted(event, first, second), f"; {shared} share the error probability" if shared > 1 else ""
     attacked = Attacked(
-        subject, claim, where, f"{trials} releases a side; {pair.where}", claimed, plan.confidence, shared
+        target.subject,
+        str(target.guarantee),
+        f"{target.sides}; {how}{shares}",
+        f"{trials} releases a side; {target.where}",
+        claimed,
+        plan.confidence,
+        shared,
     )
     delta = SHOWN_DELTA if claimed.measure == "mu" else claimed.delta
     return AuditedPair((attacked.judge(counts),), estimates(counts, delta, plan.confidence, shared), counts, event)
@@ -266,14 +326,13 @@ def _attacked(
 
 def _labels(mechanism: Mechanism, side: Side, farthest: int, source: Randomness, count: int) -> np.ndarray:
     """[count] labels, each drawn as agt predict draws one."""
-    filled = (np.full(count, value, dtype=np.int64) for value in (side.label, side.evidence))
-    return mechanism.release(*filled, source, farthest)
+    return mechanism.release(np.full(count, side.label), np.full(count, side.evidence), source, farthest)
 
 
 def _certain(subject: str, guarantee: Guarantee, exact: Exact, attack: str, effort: str) -> Finding:
     claimed = Claimed.of(guarantee)
-    at = f" at delta {claimed.delta:g}" if claimed.delta else ""
-    loss = f"no {claimed.measure}{at} is enough" if exact.value is None else f"{claimed.measure}{at} is {exact.value:.6g}"
+    at, value = f" at delta {claimed.delta:g}" if claimed.delta else "", exact.within(claimed.value)
+    loss = f"no {claimed.measure}{at} is enough" if value is None else f"{claimed.measure}{at} is {value:.6g}"
     held = "more than" if exact.exceeds else "which is not more than"
     return Finding(
         subject=f"{subject}: its table",
@@ -285,7 +344,7 @@ def _certain(subject: str, guarantee: Guarantee, exact: Exact, attack: str, effo
         measure=claimed.measure,
         claimed=claimed.value,
         delta=None if claimed.measure == "mu" else claimed.delta,
-        found=exact.value,
+        found=value,
         strength=Strength.CERTAIN,
         noticeable="any excess on this pair, in what the mechanism says it draws with; not what it draws",
     )

@@ -5,10 +5,10 @@ al. 2024: adversaries who poison learn most). Poisons lie on both sides of the p
 
 How poisons are chosen. On a linear head, a record's influence on a query's margin is in closed form: with the steps'
 curvature H, n steps of rate r sum to A = H^-1 (1 - (1 - r H)^n), and the record moves the margin by its gradient's share of
-A phi(query). Greedily, each poison is the one after which the target's influence is greatest. The others are copies of the
-query under another label, stretched by a common factor; the factor is halved between "too weak" and "too strong", by
-training again, until the label with the target differs from the one without. In an ensemble all go into the target's shard:
-whoever names records chooses where the keyed hash puts them. Any other model is treated as a black box.
+A phi(query). Greedily, each poison is the one after which the target's influence is greatest. The others have another label
+and lie on the half-circle from the query's opposite to the query, all at one place, which is halved between "too weak" and
+"too strong", by training again, until the label with the target differs from the one without. In an ensemble all go into the
+target's shard: whoever names records chooses where the keyed hash puts them. Any other model is treated as a black box.
 """
 
 from collections.abc import Callable, Iterator
@@ -303,7 +303,7 @@ def poisoned(
 
 
 class _Poisoning:
-    """Poisons around one query, by how far they are stretched."""
+    """Poisons around one query, by how near to it they lie."""
 
     def __init__(self, problem: Problem, model: Model, query: np.ndarray, aim: Aim, allowance: int) -> None:
         self.problem, self.query, self.aim, self.tried = problem, query, aim, False
@@ -317,12 +317,16 @@ class _Poisoning:
             target = records.features[[aim.target]], int(records.labels[aim.target])
             self.strengthening = _Curved.of(part, mine).greedy(target, query, aim.rival, allowance // 2)
         self.copies = allowance - len(self.strengthening)
+        flat = np.asarray(query, dtype=np.float64).ravel()
+        aside = np.resize([1.0, -1.0], flat.size) - (np.resize([1.0, -1.0], flat.size) @ flat) * flat / max(flat @ flat, 1e-300)
+        self.aside = (aside * np.linalg.norm(flat) / max(float(np.linalg.norm(aside)), 1e-300)).reshape(query.shape)
 
     def neighbours(self, factor: float) -> Neighbours:
-        """With this factor."""
+        """With this share of the query in the poisons, from -1 to 1."""
         self.tried = True
+        placed = factor * self.query + np.sqrt(1 - factor**2) * self.aside
         records, target = self.problem.dataset.train, self.problem.dataset.train.features[[self.aim.target]]
-        features = [(target, self.query)[which] for which, _ in self.strengthening] + [factor * self.query] * self.copies
+        features = [(target, self.query)[which] for which, _ in self.strengthening] + [placed] * self.copies
         labels = [label for _, label in self.strengthening] + [self.aim.rival] * self.copies
         poisons = newcomers(records, np.concatenate(features), labels, "poison", self.shard, self.ensemble)
         having = with_added(records, poisons)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
 from agt.audit.estimates import Mistakes, epsilon_bound, mu_bound
@@ -28,7 +28,7 @@ from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee
 from agt.mechanisms.release import Labelling
 
 ROOTS = 60  # halvings of a line between two queries
-BESIDE = np.linspace(-4, 5, 19)  # where queries are asked, in widths of what lies between both roots
+BESIDE = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])  # in widths of what is between roots
 SCALES = tuple(10.0**-power for power in range(4, 15))
 PROBES = 64
 ENOUGH = 0.9  # of the probed rows are like the query
@@ -158,6 +158,13 @@ class Event:
         alarms, misses = math.ceil(self.alarm * trials), math.ceil((1 - self.hit) * trials)
         return limit.shown(Mistakes(min(alarms, trials), trials, min(misses, trials), trials), confidence, events)
 
+    def loss(self, limit: Limit) -> float:
+        """What any number of trials could show: the loss of this event, if the release is what it says."""
+        if limit.measure == "mu":
+            return max(0.0, float(ndtri(self.hit) - ndtri(self.alarm)))
+        pairs = ((self.hit - limit.delta, self.alarm), (1 - self.alarm - limit.delta, 1 - self.hit))
+        return max([0.0, *(math.log(more / less) if less > 0 else math.inf for more, less in pairs if more > 0)])
+
     @property
     def words(self) -> str:
         """What it is, without the labels' names, which may be private."""
@@ -197,7 +204,7 @@ def most_telling(pair: Pair, queries: np.ndarray, limit: Limit, trials: int, con
 
 def between_roots(pair: Pair, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64) -> np.ndarray:
     """[m, ...] float64 queries around where the label changes on lines between anchors: between the two models' own places
-    of change, and beside them.
+    of change, and beside them; first those with most room.
 
     Args:
         anchors: [n, ...] queries, from which lines go to one another and to points of their size.
@@ -213,6 +220,8 @@ def between_roots(pair: Pair, anchors: np.ndarray, rng: np.random.Generator, lin
     if not len(begin):
         return anchors[:0]
     first, second = (_root(side.model.predict, begin, end) for side in (pair.having, pair.lacking))
+    widest = np.argsort(-np.abs(second - first), kind="stable")
+    begin, end, first, second = begin[widest], end[widest], first[widest], second[widest]
     places = first + BESIDE[:, None] * (second - first)
     shape = (-1, *[1] * (begin.ndim - 1))
     return np.concatenate([begin + place.reshape(shape) * (end - begin) for place in places])
@@ -300,8 +309,9 @@ class Attack:
             measure=limit.measure,
             claimed=limit.value,
             delta=limit.delta if limit.measure == "epsilon" else None,
-            found=found,
+            found=None if outcome is Outcome.UNTESTED else found,
             confidence=self.confidence,
+            estimator="Clopper-Pearson",
             noticeable="" if noticeable is None else f"a true {limit.measure} of about {noticeable:.3g} or more",
         )
 

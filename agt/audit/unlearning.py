@@ -10,9 +10,9 @@ at what the one before left. What is compared depends on what is claimed:
     exact           every number (weights, votes, labels where any are given) is the same; or, of a minimiser, lies as near
                     as is claimed
     (eps, delta)    draws of what is served, on both sides, given all that was served before: no test tells them apart
-                    better than that. White box: along the difference of the weights before noise, the gradient of the forgotten
-                    records' loss (membership inference on the forget set), and the noise that was seen before; where whole
-                    vectors are drawn, along a direction that was learned on one half of them, too
+                    better than that. White box: along the difference of the weights before noise, the gradient of the
+                    forgotten records' loss (membership inference on the forget set), and the noise that was seen before;
+                    where whole vectors are drawn, along a direction that was learned on one half of them, too
     noise           what was in fact served differs from the weights by noise of the claimed size, drawn anew
 
 Formal guarantees
@@ -21,8 +21,8 @@ Formal guarantees
     theirs is at most the sum.
     (eps, delta). Each direction, and the threshold along it, is fixed by other draws than those that are counted. Given
     them, mistakes are binomial on each side, and the error probability is shared among all directions of all attacks
-    (``epsilon_bound``): a claim that holds is called violated with probability 1 - confidence at most, whether draws serve
-    several attacks or not. Isotropic Gaussian noise has the same law along every direction of length 1, so that one number
+    (estimates.py, events.py): a claim that holds is called violated with probability 1 - confidence at most, whether draws
+    serve several attacks or not. Isotropic Gaussian noise has the same law along every direction of length 1, so that one number
     of the method's own noise is drawn for each release: rounding to a lattice apart (2^-24 sigma).
     Noise. Let z_0, z_1, ... be what was served less the weights, in the order in which it was drawn, each N(0, sigma^2 I)
     in d coordinates given all before. Then sum |z_i|^2 / sigma^2 is chi-squared, and z_i z_j / (sigma |z_j|), j < i,
@@ -42,14 +42,15 @@ from typing import Any
 import numpy as np
 from scipy.stats import chi2, norm
 
-from agt.audit.estimates import Mistakes, epsilon_bound
+from agt.audit.estimates import Claimed, Mistakes
+from agt.audit.events import chosen, counted
 from agt.audit.findings import Finding, Outcome, Strength
+from agt.audit.verdict import Attacked
 from agt.errors import AgtError, ConfigError
 from agt.models.model import Model
 from agt.unlearning.promise import Promise
 
 Rows = np.ndarray
-THRESHOLDS = 63  # along a direction, looked at on the half of the draws that is not counted
 LEAST = 20  # draws of a half
 
 
@@ -67,6 +68,7 @@ class Served:
         sigma: the claimed standard deviation of that noise in each coordinate.
         probes: name -> [d] directions along which the forgotten records would show, for weights.
         shown: whatever else was given out, for whoever chooses the next request by it.
+        how: the state was made, in words; empty: as the method always does.
     """
 
     values: np.ndarray
@@ -78,6 +80,7 @@ class Served:
     sigma: float | None = None
     probes: dict[str, np.ndarray] = field(default_factory=dict)
     shown: Any = None
+    how: str = ""
 
 
 Unlearn = Callable[[Rows], Served]
@@ -104,7 +107,7 @@ class Attack:
 
 
 @dataclass(frozen=True)
-class Claimed:
+class Promised:
     """What is claimed of the model after a removal.
 
     Attributes:
@@ -112,6 +115,7 @@ class Claimed:
         exact: equal (up to ``Served.within``, where that is given); False: (eps, delta)-close in distribution.
         eps, delta: of a whole request; 0 where exact.
         adaptive: whether it holds for requests that were chosen after looking, too.
+        proved: False: as published, or on assumptions that do not hold: findings are reported and contradict nothing.
 
     Raises:
         ConfigError: an epsilon without a delta that could be one.
@@ -122,15 +126,17 @@ class Claimed:
     eps: float = 0.0
     delta: float = 0.0
     adaptive: bool = True
+    proved: bool = True
 
     def __post_init__(self) -> None:
         if not (0 <= self.eps < math.inf and 0 <= self.delta < 1):
             raise ConfigError(f"a claim of epsilon {self.eps}, delta {self.delta}: give epsilon >= 0 and 0 <= delta < 1")
 
     @classmethod
-    def of(cls, promise: Promise) -> "Claimed":
+    def of(cls, promise: Promise) -> "Promised":
         """What a method of ``agt unlearn`` promises. That of fixed keys is adaptive: it is about these very keys."""
-        return cls(promise.words[0], promise.exact, promise.eps, promise.delta, promise.adaptive or promise.exact)
+        adaptive = promise.adaptive or promise.exact
+        return cls(promise.words[0], promise.exact, promise.eps, promise.delta, adaptive, promise.proved)
 
 
 @dataclass(frozen=True)
@@ -190,6 +196,7 @@ class Trial:
         found: values that differ; distance over what is claimed; lower bound on epsilon.
         violated: whether that contradicts the claim.
         words: what was seen; why not, of an attack that could not be made (``found`` None).
+        how: the method removed, where it says more than its name.
     """
 
     attack: str
@@ -198,10 +205,11 @@ class Trial:
     found: float | None
     violated: bool
     words: str
+    how: str = ""
 
 
 @dataclass(frozen=True)
-class _Pair:
+class Pair:
     """Both sides after an attack, and all that the method served on the way, the trained model's first."""
 
     attack: Attack
@@ -211,21 +219,23 @@ class _Pair:
     before: tuple[Served, ...]
 
 
+Begin = Callable[[], tuple[Served | None, Unlearn]]
+"""The method at the trained model: (what that serves, the same value each time; removes rows, says what is served then)."""
+
+
 def audit_unlearning(
     subject: str,
-    begin: Callable[[], tuple[Served | None, Unlearn]],
+    begin: Begin,
     retrained: Callable[[Rows], Served],
     attacks: Sequence[Attack],
-    claimed: Claimed,
+    claimed: Promised,
     effort: Effort,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
     """Attack a method of unlearning.
 
     Args:
         subject: the method, in words.
-        begin: (what the trained model serves, removes rows from it and says what is served then). Called once for each
-            attack: everything before is forgotten.
+        begin: called once for each attack: everything before is forgotten.
         retrained: trains without the rows, which are all that an attack named.
         attacks: at least one; rows are never named twice in one.
         claimed: what the method promises.
@@ -235,18 +245,35 @@ def audit_unlearning(
         A finding for each test that the claim calls for, and how each attack went. An attack that the method refuses
         (AgtError) is listed as one that was not made.
     """
-    pairs, trials = list[_Pair](), list[Trial]()
-    for done, attack in enumerate(attacks):
+    pairs, refused = attacked(begin, retrained, attacks)
+    return judged(subject, pairs, refused, claimed, effort)
+
+
+def attacked(
+    begin: Begin,
+    retrained: Callable[[Rows], Served],
+    attacks: Sequence[Attack],
+    on_done: Callable[[int], None] = lambda done: None,
+) -> tuple[list[Pair], list[Trial]]:
+    """(both sides of every attack; those that the method refused). Arguments as for ``audit_unlearning``."""
+    pairs, refused = list[Pair](), list[Trial]()
+    for done, attack in enumerate(attacks, 1):
         try:
             pairs.append(_carried_out(attack, begin, retrained))
         except AgtError as error:
-            trials.append(Trial(attack.name, "refused", 0, None, False, f"not made: {error}"))
-        on_progress(done + 1, len(attacks))
+            refused.append(Trial(attack.name, "refused", 0, None, False, f"not made: {error}"))
+        on_done(done)
+    return pairs, refused
+
+
+def judged(
+    subject: str, pairs: Sequence[Pair], refused: Sequence[Trial], claimed: Promised, effort: Effort
+) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
+    """What both sides of every attack say of a claim, as ``audit_unlearning`` returns it."""
     if not pairs:
-        return (not_tested(subject, claimed.words, "; ".join(dict.fromkeys(trial.words for trial in trials))),), tuple(
-            trials
-        )
-    findings = list[Finding]()
+        why = "; ".join(dict.fromkeys(trial.words for trial in refused))
+        return (not_tested(subject, claimed.words, why),), tuple(refused)
+    findings, trials = list[Finding](), list(refused)
     for test in (_equal,) if claimed.exact else (_near, _distinguished):
         made, finding = test(subject, pairs, claimed, effort)
         trials += made
@@ -262,9 +289,7 @@ def not_tested(subject: str, claim: str, why: str) -> Finding:
     )
 
 
-def _carried_out(
-    attack: Attack, begin: Callable[[], tuple[Served | None, Unlearn]], retrained: Callable[[Rows], Served]
-) -> _Pair:
+def _carried_out(attack: Attack, begin: Begin, retrained: Callable[[Rows], Served]) -> Pair:
     served, unlearn = begin()
     gone, seen = np.empty(0, dtype=np.int64), [] if served is None else [served]
     for choose in attack.requests:
@@ -275,13 +300,13 @@ def _carried_out(
         served = unlearn(rows)
         seen.append(served)
     *before, mine = seen
-    return _Pair(attack, len(gone), mine, retrained(gone), tuple(before))
+    return Pair(attack, len(gone), mine, retrained(gone), tuple(before))
 
 
 # ---- exact claims
 
 
-def _equal(subject: str, pairs: Sequence[_Pair], claimed: Claimed, effort: Effort) -> tuple[list[Trial], Finding | None]:
+def _equal(subject: str, pairs: Sequence[Pair], claimed: Promised, effort: Effort) -> tuple[list[Trial], Finding | None]:
     """Every number the same, or as near as is claimed."""
     if any(pair.mine.within is not None for pair in pairs):
         return _near(subject, pairs, claimed, effort)
@@ -289,20 +314,16 @@ def _equal(subject: str, pairs: Sequence[_Pair], claimed: Claimed, effort: Effor
     for pair in pairs:
         differ, compared = _differences(pair.mine, pair.other)
         words = f"{differ:,} of {compared:,} values differ" if differ else f"all {compared:,} values are the same"
-        trials.append(Trial(pair.attack.name, "equal", pair.records, float(differ), differ > 0, words))
-    worst = max((trial.found or 0 for trial in trials), default=0)
-    wrong = [trial for trial in trials if trial.violated]
+        trials.append(_trial(pair, "equal", float(differ), differ > 0, words))
+    wrong = next((trial for trial in trials if trial.violated), None)
     meaning = (
-        f"after {wrong[0].attack} ({wrong[0].records} records) {wrong[0].words} between what unlearning left and training "
-        "without them gives"
-        if wrong
-        else "what unlearning left and what training without the records gives are the same, bit for bit, in every attack"
+        "what unlearning left and what training without the records gives are the same, bit for bit, in every attack"
+        if wrong is None
+        else f"after {_after(wrong)}, {wrong.words} between what unlearning left and what training without them gives"
     )
-    return trials, _finding(
-        subject, claimed, trials, meaning, "values that differ", 0.0, float(worst),
-        attack="what unlearning leaves and what training without the records gives are compared value by value",
-        noticeable="one value that differs, in the attacks that were made",
-    )  # fmt: skip
+    attack = "what unlearning leaves and what training without the records gives are compared value by value"
+    noticeable = "one value that differs, in the attacks that were made"
+    return trials, _certain(subject, claimed, trials, attack, noticeable, meaning, "values that differ")
 
 
 def _differences(mine: Served, other: Served) -> tuple[int, int]:
@@ -313,7 +334,7 @@ def _differences(mine: Served, other: Served) -> tuple[int, int]:
     return int((mine.values != other.values)[asked].sum()), int(asked.sum())
 
 
-def _near(subject: str, pairs: Sequence[_Pair], claimed: Claimed, effort: Effort) -> tuple[list[Trial], Finding | None]:
+def _near(subject: str, pairs: Sequence[Pair], claimed: Promised, effort: Effort) -> tuple[list[Trial], Finding | None]:
     """Weights before noise within the distances that are claimed."""
     trials = []
     for pair in pairs:
@@ -322,70 +343,58 @@ def _near(subject: str, pairs: Sequence[_Pair], claimed: Claimed, effort: Effort
         away = float(np.linalg.norm(pair.mine.values - pair.other.values))
         allowed = (pair.mine.within + pair.other.within) * (1 + 1e-12)  # the norm's own rounding
         words = f"{away:.3g} apart, of {allowed:.3g} claimed"
-        trials.append(Trial(pair.attack.name, "distance", pair.records, away / allowed, away > allowed, words))
+        trials.append(_trial(pair, "distance", away / allowed, away > allowed, words))
     if not trials:
         return [], None
     worst = max(trials, key=lambda trial: trial.found or 0)
-    meaning = f"the weights before noise are at most {worst.words} (after {worst.attack}, {worst.records} records)"
-    return trials, _finding(
-        subject, replace(claimed, words="the weights are within their recorded bound of the minimiser without the records"),
-        trials, meaning, "distance/claimed", 1.0, worst.found or 0.0,
-        attack="the weights before noise are compared with those of training without the records",
-        noticeable="weights further away than their recorded bounds, in the attacks that were made",
-    )  # fmt: skip
+    claimed = replace(claimed, words="the weights are within their recorded bound of the minimiser without the records")
+    attack = "the weights before noise are compared with those of training without the records"
+    noticeable = "weights further away than their recorded bounds, in the attacks that were made"
+    meaning = f"the weights before noise are at most {worst.words} (after {_after(worst)})"
+    return trials, _certain(subject, claimed, trials, attack, noticeable, meaning, "distance/claimed")
 
 
 # ---- (eps, delta)
 
 
 def _distinguished(
-    subject: str, pairs: Sequence[_Pair], claimed: Claimed, effort: Effort
+    subject: str, pairs: Sequence[Pair], claimed: Promised, effort: Effort
 ) -> tuple[list[Trial], Finding | None]:
     """Which side a draw is of, guessed along every direction."""
-    sides = [(pair, name, score) for pair in pairs for name, score in _scores(pair, effort)]
-    looks, trials = max(1, len(sides)), list[Trial]()
-    for pair, name, (mine, other) in sides:
-        mistakes, used = _mistakes(mine, other, claimed.delta)
-        bound = epsilon_bound(mistakes, claimed.delta, effort.confidence, looks)
+    held, half = Claimed("epsilon", claimed.eps, claimed.delta), effort.releases // 2
+    looks = [(pair, name, *scores) for pair in pairs for name, scores in _scores(pair, effort.releases)]
+    trials, counts = list[Trial](), dict[Trial, Mistakes]()
+    for pair, name, mine, other in looks:
+        event = chosen(mine[:half], other[:half], held, effort.confidence, labels=False)
+        mistakes = counted(event, mine[half:], other[half:])
+        bound = held.bound(mistakes, effort.confidence, len(looks))
         covered = claimed.adaptive or not pair.attack.adaptive
-        words = f"along {name}: {mistakes.alarms} false alarms and {mistakes.misses} misses of {used} draws a side"
-        if not covered:
-            words += "; requests chosen after looking are not covered by the claim"
-        trials.append(Trial(pair.attack.name, "distinguished", pair.records, bound, covered and bound > claimed.eps, words))
-    if not trials:
-        return [], None
-    covered_trials = [trial for trial, (pair, *_) in zip(trials, sides, strict=True) if _covers(claimed, pair)]
-    worst = max(covered_trials or trials, key=lambda trial: trial.found or 0)
-    meaning = (
-        f"what is served after {worst.attack} ({worst.records} records) shows epsilon of at least {worst.found:.3g} "
-        f"against training without them ({effort.confidence:.0%} confidence)"
-    )
-    least = least_noticed(claimed.eps, claimed.delta, effort.releases // 2, effort.confidence, looks)
-    finding = _finding(
-        subject, claimed, trials, meaning, "epsilon", claimed.eps, worst.found or 0.0,
-        attack=(
-            "which side a draw of what is served is of, given all that was served before, is guessed along "
-            f"{', '.join(dict.fromkeys(name for _, name, _ in sides))}; thresholds were fixed on other draws"
-        ),
-        noticeable=f"weights that differ by {least:.2g} standard deviations of the noise, along a direction looked at",
-    )  # fmt: skip
-    looked = f"{len(trials)} looks in all, {effort.releases:,} draws of each side for each, half of them to fix thresholds"
-    confident = replace(finding, delta=claimed.delta, strength=Strength.CONFIDENT, confidence=effort.confidence)
-    return trials, replace(confident, effort=f"{finding.effort}: {looked}")
+        words = (
+            f"along {name}: {mistakes.alarms} false alarms and {mistakes.misses} misses of {len(mine) - half} draws a side"
+        )
+        words += "" if covered else "; requests chosen after looking are not covered by the claim"
+        trials.append(_trial(pair, "distinguished", bound, covered and bound > claimed.eps, words))
+        if covered:
+            counts[trials[-1]] = mistakes
+    if not counts:
+        return trials, None
+    names = f"{', '.join(dict.fromkeys(name for _, name, *_ in looks))}"
+    attack = f"which side a draw is of, given all that was served before, is guessed along {names}"
+    drawn = f"{effort.releases:,} draws of each side in each of {len(looks)} looks, half of them to fix thresholds"
+    worst = max(counts, key=lambda trial: trial.found or 0)
+    finding = Attacked(
+        subject, claimed.words, attack, f"{_listed(trials)}; {drawn}", held, effort.confidence, len(looks)
+    ).judge(counts[worst])
+    return trials, replace(_standing(finding, claimed), meaning=f"after {_after(worst)}: {finding.meaning}")
 
 
-def _covers(claimed: Claimed, pair: _Pair) -> bool:
-    return claimed.adaptive or not pair.attack.adaptive
-
-
-def _scores(pair: _Pair, effort: Effort) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
+def _scores(pair: Pair, n: int) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
     """(a direction's name, draws of both sides along it), of a pair that draws anything."""
-    mine, other, n = pair.mine, pair.other, effort.releases
+    mine, other = pair.mine, pair.other
     if mine.draw is not None and other.draw is not None:
         drawn = mine.draw(n), other.draw(n)
-        directions = _directions(pair)
-        half = n // 2
-        directions["a direction learned on half of the draws"] = drawn[0][:half].mean(axis=0) - drawn[1][:half].mean(axis=0)
+        learned = drawn[0][: n // 2].mean(axis=0) - drawn[1][: n // 2].mean(axis=0)
+        directions = {**_directions(pair), "a direction learned on half of the draws": learned}
         yield from ((name, (drawn[0] @ u, drawn[1] @ u)) for name, u in directions.items() if u.any())
     elif mine.noise is not None and other.noise is not None:
         for name, u in _directions(pair).items():
@@ -393,59 +402,17 @@ def _scores(pair: _Pair, effort: Effort) -> Iterator[tuple[str, tuple[np.ndarray
             yield name, (mine.values @ unit + mine.noise(n), other.values @ unit + other.noise(n))
 
 
-def _directions(pair: _Pair) -> dict[str, np.ndarray]:
+def _directions(pair: Pair) -> dict[str, np.ndarray]:
     """Fixed before anything is drawn of the last state."""
     last = next((served for served in reversed(pair.before) if served.seen is not None), None)
     seen = {} if last is None or last.seen is None else {"the noise that was seen before": last.seen - last.values}
     return {"the difference of the weights": pair.mine.values - pair.other.values, **pair.mine.probes, **seen}
 
 
-def _mistakes(mine: np.ndarray, other: np.ndarray, delta: float) -> tuple[Mistakes, int]:
-    """Of the second halves, with the side and the threshold that were best on the first ones; and how many they are."""
-    half = len(mine) // 2
-    first = mine[:half], other[:half]
-    if np.median(first[0]) < np.median(first[1]):
-        mine, other, first = -mine, -other, (-first[0], -first[1])
-    shares = np.linspace(0.5, THRESHOLDS - 0.5, THRESHOLDS) / THRESHOLDS
-    tails = np.concatenate([shares, [2 / half, 5 / half, 1 - 2 / half, 1 - 5 / half]])
-    levels = np.unique(np.quantile(np.concatenate(first), np.clip(tails, 0, 1)))
-    best = max(levels, key=lambda t: (epsilon_bound(_counted(*first, t), delta, 0.9), -_rates(*first, t)))
-    return _counted(mine[half:], other[half:], best), len(mine) - half
-
-
-def _counted(mine: np.ndarray, other: np.ndarray, threshold: float) -> Mistakes:
-    """Above the threshold a draw is called unlearned."""
-    return Mistakes(int((other > threshold).sum()), len(other), int((mine <= threshold).sum()), len(mine))
-
-
-def _rates(mine: np.ndarray, other: np.ndarray, threshold: float) -> float:
-    """The rates of both mistakes together: by these one chooses among thresholds that show nothing."""
-    return float((other > threshold).mean() + (mine <= threshold).mean())
-
-
-def least_noticed(eps: float, delta: float, draws: int, confidence: float, looks: int) -> float:
-    """How far apart two normal laws of variance 1 must be for so many draws a side to show more than eps, about."""
-
-    def shows(mu: float) -> bool:
-        for t in np.linspace(-1.0, mu + 3.0, 33):
-            counts = (round(draws * float(norm.sf(t))), round(draws * float(norm.cdf(t - mu))))
-            if epsilon_bound(Mistakes(counts[0], draws, counts[1], draws), delta, confidence, looks) > eps:
-                return True
-        return False
-
-    low, high = 0.0, 1.0
-    while not shows(high) and high < 64:
-        low, high = high, 2 * high
-    for _ in range(7):
-        middle = (low + high) / 2
-        low, high = (low, middle) if shows(middle) else (middle, high)
-    return high
-
-
 # ---- noise that was in fact served
 
 
-def _noise(subject: str, pairs: Sequence[_Pair], effort: Effort) -> Finding | None:
+def _noise(subject: str, pairs: Sequence[Pair], effort: Effort) -> Finding | None:
     """Whether what was served has noise of the claimed size, drawn anew each time."""
     states = {id(served): served for pair in pairs for served in (*pair.before, pair.mine)}.values()
     noises = [(s.seen - s.values, s.sigma) for s in states if s.seen is not None and s.sigma is not None]
@@ -473,39 +440,48 @@ def _noise(subject: str, pairs: Sequence[_Pair], effort: Effort) -> Finding | No
         outcome=Outcome.VIOLATED if wrong else Outcome.STANDS,
         meaning=f"{seen}: {' and '.join(wrong)}" if wrong else f"{seen}, as fresh noise of that size has",
         measure="noise/claimed",
-        claimed=1.0,
         found=ratio,
         confidence=effort.confidence,
         noticeable=f"a standard deviation below {least:.3g} of the claimed one; states alike beyond {limit:.2g} deviations",
     )
 
 
-def _finding(
-    subject: str,
-    claimed: Claimed,
-    trials: Sequence[Trial],
-    meaning: str,
-    measure: str,
-    number: float,
-    found: float,
-    attack: str,
-    noticeable: str,
-) -> Finding:
-    """Of one test over all attacks: certain, unless told otherwise."""
+def _trial(pair: Pair, test: str, found: float, violated: bool, words: str) -> Trial:
+    return Trial(pair.attack.name, test, pair.records, found, violated, words, pair.mine.how)
+
+
+def _after(trial: Trial) -> str:
+    return f"{trial.attack} ({trial.records} records)"
+
+
+def _listed(trials: Sequence[Trial]) -> str:
     names = dict.fromkeys(trial.attack for trial in trials)
+    return f"{len(names)} attacks ({'; '.join(names)})"
+
+
+def _standing(finding: Finding, claimed: Promised) -> Finding:
+    """What is not promised is not contradicted."""
+    return finding if claimed.proved else replace(finding, outcome=Outcome.REPORTED)
+
+
+def _certain(
+    subject: str, claimed: Promised, trials: Sequence[Trial], attack: str, noticeable: str, meaning: str, measure: str
+) -> Finding:
+    """What was seen, without chance, over all attacks; the claim is that the measure is 0, or at most 1."""
     violated = any(trial.violated for trial in trials)
-    effort = f"{len(names)} attacks ({'; '.join(names)})"
-    return Finding(
+    finding = Finding(
         subject=subject,
         claim=claimed.words,
         attack=attack,
-        effort=effort,
+        effort=_listed(trials),
         outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
         meaning=meaning,
         measure=measure,
+        found=max(trial.found or 0.0 for trial in trials),
         claimed=number,
         delta=claimed.delta if measure == "epsilon" else None,
         found=found,
         strength=Strength.CERTAIN,
         noticeable=noticeable,
     )
+    return _standing(finding, claimed)

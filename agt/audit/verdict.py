@@ -41,9 +41,10 @@ class Attacked:
             measure=claimed.measure,
             claimed=claimed.value,
             delta=None if claimed.measure == "mu" else claimed.delta,
-            found=bound,
+            found=None if outcome is Outcome.UNTESTED else bound,
             confidence=self.confidence,
             noticeable=self._noticeable(trials, needed),
+            estimator="Clopper-Pearson",
         )
 
     def _meaning(self, bound: float, outcome: Outcome, mistakes: Mistakes, needed: int) -> str:
@@ -57,8 +58,8 @@ class Attacked:
             Outcome.VIOLATED: f"more than the {self.claimed.value:g} claimed",
             Outcome.STANDS: f"which does not contradict the {self.claimed.value:g} claimed, and proves nothing",
             Outcome.UNTESTED: (
-                f"too few trials to contradict the {self.claimed.value:g} claimed, whatever they count: {needed} a side are "
-                "the least (audit.trials)"
+                f"too few trials to contradict the {self.claimed.value:g} claimed, whatever they count: {needed} a side "
+                "are the least (audit.trials)"
             ),
         }
         return f"{counts}; {said[outcome]}"
@@ -67,4 +68,6 @@ class Attacked:
         least = self.claimed.noticed(trials, self.confidence, self.events)
         if least is None:
             return f"nothing: {needed} trials a side are the least"
-        return f"a true {self.claimed.measure} of {least:.4g} or more on this pair, if the best test between its sides is used"
+        return (
+            f"a true {self.claimed.measure} of {least:.4g} or more on this pair, if the best test between its sides is used"
+        )

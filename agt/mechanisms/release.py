@@ -162,6 +162,8 @@ class Labelling:
         self, features: np.ndarray, on_progress: OnProgress = lambda progress: None
     ) -> tuple[np.ndarray, np.ndarray]:
         """([n] nominal labels, [n] the evidence of each): what the mechanism sees, which is private."""
+    def seen(self, features: np.ndarray, on_progress: OnProgress = lambda progress: None) -> tuple[np.ndarray, np.ndarray]:
+        """(nominal labels [n], evidence [n]): what the mechanism sees of each query; private."""
         certificates = self.model.certify(features, on_progress=on_progress)
         return _seen(certificates, self.mechanism.needs == "votes", self.voting, self.counting)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 import agt
 from agt.audit.findings import Finding
-from agt.audit.unlearning import Attack, Claimed, Effort, Rows, Served, Unlearn, audit_unlearning, bits
+from agt.audit.unlearning import Attack, Effort, Promised, Rows, Served, Unlearn, audit_unlearning, bits
 from agt.models.linear import LinearModel
 from agt.models.model import Model, fit
 from agt.models.removal import RemovalModel, training_rows
@@ -19,8 +19,8 @@ from agt.unlearning.newton import Head, brought_within
 
 ROWS, WIDTH, GONE, MANY, SIGMA = 240, 6, 12, 60, 0.02
 EFFORT = Effort(releases=4_000)
-EXACT = Claimed("the model is what training without the erased records gives", exact=True)
-ANSWERS = Claimed("every label that is given is the one that training without the erased records gives", exact=True)
+EXACT = Promised("the model is what training without the erased records gives", exact=True)
+ANSWERS = Promised("every label that is given is the one that training without the erased records gives", exact=True)
 
 
 def problem(seed: int, certificate: Any, **settings: Any) -> Problem:
@@ -80,9 +80,9 @@ class Newton:
         return cls(model, np.random.default_rng(seed), **flaws)
 
     @property
-    def claimed(self) -> Claimed:
+    def claimed(self) -> Promised:
         """What the method promises."""
-        return Claimed.of(promise(self.model.config, self.model.state, self.model.known.objective.strength))
+        return Promised.of(promise(self.model.config, self.model.state, self.model.known.objective.strength))
 
     def begin(self) -> tuple[Served, Unlearn]:
         """At the trained model, whose steps go on from one another."""
@@ -153,7 +153,7 @@ def noise_kept(seed: int) -> Finding:
     return caught(of_newton(Newton.trained(seed, reused=True), [looking()]), "epsilon")
 
 
-def of_served(unlearned: Callable[[Rows], Served], retrained: Callable[[Rows], Served], claimed: Claimed) -> Finding:
+def of_served(unlearned: Callable[[Rows], Served], retrained: Callable[[Rows], Served], claimed: Promised) -> Finding:
     """The audit of a method that is asked once, by many."""
     return audit_unlearning(claimed.words, lambda: (None, unlearned), retrained, [request(MANY)], claimed, EFFORT)[0][0]
 
@@ -198,7 +198,7 @@ def group_as_one(seed: int) -> Finding:
         assert isinstance(of, LinearModel)
         return Served(of.trained.weight.numpy().ravel(), noise=lambda n: rng.normal(0, sigma, n))
 
-    claimed = Claimed(f"({eps:g}, {delta:g})-close", False, eps, delta)
+    claimed = Promised(f"({eps:g}, {delta:g})-close", False, eps, delta)
     return of_served(lambda rows: served(model), lambda rows: served(fit(without(trained, rows))), claimed)
 
 

@@ -1,0 +1,189 @@
+"""What membership inference told: scores are reported, labels at certified queries are held against their claim."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from agt.audit.estimates import epsilon_bound
+from agt.audit.findings import Finding, Outcome, Strength
+from agt.audit.membership import ATTACKS, Apart, Rehearsal, fewest, spread_of, told_apart, upside_down
+from agt.audit.roc import Roc
+from agt.audit.shadows import Shadows
+from agt.problem import Problem
+from agt.settings import RemovalConfig
+from agt_cli.audit.membership_target import WORDS, Target
+
+RATES = (0.001, 0.01)
+UNCLAIMED = "nothing: certificates speak of labels, and say nothing about scores"
+NOBODY = "no non-members at hand: every test record was trained on, or there is none"
+UPSIDE_DOWN = (
+    "the scores are UPSIDE DOWN: AUC {shown} is far below one half, non-members score above members. Such an attack shows "
+    "nothing: look for a sign, for swapped sides, or for test records that are easier than training records"
+)
+
+
+def scored(
+    target: Target, rehearsal: Rehearsal | None, why: str, shadows: Shadows | None, confidence: float
+) -> Iterator[Finding]:
+    """What each attack's scores told: of the run's own model, and of the shadow models in turn.
+
+    Args:
+        why: there is no rehearsal.
+    """
+    made = 0 if shadows is None else len(shadows)
+    for name, words in WORDS.items():
+        missing = NOBODY if not target.two_sided else why if name not in target.scores else ""
+        blank = Finding(
+            subject=f"membership by {name}",
+            claim=UNCLAIMED,
+            attack=words,
+            effort=f"{target.sides}; {made} shadow models",
+            outcome=Outcome.UNTESTED,
+            meaning=f"{name}: not tested: {missing}",
+            measure="AUC",
+            strength=Strength.ASYMPTOTIC,
+        )
+        yield blank if missing else area_of(blank, name, target.roc(name), confidence)
+    for name in ATTACKS if rehearsal is not None else ():
+        yield _in_turn(name, rehearsal, confidence)  # type: ignore[arg-type]
+
+
+def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
+    """The area under an attack's curve, and who is found at few false alarms; scores that are upside down show nothing."""
+    low, high = roc.area_limits(confidence)
+    shown = f"{roc.area:.3f} ({low:.3f} to {high:.3f} at {100 * confidence:g} %)"
+    if upside_down(roc, confidence):
+        return replace(blank, meaning=f"{name}: {UPSIDE_DOWN.format(shown=shown)}")
+    at = roc.at(RATES[1], confidence)
+    few = fewest(RATES[1], at.mistakes.without)
+    limits = " to ".join(f"{100 * limit:.2f}" for limit in at.tpr_limits)
+    meaning = (
+        f"{name}: a training record scores above a test record with probability {shown}; at {100 * RATES[1]:g} % "
+        f"false alarms {100 * at.tpr:.2f} % of training records are found ({limits} %){f'; {few}' if few else ''}"
+    )
+    told = f"an AUC of {min(1.0, 0.5 + high - roc.area):.3f} or more would have been told from one half"
+    found = {"found": roc.area, "confidence": confidence, "noticeable": told, "estimator": "DeLong"}
+    return replace(blank, outcome=Outcome.REPORTED, meaning=meaning, **found)  # type: ignore[arg-type]
+
+
+def _in_turn(name: str, rehearsal: Rehearsal, confidence: float) -> Finding:
+    """Each shadow model as the target."""
+    rocs = rehearsal.rocs(name)
+    area, low, high = spread_of((roc.area for roc in rocs), confidence)
+    rate, least, most = spread_of((roc.at(RATES[1], confidence).tpr for roc in rocs), confidence)
+    return Finding(
+        subject=f"membership by {name}, of models on half of the records",
+        claim=UNCLAIMED,
+        attack=f"{WORDS[name]}; each shadow model in turn is the target, judged by the others",
+        effort=f"{len(rocs)} targets of {rehearsal.included.shape[1]} records, about half of them members",
+        outcome=Outcome.REPORTED,
+        meaning=(
+            f"{name}, on halves: AUC {area:.3f} ({low:.3f} to {high:.3f}) on average over targets; at "
+            f"{100 * RATES[1]:g} % false alarms {100 * rate:.2f} % of members are found ({100 * least:.2f} to {100 * most:.2f} %). "
+            "Members are drawn by a hash: no difference between training and test records plays a part"
+        ),
+        measure="AUC",
+        found=area,
+        strength=Strength.ASYMPTOTIC,
+        confidence=confidence,
+        estimator="Student's t over targets",
+    )
+
+
+# -- labels at certified queries ---------------------------------------------------------------------------------------
+
+
+def certified_labels(target: Target, pairs: int, seed: int) -> Finding:
+    """Whether labels at certified queries told who was trained on."""
+    problem = target.opened.kept.problem
+    why = _incomparable(problem, pairs, target.distance)
+    if why:
+        return told(target, None, why)
+    units = left_out(target, pairs, seed)
+    return told(target, told_apart(target.opened.model, problem, units, target.pool.records.features, target.distance))
+
+
+def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
+    """Why labels of trainings with and without a unit cannot be compared; empty: they can."""
+    settings = problem.settings
+    if not pairs:
+        return "audit.pairs=0"
+    if settings.relation.name == "substitute":
+        return "relation=substitute: its certificates compare with a record replaced, not left out"
+    hidden = isinstance(settings.certificate, RemovalConfig) and settings.certificate.masking != "none"
+    if settings.noise is not None or hidden:
+        return "the training drew noise, and certificates hold given the draw, which is not kept"
+    return "" if (distance >= 1).any() else "no record of the pool has a stable distance of 1 or more"
+
+
+def left_out(target: Target, pairs: int, seed: int) -> np.ndarray:
+    """Units to leave out: half of them the most exposed, half at random."""
+    member = np.flatnonzero(target.pool.member)
+    scores = target.scores.get("lira_online", target.scores["loss"])[member]
+    units = target.pool.records.units[member]
+    exposed = units[np.argsort(-scores, kind="stable")[: (pairs + 1) // 2]]
+    others = np.random.default_rng(seed).permutation(units)
+    return np.array(list(dict.fromkeys([*exposed.tolist(), *others.tolist()]))[:pairs])
+
+
+def told(target: Target, apart: Apart | None, why: str = "") -> Finding:
+    """The finding; without pairs, why there are none."""
+    blank = Finding(
+        subject="labels at certified queries",
+        claim="certified queries' labels do not tell whether a unit was trained on: any attack on them has advantage 0",
+        attack="the same queries asked of trainings with and without a unit: the most exposed ones, and random ones",
+        effort="none",
+        outcome=Outcome.UNTESTED,
+        meaning=f"not tested: {why}",
+        measure="labels that differ",
+        claimed=0.0,
+        strength=Strength.CERTAIN,
+    )
+    if apart is None:
+        return blank
+    count, uncertified = apart.pairs * apart.queries, int((target.distance < 1).sum())
+    meaning = f"all {count:,} labels were the same: advantage exactly 0 on these pairs"
+    if apart.told:
+        unit, place = apart.told[0]
+        first = f"the first at record {target.pool.records.ids[place]} without unit {unit}"
+        meaning = f"{len(apart.told)} of {count:,} labels differed, {first}"
+    return replace(
+        blank,
+        effort=f"{apart.pairs} units left out in turn, {apart.queries:,} certified queries asked of each pair",
+        outcome=Outcome.VIOLATED if apart.told else Outcome.STANDS,
+        meaning=meaning,
+        found=float(len(apart.told)),
+        noticeable=f"one label that differs; {uncertified} uncertified records were not asked about",
+    )
+
+
+# -- noise inside training ---------------------------------------------------------------------------------------------
+
+
+def noise_claim(target: Target, rehearsal: Rehearsal | None, confidence: float) -> Iterator[Finding]:
+    """What the strongest scores say of a claim that training itself is private."""
+    noise = target.opened.kept.problem.settings.noise
+    if noise is None or rehearsal is None or not target.two_sided:
+        return
+    point = target.roc("lira_online").beyond(rehearsal.threshold("lira_online"), confidence)
+    found = epsilon_bound(point.mistakes, noise.delta, confidence)
+    yield Finding(
+        subject="noise inside training",
+        claim=f"({noise.epsilon:g}, {noise.delta:g})-differentially private weights",
+        attack="LiRA online at one threshold, fixed on the shadow models",
+        effort=target.sides,
+        outcome=Outcome.REPORTED,
+        meaning=(
+            f"as if each record were a trial of its own, epsilon would be at least {found:.3g}, where {noise.epsilon:g} is "
+            "claimed; but records of one training are no such trials, and no coin drew which were trained on: this bound "
+            "cannot call the claim false (agt audit dpsgd makes one that can)"
+        ),
+        measure="epsilon",
+        claimed=noise.epsilon,
+        delta=noise.delta,
+        found=found,
+        strength=Strength.ASYMPTOTIC,
+        confidence=confidence,
+        estimator="Clopper-Pearson",
+    )

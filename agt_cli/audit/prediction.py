@@ -1,0 +1,298 @@
+"""agt audit prediction: agt predict end to end, on neighbouring runs and test ledgers, against adversaries of growing strength.
+
+Each may do more than the one before: it looks at natural queries; it chooses them between the decision lines of both models;
+it has put records of its own into the data beforehand (Chadha et al. 2024). The guarantee is the same for all of them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from agt.audit.findings import Finding
+from agt.audit.poisoning import aims, edited, poisoned
+from agt.audit.prediction import Attack, Event, Limit, Pair, alike, between_roots, event_of_sum, most_telling
+from agt.data.dataset import DataError, Records
+from agt.errors import ConfigError
+from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.release import Labelling, totals_of
+from agt.mechanisms.rigour import Accounting, Counting
+from agt.relations import RELATIONS
+from agt.settings import schema, validate
+from agt_cli.audit.counters import Counters
+from agt_cli.audit.job import Audited, Given
+from agt_cli.audit.stage import SILENT, Stage
+from agt_cli.report.console import Console
+from agt_cli.report.record import RunRecord
+from agt_cli.runs.erased import gone_of
+from agt_cli.runs.mechanisms import MechanismConfig, TotalConfig
+from agt_cli.runs.prepare import Prepared, prepare
+from agt_cli.runs.queries import OpenedRun, TrainedRun
+from agt_cli.runs.waiting import Waiting
+
+MOST_QUERIES = 1000  # natural ones that are looked at
+DRAWN = (
+    "labels about the real data were drawn as agt predict draws them; nobody was told them: they lay in a folder of this audit "
+    "alone, which was removed, so they spend nothing, and no ledger of yours was opened"
+)
+TRIALS = (
+    "trials are distinct questions, as a repeated one is told its stored answer: rows that differ from the chosen query in "
+    "their last digits, of which both models were checked to see the same"
+)
+OWNER = "for the data owner alone: pairs and queries were searched in the private data"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One adversary's pair and query, both found before anything is drawn.
+
+    Attributes:
+        adversary: in words.
+        sides: the runs with the unit and without it.
+        pair: the same as the mechanism sees them.
+        query: [1, ...].
+        event: per label.
+        poisons: how many records were the adversary's.
+    """
+
+    adversary: str
+    sides: tuple[OpenedRun, OpenedRun]
+    pair: Pair
+    query: np.ndarray
+    event: Event
+    poisons: int = 0
+
+
+@schema
+class PredictionAudit:
+    """Attacks ``agt predict``, the mechanism and the ledger together.
+
+    Attributes:
+        trials: N, labels a side and adversary.
+        together: Q, answers that are counted together against the composed claim.
+        targets: natural records that are taken out in turn.
+        poisons: a, records of the adversary; 0: none.
+        retrainings: at most so many models are trained to find poisons.
+        scratch: a folder on a local disk for neighbouring runs and test ledgers; null: the audit's own.
+    """
+
+    trials: Annotated[int, Field(ge=10)] = 10_000
+    together: Annotated[int, Field(ge=2)] = 4
+    targets: Annotated[int, Field(ge=1)] = 3
+    poisons: Annotated[int, Field(ge=0)] = 8
+    retrainings: Annotated[int, Field(ge=2)] = 40
+    scratch: str | None = None
+
+    name: ClassVar[str] = "prediction"
+
+    def check(self, given: Given) -> None:
+        """Refuse what needs no data to be refused."""
+        if given.run is None:
+            raise ConfigError("run: a value is required; give run=FOLDER of a finished agt train, or run=latest")
+        config = _configured(given)
+        if not issubclass(config.kind, Mechanism):
+            raise ConfigError(f"mechanism={config.kind.name}: audit prediction is of labels: give a mechanism that draws them")
+        if config.total.eps is not None and config.total.queries is None:
+            raise ConfigError("total.eps is shared out over questions: give total.queries, too, or mechanism.eps")
+
+    def carry_out(self, given: Given, record: RunRecord, console: Console) -> Audited:
+        """Find pairs and queries, draw on both sides of each, and count."""
+        trained = TrainedRun.of({**given.config, "inputs": None})
+        Waiting.of(trained.finished).refuse("audit prediction")
+        opened = trained.open(record, console)
+        natural = opened.queries.features
+        if given.config.get("inputs") is not None:
+            natural = TrainedRun.of(given.config).open(record, console).queries.features
+        room = record.folder if self.scratch is None else Path(self.scratch)
+        accounting, counting = given.config.get("accounting") or "rigorous", given.config.get("counting") or "distance"
+        with Stage.below(room, given.config.get("compute"), accounting, counting) as stage:
+            return _Audit(self, given, opened, _some(natural, given.seed), stage, console).audited()
+
+
+def _configured(given: Given) -> MechanismConfig:
+    return MechanismConfig.of(given.config.get("mechanism"), validate(TotalConfig, given.config.get("total"), "total"))
+
+
+def _some(queries: np.ndarray, seed: int) -> np.ndarray:
+    """At most ``MOST_QUERIES``, in memory."""
+    rows = np.arange(len(queries))
+    if len(rows) > MOST_QUERIES:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, MOST_QUERIES, replace=False))
+    return np.stack([np.asarray(queries[row], dtype=np.float64) for row in rows.tolist()])
+
+
+class _Audit:
+    """One audit at work."""
+
+    def __init__(
+        self, config: PredictionAudit, given: Given, opened: OpenedRun, natural: np.ndarray, stage: Stage, console: Console
+    ) -> None:
+        self.config, self.given, self.opened, self.natural = config, given, opened, natural
+        self.stage, self.console, self.rng = stage, console, np.random.default_rng(given.seed)
+        mechanism = _configured(given).mechanism(opened.model.problem.classes, 1)
+        assert isinstance(mechanism, Mechanism)
+        self.mechanism, self.limit = mechanism, Limit.of(mechanism.guarantee)
+        self.claim = self._labelling(opened).claim
+        if opened.model.problem.settings.noise is not None:
+            raise ConfigError(
+                f"run={opened.trained.finished.folder}: its training drew noise, which a neighbour would draw anew: agt audit "
+                "dpsgd is for such runs"
+            )
+        self.totals = totals_of(mechanism.guarantee, config.together, 0.0)
+        self.events = (4 if config.poisons else 2) * (1 + len(self.totals))
+        needed = self.limit.trials_needed(given.confidence, self.events)
+        if config.trials < needed:
+            raise ConfigError(
+                f"audit.trials={config.trials}: too few to contradict {self.limit} with confidence {given.confidence:g} over "
+                f"{self.events} events: give {needed} at least, of which none may fail, and some more for a margin"
+            )
+
+    def audited(self) -> Audited:
+        """All of it."""
+        scenes = list(self._scenes())
+        first = scenes[0]
+        findings = list[Finding]()
+        if self.claim.proved:
+            queries = np.concatenate([first.query, *self._distinct(first.pair)])
+            findings += Counters(self.stage, first.sides, self.mechanism, queries).findings()
+        rows = []
+        with self.console.progress("releases on both sides", "adversary") as report:
+            for done, scene in enumerate(scenes, 1):
+                made = self._attacked(scene)
+                findings += made
+                rows.append(self._row(scene, made))
+                report(done, len(scenes), done, len(scenes))
+        finished = self.opened.trained.finished
+        notes = (OWNER, DRAWN, TRIALS, *self._missing(scenes))
+        return Audited(
+            finished.folder.name,
+            finished.digest,
+            tuple(findings),
+            notes,
+            {"adversaries": pd.DataFrame(rows)},
+            metrics={"trials": self.config.trials, "adversaries": len(scenes)},
+        )
+
+    def _labelling(self, opened: OpenedRun) -> Labelling:
+        accounting, counting = self.stage.accounting, self.stage.counting
+        return Labelling.of(opened.model, self.mechanism, opened.conditions, accounting, counting)
+
+    # -- pairs and queries -------------------------------------------------------------------------------------------------
+
+    def _scenes(self) -> Iterator[Scene]:
+        finished, trained = self.opened.trained.finished, self.opened.trained
+        having, records = self.stage.open(finished.folder, finished.digest), self.opened.dataset.train
+        base = prepare(trained.settings, SILENT, gone_of(finished))
+        made = list[tuple[OpenedRun, OpenedRun]]()
+        with self.console.progress("neighbouring runs", "run") as report:
+            targets = self._targets(records)
+            for done, row in enumerate(targets, 1):
+                lacking = self._without(base, records, row)
+                made += [(having, lacking)] if lacking is not None else []
+                report(done, len(targets), done, len(targets))
+        if not made:
+            raise ConfigError(f"run={finished.folder}: no record of it can be taken out and leave data that trains")
+        yield self._best("natural records, natural query", made, chosen=False)
+        yield self._best("natural records, chosen query", made, chosen=True)
+        if self.config.poisons:
+            found, trainings = poisoned(
+                self.opened.kept.problem, self.opened.model, self.natural, self.config.poisons, self.config.retrainings
+            )
+            if found is not None:
+                sides = self._trained(base, found.having), self._trained(base, found.lacking)
+                words = f"{found.poisons} poisoned records"
+                scene = self._best(f"{words}, natural query", [sides], chosen=False, natural=found.query)
+                yield replace(scene, poisons=found.poisons)
+                yield replace(self._best(f"{words}, chosen query", [sides], chosen=True), poisons=found.poisons)
+
+    def _targets(self, records: Records) -> list[int]:
+        """Rows of records that could decide a natural query; any private ones where none stands out."""
+        found = [aim.target for aim in aims(self.opened.model, records, self.natural, 4 * self.config.targets)]
+        private = np.flatnonzero(~records.public)
+        if not len(private):
+            raise ConfigError(f"run={self.opened.trained.finished.folder}: every training record is public: nothing to attack")
+        found += self.rng.permutation(private).tolist()
+        return list(dict.fromkeys(found))[: self.config.targets]
+
+    def _without(self, base: Prepared, records: Records, row: int) -> OpenedRun | None:
+        """A run on data without a unit, read as erased records are left out; None: such data cannot be read."""
+        finished, settings = self.opened.trained.finished, self.opened.trained.settings
+        if RELATIONS[settings.relation.name].touches > 1:
+            return self._trained(base, edited(self.opened.kept.problem, records, row))
+        gone, unit = gone_of(finished), records.units[row]
+        try:
+            prepared = prepare(settings, SILENT, lambda ids, units: gone(ids, units) | (units == unit))
+        except DataError:  # a copy that is not the last, or the last of its class
+            return None
+        return self.stage.train(finished.config, prepared, settings)
+
+    def _trained(self, base: Prepared, records: Records) -> OpenedRun:
+        """A run on other records, beside the same test records."""
+        trained = self.opened.trained
+        dataset = replace(base.dataset, train=records, plane=None)
+        return self.stage.train(trained.finished.config, replace(base, loaded=dataset, dataset=dataset), trained.settings)
+
+    def _best(
+        self, adversary: str, made: list[tuple[OpenedRun, OpenedRun]], chosen: bool, natural: np.ndarray | None = None
+    ) -> Scene:
+        """The pair and the query of which most is expected."""
+        scenes = []
+        for sides in made:
+            pair = Pair(*map(self._labelling, sides))
+            queries = self.natural if natural is None else natural
+            if chosen:
+                found = between_roots(pair, self.natural, self.rng)
+                queries = found if len(found) else queries
+            at, event = most_telling(pair, queries, self.limit, self.config.trials, self.given.confidence)
+            scenes.append(Scene(adversary, sides, pair, queries[at : at + 1], event))
+        return max(scenes, key=lambda scene: (self._expected(scene.event), scene.event.hit - scene.event.alarm))
+
+    def _expected(self, event: Event) -> float:
+        return event.expected(self.limit, self.config.trials, self.given.confidence, self.events)
+
+    def _distinct(self, pair: Pair) -> list[np.ndarray]:
+        """Queries for what the ledger counts: natural ones, and others around them where there are few."""
+        size = max(float(np.abs(self.natural).max()), 1.0)
+        moved = self.natural[self.rng.integers(len(self.natural), size=32)]
+        return [moved + 0.01 * size * self.rng.normal(size=moved.shape)]
+
+    # -- draws -------------------------------------------------------------------------------------------------------------
+
+    def _attacked(self, scene: Scene) -> list[Finding]:
+        """Draw on both sides, then ask each event; all were fixed before."""
+        config, confidence, guarantee = self.config, self.given.confidence, self.mechanism.guarantee
+        per = f"{self.claim.text}"
+        attacks = [self._attack(scene, per, self.limit, scene.event)]
+        for total in self.totals:
+            limit, groups = Limit.of(total), config.trials // config.together
+            event = event_of_sum(scene.event, config.together, limit, groups, confidence, self.events)
+            attacks.append(self._attack(scene, f"{config.together} queries together: {total}", limit, event))
+        queries = alike(scene.pair, scene.query, config.trials, self.rng)
+        having, lacking = (self.stage.drawn(side, self.mechanism, queries, self.claim.proved) for side in scene.sides)
+        return [attack.finding(having, lacking) for attack in attacks]
+
+    def _attack(self, scene: Scene, claim: str, limit: Limit, event: Event) -> Attack:
+        subject = f"agt predict mechanism={self.mechanism.name}, {self.mechanism.guarantee} per query"
+        return Attack(subject, claim, scene.adversary, limit, event, self.given.confidence, self.events)
+
+    def _row(self, scene: Scene, made: list[Finding]) -> dict[str, object]:
+        """Of the table: what each adversary reached."""
+        row: dict[str, object] = {"adversary": scene.adversary, "poisons": scene.poisons, "measure": self.limit.measure}
+        row |= {"claimed": self.limit.value, "this pair": scene.event.loss(self.limit), "found": made[0].found}
+        for finding, total in zip(made[1:], self.totals, strict=True):
+            name = f"{self.config.together} together" + (f", delta {total.delta:.2g}" if total.delta else "")
+            row |= {f"claimed of {name}": finding.claimed, f"found of {name}": finding.found}
+        return row | {"outcome": " / ".join(dict.fromkeys(finding.outcome.value for finding in made))}
+
+    def _missing(self, scenes: list[Scene]) -> Iterator[str]:
+        if self.config.poisons and not scenes[-1].poisons:
+            yield (
+                f"{self.config.poisons} poisoned records decided no natural query within {self.config.retrainings} trainings: "
+                "that adversary was not played; give audit.poisons or audit.retrainings more"
+            )
+        if not self.claim.proved:
+            yield "nothing is proved of this release (accounting=paper), so that no ledger takes it: none was audited"
