@@ -478,9 +478,6 @@ def _certain(
         meaning=meaning,
         measure=measure,
         found=max(trial.found or 0.0 for trial in trials),
-        claimed=number,
-        delta=claimed.delta if measure == "epsilon" else None,
-        found=found,
         strength=Strength.CERTAIN,
         noticeable=noticeable,
     )

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 from agt.audit.findings import Finding
-from agt.audit.planted import dpsgd, mechanism, unlearning
+from agt.audit.planted import dpsgd, mechanism, unlearning, votes
 
-PLANTED: dict[str, Callable[[int], Finding]] = {**mechanism.PLANTED, **unlearning.PLANTED}
-from agt.audit.planted import mechanism, votes
-
-PLANTED: dict[str, Callable[[int], Finding]] = {**mechanism.PLANTED, **votes.PLANTED}
-PLANTED: dict[str, Callable[[int], Finding]] = {**mechanism.PLANTED, **dpsgd.PLANTED, **unlearning.PLANTED}
+PLANTED: dict[str, Callable[[int], Finding]] = {
+    **mechanism.PLANTED,
+    **votes.PLANTED,
+    **dpsgd.PLANTED,
+    **unlearning.PLANTED,
+}
