@@ -106,4 +106,4 @@ class Attacked:
         if least is None:
             return f"nothing: {needed} trials a side are the least"
         true = f"a true {self.claimed.measure} of {least:.4g} or more"
-        return f"{true}, of a pair whose best test is wrong as often either way; where one mistake is rare, only more than that"
+        return f"{true}, of a pair whose best test is wrong as often either way; where one mistake is rare, only more"
