@@ -12,8 +12,8 @@ f_y - logsumexp of the other logits; of two classes it is the margin on the labe
 | labels       | how many of the record and its noisy copies keep its label (Choquette-Choo 2021)  | labels alone          |
 
 Gaussians are each record's own where ``FEW`` models stand on either side, else their variance is pooled over all records.
-RMIA is the offline one: p_ref(x) = ((1 + A) p_out(x) + 1 - A)/2, A = .3, p_out the mean over models without x; p_ref(z) the
-mean over all models.
+RMIA is the offline one: p_ref = ((1 + A) p_out + 1 - A)/2, A = .3, p_out the mean over models without the record; z are the
+records of the pool.
 
 None of these scores is what a certificate speaks of: it speaks of labels. ``told_apart`` attacks that claim itself.
 """
@@ -29,6 +29,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from agt.audit.neighbours import retrained, without
+from agt.audit.one_run import Guesses, guesses_from
 from agt.audit.roc import Roc
 from agt.audit.shadows import Shadows
 from agt.errors import ConfigError
@@ -153,8 +154,7 @@ def rmia(phi: np.ndarray, reference: Reference) -> np.ndarray:
     p, out = expit(reference.phi), ~reference.included
     outside = np.where(out, p, 0).sum(axis=0) / np.maximum(out.sum(axis=0), 1)
     ratio = expit(phi) / (((1 + A) * outside + (1 - A)) / 2)
-    population = np.sort(expit(phi) / np.maximum(p.mean(axis=0), TINY))
-    scores: np.ndarray = np.searchsorted(population, ratio, side="right") / len(population)
+    scores: np.ndarray = np.searchsorted(np.sort(ratio), ratio, side="right") / len(ratio)
     return scores
 
 
@@ -204,6 +204,24 @@ class Rehearsal:
     def right(self, name: str) -> np.ndarray:
         """[n] of how many targets that threshold says rightly whether they were trained on the record."""
         return np.sum((self.scores[name] >= self.threshold(name)) == self.included, axis=0)
+
+
+def coin_guesses(reference: Reference, units: np.ndarray, guesses: int) -> Guesses:
+    """Which units the first shadow model was trained on, guessed by LiRA from the others: an audit in one run.
+
+    Each unit was in it by a fair coin of its own, and the other models, its complement left out, saw other coins: given
+    the first model, guesses depend on nothing that the coins decided. So the bounds of one_run.py hold for whatever privacy
+    that one training claims.
+
+    Args:
+        units: [n] whose each record is; scores of a unit's records are added.
+        guesses: how many, fixed before; half of them of units that are in.
+    """
+    opposite = np.flatnonzero((reference.included == ~reference.included[0]).all(axis=1))
+    scores = lira_online(reference.phi[0], reference.but(0, *opposite.tolist()))
+    _, first, place = np.unique(units, return_index=True, return_inverse=True)
+    half = guesses // 2
+    return guesses_from(np.bincount(place, weights=scores), reference.included[0][first], guesses - half, half)
 
 
 def spread_of(values: Iterable[float], confidence: float) -> tuple[float, float, float]:

@@ -5,9 +5,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from agt.audit.estimates import epsilon_bound
 from agt.audit.findings import Finding, Outcome, Strength
-from agt.audit.membership import ATTACKS, Apart, Rehearsal, fewest, spread_of, told_apart, upside_down
+from agt.audit.membership import (
+    ATTACKS,
+    Apart,
+    Reference,
+    Rehearsal,
+    coin_guesses,
+    fewest,
+    spread_of,
+    told_apart,
+    upside_down,
+)
+from agt.audit.one_run import one_run_epsilon, planned_guesses
 from agt.audit.roc import Roc
 from agt.audit.shadows import Shadows
 from agt.problem import Problem
@@ -15,6 +25,7 @@ from agt.settings import RemovalConfig
 from agt_cli.audit.membership_target import WORDS, Target
 
 RATES = (0.001, 0.01)
+BOUND = "exact"  # of one_run.BOUNDS
 UNCLAIMED = "nothing: certificates speak of labels, and say nothing about scores"
 NOBODY = "no non-members at hand: every test record was trained on, or there is none"
 UPSIDE_DOWN = (
@@ -81,8 +92,8 @@ def _in_turn(name: str, rehearsal: Rehearsal, confidence: float) -> Finding:
         meaning=(
             f"{name}, on halves: AUC {area:.3f} ({low:.3f} to {high:.3f}) on average over targets; at "
             f"{100 * RATES[1]:g} % false alarms {100 * rate:.2f} % of members are found "
-            f"({100 * least:.2f} to {100 * most:.2f} %). Members are drawn by a hash: no difference between training and test "
-            "records plays a part"
+            f"({100 * least:.2f} to {100 * most:.2f} %). Members are drawn by a hash: no difference between training and "
+            "test records plays a part"
         ),
         measure="AUC",
         found=area,
@@ -162,29 +173,39 @@ def told(target: Target, apart: Apart | None, why: str = "") -> Finding:
 # -- noise inside training ---------------------------------------------------------------------------------------------
 
 
-def noise_claim(target: Target, rehearsal: Rehearsal | None, confidence: float) -> Iterator[Finding]:
-    """What the strongest scores say of a claim that training itself is private."""
-    noise = target.opened.kept.problem.settings.noise
-    if noise is None or rehearsal is None or not target.two_sided:
+def noise_claim(target: Target, reference: Reference | None, confidence: float) -> Iterator[Finding]:
+    """What scores say of a claim that training itself is private: an audit in one run, of the first shadow model."""
+    noise, units = target.opened.kept.problem.settings.noise, target.pool.records.units
+    if noise is None:
         return
-    point = target.roc("lira_online").beyond(rehearsal.threshold("lira_online"), confidence)
-    found = epsilon_bound(point.mistakes, noise.delta, confidence)
-    yield Finding(
+    blank = Finding(
         subject="noise inside training",
-        claim=f"({noise.epsilon:g}, {noise.delta:g})-differentially private weights",
-        attack="LiRA online at one threshold, fixed on the shadow models",
-        effort=target.sides,
-        outcome=Outcome.REPORTED,
-        meaning=(
-            f"as if each record were a trial of its own, epsilon would be at least {found:.3g}, where {noise.epsilon:g} is "
-            "claimed; but records of one training are no such trials, and no coin drew which were trained on: this bound "
-            "cannot call the claim false (agt audit dpsgd makes one that can)"
-        ),
+        claim=f"weights are ({noise.epsilon:g}, {noise.delta:g})-differentially private",
+        attack="LiRA online guesses which units the first shadow model saw, each by a fair coin; it claims the same",
+        effort="none",
+        outcome=Outcome.UNTESTED,
+        meaning="not tested",
         measure="epsilon",
         claimed=noise.epsilon,
         delta=noise.delta,
-        found=found,
-        strength=Strength.ASYMPTOTIC,
         confidence=confidence,
-        estimator="Clopper-Pearson",
+        estimator=BOUND,
+    )
+    if reference is None or noise.seed is not None:
+        why = "no shadow models to guess with" if reference is None else "noise.seed makes this noise a simulation"
+        yield replace(blank, meaning=f"not tested: {why}")
+        return
+    canaries = len(np.unique(units))
+    planned = planned_guesses(canaries, noise.epsilon, noise.delta, confidence, BOUND)
+    made = coin_guesses(reference, units, planned)
+    found, most = (
+        one_run_epsilon(right, made.made, canaries, noise.delta, confidence, BOUND) for right in (made.right, made.made)
+    )
+    yield replace(
+        blank,
+        effort=f"{made.made} guesses about {canaries} units, their number fixed by the claim",
+        outcome=Outcome.VIOLATED if found > noise.epsilon else Outcome.STANDS,
+        meaning=f"{made.right} of {made.made} guesses were right: epsilon is at least {found:.3g}",
+        found=found,
+        noticeable=f"an epsilon of up to {most:.3g}, had every guess been right",
     )

@@ -16,6 +16,7 @@ from agt.audit.membership import (
     Exposure,
     Reference,
     Rehearsal,
+    coin_guesses,
     confidences,
     label_scores,
     lira_offline,
@@ -23,6 +24,7 @@ from agt.audit.membership import (
     spread_of,
     told_apart,
 )
+from agt.audit.one_run import one_run_epsilon
 from agt.audit.roc import Roc
 from agt.audit.shadows import Pool, ShadowConfig, class_logits, train_shadows
 from agt.errors import ConfigError
@@ -83,6 +85,17 @@ def test_too_few_models() -> None:
     with pytest.raises(ConfigError, match="there are 4"):
         Rehearsal.of(simulated(4, 1.0))
     assert set(Rehearsal.of(simulated(6, 1.0)).scores) == set(ATTACKS)
+
+
+def test_coins_are_guessed_as_far_as_there_is_something_to_see() -> None:
+    units = np.arange(2000).astype(str)
+    for shift, least, most in ((0.0, 0, 0.3), (4.0, 2.5, 20)):
+        made = coin_guesses(simulated(20, shift, 2000), units, 200)
+        assert least <= one_run_epsilon(made.right, 200, 2000, 1e-5, 0.95, "exact") <= most
+    shared = np.repeat(np.arange(1000), 2)
+    reference = simulated(20, 4.0, 1000)
+    double = Reference(reference.phi[:, shared], reference.included[:, shared])
+    assert coin_guesses(double, shared.astype(str), 300).canaries == 1000
 
 
 def test_the_complement_would_tell_and_is_left_out() -> None:
