@@ -20,7 +20,7 @@ None of these scores is what a certificate speaks of: it speaks of labels. ``tol
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -28,6 +28,7 @@ from scipy.special import expit, log_expit, logsumexp
 from scipy.stats import norm
 from scipy.stats import t as student
 
+from agt.audit.findings import Finding, Outcome, Strength
 from agt.audit.neighbours import retrained, without
 from agt.audit.one_run import Guesses, guesses_from
 from agt.audit.roc import Roc
@@ -301,6 +302,40 @@ def told_apart(
         other = again(problem, np.flatnonzero(train.units == unit)).predict(asked)
         told += [(str(unit), int(places[row])) for row in np.flatnonzero(other != labels)]
     return Apart(len(units), len(asked), tuple(told))
+
+
+def labels_finding(apart: Apart | None, ids: np.ndarray, distance: np.ndarray, why: str = "") -> Finding:
+    """What labels at certified queries told; without pairs, why there are none.
+
+    Args:
+        ids, distance: [n] of all queries, certified or not.
+    """
+    blank = Finding(
+        subject="labels at certified queries",
+        claim="certified queries' labels do not tell whether a unit was trained on: any attack on them has advantage 0",
+        attack="the same queries asked of trainings with and without a unit: the most exposed ones, and random ones",
+        effort="none",
+        outcome=Outcome.UNTESTED,
+        meaning=f"not tested: {why}",
+        measure="labels that differ",
+        claimed=0.0,
+        strength=Strength.CERTAIN,
+    )
+    if apart is None:
+        return blank
+    count, uncertified = apart.pairs * apart.queries, int((distance < 1).sum())
+    meaning = f"all {count:,} labels were the same: advantage exactly 0 on these pairs"
+    if apart.told:
+        unit, place = apart.told[0]
+        meaning = f"{len(apart.told)} of {count:,} labels differed, the first at query {ids[place]} without unit {unit}"
+    return replace(
+        blank,
+        effort=f"{apart.pairs} units left out in turn, {apart.queries:,} certified queries asked of each pair",
+        outcome=Outcome.VIOLATED if apart.told else Outcome.STANDS,
+        meaning=meaning,
+        found=float(len(apart.told)),
+        noticeable=f"one label that differs; {uncertified} uncertified queries were not asked about",
+    )
 
 
 # -- the most exposed --------------------------------------------------------------------------------------------------

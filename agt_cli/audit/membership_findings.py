@@ -8,11 +8,11 @@ import numpy as np
 from agt.audit.findings import Finding, Outcome, Strength
 from agt.audit.membership import (
     ATTACKS,
-    Apart,
     Reference,
     Rehearsal,
     coin_guesses,
     fewest,
+    labels_finding,
     spread_of,
     told_apart,
     upside_down,
@@ -111,9 +111,10 @@ def certified_labels(target: Target, pairs: int, seed: int) -> Finding:
     problem = target.opened.kept.problem
     why = _incomparable(problem, pairs, target.distance)
     if why:
-        return told(target, None, why)
+        return labels_finding(None, target.pool.records.ids, target.distance, why)
     units = left_out(target, pairs, seed)
-    return told(target, told_apart(target.opened.model, problem, units, target.pool.records.features, target.distance))
+    apart = told_apart(target.opened.model, problem, units, target.pool.records.features, target.distance)
+    return labels_finding(apart, target.pool.records.ids, target.distance)
 
 
 def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
@@ -137,37 +138,6 @@ def left_out(target: Target, pairs: int, seed: int) -> np.ndarray:
     exposed = units[np.argsort(-scores, kind="stable")[: (pairs + 1) // 2]]
     others = np.random.default_rng(seed).permutation(units)
     return np.array(list(dict.fromkeys([*exposed.tolist(), *others.tolist()]))[:pairs])
-
-
-def told(target: Target, apart: Apart | None, why: str = "") -> Finding:
-    """The finding; without pairs, why there are none."""
-    blank = Finding(
-        subject="labels at certified queries",
-        claim="certified queries' labels do not tell whether a unit was trained on: any attack on them has advantage 0",
-        attack="the same queries asked of trainings with and without a unit: the most exposed ones, and random ones",
-        effort="none",
-        outcome=Outcome.UNTESTED,
-        meaning=f"not tested: {why}",
-        measure="labels that differ",
-        claimed=0.0,
-        strength=Strength.CERTAIN,
-    )
-    if apart is None:
-        return blank
-    count, uncertified = apart.pairs * apart.queries, int((target.distance < 1).sum())
-    meaning = f"all {count:,} labels were the same: advantage exactly 0 on these pairs"
-    if apart.told:
-        unit, place = apart.told[0]
-        first = f"the first at record {target.pool.records.ids[place]} without unit {unit}"
-        meaning = f"{len(apart.told)} of {count:,} labels differed, {first}"
-    return replace(
-        blank,
-        effort=f"{apart.pairs} units left out in turn, {apart.queries:,} certified queries asked of each pair",
-        outcome=Outcome.VIOLATED if apart.told else Outcome.STANDS,
-        meaning=meaning,
-        found=float(len(apart.told)),
-        noticeable=f"one label that differs; {uncertified} uncertified records were not asked about",
-    )
 
 
 # -- noise inside training ---------------------------------------------------------------------------------------------

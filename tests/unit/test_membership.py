@@ -10,6 +10,7 @@ from scipy.stats import norm
 from synthetic import make_records
 
 import agt
+from agt.audit.findings import Outcome
 from agt.audit.membership import (
     ATTACKS,
     COPIES,
@@ -25,6 +26,7 @@ from agt.audit.membership import (
     told_apart,
 )
 from agt.audit.one_run import one_run_epsilon
+from agt.audit.planted.membership import overstated_distances
 from agt.audit.roc import Roc
 from agt.audit.shadows import Pool, ShadowConfig, class_logits, train_shadows
 from agt.errors import ConfigError
@@ -139,14 +141,11 @@ def test_labels_at_certified_queries_do_not_tell() -> None:
     assert 0 < apart.queries < 300
 
 
-def test_a_certificate_that_claims_too_much_is_caught() -> None:
-    model, problem, _ = fitted()
-    turn = np.linspace(0, 2 * np.pi, 40_001)
-    queries = np.stack([np.cos(turn), np.sin(turn), 0 * turn], axis=1).astype(problem.dataset.train.features.dtype)
-    overstated = model.certify(queries).stable_distance + 1
-    apart = told_apart(model, problem, problem.dataset.train.units[:20], queries, overstated)
-    assert apart.told
-    assert overstated[apart.told[0][1]] == 1
+@pytest.mark.parametrize("seed", range(3))
+def test_a_certificate_that_claims_too_much_is_caught(seed: int) -> None:
+    finding = overstated_distances(seed)
+    assert finding.outcome is Outcome.VIOLATED
+    assert "labels differed, the first at query" in finding.meaning
 
 
 def test_nothing_certified_asks_nothing() -> None:
