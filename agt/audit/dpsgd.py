@@ -298,7 +298,7 @@ def in_one_run(trainer: Trainer, canaries: Canaries, effort: Effort, events: int
 
 
 def one_run_bounds(claim: Claim, canaries: Canaries) -> tuple[str, ...]:
-    """Which bounds of one run hold against the claim: a Gaussian's curve of full batches alone; canaries that do not meet are
+    """Which bounds of one run hold against the claim: a Gaussian's where batches are full; canaries that do not meet are
     orthogonal gradients."""
     if claim.rate < 1:
         return ("steinke", "exact", _curve_name(claim))
