@@ -1,6 +1,5 @@
 """Audits of DP-SGD: sights that are what they say, bugs that are caught, and a correct one that is let pass."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -160,11 +159,12 @@ def test_a_bug_is_caught(name: str) -> None:
     assert finding.violated, finding.meaning
 
 
-def audited(seed: int, rate: float, others: Callable[[Reference], Reference] = lambda made: made) -> Finding:
-    made = others(reference(Reference, seed, rate=rate))
+def audited(seed: int, rate: float) -> Finding:
+    made = reference(Reference, seed, rate=rate)
     canary = CANARIES["dirac"](1, made.head, made.records, seed)
     effort = Effort(trials=120, step_runs=20, seed=seed)
-    return judged(made, canary, effort, audit(made, canary, effort, CANARIES["dirac"](8, made.head, made.records, seed)))
+    several = CANARIES["dirac"](8, made.head, made.records, seed) if seed % 10 == 0 else None  # they take their time
+    return judged(made, canary, effort, audit(made, canary, effort, several))
 
 
 def test_the_correct_one_is_rejected_as_seldom_as_said(monkeypatch: pytest.MonkeyPatch) -> None:
