@@ -31,7 +31,7 @@ import numpy as np
 
 from agt.audit.canaries import Canaries
 from agt.audit.estimates import Mistakes, epsilon_bound, katz_bound, lower_limit, posterior_bound, upper_limit
-from agt.audit.findings import Finding, Outcome, Strength
+from agt.audit.findings import Estimated, Finding, Outcome, Strength
 from agt.audit.subsampled import Curve, least_epsilon, least_from_steps
 from agt.errors import ConfigError
 
@@ -326,6 +326,9 @@ def judged(trainer: Trainer, canary: Canaries, effort: Effort, bounds: Sequence[
         found=best.epsilon,
         confidence=effort.confidence,
         noticeable=_noticeable(claim, effort, len(sure)),
+        estimates=tuple(
+            Estimated(f"{each.estimate}, {each.adversary}", "epsilon", each.epsilon, each.strength) for each in bounds
+        ),
     )
 
 

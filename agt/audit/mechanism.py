@@ -25,7 +25,7 @@ from scipy.special import ndtri
 
 from agt.audit.estimates import Claimed, Estimate, Mistakes, estimates
 from agt.audit.events import Event, chosen, counted, each
-from agt.audit.findings import Finding, Outcome, Strength
+from agt.audit.findings import Estimated, Finding, Outcome, Strength
 from agt.audit.verdict import Attacked
 from agt.errors import ConfigError
 from agt.mechanisms.aggregate import CertifiedQuantile, certified_quantile, release_quantile
@@ -321,7 +321,14 @@ def _attacked(draws: tuple[Draw, Draw], target: Target, plan: Plan) -> AuditedPa
         shared,
     )
     delta = SHOWN_DELTA if claimed.measure == "mu" else claimed.delta
-    return AuditedPair((attacked.judge(counts),), estimates(counts, delta, plan.confidence, shared), counts, event)
+    made = estimates(counts, delta, plan.confidence, shared)
+    return AuditedPair((beside(attacked.judge(counts), made),), made, counts, event)
+
+
+def beside(finding: Finding, made: Sequence[Estimate]) -> Finding:
+    """The same, with what other estimates of its trials say."""
+    numbers = (Estimated(each.name, each.measure, each.value, each.strength) for each in made)
+    return replace(finding, estimates=tuple(numbers) if finding.found is not None else ())
 
 
 def _labels(mechanism: Mechanism, side: Side, farthest: int, source: Randomness, count: int) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 from agt.audit.estimates import Claimed, Estimate, Mistakes, estimates
 from agt.audit.events import Tail, counted
 from agt.audit.findings import Finding, Outcome, Strength
-from agt.audit.mechanism import SHOWN_DELTA, AuditedPair, Plan
+from agt.audit.mechanism import SHOWN_DELTA, AuditedPair, Plan, beside
 from agt.audit.verdict import Attacked
 from agt.audit.worst import Neighbour, neighbours, segments
 from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
@@ -73,8 +73,9 @@ def audit_weights(mechanism: ReleaseWeights, heads: Heads, plan: Plan) -> Audite
         plan.confidence,
         plan.pairs,
     )
-    findings = (_exact(mechanism, heads, sigma), attacked.judge(counts))
-    return AuditedPair(findings, _estimates(counts, plan), counts, event)
+    made = _estimates(counts, plan)
+    findings = (_exact(mechanism, heads, sigma), beside(attacked.judge(counts), made))
+    return AuditedPair(findings, made, counts, event)
 
 
 def farthest(model: LinearModel, anchors: np.ndarray, count: int, seed: int) -> Heads | None:
