@@ -44,8 +44,8 @@ Formal guarantees
     With S(t) = P[C >= t] the left side is t S(t) + sum_{c > t} S(c), and the right side's mean is (r - t + 1) S(t - 1) -
     sum_{c >= t} S(c). So S(t - 1) >= (m g^-1((t S(t) + sum_{c > t} S(c)) / m) + sum_{c >= t} S(c)) / (r - t + 1), which
     grows with each S: put S(v) >= p and S(c) >= 0 beyond, and a lower bound of S(0) follows, which grows with p. Where it
-    exceeds 1, P[C >= v] < p. For mu-GDP and 100 or 200 canaries the mu that it refuses was within a tenth of the greatest
-    that any bound from (m, r, v) refuses, which a linear program finds. A claim of several (eps, delta) at once has
+    exceeds 1, P[C >= v] < p. For mu-GDP and 100 or 200 canaries it refused at least nine tenths of the greatest mu that any
+    bound from (m, r, v) does, which a linear program finds. A claim of several (eps, delta) at once has
     g^-1(a) >= e^-eps (a - delta) and >= 1 - delta - e^eps (1 - a), for the test and for its opposite.
 
     Canaries that do not meet: the order statistics of Xiang and others 2025, summed exactly. Suppose besides that all that

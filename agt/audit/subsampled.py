@@ -13,6 +13,7 @@ Formal guarantees
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -57,14 +58,14 @@ class Curve:
         """The least epsilon at ``delta``, to within the grid; 0 < delta < 1."""
         if self.gaussian is not None:
             return gaussian_epsilon(self.gaussian, delta)
-        epsilons, deltas = self._points
+        epsilons, deltas = self.points
         return float(np.interp(-math.log(delta), -np.log(np.maximum(deltas, _SMALLEST)), epsilons))
 
     def delta(self, epsilon: float) -> float:
         """The least delta at ``epsilon`` >= 0."""
         if self.gaussian is not None:
             return gaussian_delta(epsilon, self.gaussian)
-        epsilons, deltas = self._points
+        epsilons, deltas = self.points
         return float(np.interp(epsilon, epsilons, deltas))
 
     def excludes(self, alpha: Rates, beta: Rates) -> np.ndarray:
@@ -72,14 +73,17 @@ class Curve:
         alpha, beta = np.asarray(alpha, dtype=float), np.asarray(beta, dtype=float)
         if self.gaussian is not None:
             return np.asarray(_told_apart(alpha, beta) > self.gaussian)
-        epsilons, deltas = self._points
+        epsilons, deltas = self.points
         factor = np.exp(np.minimum(epsilons, 700))
         less, more = alpha[..., None], beta[..., None]
         return np.asarray((np.minimum(less + factor * more, factor * less + more) < 1 - deltas).any(axis=-1))
 
     @cached_property
-    def _points(self) -> tuple[np.ndarray, np.ndarray]:
-        """epsilons >= 0, rising, and their deltas: the greater of both directions; as many as the curve's shape needs."""
+    def points(self) -> tuple[np.ndarray, np.ndarray]:
+        """epsilons >= 0, rising, and their deltas: the greater of both directions; as many as the curve's shape needs.
+
+        Of sampled batches: a Gaussian's have a closed form.
+        """
         step, half = self._grid
         losses, epsilons = step * np.arange(-half, half), step * np.arange(0, half)
         pairs = [
@@ -162,15 +166,22 @@ def least_epsilon(alpha: Rates, beta: Rates, rate: float, steps: int, delta: flo
         told = _told_apart(alpha, beta)
         best = int(told.argmax())
         return (gaussian_epsilon(float(told[best]), delta) if told[best] > 0 else 0.0), best
+    epsilon, high = loudest_refused(lambda curve: bool(curve.excludes(alpha, beta).any()), rate, steps, delta)
+    return epsilon, int(curve(high, rate, steps).excludes(alpha, beta).argmax())
+
+
+def loudest_refused(refuses: Callable[[Curve], bool], rate: float, steps: int, delta: float) -> tuple[float, float]:
+    """epsilon at ``delta`` of the least noise that is surely refused, to a thousandth, and that noise: more is, too.
+
+    0 where even the most noise that is looked for is not: nothing is shown.
+    """
     low, high = _QUIETEST, _LOUDEST
-    excluded = curve(high, rate, steps).excludes(alpha, beta)
-    if not excluded.any():
-        return 0.0, 0
+    if not refuses(curve(high, rate, steps)):
+        return 0.0, high
     while high > 1.001 * low:
         middle = math.sqrt(low * high)
-        now = curve(middle, rate, steps).excludes(alpha, beta)
-        low, high, excluded = (low, middle, now) if now.any() else (middle, high, excluded)
-    return curve(high, rate, steps).epsilon(delta), int(excluded.argmax())  # the mechanism's noise is below this one
+        low, high = (low, middle) if refuses(curve(middle, rate, steps)) else (middle, high)
+    return curve(high, rate, steps).epsilon(delta), high
 
 
 def least_from_steps(right: float, rate: float, steps: int, delta: float) -> float:

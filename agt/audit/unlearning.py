@@ -22,8 +22,8 @@ Formal guarantees
     (eps, delta). Each direction, and the threshold along it, is fixed by other draws than those that are counted. Given
     them, mistakes are binomial on each side, and the error probability is shared among all directions of all attacks
     (estimates.py, events.py): a claim that holds is called violated with probability 1 - confidence at most, whether draws
-    serve several attacks or not. Isotropic Gaussian noise has the same law along every direction of length 1, so that one number
-    of the method's own noise is drawn for each release: rounding to a lattice apart (2^-24 sigma).
+    serve several attacks or not. Isotropic Gaussian noise has the same law along every direction of length 1, so that one
+    number of the method's own noise is drawn for each release: rounding to a lattice apart (2^-24 sigma).
     Noise. Let z_0, z_1, ... be what was served less the weights, in the order in which it was drawn, each N(0, sigma^2 I)
     in d coordinates given all before. Then sum |z_i|^2 / sigma^2 is chi-squared, and z_i z_j / (sigma |z_j|), j < i,
     standard normal given z_j. Half the error probability goes to the first being too small, half to the pairs.
@@ -47,6 +47,7 @@ from agt.audit.events import chosen, counted
 from agt.audit.findings import Finding, Outcome, Strength
 from agt.audit.verdict import Attacked
 from agt.errors import AgtError, ConfigError
+from agt.facts import Standing
 from agt.models.model import Model
 from agt.unlearning.promise import Promise
 
@@ -115,7 +116,7 @@ class Promised:
         exact: equal (up to ``Served.within``, where that is given); False: (eps, delta)-close in distribution.
         eps, delta: of a whole request; 0 where exact.
         adaptive: whether it holds for requests that were chosen after looking, too.
-        proved: False: as published, or on assumptions that do not hold: findings are reported and contradict nothing.
+        unheld: what it rests on that does not hold: findings are then reported and contradict nothing; empty: all does.
 
     Raises:
         ConfigError: an epsilon without a delta that could be one.
@@ -126,7 +127,7 @@ class Promised:
     eps: float = 0.0
     delta: float = 0.0
     adaptive: bool = True
-    proved: bool = True
+    unheld: str = ""
 
     def __post_init__(self) -> None:
         if not (0 <= self.eps < math.inf and 0 <= self.delta < 1):
@@ -136,7 +137,8 @@ class Promised:
     def of(cls, promise: Promise) -> "Promised":
         """What a method of ``agt unlearn`` promises. That of fixed keys is adaptive: it is about these very keys."""
         adaptive = promise.adaptive or promise.exact
-        return cls(promise.words[0], promise.exact, promise.eps, promise.delta, adaptive, promise.proved)
+        void = "; ".join(fact.why for fact in promise.assumptions if fact.standing is Standing.VOID)
+        return cls(promise.words[0], promise.exact, promise.eps, promise.delta, adaptive, void)
 
 
 @dataclass(frozen=True)
@@ -310,14 +312,17 @@ def _equal(subject: str, pairs: Sequence[Pair], claimed: Promised, effort: Effor
     """Every number the same, or as near as is claimed."""
     if any(pair.mine.within is not None for pair in pairs):
         return _near(subject, pairs, claimed, effort)
-    trials = []
+    trials, total = list[Trial](), 0
     for pair in pairs:
         differ, compared = _differences(pair.mine, pair.other)
+        total += compared
         words = f"{differ:,} of {compared:,} values differ" if differ else f"all {compared:,} values are the same"
         trials.append(_trial(pair, "equal", float(differ), differ > 0, words))
     wrong = next((trial for trial in trials if trial.violated), None)
+    if not total:
+        return trials, not_tested(subject, claimed.words, "nothing was given out after any attack, so nothing was compared")
     meaning = (
-        "what unlearning left and what training without the records gives are the same, bit for bit, in every attack"
+        f"what unlearning left and what training without the records gives are the same in every attack: {total:,} values"
         if wrong is None
         else f"after {_after(wrong)}, {wrong.words} between what unlearning left and what training without them gives"
     )
@@ -461,7 +466,10 @@ def _listed(trials: Sequence[Trial]) -> str:
 
 def _standing(finding: Finding, claimed: Promised) -> Finding:
     """What is not promised is not contradicted."""
-    return finding if claimed.proved else replace(finding, outcome=Outcome.REPORTED)
+    if not claimed.unheld:
+        return finding
+    meaning = f"{finding.meaning}; no guarantee is claimed here: {claimed.unheld}"
+    return replace(finding, outcome=Outcome.REPORTED, meaning=meaning)
 
 
 def _certain(

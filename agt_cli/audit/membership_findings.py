@@ -80,8 +80,9 @@ def _in_turn(name: str, rehearsal: Rehearsal, confidence: float) -> Finding:
         outcome=Outcome.REPORTED,
         meaning=(
             f"{name}, on halves: AUC {area:.3f} ({low:.3f} to {high:.3f}) on average over targets; at "
-            f"{100 * RATES[1]:g} % false alarms {100 * rate:.2f} % of members are found ({100 * least:.2f} to {100 * most:.2f} %). "
-            "Members are drawn by a hash: no difference between training and test records plays a part"
+            f"{100 * RATES[1]:g} % false alarms {100 * rate:.2f} % of members are found "
+            f"({100 * least:.2f} to {100 * most:.2f} %). Members are drawn by a hash: no difference between training and test "
+            "records plays a part"
         ),
         measure="AUC",
         found=area,

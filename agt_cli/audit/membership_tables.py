@@ -22,8 +22,8 @@ SIZES = (
 COLUMNS = (
     f"tables/{EXPOSED}.csv: score_lira is ln of the likelihood ratio, of a model trained on more records than the shadow "
     "models were, and standard_error what their means leave open (asymptotic); shift: by how many standard deviations "
-    "training on it raises a record's confidence, on average over shadow models, each a fair coin; p_shift: how likely that "
-    "is by chance; p_of_all: times the number of training records, for many were looked at"
+    "training on it raises a record's confidence, on average over shadow models, each a fair coin; p_shift: how likely "
+    "that is by chance; p_of_all: times the number of training records, for many were looked at"
 )
 
 

@@ -1,10 +1,10 @@
-"""Where an audit plays a release through: neighbouring runs, test ledgers and real answers, in a folder that is gone after it.
+"""Where an audit plays a release through: neighbouring runs, test ledgers, real answers; the folder is gone after it.
 
 Formal guarantees
-    Nobody's ledger pays for what is drawn here, as nobody is told it: answers lie in this folder alone, below the audit's own
-    record, and the folder is removed when the audit ends, however it ends. Only a process that is killed outright leaves it;
-    its name begins with a dot and it lies too deep to be listed as a run. Test ledgers are made in it, each in a folder of its
-    own; ledgers of the working directory, ``ledger=`` and AGT_LEDGER_HEAD are not looked at.
+    Nobody's ledger pays for what is drawn here, as nobody is told it: answers lie in this folder alone, below the audit's
+    own record, and the folder is removed when the audit ends, however it ends. Only a process that is killed outright
+    leaves it; its name begins with a dot and it lies too deep to be listed as a run. Test ledgers are made in it, each in a
+    folder of its own; ledgers of the working directory, ``ledger=`` and AGT_LEDGER_HEAD are not looked at.
 """
 
 import shutil
@@ -27,7 +27,6 @@ from agt.mechanisms.account import Allowance, Cost, Lot
 from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.rigour import Accounting, Counting
-from agt.models.model import Model
 from agt.models.model import fit
 from agt.randomness import SystemRandomness
 from agt_cli.report.console import Console
@@ -78,8 +77,11 @@ class Stage:
 
     @classmethod
     @contextmanager
-    def below(cls, place: Path, compute: Any, accounting: Accounting, counting: Counting) -> Iterator["Stage"]:
+    def below(cls, place: Path, config: Mapping[str, Any]) -> Iterator["Stage"]:
         """Make one below a folder, and remove it at the end.
+
+        Args:
+            config: of the audit: its compute, accounting and counting.
 
         Raises:
             ConfigError: nothing can be written there.
@@ -88,18 +90,19 @@ class Stage:
             folder = Path(mkdtemp(prefix=".stage-", dir=place))
         except OSError as error:
             raise ConfigError(
-                f"audit.scratch={place}: neighbouring runs and test ledgers cannot be written there ({error.strerror}): give "
-                "a folder on a local disk that can be written"
+                f"audit.scratch={place}: neighbouring runs and test ledgers cannot be written there ({error.strerror}): "
+                "give a folder on a local disk that can be written"
             ) from None
         try:
-            yield cls(folder, compute, accounting, counting)
+            accounting, counting = config.get("accounting", "rigorous"), config.get("counting", "distance")
+            yield cls(folder, config.get("compute"), accounting, counting)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
     def train(self, config: Mapping[str, Any], prepared: Prepared, settings: RunSettings) -> OpenedRun:
         """Train a run as ``agt train`` does, write its record, and open that; raises as training does."""
         with RunRecord(self._next("train"), "train", config) as record:
-            model: Model = fit(prepared.problem(settings))
+            model = fit(prepared.problem(settings))
             write_trained(record, prepared, settings, model, 0.0)
             record.finish()
         return self.open(record.folder, None)
@@ -111,8 +114,11 @@ class Stage:
             return TrainedRun.of(config).open(record, SILENT)
 
     def ask(self, opened: OpenedRun, mechanism: Mechanism, queries: np.ndarray, ledger: Ledger | None) -> Answers:
-        """Release labels of queries [n, ...] as ``agt predict`` does, a ledger paying or none (of what is not proved); drawn
-        by the operating system."""
+        """Release labels of queries [n, ...] as ``agt predict`` does, drawn by the operating system.
+
+        Args:
+            ledger: that pays; None: none does, as of what is not proved.
+        """
         asked = replace(opened, queries=_named(queries))
         given = {name: value for name, value in asdict(mechanism).items() if value is not None}
         config, folder = MechanismConfig(type(mechanism), given, TotalConfig()), self._next("predict")

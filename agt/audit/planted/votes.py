@@ -75,7 +75,8 @@ class Moved:
             retrained(base.problem, with_added(records, newcomers(records, query, [label], "replaced", shard, ensemble)))
             for shard, label in enumerate((1, 0))
         )
-        assert isinstance(having, EnsembleModel) and isinstance(lacking, EnsembleModel)
+        assert isinstance(having, EnsembleModel)
+        assert isinstance(lacking, EnsembleModel)
         return cls(having, lacking, query)
 
 
