@@ -85,7 +85,7 @@ def _help(about: Sequence[str], code: int) -> int:
     name = about[0] if about and not about[0].startswith("-") else None
     if name is not None:
         _check_command(name, about[1:])
-    print(usage.overview() if name is None else usage.command_help(name))
+    print(usage.overview() if name is None else usage.command_help(name, about[1:]))
     return code
 
 

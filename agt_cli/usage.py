@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -381,15 +381,24 @@ def overview() -> str:
     )
 
 
-def command_help(name: str) -> str:
-    """The text of ``agt COMMAND --help``: purpose, examples, groups with their options, settings."""
+def command_help(name: str, rest: Sequence[str] = ()) -> str:
+    """The text of ``agt COMMAND --help``: purpose, examples, groups with their options, settings.
+
+    Args:
+        rest: of the command line; what it chooses of a group (``agt audit mechanism``, ``mechanism=gaussian_margin``) is
+            told with its settings.
+    """
     command = COMMANDS[name]
     usage = ["", *(f"usage: agt {name} {words} [KEY=VALUE ...] [options]" for words in _ways(command.words))]
     usage = usage if command.words else []
     lines = [f"agt {name}: {command.help}", *usage, "", "examples:", *(f"  {line}" for line in command.examples)]
     for group in groups(command.config):
         lines += _section(f"{group}=", [(option, summary(path)) for option, path in options(group).items()])
-    lines += _section("settings", _settings(command.config))
+    lines += _section("settings", _settings(_lines(command.config)))
+    for group, option in _chosen(command, rest):
+        inside = _settings(options(group)[option].read_text(encoding="utf-8", errors="replace").splitlines())
+        own = [(f"{group}.{setting}", about) for setting, about in inside if not setting.startswith("_target_=")]
+        lines += _section(f"settings of {group}={option}", own or [("", "it has none")])
     lines += _section("ways to change and combine them", HYDRA + SWEEPS * command.recorded)
     return "\n".join([*lines, *_section("options", FLAGS)])
 
@@ -425,10 +434,21 @@ def summary(path: Path) -> str:
     return ""
 
 
-def _settings(config: str) -> list[tuple[str, str]]:
-    """Top-level ``key: value`` lines with the comment above each; those of a block with the comment behind them."""
+def _chosen(command: Command, rest: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(group, option) of what a command line chooses, by a word or by GROUP=NAME; what there is not is left out."""
+    bare, before = [rest[place] for place in bare_words(rest)], ""
+    chosen = dict(word.split("=", 1) for word in rest if "=" in word)
+    for word in command.words:
+        if bare and word.after in ("", before):
+            chosen[word.key] = before = bare.pop(0)
+    known = (group for group in groups(command.config) if chosen.get(group) in options(group))
+    yield from ((group, chosen[group]) for group in known)
+
+
+def _settings(lines: Sequence[str]) -> list[tuple[str, str]]:
+    """Top-level ``key: value`` lines with the comment above or behind each; those of a block with the comment behind."""
     settings, comment, block = [], "", ""
-    for before, line in pairwise(["", *_lines(config)]):
+    for before, line in pairwise(["", *lines]):
         if line.startswith("# "):
             text = line.removeprefix("# ")
             comment = f"{comment} {text}" if before.startswith("# ") else text
@@ -436,8 +456,10 @@ def _settings(config: str) -> list[tuple[str, str]]:
             setting, _, about = line.strip().partition(" # ")
             settings.append((f"{block}.{setting.strip().replace(': ', '=', 1)}", about))
         elif line and not line.startswith((" ", "#", "defaults:")):
+            setting, _, about = line.partition(" # ")
             block = line.removesuffix(":") if line.endswith(":") else ""
-            settings += [] if block else [(line.replace(": ", "=", 1), comment)]
+            settings += [] if block else [(setting.strip().replace(": ", "=", 1), about or comment)]
+            comment = "" if setting.startswith("_target_") else comment  # that was the whole file's
     return settings
 
 

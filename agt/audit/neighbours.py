@@ -74,6 +74,8 @@ def without(records: Records, rows: np.ndarray) -> Records:
 
 def with_added(records: Records, others: Records) -> Records:
     """The records of both; their ids must differ."""
-    names = ("features", "labels", "ids", "units", "public")
-    joined = {name: np.concatenate([getattr(records, name), getattr(others, name)]) for name in names}
-    return Records(**joined)
+
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([getattr(records, name), getattr(others, name)])
+
+    return Records(joined("features"), joined("labels"), joined("ids"), joined("units"), joined("public"))

@@ -159,7 +159,7 @@ class Labelling:
         return self.mechanism.release(prediction, evidence, randomness, self.model.farthest)
 
     def seen(self, features: np.ndarray, on_progress: OnProgress = lambda progress: None) -> tuple[np.ndarray, np.ndarray]:
-        """([n] nominal labels, [n] the evidence of each): what the mechanism sees, which is private."""
+        """(nominal labels [n], evidence [n]): what the mechanism sees of each query; private."""
         certificates = self.model.certify(features, on_progress=on_progress)
         return _seen(certificates, self.mechanism.needs == "votes", self.voting, self.counting)
 

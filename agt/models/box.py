@@ -44,9 +44,7 @@ class BoxModel:
         checkpoints: Checkpoints = NOWHERE,
     ) -> "BoxModel":
         """Train with bounds, from the problem's initial parameters where they fit the head."""
-        head = _head(problem)
-        if problem.initial:
-            start_from(head, problem.initial)
+        head = starting_head(problem)
         noise = _draws(problem, head, checkpoints)
         box = train(head, problem.recipe, problem.dataset.train, on_progress, noise, checkpoints=checkpoints)
         return cls(problem, head, box, problem.plan)
@@ -155,10 +153,16 @@ def start_from(head: nn.Sequential, initial: Mapping[str, Tensor]) -> bool:
     return True
 
 
-def initial_digest(problem: Problem) -> str:
-    """A hash of the parameters that training begins at: they may come from code of the user's own."""
+def starting_head(problem: Problem) -> nn.Sequential:
+    """The head as training begins: from the problem's initial parameters where they fit it."""
     head = _head(problem)
     start_from(head, problem.initial or {})
+    return head
+
+
+def initial_digest(problem: Problem) -> str:
+    """A hash of the parameters that training begins at: they may come from code of the user's own."""
+    head = starting_head(problem)
     return sha256(save({name: tensor.contiguous() for name, tensor in head.state_dict().items()})).hexdigest()
 
 

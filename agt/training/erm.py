@@ -116,7 +116,7 @@ def train_erm(
         x, y, taken = state.tensors["x"], state.tensors["y"], state.step
     for step in range(taken, ITERATIONS * most):
         gradient = gradient_sum(loss, y, records, rows) / plan.normalizer + y * strength
-        if _size(loss, gradient) <= goal and _size(loss, y) <= sensitivity.radius:
+        if size_of(loss, gradient) <= goal and size_of(loss, y) <= sensitivity.radius:
             checkpoints.offer(step, partial(dict, x=x, y=y), last=True)
             return LinearTrained(y, loss, plan, sensitivity, recipe.training)
         x, before = y - gradient / smoothness, x
@@ -126,7 +126,7 @@ def train_erm(
             on_progress(Progress(min(step + 1, most), most, min(step + 1, most), most))
     raise UnsoundError(
         f"certificate.tolerance={tolerance:g} was not reached in {ITERATIONS * most} iterations (the gradient's norm is "
-        f"{_size(loss, gradient):.3g}), so nothing is certified: raise the tolerance, or training.weight_decay"
+        f"{size_of(loss, gradient):.3g}), so nothing is certified: raise the tolerance, or training.weight_decay"
     )
 
 
@@ -138,7 +138,7 @@ def iterations(setting: LinearSetting, tolerance: float) -> int:
     return 1 + math.ceil(math.sqrt(smoothness / strength) * math.log(max(2.0, 2 * smoothness * start / tolerance**2)))
 
 
-def _size(loss: LinearLoss, value: Tensor) -> float:
+def size_of(loss: LinearLoss, value: Tensor) -> float:
     """The norm: of the whole, or of the largest class's part under one_vs_all; rounded up."""
     norm = torch.linalg.vector_norm(value, dim=1).max() if loss.kind == "one_vs_all" else torch.linalg.vector_norm(value)
     return float(norm) * (1 + 2.0**-30)

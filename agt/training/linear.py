@@ -87,7 +87,7 @@ def train_linear(
     total, taken = torch.zeros_like(theta), 0
     if state := checkpoints.last():
         theta, total, taken = state.tensors["theta"], state.tensors["total"], state.step
-    for step, rows in enumerate(islice(_batches(plan, records.units), taken, None), start=taken):
+    for step, rows in enumerate(islice(batches_of(plan, records.units), taken, None), start=taken):
         at = Schedule.at(recipe.training, plan, step)
         theta = theta * at.keep - gradient_sum(loss, theta, records, rows) * at.step
         if step >= plan.steps - average:
@@ -98,7 +98,7 @@ def train_linear(
     return LinearTrained(total / average, loss, plan, sensitivity, recipe.training)
 
 
-def _batches(plan: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:
+def batches_of(plan: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:
     """The rows of each step's batch; a single batch per epoch is everyone, and is not drawn anew each time."""
     if plan.count > 1 or plan.slices.count > 1:
         yield from plan.batches(units)
@@ -116,11 +116,16 @@ def gradient_sum(loss: LinearLoss, theta: Tensor, records: Records, rows: np.nda
 
 
 def derivative(loss: LinearLoss, logits: Tensor, labels: Tensor) -> Tensor:
-    """[n, J] c, the loss's derivative in the logits (training/sensitivity.py), clamped for one logit per class."""
-    if loss.kind == "softmax":
-        return torch.softmax(logits, dim=1) - _one_hot(labels, loss.outputs)
+    """[n, J, ...] c, the loss's derivative in the logits (training/sensitivity.py), clamped for one logit per class.
+
+    Args:
+        logits: [n, J], or [n, J, m] of m heads.
+    """
     target = labels[:, None].double() if loss.kind == "binary" else _one_hot(labels, loss.outputs)
-    return (torch.sigmoid(logits) - target).clamp(-loss.reach, loss.reach)
+    target = target.reshape(*target.shape, *[1] * (logits.dim() - 2))
+    if loss.kind == "softmax":
+        return torch.softmax(logits, dim=1) - target
+    return (torch.sigmoid(logits) - target).clamp_(-loss.reach, loss.reach)
 
 
 def _blocks(records: Records, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:

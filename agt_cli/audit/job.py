@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from agt.audit.findings import Finding
+from agt.audit.findings import VERSION, Audit, Finding, Part
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 
@@ -45,6 +45,7 @@ class Audited:
         tables: tables/NAME.csv, and shown in the report in this order.
         captions: of figures that were drawn into the record, by their names (as ``figures.drawing`` writes them).
         metrics: flat numbers.
+        parts, unaudited: of a summary: as in ``Audit``.
     """
 
     subject: str
@@ -54,6 +55,13 @@ class Audited:
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     captions: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, float | int | str] = field(default_factory=dict)
+    parts: tuple[Part, ...] = ()
+    unaudited: tuple[str, ...] = ()
+
+    def audit(self, kind: str) -> Audit:
+        """audit.json of it. Raises ConfigError: it contradicts itself."""
+        about = (self.subject, self.findings, self.digest, self.notes)
+        return Audit(VERSION, kind, *about, parts=self.parts, unaudited=self.unaudited)
 
 
 class Kind(Protocol):

@@ -5,18 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agt.audit.findings import VERSION, Audit
+from agt.audit.findings import NAME, Audit
 from agt.document import plain_of
 from agt.errors import CheckError, ConfigError
 from agt.settings import build
 from agt_cli.audit.job import Audited, Given, Kind
 from agt_cli.audit.page import headline, lines, page
 from agt_cli.report.console import Console
+from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.record import RunRecord
+from agt_cli.runs.erased import Watch
 from agt_cli.runs.prepare import only_keys
-from agt_cli.runs.queries import digest_of
+from agt_cli.runs.queries import DIGESTS, digest_of
 
-NAME = "audit.json"
 KEYS = (
     *("audit", "kind", "run", "digest", "confidence", "seed", "mechanism", "total", "accounting", "counting"),
     *("inputs", "compute", "output_dir"),
@@ -25,18 +26,23 @@ KEYS = (
 
 @dataclass(frozen=True)
 class AuditConfig:
-    """A kind of audit with its settings, and the settings that all kinds share."""
+    """A kind of audit with its settings, and the settings that all kinds share.
+
+    Attributes:
+        finished: the run; None: none was given.
+    """
 
     name: str
     kind: Kind
     given: Given
+    finished: FinishedRun | None
 
 
 def configure(config: Mapping[str, Any]) -> AuditConfig:
     """Validate the settings, before any data is read.
 
     Raises:
-        ConfigError: by key.
+        ConfigError: by key; or the run is not finished, or not what it was.
     """
     only_keys(config, KEYS)
     confidence, seed, run = config.get("confidence"), config.get("seed"), config.get("run")
@@ -51,17 +57,19 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
     folder = None if run is None else Path(str(run))
     given = Given(config, folder, digest_of(config, "digest"), confidence, seed, Path(str(config["output_dir"])))
     kind.check(given)
-    return AuditConfig(kind.name, kind, given)
+    return AuditConfig(kind.name, kind, given, None if folder is None else open_run(folder, "train", given.digest))
 
 
 def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, Any]:
     """Attack, write the record, and say what was found.
 
     Raises:
-        CheckError: a claim is false; the record is finished all the same.
+        CheckError: a claim is false; the record is finished all the same. Or the run was changed meanwhile, and it is not.
     """
+    record.environment(kind=config.name, **_rests_on(config.finished))
     audited = config.kind.carry_out(config.given, record, console)
-    audit = Audit(VERSION, config.name, audited.subject, audited.findings, audited.digest, audited.notes)
+    _check_current(config.finished, audited.digest)
+    audit = audited.audit(config.name)
     _write(audit, audited, record)
     digest = record.finish()
     for line in lines(audit):
@@ -74,10 +82,27 @@ def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, A
     return result
 
 
+def _rests_on(finished: FinishedRun | None) -> dict[str, object]:
+    """Which state of which run is audited, as whoever verifies the record looks for it."""
+    if finished is None:
+        return {}
+    about = {key: finished.environment.get(key) for key in (*DIGESTS, "dataset")}
+    return {"trained_run": str(finished.folder.resolve()), "trained_digest": finished.digest, **about}
+
+
+def _check_current(finished: FinishedRun | None, digest: str | None) -> None:
+    """Raise CheckError where the run is not what it was, or another state of it was audited."""
+    if finished is not None and (digest not in (None, finished.digest) or Watch(finished).changed):
+        raise CheckError(
+            f"run={finished.folder}: the run was changed while it was audited (agt unlearn): what was found would be of no "
+            "one state, and nothing is said: audit again"
+        )
+
+
 def _write(audit: Audit, audited: Audited, record: RunRecord) -> None:
     record.write(NAME, audit.content)
     for name, table in audited.tables.items():
         record.table(name, table)
     counts = {"findings": len(audit.findings), "violations": len(audit.violations)}
-    record.add_metrics(**counts, **audited.metrics)
+    record.add_metrics(**counts, verdict=headline(audit), **audited.metrics)
     record.report(page(audit, audited))

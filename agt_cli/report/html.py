@@ -18,6 +18,7 @@ from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
+from agt.audit.findings import Outcome
 from agt.facts import Standing
 from agt_cli.report.checks import State
 from agt_cli.report.markdown import CLAUSE
@@ -31,6 +32,8 @@ MARKS |= {
     str(State.NOTE): "declared",
     str(State.UNCHECKED): "declared",
     str(State.PROBLEM): "void",
+    str(Outcome.UNTESTED): "declared",
+    str(Outcome.VIOLATED): "void",
 }
 
 Figures = Callable[[str], bytes | None]

@@ -152,6 +152,8 @@ class Run:
             kept = "answers that were released earlier" if "stored" in metrics else "labels of weights released earlier"
             totals = spent.get("totals") or [kept]  # of all its answers, not of one
             return f"{simulated}{totals[0]}{proof}"
+        if self.command == "audit":
+            return str(metrics.get("verdict", ""))
         for name, words in (
             ("test_accuracy", "test accuracy"),
             ("stable_distance_median", "median stable distance"),

@@ -134,6 +134,8 @@ class Record:
             if place is not None:
                 asked = digest is not None or name == "training run"  # of which the digest is always recorded
                 yield name, Path(place), read_digest(str(digest)) if asked else None
+        for place, digest in environment.get("audits", ()):
+            yield "audit", Path(str(place)), read_digest(str(digest))
 
 
 def stand_words(conditions: Sequence[Condition]) -> str:

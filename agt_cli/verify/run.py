@@ -6,6 +6,8 @@ from io import StringIO
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
+from agt.audit.findings import NAME as AUDIT
+from agt.audit.findings import read_audit
 from agt.manifest import Broken
 from agt.mechanisms.guarantee import GaussianDP
 from agt.mechanisms.rigour import Claim, Output, claim, neighbours_of
@@ -51,7 +53,25 @@ def claims_of(record: Record, trained: Record | None) -> tuple[str, ...]:
         with record.findings.looking("labels"):
             _check_labels(record, trained)
         return _check_release(record, trained) if record.spent else _check_kept(record)
+    if record.command == "audit":
+        return _check_audit(record)
     return _claims_of_training(trained) if trained is not None else ()
+
+
+def _check_audit(record: Record) -> tuple[str, ...]:
+    """An audit against its own record, and the state of the run that it names; returns what it found, a line each."""
+    with record.findings.looking(AUDIT):
+        audit = read_audit(record.bound.read(AUDIT))
+        named = record.environment.get("trained_digest")
+        if audit.digest not in (None, named):
+            raise Broken(f"{AUDIT} is about a run of {audit.digest}, and env.json names {named}")
+        counts = {"findings": len(audit.findings), "violations": len(audit.violations)}
+        wrong = [key for key, number in counts.items() if record.metrics.get(key) != number]
+        if wrong:
+            raise Broken(f"metrics.json says {wrong[0]} = {record.metrics.get(wrong[0])}, {AUDIT} has {counts[wrong[0]]}")
+        record.findings.ok(AUDIT, f"{audit.schema}: it does not contradict itself")
+        return tuple(f"{finding.subject}: {finding.outcome}: {finding.meaning}" for finding in audit.findings)
+    return ()
 
 
 def _check_no_better(record: Record, trained: Record) -> None:

@@ -20,12 +20,13 @@ from itertools import product
 
 import numpy as np
 import torch
-from adversary_edits import Editor, Neighbour, Target
+from adversary_edits import DrawnEditor, Neighbour
 from adversary_settings import KINDS, Data, Fitted, Setting, draw_setting, fit
 from checks import draw, moved_by, nested, thresholds
 from pydantic import ValidationError
 from synthetic import RELATIONS
 
+from agt.audit.edits import Target
 from agt.bounds.box import Box
 from agt.certificates.box import Certificates, grid_index
 from agt.data.dataset import DataError, Records
@@ -143,7 +144,7 @@ class Attack:
     setting: Setting
     rng: np.random.Generator
     report: Report
-    editor: Editor
+    editor: DrawnEditor
     base: Neighbour
     whole: Fitted
     queries: np.ndarray
@@ -153,10 +154,10 @@ class Attack:
     @classmethod
     def start(cls, setting: Setting, rng: np.random.Generator, report: Report, records: Records | None) -> "Attack":
         """Train, and find the queries."""
-        editor, case, seed = Editor(setting, rng), setting.case, int(rng.integers(2**31))
+        editor, case, seed = DrawnEditor(setting, rng), setting.case, int(rng.integers(2**31))
         records = editor.named(case.data(rng) if records is None else records)
         test = draw(rng, replace(case, unit_rows=1, public=0.0), int(rng.choice([3, 5, 30])), "t")
-        base = Neighbour(Data(records, test))
+        base = Neighbour.unedited(Data(records, test))
         whole = fit(setting, base.data, setting.ks, seed)
         queries = np.concatenate([rng.normal(size=(16, case.width)), cls.edges(setting, rng, whole)])
         return cls(setting, rng, report, editor, base, whole, queries, whole.certify(queries), seed)
@@ -171,7 +172,8 @@ class Attack:
 
     def reorder(self) -> None:
         """The same rows in another order, under the same kernel and fragments."""
-        other = Neighbour(self.base.data.shuffled(self.rng), 0, ("another order",))
+        edited = replace(self.base.edited, story=("another order",))
+        other = Neighbour(self.base.data.shuffled(self.rng), edited)
         there = self._train(other, self.setting.ks, self.seed)
         if there is None:
             return
@@ -193,7 +195,7 @@ class Attack:
 
     def single(self) -> None:
         """One edit, with every certificate of the neighbour: distances and boxes are compared too."""
-        other = self.editor.step(self.base, self._target(1))
+        other = self.editor.further(self.base, self._target(1))
         there = self._train(other, self.setting.ks)
         if there is None:
             return
@@ -207,7 +209,7 @@ class Attack:
         """A mixed sequence of edits, each after a target of its own."""
         other = self.base
         for _ in range(int(self.rng.integers(1, self.setting.farthest + 1))):
-            other = self.editor.step(other, self._target(int(self.rng.integers(0, 3))))
+            other = self.editor.further(other, self._target(int(self.rng.integers(0, 3))))
         there = self._train(other, (0,))
         if there is not None:
             self._hold(there, other)
@@ -219,7 +221,7 @@ class Attack:
         for _ in range(depth):
             found: list[tuple[float, int, Neighbour]] = []
             for index in range(tries):
-                other = self.editor.step(best, target)
+                other = self.editor.further(best, target)
                 there = self._train(other, (0,))
                 if there is not None:
                     self._hold(there, other)
@@ -234,7 +236,7 @@ class Attack:
         among = np.flatnonzero(reach >= distance) if (reach >= distance).any() else np.arange(len(reach))
         barely = among[np.argsort(reach[among], kind="stable")[:8]]
         row = int(self.rng.choice(barely))
-        return Target(self.queries[row], int(self.known.prediction[row]), int(reach[row]))
+        return Target(self.queries[row], int(self.known.prediction[row]))
 
     def _train(self, other: Neighbour, ks: tuple[int, ...], seed: int | None = None) -> Fitted | None:
         try:

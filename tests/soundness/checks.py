@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from synthetic import KERNELS, make_head, make_recipe, make_records, make_training, random_interval, sample
 
+from agt.audit.claims import halved
+from agt.audit.neighbours import with_added
 from agt.bounds.box import Box
 from agt.bounds.interval import Interval
 from agt.bounds.network import Network
@@ -164,7 +166,7 @@ def neighbour(rng: np.random.Generator, case: Case, data: Records, relation: str
     if relation == "substitute" and rng.random() < 0.5:  # a given id column: other content under the same name
         renamed = dict(zip(np.unique(fresh.units), leaving, strict=True))
         fresh = replace(fresh, units=np.array([renamed[u] for u in fresh.units], dtype=str))
-    merged = concatenate(kept, fresh)
+    merged = with_added(kept, fresh)
     return merged.take(rng.permutation(len(merged)))
 
 
@@ -180,12 +182,6 @@ def _changes(rng: np.random.Generator, relation: str, k: int) -> tuple[int, int]
     if relation == "paper_privacy":
         return int(rng.integers(0, k + 1)), k
     raise NotImplementedError(f"{relation}: say here which edits make its neighbours")
-
-
-def concatenate(a: Records, b: Records) -> Records:
-    """The records of both."""
-    fields = ("features", "labels", "ids", "units", "public")
-    return Records(*(np.concatenate([getattr(a, f), getattr(b, f)]) for f in fields))
 
 
 # -- running -------------------------------------------------------------------------------------------------------------
@@ -430,15 +426,14 @@ def thresholds(rng: np.random.Generator, model: Model, read: Read, lines: int, w
     crossing = np.flatnonzero(label != other)[: lines // 2]
     moving = np.flatnonzero((label != other) | (near != far))[: lines - len(crossing)]
     chosen, weight = np.concatenate([crossing, moving]), np.repeat([0, 100], [len(crossing), len(moving)])
-    low, high, start = low[chosen], high[chosen], weight * near[chosen] + label[chosen]
     if not len(chosen):
-        return low
-    for _ in range(52):
-        middle = (low + high) / 2
-        label, near = read(model(middle))
-        same = (weight * near + label == start)[:, None]
-        low, high = np.where(same, middle, low), np.where(same, high, middle)
-    return np.concatenate([low, high])
+        return low[chosen]
+
+    def key(x: np.ndarray) -> np.ndarray:
+        label, near = read(model(x))
+        return weight * near + label
+
+    return halved(key, low[chosen], high[chosen])
 
 
 def moved_by(one: LinearTrained, two: LinearTrained) -> float:

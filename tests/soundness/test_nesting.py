@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from checks import CASES, WIDTH, Case, Tally, certificates, concatenate, nested, nesting, run
+from checks import CASES, WIDTH, Case, Tally, certificates, nested, nesting, run
 from synthetic import KERNELS, RELATIONS, SYMMETRIC, make_head, make_records, make_training, random_interval, sample
 
+from agt.audit.neighbours import with_added
 from agt.bounds.interval import Interval
 from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
@@ -75,7 +76,7 @@ def nudge(rng: np.random.Generator, data: Records, training_clip: float) -> Reco
 def slack(case: Case, data: Records, relation: str, dtype: str, rng: np.random.Generator) -> tuple[float, Tally]:
     """How close the inner box comes to the outer one in all, and what broke; D' is D with a saturating record."""
     newcomer = make_records(np.full((1, WIDTH), 1e6), [int(rng.integers(0, 2))], prefix="z")
-    other = concatenate(data, newcomer)
+    other = with_added(data, newcomer)
     if relation != "add_remove":
         other = other.take(np.arange(1, len(other)))
     queries = data.features[:4]

@@ -18,8 +18,8 @@ RUN, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 def finding(**changes: Any) -> Finding:
     given: dict[str, Any] = {
         "subject": "randomized_response", "claim": "1-differentially private", "attack": "the label",
-        "effort": "100 a side", "outcome": Outcome.STANDS, "meaning": "epsilon is at least 0.8", "measure": "epsilon", "claimed": 1.0, "delta": 0.0,
-        "found": 0.8, "confidence": 0.95,
+        "effort": "100 a side", "outcome": Outcome.STANDS, "meaning": "epsilon is at least 0.8", "measure": "epsilon",
+        "claimed": 1.0, "delta": 0.0, "found": 0.8, "confidence": 0.95,
     }  # fmt: skip
     return Finding(**given | changes)
 

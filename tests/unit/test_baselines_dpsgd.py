@@ -48,8 +48,7 @@ def one_step(model: nn.Sequential, x: np.ndarray, y: np.ndarray, config: DpSgd, 
     draws.manual_seed(0)
     features, targets = torch.from_numpy(x), torch.from_numpy(y[:, None].astype(float))
     loss, plan = F.binary_cross_entropy_with_logits, Plan(1.0, 1, noise)
-    with dpsgd._quiet():
-        config._descend(model, features, targets, loss, plan, config.batch, draws)
+    config.descend(model, features, targets, loss, plan, config.batch, draws)
     return {n: (p.detach() - before[n]).numpy() for n, p in model.named_parameters()}
 
 

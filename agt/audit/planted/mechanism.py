@@ -1,33 +1,74 @@
 """Release mechanisms that leak more than they claim."""
 
-import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from agt.audit.estimates import Mistakes, epsilon_bound
-from agt.audit.findings import Finding, Outcome
+from agt.api import fit
+from agt.audit.findings import Finding
+from agt.audit.mechanism import Pair, Plan, Side, audit_pair
+from agt.audit.weights import Heads, audit_weights
+from agt.audit.worst import Quarry, search
+from agt.data.arrays import Declared
+from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.optimal import RandomizedResponse
+from agt.mechanisms.published import SmoothCauchy
+from agt.mechanisms.release import Labelling
+from agt.mechanisms.weights import ReleaseWeights
+from agt.randomness import SeededRandomness
 
-TRIALS = 10_000
+COMPUTE = {"threads": 1, "kernel": "reference"}  # nothing to compile
+DIFFERING = Pair(Side(1, 0), Side(0, 0))
 
 
 def twice_the_budget(seed: int) -> Finding:
-    """Randomized response that claims epsilon 1 and flips as for 2."""
-    rng, claimed, flip = np.random.default_rng(seed), 1.0, 1 / (1 + math.exp(2))
-    alarms, misses = (int(rng.binomial(TRIALS, flip)) for _ in range(2))
-    bound = epsilon_bound(Mistakes(alarms, TRIALS, misses, TRIALS), 0.0, 0.95)
-    return Finding(
-        subject="randomized response that flips for another budget (planted)",
-        claim="1-differentially private",
-        attack="the released label itself is the guess",
-        effort=f"{TRIALS} releases a side",
-        outcome=Outcome.VIOLATED if bound > claimed else Outcome.STANDS,
-        meaning=f"epsilon is at least {bound:.3g}, with 95 % confidence",
-        measure="epsilon",
-        claimed=claimed,
-        delta=0.0,
-        found=bound,
-        confidence=0.95,
-    )
+    """Randomized response that claims epsilon 1 and draws as for 2."""
+    mechanism = _Doubled(RandomizedResponse(eps=1.0), RandomizedResponse(eps=2.0))
+    return audit_pair(mechanism, DIFFERING, _plan(seed), 0).verdict  # type: ignore[arg-type]
 
 
-PLANTED = {"randomized response that flips for another budget": twice_the_budget}
+def gap_of_the_grid(seed: int) -> Finding:
+    """smooth_cauchy with distances from the grid {0, 50}, at epsilon 1, on a run of its own: one record less, and the
+    distance falls from 50 to 0 between the two models' roots."""
+    return audited_grid(SmoothCauchy(eps=1.0), (0, 50), seed)
+
+
+def half_the_noise(seed: int) -> Finding:
+    """Released weights whose noise is made for half the sensitivity."""
+    heads = replace(Heads.alone(1), moves=0.5)
+    return audit_weights(ReleaseWeights(mu=1.0), heads, _plan(seed, 1000)).verdict
+
+
+def audited_grid(mechanism: Mechanism, ks: int | tuple[int, ...], seed: int) -> Finding:
+    """What draws say of a mechanism on the worst pair of a small run with boxes for these k: two clouds in the plane."""
+    labels, rng = np.arange(600) % 2, np.random.default_rng(seed)
+    points = 0.6 * rng.standard_normal((600, 2)) + (2 * labels - 1)[:, None]
+    stated = Declared(classes=(0, 1), size=600, features=True, settings=True)
+    model = fit(points, labels, declared=stated, certificate="box", ks=ks, epochs=2, compute=COMPUTE).model
+    plan, labelling = _plan(seed), Labelling.of(model, mechanism, None, "paper")
+    found = search(labelling, Quarry.of_labels(labelling, plan), points, 2, 4, seed)
+    if found is None:
+        raise AssertionError("there is a decision line between two clouds")
+    return audit_pair(mechanism, found.pair, plan, model.farthest).verdict
+
+
+PLANTED = {
+    "randomized response that flips for another budget": twice_the_budget,
+    "smooth_cauchy whose distances come from the grid {0, 50}": gap_of_the_grid,
+    "released weights whose noise is made for half the sensitivity": half_the_noise,
+}
+
+
+@dataclass(frozen=True)
+class _Doubled:
+    """A mechanism that says one thing and draws another."""
+
+    says: Mechanism
+    draws: Mechanism
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.draws if name == "release" else self.says, name)
+
+
+def _plan(seed: int, trials: int = 10_000) -> Plan:
+    return Plan(trials, source=SeededRandomness(seed))

@@ -54,6 +54,16 @@ class Plan:
     noise: float
 
 
+class Watch:
+    """Whoever looks on; this one does nothing."""
+
+    def drawn(self, model: nn.Sequential, rows: Tensor, step: int) -> None:
+        """The gradients of some of a step's records are there (``grad_sample`` of each parameter), not clipped yet."""
+
+    def moved(self, model: nn.Sequential, step: int) -> None:
+        """A step was taken; ``grad`` of each parameter is its noisy mean."""
+
+
 @validated(frozen=True, config=STRICT)
 class DpSgd:
     """DP-SGD's settings; weights, gradients and noise are in the head's precision.
@@ -104,14 +114,40 @@ class DpSgd:
         x, y = (torch.tensor(values, dtype=dtype) for values in (bench.records.features, targets))
         plan, draws = self.plan(bench.size, eps, delta), torch.Generator()
         draws.manual_seed(seed)
-        with _quiet():
-            self._descend(model, x, y, LOSSES[bench.training.loss], plan, plan.rate * bench.size, draws)
+        self.descend(model, x, y, LOSSES[bench.training.loss], plan, plan.rate * bench.size, draws)
         return finite({name: p.detach().clone() for name, p in model.named_parameters()})
 
-    def _descend(
-        self, model: nn.Sequential, x: Tensor, y: Tensor, loss: Any, plan: Plan, expected: float, draws: torch.Generator
+    def descend(
+        self,
+        model: nn.Sequential,
+        x: Tensor,
+        y: Tensor,
+        loss: Any,
+        plan: Plan,
+        expected: float,
+        draws: torch.Generator,
+        watch: Watch | None = None,
     ) -> None:
-        """Train in place. Args: expected: records in a batch, a public constant: what a noisy sum is divided by."""
+        """Train in place.
+
+        Args:
+            expected: records in a batch, a public constant: what a noisy sum is divided by.
+            watch: an auditor, who may hand in gradients of its own; None: nobody.
+        """
+        with _quiet():
+            self._descend(model, x, y, loss, plan, expected, draws, watch or Watch())
+
+    def _descend(
+        self,
+        model: nn.Sequential,
+        x: Tensor,
+        y: Tensor,
+        loss: Any,
+        plan: Plan,
+        expected: float,
+        draws: torch.Generator,
+        watch: Watch,
+    ) -> None:
         from opacus import GradSampleModule
         from opacus.optimizers import DPOptimizer
 
@@ -135,8 +171,10 @@ class DpSgd:
             for index, rows in enumerate(parts):  # no rows: one empty part, whose step is noise alone
                 optimizer.zero_grad(set_to_none=True)
                 loss(hooked(x[rows]), y[rows], reduction="sum").backward()
+                watch.drawn(model, rows, step)
                 optimizer.signal_skip_step(do_skip=index < len(parts) - 1)
                 optimizer.step()
+            watch.moved(model, step)
 
 
 @cache

@@ -1,0 +1,159 @@
+"""agt audit summary: what every audit of a run found, on one page, and what was never audited."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+from agt.audit.findings import NAME, Audit, Finding, Part, read_audit
+from agt.errors import ConfigError
+from agt.settings import schema
+from agt.unlearning.log import Log
+from agt_cli import usage
+from agt_cli.audit import joint
+from agt_cli.audit.figures import claimed_against_found
+from agt_cli.audit.job import Audited, Given
+from agt_cli.audit.words import headline
+from agt_cli.report.console import Console
+from agt_cli.report.finished import FinishedRun, open_run
+from agt_cli.report.listed import Run, runs_below
+from agt_cli.report.record import RunRecord
+
+OWN = "what each audit did not cover is in the notes of its own report"
+OF_NO_RUN = ("selftest", "summary")
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """One finished audit, verified file by file.
+
+    Attributes:
+        record: of it.
+        audit: what it found.
+        current: it is of the run's present state.
+    """
+
+    record: FinishedRun
+    audit: Audit
+    current: bool
+
+    @property
+    def part(self) -> Part:
+        """As the summary names it."""
+        state = self.record.environment["trained_digest"]
+        return Part(self.audit.kind, self.record.folder.name, self.record.digest, state, self.current)
+
+
+@schema
+class Summary:
+    """Gathers finished audits of a run.
+
+    Attributes:
+        audits: folders of the audits; empty: all below output_dir.
+    """
+
+    name: ClassVar[str] = "summary"
+    audits: tuple[str, ...] = ()
+
+    def check(self, given: Given) -> None:
+        """It is about a run."""
+        again = {folder for folder in self.audits if self.audits.count(folder) > 1}
+        if again:
+            raise ConfigError(f"audit.audits: {min(again)} is named more than once")
+        if given.run is None:
+            raise ConfigError("run: name the run whose audits are to be gathered: agt audit summary run=latest")
+
+    def carry_out(self, given: Given, record: RunRecord, console: Console) -> Audited:
+        """Read every audit again, and lay their claims and bounds into one table.
+
+        Raises:
+            ConfigError: there is none, or one of them is not what was written, or is of another run.
+        """
+        assert given.run is not None, "check refuses it"
+        run = open_run(given.run, "train", given.digest)
+        earlier = {entry.before for entry in Log.of(run).entries} - {run.digest}
+        folders = map(Path, self.audits) if self.audits else _of(run, earlier, given.output_dir)
+        gathered = [_read(folder, run, earlier) for folder in folders]
+        if not gathered:
+            raise ConfigError(
+                f"run={run.folder}: no finished audit of it lies below {given.output_dir}: make one (agt audit mechanism "
+                f"run={run.folder} ..., say), or name their folders: audit.audits=[FOLDER, ...]"
+            )
+        findings = tuple(_numbered(gathered))
+        done = {each.audit.kind for each in gathered if each.current}
+        unaudited = tuple(kind for kind in usage.options("audit") if kind not in (*done, *OF_NO_RUN))
+        notes = (*_states(gathered), *_unfinished(run, given.output_dir), _selftest(given.output_dir), OWN)
+        record.environment(audits=[[str(each.record.folder.resolve()), each.record.digest] for each in gathered])
+        captions = claimed_against_found(record, findings, run.folder.name)
+        parts = tuple(each.part for each in gathered)
+        about = (run.folder.name, run.digest, findings, notes)
+        summed = Audited(*about, captions=captions, parts=parts, unaudited=unaudited)
+        audit = summed.audit(self.name)
+        console.table(f"audits of {run.folder.name}", *joint.audits(audit))
+        return replace(summed, tables={"claims": joint.frame(audit)})
+
+
+def _of(run: FinishedRun, earlier: set[str], outputs: Path) -> list[Path]:
+    """Finished audits of the run, in any of its states, by what they say themselves; the oldest first."""
+    states = {run.digest, *earlier}
+    runs = [each for each in _audits(outputs) if each.state == "done" and each.environment.get("kind") not in OF_NO_RUN]
+    return [each.folder for each in runs if each.environment.get("trained_digest") in states or _is_of(each, run)]
+
+
+def _audits(outputs: Path) -> list[Run]:
+    runs = (run for run in runs_below(outputs) if run.command == "audit")
+    return sorted(runs, key=lambda run: (run.moment, run.folder.name))
+
+
+def _is_of(audit: Run, run: FinishedRun) -> bool:
+    """Whether it was asked about the run's folder, as far as it says so itself."""
+    place = audit.environment.get("trained_run") or audit.config.get("run")
+    return isinstance(place, str) and Path(place).resolve() == run.folder.resolve()
+
+
+def _read(folder: Path, run: FinishedRun, earlier: set[str]) -> Gathered:
+    """One audit, as it was written.
+
+    Raises:
+        ConfigError: it is not finished, not what was written, or of another run.
+    """
+    record = open_run(folder, "audit", key="audit.audits")
+    audit, state = read_audit(record.read(NAME)), record.environment.get("trained_digest")
+    if audit.kind in OF_NO_RUN:
+        raise ConfigError(f"audit.audits={folder}: is a {audit.kind}: name the audits themselves")
+    if state not in {run.digest, *earlier}:
+        about = f"the run of {state}" if state else "no run"
+        raise ConfigError(f"audit.audits={folder}: is about {about}, and run={run.folder} is {run.digest}")
+    return Gathered(record, audit, state == run.digest)
+
+
+def _numbered(gathered: list[Gathered]) -> Iterator[Finding]:
+    for number, each in enumerate(gathered, 1):
+        yield from (replace(finding, part=number) for finding in each.audit.findings)
+
+
+def _states(gathered: list[Gathered]) -> Iterator[str]:
+    """Which of the audits are of a state that gave way."""
+    for each in gathered:
+        if not each.current:
+            yield (
+                f"{each.audit.kind} ({each.record.folder.name}) is of an earlier state of the run, before an erasure: what "
+                "it found is counted, and of the present state it says nothing; audit again"
+            )
+
+
+def _unfinished(run: FinishedRun, outputs: Path) -> Iterator[str]:
+    """Audits of it that did not end, which may have been about to find something."""
+    for each in _audits(outputs):
+        if each.state in ("failed", "killed") and _is_of(each, run):
+            error = f": {each.error.splitlines()[0][:120]}" if each.error else ""
+            yield f"an audit did not finish: {each.folder.name}, {each.state}{error}"
+
+
+def _selftest(outputs: Path) -> str:
+    """What the newest look at the auditor itself said."""
+    runs = [each for each in _audits(outputs) if each.state == "done" and each.environment.get("kind") == "selftest"]
+    if not runs:
+        return "the auditor itself was not looked at here: agt audit selftest plants violations, and sees which it notices"
+    newest = open_run(runs[-1].folder, "audit", key="audit.audits")
+    return f"the auditor itself: {headline(read_audit(newest.read(NAME)))} (agt audit selftest, {newest.folder.name})"

@@ -1,0 +1,175 @@
+"""What a finding says, in the words of somebody who has to answer for it; no word of these reads as a proof.
+
+A number that was found is cut off towards less and a limit towards more, so that what stands on a page holds.
+"""
+
+import math
+from collections.abc import Iterator
+
+from agt.audit.findings import LOWER, Audit, Finding, Outcome, Strength
+from agt.audit.success import advantage, gaussian_advantage, posterior
+
+PRIORS = (0.5, 0.01)
+DIGITS = 3
+FEW = 3  # estimates beside the first
+QUESTIONS = {"unlearning": "the erased records had ever been used"}  # what somebody wants to know, by the kind of audit
+QUESTION = "a person's record was used"
+ORDER = (Outcome.VIOLATED, Outcome.UNTESTED, Outcome.STANDS, Outcome.REPORTED)  # the worst first
+ABOUT = "about"
+SIGNS = {Strength.CERTAIN: "≥", Strength.CONFIDENT: "≥", Strength.ASYMPTOTIC: ABOUT, Strength.CREDIBLE: ABOUT}
+STRENGTHS = {
+    Strength.CERTAIN: "without a percentage: seen or worked out, without chance",
+    Strength.CONFIDENT: (
+        "≥ with a percentage: a confidence bound, at any number of trials; by chance alone it is too large no more often "
+        "than the rest of that percentage"
+    ),
+    Strength.ASYMPTOTIC: (
+        "about (≈), by an interval that is right as trials grow without limit: at this number an estimate, which "
+        "contradicts nothing"
+    ),
+    Strength.CREDIBLE: "about (≈), by a posterior under a prior: no confidence bound, and it contradicts nothing",
+}
+LIMITS = (
+    "that a claim holds: what was not contradicted was not proved, it is what these attacks, this hard, did not find",
+    "how much is lost at most: a bound from below says how much is lost at least, and the truth may lie far above it",
+    "anything of other data, other settings or a later state of the run",
+    "that the auditor would notice every mistake: it is part of the program it audits; agt audit selftest shows which "
+    "violations, planted on purpose, it does notice",
+)
+PLANTED_LIMITS = (
+    "that the auditor would notice every mistake: these are those that were planted",
+    "anything of a run of yours: agt audit KIND run=FOLDER does",
+)
+
+
+def headline(audit: Audit) -> str:
+    """The verdict, in one line."""
+    tested = [finding for finding in audit.findings if finding.outcome in (Outcome.VIOLATED, Outcome.STANDS)]
+    wrong, untested = len(audit.violations), sum(finding.outcome is Outcome.UNTESTED for finding in audit.findings)
+    rest = f"; {many(untested, 'attack')} not made" if untested else ""
+    if audit.kind == "selftest":
+        return (
+            f"{wrong} of {len(tested)} planted violations MISSED"
+            if wrong
+            else f"all {len(tested)} planted violations caught"
+        )
+    if wrong:
+        return f"claims VIOLATED, by {wrong} of {many(len(tested), 'attack')}{rest}"
+    if not tested:
+        return f"no claim was tested: {f'{untested} could not be' if untested else 'numbers are reported'}"
+    return f"no claim contradicted by {many(len(tested), 'attack')}: that is no proof{rest}"
+
+
+def many(count: int, one: str) -> str:
+    """``3 claims``."""
+    return f"{count:,} {one}{'' if count == 1 else 's'}"
+
+
+def number(value: float, up: bool = False, down: bool = False) -> str:
+    """A number as a reader takes it: three digits that count, rounded as is asked; whole numbers whole."""
+    if value == int(value) and abs(value) < 10**15:
+        return f"{int(value):,}"
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - DIGITS + 1)
+    cut = math.ceil if up else math.floor if down else round
+    slack = 1e-9 * (down - up)  # what is a multiple already stays one
+    return f"{cut(value / unit + slack) * unit:.{DIGITS}g}".replace("e-0", "e-")
+
+
+def percent(share: float, up: bool) -> str:
+    """In per cent, to a tenth: up for a limit, down for what was seen."""
+    cut = math.ceil(1000 * share - 1e-9) if up else math.floor(1000 * share + 1e-9)
+    return f"{cut / 10:g} %"
+
+
+def found(finding: Finding) -> str:
+    """What was found, for a cell of a table."""
+    if finding.found is None:
+        return "nothing"
+    loss, sign = finding.measure in LOWER, SIGNS[finding.strength]
+    sure = f"{100 * finding.confidence:g} %" if finding.confidence else ""
+    notes = ", ".join(filter(None, (sure, finding.estimator)))
+    words = f"{sign if loss or sign == ABOUT else ''} {number(finding.found, down=loss)}".strip()
+    told = f"{words} {finding.measure}" if " " in finding.measure else f"{finding.measure} {words}"
+    return f"{told}{f' ({notes})' if notes else ''}"
+
+
+def others(finding: Finding) -> Iterator[str]:
+    """The same of other estimates of its trials, where they are few; of many there is a table."""
+    more = [each for each in finding.estimates if each.estimator != finding.estimator]
+    for each in more if len(more) <= FEW else ():
+        measure = "" if each.measure == finding.measure else f"{each.measure} "
+        yield f"{measure}{SIGNS[each.strength]} {number(each.found, down=True)} ({each.estimator})"
+
+
+def legend(audit: Audit) -> Iterator[str]:
+    """What the numbers mean that were found, each meaning once."""
+    strengths = {finding.strength for finding in audit.findings if finding.found is not None}
+    strengths |= {
+        each.strength for finding in audit.findings for each in finding.estimates if len(finding.estimates) <= FEW + 1
+    }
+    losses = any(finding.found is not None and finding.measure in LOWER for finding in audit.findings)
+    for strength in Strength:
+        if strength in strengths and (losses or strength is not Strength.CERTAIN):
+            yield STRENGTHS[strength]
+
+
+def risk(finding: Finding, kind: str) -> str:
+    """A claimed loss as attack success; empty: nothing of the kind is claimed."""
+    claimed, question = finding.claimed, QUESTIONS.get(kind, QUESTION)
+    if claimed is None or finding.measure not in LOWER:
+        return ""
+    if finding.measure == "mu":
+        most = gaussian_advantage(claimed)
+        return (
+            f"mu = {number(claimed)}: whoever guesses at even odds whether {question} is right at most "
+            f"{percent(0.5 + most / 2, up=True)} of the time; {_told(most)}"
+        )
+    delta = finding.delta or 0.0
+    but = f", but for a chance of {number(delta)} in which nothing is promised" if delta else ""
+    eps = f"epsilon = {number(claimed)}" + (f", delta = {number(delta)}" if delta else "")
+    return f"{eps}: {_surer(claimed, question, True)}{but}; {_told(advantage(claimed, delta))}"
+
+
+def seen(finding: Finding, kind: str) -> str:
+    """A loss that was found, as attack success; empty: none was."""
+    if not finding.found or finding.measure not in LOWER:
+        return ""
+    rigorous = SIGNS[finding.strength] != ABOUT
+    if finding.measure == "mu":
+        half = percent(0.5 + gaussian_advantage(finding.found) / 2, up=False)
+        did = (
+            "an attacker was seen to do at least as well as with"
+            if rigorous
+            else "if the estimate is right, an attacker has"
+        )
+        least = number(finding.found, down=True)
+        return f"{did} mu = {least}: where the noise is Gaussian, right {half} of the time at even odds"
+    did = "an attacker was seen to do at least this" if rigorous else "if the estimate is right, an attacker does this"
+    return f"{did}: {_surer(finding.found, QUESTIONS.get(kind, QUESTION), False)}"
+
+
+def _surer(eps: float, question: str, limit: bool) -> str:
+    first, *others = ((percent(prior, limit), percent(posterior(prior, eps), limit)) for prior in PRIORS)
+    verbs = ("is", "can be at most") if limit else ("was", "became at least")
+    rest = "; ".join(f"{before} sure: {after}" for before, after in others)
+    return f"whoever {verbs[0]} {first[0]} sure that {question} {verbs[1]} {first[1]} sure after seeing the answer ({rest})"
+
+
+def _told(most: float) -> str:
+    share = percent(most, up=True).removesuffix(" %")
+    return f"no attack names more than {share} more of 100 that were used than of 100 that were not"
+
+
+def chance(audit: Audit) -> Iterator[str]:
+    """Of how many bounds at once a reader is told, each of which may be wrong by chance; nothing where it is one."""
+    errors = [
+        1 - finding.confidence
+        for finding in audit.findings
+        if finding.confidence is not None and finding.strength is Strength.CONFIDENT
+    ]
+    if len(errors) > 1:
+        most = percent(min(1.0, sum(errors)), up=True)
+        yield (
+            f"each of {len(errors)} bounds holds with its own confidence: where they do not share the error probability "
+            f"(their attacks say so), chance alone makes one of them too large with a probability of up to {most}"
+        )

@@ -1,0 +1,218 @@
+"""agt audit: records, exit codes and pages; a run that changes meanwhile; many audits on one page; the auditor itself."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from erasing import erase, pending
+
+from agt.audit.findings import Finding, Outcome, read_audit
+from agt.audit.planted import catalogue
+from agt.data.blobs import Blobs
+from agt.manifest import NAME as MANIFEST
+from agt.manifest import Manifest
+from agt_cli.cli import main
+
+from .conftest import TINY, Agt
+
+OTHER = f"sha256:{'0' * 64}".encode()
+CONF = "# a toy of one's own\n_target_: cli.toy_audits.Toy\nfound: 0.5  # what it finds\naccident: none\n"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a trained run, and a kind of audit of its own."""
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        Path("conf/audit").mkdir(parents=True)
+        Path("conf/audit/toy.yaml").write_text(CONF)
+        assert main(["train", *TINY, "hydra.run.dir=outputs/train/one", "-q"]) == 0
+        yield folder
+
+
+@pytest.fixture
+def audited(agt: Agt, home: Path, tmp_path: Path) -> Agt:
+    """Runs a command line beside a copy of the run."""
+    shutil.copytree(home, tmp_path, dirs_exist_ok=True)
+    return agt
+
+
+def audits() -> list[Path]:
+    return sorted(Path("outputs/audit").iterdir(), key=lambda folder: folder.name)
+
+
+def test_a_violation_ends_with_3_and_a_record_that_is_whole(audited: Agt) -> None:
+    said = audited("audit", "toy", "run=latest", "audit.found=1.2", "--json")
+    assert said.code == 3
+    folder = Path(said.json["run"])
+    assert said.json["error"] == "claims VIOLATED, by 1 of 2 attacks; 1 attack not made"
+    assert said.json["audit"]["findings"][0]["outcome"] == "violated"
+    audit = read_audit((folder / "audit.json").read_bytes())
+    assert (audit.kind, len(audit.violations), audit.digest) == ("toy", 1, said.json["audit"]["digest"])
+    assert json.loads((folder / "status.json").read_text())["state"] == "done"
+    assert "VIOLATED" in audited("runs", "command=audit").out
+    assert "claims VIOLATED, by 1 of 2 attacks" in Path("outputs/index.html").read_text()
+    seen = audited("verify", str(folder))
+    assert seen.code == 0, seen.out
+    assert "audit.json" in seen.out
+    assert "training run outputs/train/one" in seen.out.replace(str(Path.cwd()) + "/", "")
+
+
+def test_the_page_says_what_was_found_and_no_word_of_it_is_a_proof(audited: Agt) -> None:
+    said = audited("audit", "toy", "run=latest", "audit.found=0.981")
+    assert said.code == 0, said.err
+    page = (audits()[0] / "report.md").read_text()
+    for words in (
+        "**No claim contradicted by 2 attacks: that is no proof; 1 attack not made.**",
+        "a \\| toy",
+        "its \\*label\\*; 100 labels a side",
+        "epsilon ≥ 0.981 (95 %); epsilon about 1.01 (95 %, Katz)",
+        "whoever was 50 % sure that a person's record was used became at least 72.7 % sure",
+        "if the estimate is right, an attacker does this",
+        "the audit could have noticed: a loss above 1.1",
+        "whoever is 50 % sure that a person's record was used can be at most 73.2 % sure after seeing the answer "
+        "(1 % sure: 2.7 %); no attack names more than 46.3 more of 100",
+        "that a claim holds: what was not contradicted was not proved",
+        "Thresholds: the first 8 of 9 rows of tables/thresholds.csv",
+        "- it is a toy",
+    ):
+        assert words in page, words
+    assert page.index("**not tested**") < page.index("**not contradicted**"), "the worst first"
+    assert not {"proved that", "safe", "passed"} & {word.strip(".,") for word in page.split()}
+    html = (audits()[0] / "report.html").read_text()
+    assert 'class="standing declared">not tested' in html
+    assert "proved" not in html.split("<body>")[1].split("not contradicted</strong>")[0].rpartition("<td>")[2]
+
+
+def test_help_of_a_kind_tells_its_settings(audited: Agt) -> None:
+    text = audited("audit", "toy", "--help").out
+    assert "settings of audit=toy:\n  audit.found=0.5      what it finds\n  audit.accident=none\n" in text
+    assert "settings of" not in audited("audit", "--help").out
+    assert "settings of mechanism=gaussian_margin" in audited("audit", "mechanism=gaussian_margin", "--help").out
+
+
+@pytest.mark.parametrize(
+    ("accident", "code", "words"),
+    [
+        ("changed", 3, "the run was changed while it was audited (agt unlearn)"),
+        ("full", 1, "No space left"),
+        ("interrupted", 130, "interrupted"),
+    ],
+)
+def test_an_audit_that_does_not_end_says_nothing_of_the_claims(audited: Agt, accident: str, code: int, words: str) -> None:
+    said = audited("audit", "toy", "run=outputs/train/one", "audit.found=1.2", f"audit.accident={accident}")
+    assert said.code == code
+    assert words in said.err
+    assert "VIOLATED" not in said.out + said.err
+    status = json.loads((audits()[0] / "status.json").read_text())
+    assert (status["state"], status["exit_code"]) == ("failed", code)
+    assert not (audits()[0] / "audit.json").exists()
+
+
+def test_an_edited_audit_does_not_verify_and_is_not_gathered(audited: Agt) -> None:
+    audited("audit", "toy", "run=latest", "audit.found=1.2")
+    path = audits()[0] / "audit.json"
+    path.write_bytes(path.read_bytes().replace(b'"violated"', b'"not contradicted"'))
+    said = audited("verify", str(audits()[0]))
+    assert said.code == 3
+    assert "audit.json has other bytes" in said.out
+    said = audited("audit", "summary", "run=latest")
+    assert said.code == 2
+    assert "audit.json" in said.err
+
+
+def test_an_audit_that_names_another_state_than_its_record_does_not_verify(audited: Agt) -> None:
+    """Sealed anew together: it still contradicts what lies beside it."""
+    audited("audit", "toy", "run=latest")
+    folder = audits()[0]
+    manifest = Manifest.read((folder / MANIFEST).read_bytes())
+    content = (folder / "audit.json").read_bytes()
+    content = content.replace(json.loads(content)["digest"].encode(), OTHER)
+    (folder / "audit.json").write_bytes(content)
+    sealed = Manifest(manifest.command, {**manifest.files, "audit.json": sha256(content).hexdigest()})
+    (folder / MANIFEST).write_bytes(sealed.content)
+    said = audited("verify", str(folder))
+    assert said.code == 3
+    assert "and env.json names" in said.out
+
+
+def test_an_audit_of_an_earlier_state_is_told_as_one(audited: Agt) -> None:
+    audited("audit", "toy", "run=latest", "audit.found=1.2")
+    erase(Path("outputs/train/one"), [str(Blobs(center=1.25, std=0.35, n_train=80).load().train.ids[0])], pending)
+    said = audited("audit", "summary", "run=latest", "--json")
+    assert said.code == 3, "nothing says that what it found went away"
+    assert said.json["audit"]["parts"][0]["current"] is False
+    assert "toy" in said.json["audit"]["unaudited"]
+    page = (audits()[1] / "report.md").read_text()
+    assert "| earlier |" in page
+    assert "is of an earlier state of the run, before an erasure" in page
+    seen = audited("verify", str(audits()[1]))
+    assert seen.code == 0, seen.out
+
+
+def test_many_audits_on_one_page(audited: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agt_cli.audit.selftest.PLANTED", dict([*catalogue.PLANTED.items()][:1]))
+    audited("audit", "selftest")
+    audited("audit", "toy", "run=latest")
+    audited("audit", "toy", "run=latest", "audit.found=3")
+    audited("audit", "toy", "run=latest", "audit.accident=full")
+    said = audited("audit", "summary", "run=latest", "--json")
+    assert said.code == 3
+    audit, folder = said.json["audit"], Path(said.json["run"])
+    assert said.json["error"] == "claims VIOLATED, by 1 of 4 attacks; 2 attacks not made"
+    assert [part["current"] for part in audit["parts"]] == [True, True]
+    assert {finding["part"] for finding in audit["findings"]} == {1, 2}
+    assert "toy" not in audit["unaudited"]
+    assert "selftest" not in audit["unaudited"]
+    page = (folder / "report.md").read_text()
+    for words in (
+        "| toy | 2 | 1 | 1 | 300 % | as it is |",
+        "| **violated** | toy | a \\| toy | epsilon 1 | ≥ 3 | - | 300 % |",
+        "| not contradicted | toy | a \\| toy | epsilon 1 | - | ≈ 1.01 | - |",
+        "| **not tested** | toy | boxes | every model is inside | - | - |",
+        "What is violated",
+        "**Not audited** in this state: certificate",
+        "an audit did not finish",
+        "the auditor itself: all",
+        "(figures/claimed_against_found.png)",
+    ):
+        assert words in page, page
+    table = (folder / "tables/claims.csv").read_text().splitlines()
+    assert len(table) == 7
+    assert read_audit((folder / "audit.json").read_bytes()).kind == "summary"
+    seen = audited("verify", str(folder))
+    assert seen.code == 0, seen.out
+    assert seen.out.count("audit run ") >= 3
+    again = audited("audit", "summary", "run=latest", f"audit.audits=[{audit['parts'][0]['folder']}]")
+    assert again.code == 2, "a name is no folder"
+
+
+def test_a_summary_refuses_what_is_not_of_the_run(audited: Agt) -> None:
+    said = audited("audit", "summary", "run=latest")
+    assert said.code == 2
+    assert "no finished audit of it lies below outputs" in said.err
+    audited("audit", "toy", "run=latest")
+    toy = audits()[-1]
+    assert audited("train", *TINY, "training.seed=3", "hydra.run.dir=outputs/train/two", "-q").code == 0
+    for named, words in ((f"{toy}", "is about the run of"), (f"{toy},{toy}", "named more than once")):
+        said = audited("audit", "summary", "run=outputs/train/two", f"audit.audits=[{named}]")
+        assert (said.code, words in said.err) == (2, True), said.err
+
+
+def test_the_auditor_is_broken_where_it_misses_one(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missed(seed: int) -> Finding:
+        about = ("twice the noise", "claims", "attack", "effort", Outcome.STANDS, "nothing was seen", "epsilon")
+        return Finding(*about, 1.0, 0.0, 0.2, confidence=0.95)
+
+    monkeypatch.setattr("agt_cli.audit.selftest.PLANTED", {**dict([*catalogue.PLANTED.items()][:1]), "missed": missed})
+    said = agt("audit", "selftest", "--json")
+    assert said.code == 3
+    assert said.json["error"] == "1 of 2 planted violations MISSED"
+    assert [finding["outcome"] for finding in said.json["audit"]["findings"]] == ["not contradicted", "violated"]
+    page = (audits()[0] / "report.md").read_text()
+    assert "**1 of 2 planted violations MISSED.**" in page
+    assert "| missed | claims | epsilon ≥ 0.2 (95 %) | MISSED |" in page
