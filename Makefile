@@ -1,6 +1,7 @@
 # make run    install into .venv, train and certify the embedded default, say where the figures are
 # make test   the same environment with the test tools: lint, types, tests
 # make sweep  the tests that make test leaves out for their length: the adversary (tests/soundness/test_adversary.py)
+# make audit  the auditor against violations planted on purpose, then small audits of a small run
 # make smoke  short train + certify runs on the two embedded datasets, from the source tree
 # make reproduce-blobs (-octmnist, -imdb, -amex, -all)   the papers' figures and tables; data: DATA=FOLDER
 # make reproduce-smoke   all of them, small, without any data
@@ -23,7 +24,7 @@ AGT = $(VENV)/bin/agt
 LATEST = $$(ls -dt outputs/train/*/ | head -n 1)
 
 .DEFAULT_GOAL := run
-.PHONY: run test lint types sweep smoke reproduce-all reproduce-smoke adversary triton wheel clean
+.PHONY: run test lint types sweep audit smoke reproduce-all reproduce-smoke adversary triton wheel clean
 
 run: $(VENV)/.installed
 	$(AGT) train $(SETTINGS)
@@ -41,6 +42,13 @@ lint: $(VENV)/.tools
 
 types: $(VENV)/.tools
 	$(VENV)/bin/mypy
+
+# Whatever is planted must be noticed; what agt claims of a run must not be contradicted.
+audit: $(VENV)/.installed
+	$(AGT) -q audit selftest
+	$(AGT) -q train dataset=digits model=linear kgrid.max=40 training.chosen_on=public
+	set -e; for kind in $(AUDITS); do $(AGT) -q audit $$kind run=latest $(AUDIT_$$kind); done
+	$(AGT) -q audit summary run=latest
 
 smoke: $(VENV)/.installed
 	$(AGT) -q train kgrid.max=5 && $(AGT) -q certify run=$(LATEST) map_resolution=40

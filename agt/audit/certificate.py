@@ -93,11 +93,18 @@ class Auditor:
         return limit is not None and time.monotonic() - self.started > limit
 
     def roots_of(self, model: Model) -> np.ndarray:
-        """Queries a rounding away from where a label or a distance of a model changes."""
-        count = 20 * self.extent.lines
-        low, high = (self.ends[self.rng.integers(0, len(self.ends), count)].astype(np.float64) for _ in range(2))
-        spread = self.rng.normal(size=low.shape) * max(float(np.abs(self.ends).max()), 1e-6) * 0.1
-        return roots(model.certify, self.read, low, high + spread, self.extent.lines)
+        """Queries a rounding away from where a model's label changes, or its certificate of a k within reach ends.
+
+        Lines go from one record to another, and as far again.
+        """
+        low, high = (
+            self.ends[self.rng.integers(0, len(self.ends), 4 * self.extent.lines)].astype(np.float64) for _ in range(2)
+        )
+        found = roots(model.certify, self.read, low, 2 * high - low, self.extent.farthest)
+        half = len(found) // 2
+        kept = np.sort(self.rng.permutation(half)[: self.extent.lines])
+        pairs: np.ndarray = found[np.concatenate([kept, half + kept])]
+        return pairs
 
     def target(self, distance: int) -> Target:
         """One of the queries that are barely certified at ``distance``, if there are any."""
@@ -119,7 +126,7 @@ class Auditor:
         order = np.argsort(train.units, kind="stable")
         starts, stops = (np.searchsorted(train.units[order], names, side) for side in ("left", "right"))
         rows = [np.sort(order[a:b]) for a, b in zip(starts, stops, strict=True)]
-        edits = [Edited(train, gone, (), 1, ("less one, each in turn",)) for gone in rows]
+        edits = [Edited(train, gone, (), 1, ("less one",)) for gone in rows]
         self._known_rows()
         for edit, theirs in self._held(edits):
             self.evidence.units += 1
@@ -179,7 +186,7 @@ class Auditor:
             shares = {} if alone is None else self.shares(edit, alone)
             if max(shares.values(), default=0.0) > 1:
                 name = max(shares, key=lambda each: shares[each])
-                self.evidence.outside.append(f"{name} at distance {edit.distance} after {', '.join(edit.story)}")
+                self.evidence.outside.append(f"{name} at distance {edit.distance} ({', '.join(edit.story)})")
             else:
                 self.evidence.unconfirmed += 1
         self._last = max(shares.values(), default=0.0)
@@ -222,7 +229,7 @@ class Auditor:
             if alone is not None and self._turned(alone, held).any():
                 count = int(self._turned(alone, held).sum())
                 self.evidence.wrong += count
-                self.evidence.turned.append(f"{count} labels at distance {k} after {', '.join(edit.story)}")
+                self.evidence.turned.append(f"{count} of them at distance {k} ({', '.join(edit.story)})")
 
     def _turned(self, theirs: Model, held: np.ndarray) -> np.ndarray:
         changed: np.ndarray = (theirs.predict(self.queries) != self.known.prediction) & held

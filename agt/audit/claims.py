@@ -62,27 +62,38 @@ def _of_box(box: Box, nominal: Mapping[str, Tensor], k: int) -> dict[str, float]
 Ask = Callable[[np.ndarray], Certificates]
 
 
-def roots(ask: Ask, read: Callable[[Certificates], tuple[np.ndarray, np.ndarray]], low: np.ndarray, high: np.ndarray,
-          lines: int) -> np.ndarray:  # fmt: skip
-    """[2 lines, ...]: pairs of queries a rounding apart, between which the label or the distance changes.
-
-    Bisection between those of ``low`` and ``high`` that differ: half of the lines follow the label alone. None, where
-    every query gets the same label and distance.
+def roots(
+    ask: Ask, read: Callable[[Certificates], tuple[np.ndarray, np.ndarray]], low: np.ndarray, high: np.ndarray, most: int
+) -> np.ndarray:
+    """[2 m, ...]: pairs of queries a rounding apart, between which the label changes or a certificate ends.
 
     Args:
         read: (labels, distances) of certificates.
+        low, high: [n, ...] ends of lines. Of line i the label alone is followed, or whether the distance is at least
+            i mod (most + 1) beside it; lines along which that does not change are left out.
     """
-    (label, near), (other, far) = read(ask(low)), read(ask(high))
-    crossing = np.flatnonzero(label != other)[: lines // 2]
-    moving = np.flatnonzero((label != other) | (near != far))[: lines - len(crossing)]
-    chosen, weight = np.concatenate([crossing, moving]), np.repeat([0, 2**33], [len(crossing), len(moving)])
-    low, high, start = low[chosen], high[chosen], weight * near[chosen] + label[chosen]
-    if not len(chosen):
-        return low
+    level = np.arange(len(low)) % (most + 1)
+
+    def key(known: Certificates, which: np.ndarray) -> np.ndarray:
+        label, near = read(known)
+        told: np.ndarray = 2 * label + ((near >= level[which]) & (level[which] > 0))
+        return told
+
+    every = np.arange(len(low))
+    chosen = np.flatnonzero(key(ask(low), every) != key(ask(high), every))
+    return halved(lambda x: key(ask(x), chosen), low[chosen], high[chosen]) if len(chosen) else low[:0]
+
+
+def halved(key: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """[2 n, ...]: each of ``low`` and ``high``, moved towards each other until a rounding lies between them.
+
+    Args:
+        key: queries -> [n] what is to be told apart; it differs between the two ends of each line.
+    """
+    start = key(low)
     for _ in range(52):
         middle = (low + high) / 2
-        label, near = read(ask(middle))
-        same = (weight * near + label == start).reshape(-1, *[1] * (low.ndim - 1))
+        same = (key(middle) == start).reshape(-1, *[1] * (low.ndim - 1))
         low, high = np.where(same, middle, low), np.where(same, high, middle)
     return np.concatenate([low, high])
 

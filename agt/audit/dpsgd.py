@@ -15,7 +15,7 @@ Formal guarantees
     ones is dominated by a binomial, and Clopper-Pearson's lower limit of the share holds. What it implies of the noise is
     composed by the accountant: this can notice bugs in noise and clipping, and cannot debug the composition.
     One run. Each of m canaries is in by its own coin, and the bounds of one_run.py say what the number of right guesses
-    implies. How many are guessed is chosen on another run.
+    implies. How many are guessed follows from the claim.
     All rigorous bounds of one audit share the error probability equally: together they hold with the confidence asked for.
 
 The adversary of the white box knows all other records, and subtracts what they are expected to add to a sum; so does the
@@ -28,16 +28,19 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+from scipy.stats import beta as beta_law
 
 from agt.audit.canaries import Canaries
 from agt.audit.estimates import Mistakes, epsilon_bound, katz_bound, lower_limit, posterior_bound, upper_limit
-from agt.audit.findings import Finding, Outcome, Strength
-from agt.audit.subsampled import Curve, least_epsilon, least_from_steps
+from agt.audit.findings import Estimated, Finding, Outcome, Strength
+from agt.audit.one_run import BOUNDS, Guesses, contradicts, guesses_from, one_run_epsilon, planned_guesses
+from agt.audit.subsampled import Curve, least_epsilon, least_from_steps, loudest_refused
 from agt.errors import ConfigError
 
 MOST_TRIALS = 10**6
 _THRESHOLDS = 99  # among which one is chosen
 _LEAST_CHANGE = 1e-300
+_MEETING = 1e-9  # relative: canaries' inner products below this are rounding
 
 ESTIMATES: tuple[tuple[str, Callable[[Mistakes, float, float], float], Strength], ...] = (
     ("Clopper-Pearson", epsilon_bound, Strength.CONFIDENT),
@@ -167,13 +170,14 @@ class Sides:
     present: np.ndarray
     absent: np.ndarray
 
-    @property
-    def tried(self) -> tuple[np.ndarray, list[Mistakes]]:
-        """Thresholds, and the mistakes of the first third at each."""
+    def tried(self, confidence: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Thresholds, and upper limits of the rates of false alarms and misses at each, by the first third."""
         third = len(self.present) // 3
-        first = Sides(self.present[:third], self.absent[:third])
-        levels = np.unique(np.quantile(np.concatenate([first.present, first.absent]), np.linspace(0, 1, _THRESHOLDS)))
-        return levels, [first.mistakes(level) for level in levels]
+        present, absent = np.sort(self.present[:third]), np.sort(self.absent[:third])
+        levels = np.unique(np.quantile(np.concatenate([present, absent]), np.linspace(0, 1, _THRESHOLDS)))
+        counts = third - np.searchsorted(absent, levels, side="right"), np.searchsorted(present, levels, side="right")
+        alphas, betas = (np.nan_to_num(beta_law.isf((1 - confidence) / 2, n + 1, third - n), nan=1.0) for n in counts)
+        return levels, alphas, betas
 
     def at(self, level: float) -> Mistakes:
         """The mistakes of the other runs at a threshold that was chosen on the first third."""
@@ -257,11 +261,11 @@ def many_runs(trainer: Trainer, canary: Canaries, trials: int) -> dict[str, Side
 def bounds_of(sides: Sides, adversary: str, claim: Claim, confidence: float, events: int) -> list[Bound]:
     """The estimates that one adversary's scores give."""
     sure, delta = 1 - (1 - confidence) / events, claim.delta
-    levels, tried = sides.tried
-    mistakes = sides.at(levels[int(np.argmax([epsilon_bound(each, delta, sure) for each in tried]))])
+    levels, alphas, betas = sides.tried(sure)
+    ratios = np.maximum((1 - delta - betas) / alphas, (1 - delta - alphas) / betas)
+    mistakes = sides.at(levels[int(ratios.argmax())])
     bounds = [Bound(name, adversary, of(mistakes, delta, sure), strength) for name, of, strength in ESTIMATES]
     if adversary != REPEATS:
-        alphas, betas = np.array([_limits(each, sure) for each in tried]).T
         mistakes = sides.at(levels[least_epsilon(alphas, betas, claim.rate, claim.steps, delta)[1]])
         epsilon = least_epsilon(*_limits(mistakes, sure), claim.rate, claim.steps, delta)[0]
         bounds.append(Bound(_curve_name(claim), adversary, epsilon, Strength.CONFIDENT))
@@ -279,42 +283,73 @@ def step_by_step(trainer: Trainer, canary: Canaries, effort: Effort, events: int
     )
 
 
-def audit(trainer: Trainer, canary: Canaries, effort: Effort, others: int = 0) -> list[Bound]:
-    """All bounds but those of one run.
+def in_one_run(trainer: Trainer, canaries: Canaries, effort: Effort, events: int) -> list[Bound]:
+    """The bounds from guesses about many canaries of one training, all on the same scores."""
+    claim, m, sure = trainer.claim, len(canaries), 1 - (1 - effort.confidence) / events
+    coins = np.random.default_rng(effort.seed).random((1, 1, m)) < 0.5
+    scores, bounds = likelihood(trainer.train(canaries, coins), claim).sum(1)[0], []
+    for name in one_run_bounds(claim, canaries):
+        made = planned_guesses(m, claim.epsilon, claim.delta, sure, name if name in BOUNDS else "gdp")
+        guesses = guesses_from(scores, coins[0, 0], made - made // 2, made // 2)
+        if name in BOUNDS:
+            epsilon = one_run_epsilon(guesses.right, made, m, claim.delta, sure, name)
+        else:
+            epsilon = _by_curve(guesses, claim, sure)
+        bounds.append(Bound(name, f"{ONE_RUN}, {m} canaries", epsilon, Strength.CONFIDENT))
+    return bounds
+
+
+def one_run_bounds(claim: Claim, canaries: Canaries) -> tuple[str, ...]:
+    """Which bounds of one run hold against the claim: a Gaussian's where batches are full; canaries that do not meet are
+    orthogonal gradients."""
+    if claim.rate < 1:
+        return ("steinke", "exact", _curve_name(claim))
+    if canaries.gradients is None:
+        return ("steinke", "exact", "gdp")
+    inner = canaries.gradients @ canaries.gradients.T
+    meet = np.abs(inner - np.diag(np.diag(inner))).max() > _MEETING * inner.max()
+    return ("steinke", "exact", "gdp") if meet else ("steinke", "exact", "gdp", "independent")
+
+
+def _by_curve(guesses: Guesses, claim: Claim, confidence: float) -> float:
+    """epsilon of the least noise whose curve these guesses contradict."""
+    return loudest_refused(
+        lambda curve: contradicts(guesses, *curve.points, confidence), claim.rate, claim.steps, claim.delta
+    )[0]
+
+
+def audit(trainer: Trainer, canary: Canaries, effort: Effort, several: Canaries | None = None) -> list[Bound]:
+    """All bounds.
 
     Args:
-        others: how many rigorous bounds will stand beside them, and share the error probability.
+        canary: one, of many runs.
+        several: of one run; None: none is made.
 
     Raises:
         ConfigError: too few trials.
     """
-    claim, events = trainer.claim, rigorous(trainer.claim, canary) + others
+    claim = trainer.claim
+    events = 5 + (claim.rate < 1 and claim.steps > 1) + 2 * (canary.gradients is None)
+    events += 0 if several is None else len(one_run_bounds(claim, several))
     effort.check(claim, events)
     sides = many_runs(trainer, canary, effort.trials)
     bounds = [bound for name, each in sides.items() for bound in bounds_of(each, name, claim, effort.confidence, events)]
-    return [*bounds, step_by_step(trainer, canary, effort, events)]
+    once = [] if several is None else in_one_run(trainer, several, effort, events)
+    return [*bounds, step_by_step(trainer, canary, effort, events), *once]
 
 
-def rigorous(claim: Claim, canary: Canaries) -> int:
-    """How many rigorous bounds ``audit`` returns."""
-    return 5 + (claim.rate < 1 and claim.steps > 1) + 2 * (canary.gradients is None)
-
-
-def judged(trainer: Trainer, canary: Canaries, effort: Effort, bounds: Sequence[Bound], more: str = "") -> Finding:
-    """The greatest rigorous bound held against the claim.
-
-    Args:
-        more: what else was tried, in words.
-    """
+def judged(trainer: Trainer, canary: Canaries, effort: Effort, bounds: Sequence[Bound]) -> Finding:
+    """The greatest rigorous bound held against the claim."""
     claim, sure = trainer.claim, [bound for bound in bounds if bound.strength is Strength.CONFIDENT]
     best = max(sure, key=lambda bound: bound.epsilon)
     violated = best.epsilon > claim.epsilon
+    once = sorted({bound.adversary for bound in sure if bound.adversary.startswith(ONE_RUN)})
     verdict = "more than claimed" if violated else "which does not contradict the claim, and proves nothing"
     return Finding(
         subject=f"{trainer.words}, epsilon {claim.epsilon:.3g} claimed",
         claim=claim.words,
-        attack=f"{canary.words}; {len(sure)} rigorous bounds, which share the error probability{more}",
-        effort=f"{effort.trials} trainings a side, {effort.step_runs} with a coin in each of {claim.steps} steps",
+        attack=f"{canary.words}; {len(sure)} rigorous bounds, which share the error probability",
+        effort="; ".join([f"{effort.trials} trainings a side", f"{effort.step_runs} with a coin in each step", *once]),
         outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
         meaning=(
             f"epsilon at delta {claim.delta:g} is at least {best.epsilon:.4g} ({best.estimate}, from {best.adversary}), "
@@ -325,7 +360,11 @@ def judged(trainer: Trainer, canary: Canaries, effort: Effort, bounds: Sequence[
         delta=claim.delta,
         found=best.epsilon,
         confidence=effort.confidence,
+        estimator=best.estimate,
         noticeable=_noticeable(claim, effort, len(sure)),
+        estimates=tuple(
+            Estimated(f"{each.estimate}, {each.adversary}", "epsilon", each.epsilon, each.strength) for each in bounds
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 An audit trains thousands of times. R runs stand side by side: parameters [R, P], flat, in the order of the module's own.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -90,7 +91,7 @@ class Linear:
 
     def on(self, features: np.ndarray, labels: np.ndarray) -> Callable[[np.ndarray], Gradients]:
         """As ``AuditHead.on``."""
-        flat = features.reshape(len(features), -1).astype(np.float64)
+        flat = features.reshape(len(features), math.prod(features.shape[1:])).astype(np.float64)
         targets = labels[:, None].astype(float) if self.outputs == 1 else np.eye(self.outputs)[labels]
         lengths = np.sqrt((flat**2).sum(1) + 1)
 

@@ -1,7 +1,8 @@
 """Audits of release mechanisms: what they put out for two neighbours' evidence, told apart (method.md section 8).
 
     audited = audit_pair(mechanism, pair, Plan(trials=10_000), farthest=50)
-    audited.findings        the loss that the mechanism's own table implies, certain; and the bound from what it drew
+    audited.certain         the loss that the mechanism's own table implies
+    audited.verdict         the bound from what it drew; audited.drawn: with other estimates of the same counts
 
 Formal guarantees
     Of a label two numbers are reported. Certain: P(S) <= e^eps P'(S) + delta for every set S of labels and both directions,
@@ -9,7 +10,7 @@ Formal guarantees
     the double or the decimal that it prints as, whichever is greater, so that only a true violation is called one. Of
     GaussianDP, Phi^-1(P(S)) - Phi^-1(P'(S)) in double precision, and more than ``UP`` beyond the claim is a violation.
     Confident: of labels that were drawn, on one event, fixed beforehand or chosen on other draws (events.py); this one
-    sees what the mechanism does, whatever it says of itself. Several pairs share the error probability.
+    sees what the mechanism does, whatever it says of itself. Several pairs have their share of it each.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +24,8 @@ from typing import Literal
 import numpy as np
 from scipy.special import ndtri
 
-from agt.audit.estimates import Claimed, Estimate, Mistakes, estimates
-from agt.audit.events import Event, chosen, counted, each
+from agt.audit.estimates import Claimed, Mistakes
+from agt.audit.events import chosen, counted, each
 from agt.audit.findings import Finding, Outcome, Strength
 from agt.audit.verdict import Attacked
 from agt.errors import ConfigError
@@ -35,7 +36,6 @@ from agt.mechanisms.mechanism import Mechanism
 from agt.numeric import UP, next_up, written
 from agt.randomness import Randomness, SystemRandomness
 
-SHOWN_DELTA = 1e-5  # at which epsilon is shown beside a claimed mu
 Choosing = Literal["split", "fixed"]
 Draw = Callable[[int], np.ndarray]
 
@@ -86,14 +86,12 @@ class Plan:
         trials: releases a side that are counted.
         confidence: of all bounds together.
         choosing: split: as many releases more choose the event; fixed: each label, and the error probability is shared.
-        pairs: how many pairs share the error probability.
         source: of the draws.
     """
 
     trials: int = 10_000
     confidence: float = 0.95
     choosing: Choosing = "split"
-    pairs: int = 1
     source: Randomness = field(default_factory=SystemRandomness)
 
 
@@ -120,15 +118,22 @@ class AuditedPair:
     """What an attack on one pair found.
 
     Attributes:
-        findings: the certain one, where there is one, then the one from draws.
-        estimates: of the same counts.
-        counts, event: of the draws.
+        certain: by what the mechanism says it draws with.
+        drawn: from what it drew: the verdict, then other estimates of the same counts.
     """
 
-    findings: tuple[Finding, ...]
-    estimates: tuple[Estimate, ...]
-    counts: Mistakes
-    event: Event
+    certain: Finding
+    drawn: tuple[Finding, ...]
+
+    @property
+    def verdict(self) -> Finding:
+        """What draws say of the claim."""
+        return self.drawn[0]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All of them."""
+        return (self.certain, *self.drawn)
 
 
 @dataclass(frozen=True)
@@ -200,9 +205,8 @@ def audit_pair(mechanism: Mechanism, pair: Pair, plan: Plan, farthest: int) -> A
     first, second = (partial(_labels, mechanism, side, farthest, plan.source) for side in sides)
     subject = subject_of(mechanism)
     target = Target(subject, mechanism.guarantee, str(pair), pair.where, mechanism.classes)
-    drawn = _attacked((first, second), target, plan)
     certain = certain_finding(mechanism, exact, f"the mechanism's own table at {pair}", pair.where)
-    return replace(drawn, findings=(certain, *drawn.findings))
+    return AuditedPair(certain, _attacked((first, second), target, plan))
 
 
 def audit_quantile(
@@ -217,10 +221,9 @@ def audit_quantile(
 
     draws = partial(draw, distances[0]), partial(draw, distances[1])
     subject, sides = f"certified_quantile with eps={mechanism.eps:g}", f"K_q = {k} against K_q = {other}"
-    drawn = _attacked(draws, Target(subject, mechanism.guarantee, sides, where, None), plan)
     exact = Exact(mechanism.eps * abs(k - other), abs(k - other) > 1)
     certain = _certain(subject, mechanism.guarantee, exact, f"the noise's own law at {sides}", where)
-    return replace(drawn, findings=(certain, *drawn.findings))
+    return AuditedPair(certain, _attacked(draws, Target(subject, mechanism.guarantee, sides, where, None), plan))
 
 
 def certain_finding(mechanism: Mechanism, exact: Exact, attack: str, effort: str) -> Finding:
@@ -240,7 +243,7 @@ def expected_bound(mechanism: Mechanism, pair: Pair, plan: Plan) -> float:
     claimed, n = Claimed.of(mechanism.guarantee), plan.trials
     chances = ((float(p), float(q)) for p, q in _chances(mechanism, pair))
     counts = (Mistakes(round(n * q), n, round(n * (1 - p)), n) for p, q in chances)
-    return max(claimed.bound(count, plan.confidence, plan.pairs) for count in counts)
+    return max(claimed.bound(count, plan.confidence) for count in counts)
 
 
 @dataclass(frozen=True)
@@ -249,12 +252,10 @@ class Alone:
 
     Attributes:
         findings: of its table at all pairs, then of what it drew.
-        audited: the pairs that were drawn from.
         losses: of all pairs.
     """
 
     findings: tuple[Finding, ...]
-    audited: tuple[AuditedPair, ...]
     losses: tuple[tuple[Pair, Exact], ...]
 
 
@@ -271,57 +272,36 @@ def audit_alone(mechanism: Mechanism, values: Sequence[int], plan: Plan) -> Alon
     differing = next(pair for pair, _ in losses if pair.first.label != pair.second.label)
     best = max((pair for pair, _ in losses), key=lambda pair: expected_bound(mechanism, pair, plan))
     pairs = (differing,) if best == differing else (differing, best)
-    plan = replace(plan, pairs=len(pairs))
+    plan = replace(plan, confidence=1 - (1 - plan.confidence) / len(pairs))
     audited = tuple(audit_pair(mechanism, pair, plan, values[-1]) for pair in pairs)
     table = certain_finding(mechanism, exact, f"its table at all {len(losses)} pairs; the worst: {worst}", worst.where)
-    return Alone((table, *(each_pair.findings[-1] for each_pair in audited)), audited, losses)
+    return Alone((table, *(finding for one in audited for finding in one.drawn)), losses)
 
 
-def table_of(audited: Sequence[AuditedPair]) -> list[dict[str, object]]:
-    """A row an estimate, of every pair."""
-    return [
-        {
-            "pair": place,
-            "event": str(pair.event),
-            "false alarms": pair.counts.alarms,
-            "misses": pair.counts.misses,
-            "trials a side": pair.counts.having,
-            "estimate": estimate.name,
-            "measure": estimate.measure,
-            "at least": estimate.value,
-            "meaning": estimate.strength.value,
-        }
-        for place, pair in enumerate(audited, 1)
-        for estimate in pair.estimates
-    ]
-
-
-def _attacked(draws: tuple[Draw, Draw], target: Target, plan: Plan) -> AuditedPair:
+def _attacked(draws: tuple[Draw, Draw], target: Target, plan: Plan) -> tuple[Finding, ...]:
     """Draw, count, and hold against the claim."""
-    claimed, trials, shared = Claimed.of(target.guarantee), plan.trials, plan.pairs
+    claimed, trials, shared = Claimed.of(target.guarantee), plan.trials, 1
     if plan.choosing == "fixed":
         if target.classes is None:
             raise ConfigError("audit.choosing=fixed: a number has too many events to fix: use audit.choosing=split")
-        events, shared = each(target.classes), shared * target.classes
+        events, shared = each(target.classes), target.classes
         first, second = (draw(trials) for draw in draws)
         event = max(events, key=lambda one: claimed.bound(counted(one, first, second), plan.confidence, shared))
-        how = f"{len(events)} events fixed beforehand, each label; the best: {event}"
+        how = f"{shared} events fixed beforehand, each label, which share the error probability; the best: {event}"
     else:
         event = chosen(draws[0](trials), draws[1](trials), claimed, plan.confidence, target.classes is not None)
         first, second = (draw(trials) for draw in draws)
         how = f"the event was chosen on {trials} releases a side, and counted on others: {event}"
-    counts, shares = counted(event, first, second), f"; {shared} share the error probability" if shared > 1 else ""
     attacked = Attacked(
         target.subject,
         str(target.guarantee),
-        f"{target.sides}; {how}{shares}",
+        f"{target.sides}; {how}",
         f"{trials} releases a side; {target.where}",
         claimed,
         plan.confidence,
         shared,
     )
-    delta = SHOWN_DELTA if claimed.measure == "mu" else claimed.delta
-    return AuditedPair((attacked.judge(counts),), estimates(counts, delta, plan.confidence, shared), counts, event)
+    return attacked.findings(counted(event, first, second))
 
 
 def _labels(mechanism: Mechanism, side: Side, farthest: int, source: Randomness, count: int) -> np.ndarray:

@@ -23,6 +23,7 @@ from agt.errors import ConfigError
 from agt.kernels.contract import QUANTA
 from agt.models.box import BoxModel, start_from
 from agt.problem import Problem
+from agt.relations import Sums
 from agt.training.loop import Run, Tensors
 from agt.training.noise import NoisePlan, draw_noise, noise_seed
 from agt.training.optimizer import Key, Sgd
@@ -137,6 +138,8 @@ class _Planted:
     def gradients(self, theta: np.ndarray, places: np.ndarray) -> np.ndarray:
         """[len(places), P] of those canaries, clipped elementwise, of a whole unit."""
         settings = self.trainer.problem.settings
+        if not len(places):
+            return np.zeros((0, theta.size))
         clip, rows = settings.training.clip, 1
         if self.canaries.gradients is not None:
             raw, rows = self.canaries.gradients[places] * clip * np.sqrt(theta.size), settings.relation.unit_rows
@@ -183,6 +186,13 @@ class _Watched(Run):
         if self.planted.opposed:  # +g or -g: as far apart as 2 g or nothing
             sums, reach = sums + reach, np.minimum(2 * reach, 1)
         self.planted.scores[epoch, places], self.planted.reach[epoch, places] = sums[0], reach[0]
+
+    def bound_sums(self, rows: np.ndarray, eligible: int, group: slice) -> dict[str, Sums]:
+        """None: no bound is audited, and the nominal parameters depend on none."""
+        if self.relation.selects:
+            return super().bound_sums(rows, eligible, group)
+        none = {name: torch.zeros_like(bound.lower, dtype=torch.int64) for name, bound in self.bounds.items()}
+        return {name: Sums(zero, zero) for name, zero in none.items()}
 
     def nominal_sums(self, rows: np.ndarray) -> Tensors:
         """The others' sums, and those canaries' that are in."""

@@ -7,11 +7,12 @@ How poisons are chosen. On a linear head, a record's influence on a query's marg
 curvature H, n steps of rate r sum to A = H^-1 (1 - (1 - r H)^n), and the record moves the margin by its gradient's share of
 A phi(query). Greedily, each poison is the one after which the target's influence is greatest. The others have another label
 and lie on the half-circle from the query's opposite to the query, all at one place, which is halved between "too weak" and
-"too strong", by training again, until the label with the target differs from the one without. In an ensemble all go into the
-target's shard: whoever names records chooses where the keyed hash puts them. Any other model is treated as a black box.
+"too strong", by training again, until the label with the target differs from the one without. In an ensemble all go into
+the target's shard: whoever names records chooses where the keyed hash puts them. Any other model is a black box.
 """
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import count, islice
@@ -22,17 +23,18 @@ import torch
 from agt.audit.neighbours import retrained, with_added, without
 from agt.data.dataset import Records
 from agt.data.ids import CONTENT
+from agt.errors import ConfigError
 from agt.models.ensemble import EnsembleModel
 from agt.models.linear import LinearModel
 from agt.models.model import Model
-from agt.numeric import labels_of, signed_margins
 from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.linear import derivative
 
-Train = Callable[[Records], Model]
 TRIES = 64  # names at once
 WEAKEST = 1e-6  # of the curvature
+NARROWEST = 2.0**-40  # of where poisons may lie
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Neighbours:
         query: [1, ...] a natural query, as the head takes it; None: any.
         poisons: how many records of both are the attacker's.
         trained: how many models were trained to find them.
+        decided: they answer the query differently.
+        needed: where they do not, about how many poisons would; None: nobody knows.
     """
 
     having: Records
@@ -51,6 +55,8 @@ class Neighbours:
     query: np.ndarray | None = None
     poisons: int = 0
     trained: int = 0
+    decided: bool = False
+    needed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ class Aim:
     member: int | None
 
 
-# -- neighbours --------------------------------------------------------------------------------------------------------------
+# -- neighbours ------------------------------------------------------------------------------------------------------------
 
 
 def edited(problem: Problem, records: Records, row: int) -> Records:
@@ -114,7 +120,7 @@ def _hashes(records: Records) -> bool:
     return all(CONTENT.fullmatch(str(name)) for name in records.ids[:TRIES].tolist())
 
 
-# -- who decides what --------------------------------------------------------------------------------------------------------
+# -- who decides what ------------------------------------------------------------------------------------------------------
 
 
 def aims(model: Model, records: Records, queries: np.ndarray, most: int) -> list[Aim]:
@@ -172,7 +178,7 @@ def _deciding(margins: np.ndarray, classes: int) -> np.ndarray:
     return decides
 
 
-# -- influence ---------------------------------------------------------------------------------------------------------------
+# -- influence -------------------------------------------------------------------------------------------------------------
 
 
 def influence(model: Model, records: Records, query: np.ndarray, rival: int) -> np.ndarray:
@@ -204,9 +210,9 @@ class _Curved:
     def of(cls, model: LinearModel, records: Records) -> "_Curved":
         phi = np.asarray(model.phi(np.asarray(records.features)), dtype=np.float64)
         training, plan = model.trained.training, model.plan
-        spread = np.abs(_residuals(model.trained.weight, phi, records.labels)).mean(axis=1)
-        spread *= 1 - spread
-        total = plan.normalizer * training.batch.count if isinstance(training.batch.count, int) else plan.normalizer
+        wrong = np.abs(_residuals(model, model.trained.weight, phi, records.labels))
+        spread = np.where(wrong < model.trained.loss.reach, wrong * (1 - wrong), 0).mean(axis=1)  # flat where it is clamped
+        total = plan.normalizer * plan.count
         curvature = (phi * spread[:, None]).T @ phi / total + training.weight_decay * np.eye(phi.shape[1])
         values, vectors = np.linalg.eigh(curvature)
         values = np.maximum(values, WEAKEST * max(float(values.max()), 1e-300))
@@ -216,7 +222,7 @@ class _Curved:
     def influence(self, query: np.ndarray, rival: int) -> np.ndarray:
         """[n] of each record on the query's margin over the rival."""
         toward = self.reach @ self._phi(query)[0]
-        residuals = _residuals(self.model.trained.weight, self.phi, self.labels)
+        residuals = _residuals(self.model, self.model.trained.weight, self.phi, self.labels)
         return (self.phi @ toward) * (residuals @ self._direction(query, rival))
 
     def _phi(self, query: np.ndarray) -> np.ndarray:
@@ -231,7 +237,9 @@ class _Curved:
         direction[int(self.model.predict(query)[0])], direction[rival] = 1, -1
         return direction
 
-    def greedy(self, target: tuple[np.ndarray, int], query: np.ndarray, rival: int, allowance: int) -> list[tuple[int, int]]:
+    def greedy(
+        self, target: tuple[np.ndarray, int], query: np.ndarray, rival: int, allowance: int
+    ) -> list[tuple[int, int]]:
         """Poisons after which the target's influence is greatest, chosen one by one: (0: target's features, 1: query's;
         label)."""
         weight = self.model.trained.weight.clone()
@@ -241,11 +249,11 @@ class _Curved:
         chosen = list[tuple[int, int]]()
 
         def after(which: int, label: int) -> torch.Tensor:
-            moved = np.outer(_residuals(weight, phi[[which]], np.array([label]))[0], self.reach @ phi[which])
+            moved = np.outer(_residuals(self.model, weight, phi[[which]], np.array([label]))[0], self.reach @ phi[which])
             return weight - torch.from_numpy(moved)
 
         def score(made: torch.Tensor) -> float:
-            return abs(towards * float(_residuals(made, phi[:1], np.array([target[1]]))[0] @ direction))
+            return abs(towards * float(_residuals(self.model, made, phi[:1], np.array([target[1]]))[0] @ direction))
 
         options = [(which, label) for which in (0, 1) for label in range(classes)]
         for _ in range(allowance):
@@ -255,22 +263,20 @@ class _Curved:
         return chosen
 
 
-def _residuals(weight: torch.Tensor, phi: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _residuals(model: LinearModel, weight: torch.Tensor, phi: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """[n, J] the loss's gradient in each logit."""
-    logits = phi @ weight.numpy().T
-    if logits.shape[1] == 1:
-        return 1 / (1 + np.exp(-np.clip(logits, -700, 700))) - labels[:, None]
-    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return shares / shares.sum(axis=1, keepdims=True) - np.eye(logits.shape[1])[labels]
+    found: np.ndarray = derivative(model.trained.loss, torch.from_numpy(phi) @ weight.T, torch.from_numpy(labels)).numpy()
+    return found
 
 
-# -- poisons -----------------------------------------------------------------------------------------------------------------
+# -- poisons ---------------------------------------------------------------------------------------------------------------
 
 
 def poisoned(
     problem: Problem, model: Model, queries: np.ndarray, allowance: int, retrainings: int, most: int = 4
-) -> tuple[Neighbours | None, int]:
-    """(poisoned neighbours that answer a natural query differently, None if none were found; how many models were trained).
+) -> Neighbours | None:
+    """Poisoned neighbours that answer a natural query differently; where none are found, those around the query that was
+    nearest to a change. None: no record decides anything (an ensemble's votes are never close).
 
     Args:
         problem: of the run, with its records.
@@ -279,35 +285,56 @@ def poisoned(
         allowance: a, how many records are the attacker's.
         retrainings: at most so many models are trained.
         most: queries tried.
+
+    Raises:
+        ConfigError: training refuses so many more records.
     """
-    records, spent = problem.dataset.train, 0
-
-    def train(of: Records) -> Model:
-        nonlocal spent
-        spent += 1
-        return retrained(problem, of, (0,))
-
-    for aim in aims(model, records, queries, most):
+    trainer, nearest = _Trainer(problem, allowance, retrainings), list[Neighbours]()
+    for aim in aims(model, problem.dataset.train, queries, most):
         made = _Poisoning(problem, model, queries[aim.query : aim.query + 1], aim, allowance)
-        low, high = -1.0, 1.0
-        while spent + 2 <= retrainings and high - low > 2.0**-40:
-            factor = 1.0 if (low, high) == (-1.0, 1.0) and not made.tried else (low + high) / 2
-            found = made.neighbours(factor)
-            labels = [int(train(side).predict(made.query)[0]) for side in (found.having, found.lacking)]
-            if labels[0] != labels[1]:
-                return replace(found, trained=spent), spent
-            if factor == 1.0 and labels[0] == made.label:
-                break  # all that is allowed is too little here
-            low, high = (factor, high) if labels[0] == made.label else (low, factor)
-    return None, spent
+        found = made.search(trainer)
+        if found.decided:
+            return replace(found, trained=trainer.trained)
+        nearest.append(found)
+    return replace(nearest[0], trained=trainer.trained) if nearest else None
+
+
+@dataclass
+class _Trainer:
+    """Trains neighbours, and counts.
+
+    Attributes:
+        problem: of the run.
+        allowance: for messages.
+        most: models that may be trained.
+        trained: how many were.
+    """
+
+    problem: Problem
+    allowance: int
+    most: int
+    trained: int = 0
+
+    @property
+    def spent(self) -> bool:
+        """There is no room for another pair."""
+        return self.trained + 2 > self.most
+
+    def models(self, found: Neighbours) -> tuple[Model, Model]:
+        """With the unit and without it, boxes left out."""
+        self.trained += 2
+        try:
+            having, lacking = (retrained(self.problem, side, (0,)) for side in (found.having, found.lacking))
+        except ConfigError as error:
+            raise ConfigError(f"audit.poisons={self.allowance}: training refuses so many more records: {error}") from None
+        return having, lacking
 
 
 class _Poisoning:
     """Poisons around one query, by how near to it they lie."""
 
     def __init__(self, problem: Problem, model: Model, query: np.ndarray, aim: Aim, allowance: int) -> None:
-        self.problem, self.query, self.aim, self.tried = problem, query, aim, False
-        self.label = int(model.predict(query)[0])
+        self.problem, self.model, self.query, self.aim = problem, model, query, aim
         self.ensemble, records = problem.settings.ensemble, problem.dataset.train
         self.shard = 0 if aim.member is None else aim.member
         part = model.members[aim.member] if isinstance(model, EnsembleModel) and aim.member is not None else model
@@ -317,13 +344,31 @@ class _Poisoning:
             target = records.features[[aim.target]], int(records.labels[aim.target])
             self.strengthening = _Curved.of(part, mine).greedy(target, query, aim.rival, allowance // 2)
         self.copies = allowance - len(self.strengthening)
-        flat = np.asarray(query, dtype=np.float64).ravel()
-        aside = np.resize([1.0, -1.0], flat.size) - (np.resize([1.0, -1.0], flat.size) @ flat) * flat / max(flat @ flat, 1e-300)
-        self.aside = (aside * np.linalg.norm(flat) / max(float(np.linalg.norm(aside)), 1e-300)).reshape(query.shape)
+        self.aside = _across(np.asarray(query, dtype=np.float64))
+
+    def search(self, trainer: _Trainer) -> Neighbours:
+        """Halve between poisons that are too weak and too strong, until the target decides."""
+        label, low, high, factor = int(self.model.predict(self.query)[0]), -1.0, 1.0, 1.0
+        weakest = self.neighbours(factor)
+        while not trainer.spent and high - low > NARROWEST:
+            found = self.neighbours(factor)
+            models = trainer.models(found)
+            having, lacking = (int(model.predict(self.query)[0]) for model in models)
+            if having != lacking:
+                return replace(found, decided=True)
+            if factor == 1.0 and having == label:
+                return replace(weakest, needed=self._needed(models[0]))
+            low, high = (factor, high) if having == label else (low, factor)
+            factor = (low + high) / 2
+        return weakest
+
+    def _needed(self, having: Model) -> int | None:
+        """About how many poisons would turn the label, if each moved the margin by as much; None: nobody knows."""
+        before, after = (float(_least(model.margins(self.query))[0]) for model in (self.model, having))
+        return math.ceil(self.copies * before / (before - after)) if after < before else None
 
     def neighbours(self, factor: float) -> Neighbours:
         """With this share of the query in the poisons, from -1 to 1."""
-        self.tried = True
         placed = factor * self.query + np.sqrt(1 - factor**2) * self.aside
         records, target = self.problem.dataset.train, self.problem.dataset.train.features[[self.aim.target]]
         features = [(target, self.query)[which] for which, _ in self.strengthening] + [placed] * self.copies
@@ -331,3 +376,11 @@ class _Poisoning:
         poisons = newcomers(records, np.concatenate(features), labels, "poison", self.shard, self.ensemble)
         having = with_added(records, poisons)
         return Neighbours(having, edited(self.problem, having, self.aim.target), self.query, len(poisons))
+
+
+def _across(query: np.ndarray) -> np.ndarray:
+    """Something as long as the query and at a right angle to it."""
+    along, other = query.ravel(), np.resize([1.0, -1.0], query.size)
+    other = other - (other @ along) / max(float(along @ along), 1e-300) * along
+    longer: np.ndarray = other * np.linalg.norm(along) / max(float(np.linalg.norm(other)), 1e-300)
+    return longer.reshape(query.shape)

@@ -1,19 +1,20 @@
 """Attacks on private prediction: labels drawn on both sides of a neighbouring pair, at a query that was chosen for it.
 
 Formal guarantees
-    The event, "the label is one of S" or "at least t of Q labels are", follows from what both models see of the query, before
-    anything is drawn. The draws are independent, so that its rates are bounded by estimates.py.
+    The event, "the label is one of S" or "at least t of Q labels are", follows from what both models see of the query,
+    before anything is drawn. The draws are independent, so that its rates are bounded by estimates.py.
     Trials are rows that differ from the query in their last digits (an identical one is told its stored label). They were
     checked to have the query's nominal label and evidence on both sides, so a mechanism treats them alike. Were the release
     to treat them otherwise all the same, the bound would hold: each row's rates satisfy the claim, which is linear in them
     (alpha + e^eps beta >= 1 - delta, or a supporting line of a Gaussian trade-off), hence so do the means over rows; and a
-    count of unlike trials has lighter tails than the binomial of the same mean (Hoeffding 1956), so that the Clopper-Pearson
-    limits, which are tails below one half, cover those means.
+    count of unlike trials has lighter tails than the binomial of the same mean (Hoeffding 1956), so that the
+    Clopper-Pearson limits, which are tails far below one half, cover those means.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -32,9 +33,10 @@ BESIDE = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).rav
 SCALES = tuple(10.0**-power for power in range(4, 15))
 PROBES = 64
 ENOUGH = 0.9  # of the probed rows are like the query
+Read = Callable[[np.ndarray], np.ndarray]
 
 
-# -- what was claimed --------------------------------------------------------------------------------------------------------
+# -- what was claimed ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -72,12 +74,19 @@ class Limit:
         expected for the mechanism whose loss it is everywhere; None: whatever it were, they are too few."""
         if self.shown(Mistakes(0, trials, 0, trials), confidence, events) <= self.value:
             return None
-        for loss in self.value * np.geomspace(1, 1e3, 2000):
+
+        def missed(loss: float) -> bool:
             rate = ndtr(-loss / 2) if self.measure == "mu" else (1 - self.delta) / (1 + math.exp(min(loss, 700.0)))
             wrong = min(trials, math.ceil(rate * trials))
-            if self.shown(Mistakes(wrong, trials, wrong, trials), confidence, events) > self.value:
-                return float(loss)
-        return None
+            return self.shown(Mistakes(wrong, trials, wrong, trials), confidence, events) <= self.value
+
+        low = high = self.value
+        while missed(high):
+            low, high = high, 2 * high
+        for _ in range(20 if low < high else 0):
+            middle = (low + high) / 2
+            low, high = (middle, high) if missed(middle) else (low, middle)
+        return high
 
     def trials_needed(self, confidence: float, events: int = 1) -> int:
         """The fewest trials a side that could contradict it, with no mistake among them."""
@@ -94,7 +103,7 @@ class Limit:
         return high
 
 
-# -- what is attacked --------------------------------------------------------------------------------------------------------
+# -- what is attacked ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -123,7 +132,6 @@ class Pair:
         law = np.repeat(flip[:, None] / (mechanism.classes - 1), mechanism.classes, axis=1)
         law[np.arange(len(labels)), labels] = 1 - flip
         return law
-
 
 
 @dataclass(frozen=True)
@@ -183,57 +191,70 @@ def event_of(having: np.ndarray, lacking: np.ndarray) -> Event:
 def event_of_sum(one: Event, answers: int, limit: Limit, trials: int, confidence: float, events: int) -> Event:
     """How many of ``answers`` labels must be in the event's set: the number of which most is expected."""
     made = [
-        replace(one, answers=answers, least=t, alarm=binom.sf(t - 1, answers, one.alarm), hit=binom.sf(t - 1, answers, one.hit))
+        replace(
+            one, answers=answers, least=t, alarm=binom.sf(t - 1, answers, one.alarm), hit=binom.sf(t - 1, answers, one.hit)
+        )
         for t in range(1, answers + 1)
     ]
     return max(made, key=lambda event: event.expected(limit, trials, confidence, events))
 
 
-# -- which query -------------------------------------------------------------------------------------------------------------
+# -- which query -----------------------------------------------------------------------------------------------------------
 
 
 def most_telling(pair: Pair, queries: np.ndarray, limit: Limit, trials: int, confidence: float) -> tuple[int, Event]:
     """(the query at which trials are expected to show most, its event); the first of those that show as much."""
     seen = pair.seen(queries)
     kinds, first = np.unique(seen, axis=1, return_index=True)
-    events = [event_of(h, l) for h, l in zip(*pair.laws(kinds), strict=True)]
+    events = [event_of(*laws) for laws in zip(*pair.laws(kinds), strict=True)]
     shown = [(event.expected(limit, trials, confidence, 1), event.hit - event.alarm) for event in events]
     best = max(range(len(events)), key=lambda at: (shown[at], -first[at]))
     return int(first[best]), events[best]
 
 
 def between_roots(pair: Pair, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64) -> np.ndarray:
-    """[m, ...] float64 queries around where the label changes on lines between anchors: between the two models' own places
-    of change, and beside them; first those with most room.
+    """[m, ...] float64 queries around where labels or evidence change on lines between anchors: between the two models' own
+    places of change, and beside them; first those with most room.
 
     Args:
         anchors: [n, ...] queries, from which lines go to one another and to points of their size.
     """
     anchors = np.asarray(anchors, dtype=np.float64)
-    size = max(float(np.abs(anchors).max()), 1.0)
-    begin = anchors[rng.integers(len(anchors), size=lines)]
-    end = np.concatenate([anchors[rng.integers(len(anchors), size=lines)], size * rng.normal(size=begin.shape)])
-    begin = np.concatenate([begin, begin])
-    model = pair.having.model
-    changes = model.predict(begin) != model.predict(end)
+    begin = anchors[np.tile(rng.integers(len(anchors), size=lines), 2)]
+    away = max(float(np.abs(anchors).max()), 1.0) * rng.normal(size=(lines, *anchors.shape[1:]))
+    end = np.concatenate([anchors[rng.integers(len(anchors), size=lines)], away])
+    sides = (pair.having, pair.lacking)
+    readings: list[list[Read]] = [[side.model.predict for side in sides], [partial(_code, side) for side in sides]]
+    return np.concatenate([_beside(reads, begin, end) for reads in readings])
+
+
+def _code(side: Labelling, queries: np.ndarray) -> np.ndarray:
+    """[n] label and evidence in one number."""
+    labels, evidence = side.seen(queries)
+    return evidence * side.mechanism.classes + labels
+
+
+def _beside(reads: list[Read], begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Queries around the two places where what is read of each side changes, of the lines where both do."""
+    changes = np.logical_and(*(read(begin) != read(end) for read in reads))
     begin, end = begin[changes], end[changes]
     if not len(begin):
-        return anchors[:0]
-    first, second = (_root(side.model.predict, begin, end) for side in (pair.having, pair.lacking))
+        return begin
+    first, second = (_root(read, begin, end) for read in reads)
     widest = np.argsort(-np.abs(second - first), kind="stable")
     begin, end, first, second = begin[widest], end[widest], first[widest], second[widest]
-    places = first + BESIDE[:, None] * (second - first)
     shape = (-1, *[1] * (begin.ndim - 1))
+    places = first + BESIDE[:, None] * (second - first)
     return np.concatenate([begin + place.reshape(shape) * (end - begin) for place in places])
 
 
-def _root(predict: Callable[[np.ndarray], np.ndarray], begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """[m] shares of the way from each begin to its end where the label changes first, as far as halving tells."""
-    low, high, start = np.zeros(len(begin)), np.ones(len(begin)), predict(begin)
+def _root(read: Read, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """[m] shares of the way from each begin to its end where what is read changes, as far as halving tells."""
+    low, high, start = np.zeros(len(begin)), np.ones(len(begin)), read(begin)
     shape = (-1, *[1] * (begin.ndim - 1))
     for _ in range(ROOTS):
         middle = (low + high) / 2
-        same = predict(begin + middle.reshape(shape) * (end - begin)) == start
+        same = read(begin + middle.reshape(shape) * (end - begin)) == start
         low, high = np.where(same, middle, low), np.where(same, high, middle)
     return (low + high) / 2
 
@@ -262,12 +283,12 @@ def alike(pair: Pair, query: np.ndarray, count: int, rng: np.random.Generator) -
             if len(np.unique(made[:count], axis=0)) == count:
                 return made[:count]
     raise ConfigError(
-        "audit.trials: rows that differ from the chosen query in their last digits are not answered alike: no trials can be "
-        "made of it; give another audit seed"
+        "audit.trials: rows that differ from the chosen query in their last digits are not answered alike: no trials can "
+        "be made of it; give another seed"
     )
 
 
-# -- what was found ----------------------------------------------------------------------------------------------------------
+# -- what was found --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -303,7 +324,8 @@ class Attack:
             subject=self.subject,
             claim=self.claim,
             attack=f"{self.adversary}; {self.event.words}",
-            effort=f"{len(having)} labels a side" + (f", {trials} trials of {self.event.answers}" * (self.event.answers > 1)),
+            effort=f"{len(having)} labels a side"
+            + (f", {trials} trials of {self.event.answers}" * (self.event.answers > 1)),
             outcome=outcome,
             meaning=self._meaning(found, violated, trials, noticeable is None),
             measure=limit.measure,

@@ -13,6 +13,7 @@ Formal guarantees
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -23,6 +24,7 @@ from scipy.special import ndtr, ndtri
 from agt.numeric import bisect, gaussian_delta, gaussian_epsilon, gaussian_mu, midpoint
 
 _REACH = 9.0  # standard deviations of a step's noise, and of all steps' loss, that the grid covers
+_FINE = 0.02  # a cell's width times the square root of the steps
 _CELLS = 2**19  # of the grid, at most
 _POINTS = 3000  # of a curve that are kept
 _SMALLEST = 1e-13  # delta that the grid tells from rounding
@@ -57,14 +59,14 @@ class Curve:
         """The least epsilon at ``delta``, to within the grid; 0 < delta < 1."""
         if self.gaussian is not None:
             return gaussian_epsilon(self.gaussian, delta)
-        epsilons, deltas = self._points
+        epsilons, deltas = self.points
         return float(np.interp(-math.log(delta), -np.log(np.maximum(deltas, _SMALLEST)), epsilons))
 
     def delta(self, epsilon: float) -> float:
         """The least delta at ``epsilon`` >= 0."""
         if self.gaussian is not None:
             return gaussian_delta(epsilon, self.gaussian)
-        epsilons, deltas = self._points
+        epsilons, deltas = self.points
         return float(np.interp(epsilon, epsilons, deltas))
 
     def excludes(self, alpha: Rates, beta: Rates) -> np.ndarray:
@@ -72,14 +74,17 @@ class Curve:
         alpha, beta = np.asarray(alpha, dtype=float), np.asarray(beta, dtype=float)
         if self.gaussian is not None:
             return np.asarray(_told_apart(alpha, beta) > self.gaussian)
-        epsilons, deltas = self._points
+        epsilons, deltas = self.points
         factor = np.exp(np.minimum(epsilons, 700))
         less, more = alpha[..., None], beta[..., None]
         return np.asarray((np.minimum(less + factor * more, factor * less + more) < 1 - deltas).any(axis=-1))
 
     @cached_property
-    def _points(self) -> tuple[np.ndarray, np.ndarray]:
-        """epsilons >= 0, rising, and their deltas: the greater of both directions; as many as the curve's shape needs."""
+    def points(self) -> tuple[np.ndarray, np.ndarray]:
+        """epsilons >= 0, rising, and their deltas: the greater of both directions; as many as the curve's shape needs.
+
+        Of sampled batches: a Gaussian's have a closed form.
+        """
         step, half = self._grid
         losses, epsilons = step * np.arange(-half, half), step * np.arange(0, half)
         pairs = [
@@ -93,18 +98,21 @@ class Curve:
     def _grid(self) -> tuple[float, int]:
         """The cells' width, and how many lie on either side of 0."""
         far = _loss(np.array([1 + _REACH * self.noise]), self.noise, self.rate)[0]
-        (_, mean, spread), (_, low, narrow) = (self._moments(with_record) for with_record in (True, False))
+        (mean, spread), (low, narrow) = self._moments
         span = max(abs(mean), abs(low)) * self.steps + _REACH * math.sqrt(self.steps) * max(spread, narrow) + far
-        half = next_fast_len(min(_CELLS // 2, math.ceil(span * math.sqrt(self.steps) / 5e-3)), real=True)
+        half = next_fast_len(min(_CELLS // 2, math.ceil(span * math.sqrt(self.steps) / _FINE)), real=True)
         return span / half, half
 
-    def _moments(self, present: bool) -> tuple[np.ndarray, float, float]:
-        """Mean and standard deviation of log dP/dQ of one step under P or Q, by the midpoint rule."""
-        at = np.linspace(-_REACH * self.noise, 1 + _REACH * self.noise, 40_001)
-        mass = np.diff(self._law(at, present))
-        loss = _loss((at[1:] + at[:-1]) / 2, self.noise, self.rate)
-        mean = float(mass @ loss)
-        return mass, mean, math.sqrt(float(mass @ (loss - mean) ** 2))
+    @cached_property
+    def _moments(self) -> list[tuple[float, float]]:
+        """Mean and standard deviation of log dP/dQ of one step under P, and under Q, by the midpoint rule."""
+        at = np.linspace(-_REACH * self.noise, 1 + _REACH * self.noise, 10_001)
+        loss, moments = _loss((at[1:] + at[:-1]) / 2, self.noise, self.rate), []
+        for present in (True, False):
+            mass = np.diff(self._law(at, present))
+            mean = float(mass @ loss)
+            moments.append((mean, math.sqrt(float(mass @ (loss - mean) ** 2))))
+        return moments
 
     def _law(self, at: np.ndarray, present: bool) -> np.ndarray:
         """The distribution function of the noisy sum, with the record or without."""
@@ -119,8 +127,8 @@ class Curve:
         inside = above > 0
         at[inside] = self.noise**2 * (np.log(above[inside]) - math.log(self.rate)) + 0.5
         laws = []
-        for present in (True, False):
-            mass, mean = np.diff(self._law(at, present)), self._moments(present)[1]
+        for present, (mean, _) in zip((True, False), self._moments, strict=True):
+            mass = np.diff(self._law(at, present))
             laws.append((mass, mean) if present else (np.roll(mass[::-1], 1), -mean))
         return tuple(laws)
 
@@ -162,15 +170,22 @@ def least_epsilon(alpha: Rates, beta: Rates, rate: float, steps: int, delta: flo
         told = _told_apart(alpha, beta)
         best = int(told.argmax())
         return (gaussian_epsilon(float(told[best]), delta) if told[best] > 0 else 0.0), best
+    epsilon, high = loudest_refused(lambda curve: bool(curve.excludes(alpha, beta).any()), rate, steps, delta)
+    return epsilon, int(curve(high, rate, steps).excludes(alpha, beta).argmax())
+
+
+def loudest_refused(refuses: Callable[[Curve], bool], rate: float, steps: int, delta: float) -> tuple[float, float]:
+    """epsilon at ``delta`` of the least noise that is surely refused, to a thousandth, and that noise: more is, too.
+
+    0 where even the most noise that is looked for is not: nothing is shown.
+    """
     low, high = _QUIETEST, _LOUDEST
-    excluded = curve(high, rate, steps).excludes(alpha, beta)
-    if not excluded.any():
-        return 0.0, 0
+    if not refuses(curve(high, rate, steps)):
+        return 0.0, high
     while high > 1.001 * low:
         middle = math.sqrt(low * high)
-        now = curve(middle, rate, steps).excludes(alpha, beta)
-        low, high, excluded = (low, middle, now) if now.any() else (middle, high, excluded)
-    return curve(high, rate, steps).epsilon(delta), int(excluded.argmax())  # the mechanism's noise is below this one
+        low, high = (low, middle) if refuses(curve(middle, rate, steps)) else (middle, high)
+    return curve(high, rate, steps).epsilon(delta), high
 
 
 def least_from_steps(right: float, rate: float, steps: int, delta: float) -> float:

@@ -1,9 +1,17 @@
 """From the counts of an attack to what is said of a claim."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from agt.audit.estimates import Claimed, Mistakes
-from agt.audit.findings import Finding, Outcome
+from agt.audit.estimates import Claimed, Mistakes, estimates
+from agt.audit.findings import Finding, Outcome, Strength
+
+SHOWN_DELTA = 1e-5  # at which epsilon is shown beside a claimed mu
+MEANS = {
+    Strength.CONFIDENT: "rigorous, of the same two rates",
+    Strength.ASYMPTOTIC: "as trials grow without limit: it contradicts nothing",
+    Strength.CREDIBLE: "by a posterior under Jeffreys' prior: it contradicts nothing",
+}
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,35 @@ class Attacked:
     claimed: Claimed
     confidence: float
     events: int = 1
+
+    def findings(self, mistakes: Mistakes) -> tuple[Finding, ...]:
+        """The verdict, by the rigorous bound in the claim's own measure; then the other estimates of the same counts."""
+        verdict = self.judge(mistakes)
+        return (verdict,) if verdict.found is None else (verdict, *self._others(mistakes))
+
+    def _others(self, mistakes: Mistakes) -> Iterator[Finding]:
+        claimed = self.claimed
+        delta = SHOWN_DELTA if claimed.measure == "mu" else claimed.delta
+        for estimate in estimates(mistakes, delta, self.confidence, self.events):
+            same, epsilon = estimate.measure == claimed.measure, estimate.measure == "epsilon"
+            if same and estimate.strength is Strength.CONFIDENT:
+                continue  # that is the verdict
+            what = f"epsilon at delta {delta:g}" if epsilon and delta else estimate.measure
+            yield Finding(
+                subject=self.subject,
+                claim=self.claim,
+                attack=self.attack,
+                effort=self.effort,
+                outcome=Outcome.REPORTED,
+                meaning=f"{estimate.name}: {what} is at least {estimate.value:.4g}, {MEANS[estimate.strength]}",
+                measure=estimate.measure,
+                claimed=claimed.value if same else None,
+                delta=delta if epsilon else None,
+                found=estimate.value,
+                strength=estimate.strength,
+                confidence=self.confidence,
+                estimator=estimate.name,
+            )
 
     def judge(self, mistakes: Mistakes) -> Finding:
         """Hold the rigorous lower bound against the claim."""

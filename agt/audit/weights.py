@@ -14,10 +14,10 @@ from functools import partial
 
 import numpy as np
 
-from agt.audit.estimates import Claimed, Estimate, Mistakes, estimates
+from agt.audit.estimates import Claimed
 from agt.audit.events import Tail, counted
 from agt.audit.findings import Finding, Outcome, Strength
-from agt.audit.mechanism import SHOWN_DELTA, AuditedPair, Plan
+from agt.audit.mechanism import AuditedPair, Plan
 from agt.audit.verdict import Attacked
 from agt.audit.worst import Neighbour, neighbours, segments
 from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
@@ -71,10 +71,8 @@ def audit_weights(mechanism: ReleaseWeights, heads: Heads, plan: Plan) -> Audite
         f"{plan.trials} releases a side of {heads.first.size} weights; {heads.where}",
         Claimed.of(mechanism.guarantee),
         plan.confidence,
-        plan.pairs,
     )
-    findings = (_exact(mechanism, heads, sigma), attacked.judge(counts))
-    return AuditedPair(findings, _estimates(counts, plan), counts, event)
+    return AuditedPair(_exact(mechanism, heads, sigma), attacked.findings(counts))
 
 
 def farthest(model: LinearModel, anchors: np.ndarray, count: int, seed: int) -> Heads | None:
@@ -99,10 +97,6 @@ def _heads(model: LinearModel, others: Iterator[Neighbour]) -> Iterator[Heads]:
         )
         if heads.apart:
             yield heads
-
-
-def _estimates(counts: Mistakes, plan: Plan) -> tuple[Estimate, ...]:
-    return estimates(counts, SHOWN_DELTA, plan.confidence, plan.pairs)
 
 
 def _exact(mechanism: ReleaseWeights, heads: Heads, sigma: float) -> Finding:

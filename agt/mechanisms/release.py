@@ -158,10 +158,6 @@ class Labelling:
         prediction, evidence = self.seen(features, on_progress)
         return self.mechanism.release(prediction, evidence, randomness, self.model.farthest)
 
-    def seen(
-        self, features: np.ndarray, on_progress: OnProgress = lambda progress: None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """([n] nominal labels, [n] the evidence of each): what the mechanism sees, which is private."""
     def seen(self, features: np.ndarray, on_progress: OnProgress = lambda progress: None) -> tuple[np.ndarray, np.ndarray]:
         """(nominal labels [n], evidence [n]): what the mechanism sees of each query; private."""
         certificates = self.model.certify(features, on_progress=on_progress)

@@ -1,7 +1,8 @@
 """Whether the release path counts as it says: what is debited, what is free, what is refused, and how claims add up."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -9,7 +10,6 @@ from agt.audit.findings import Finding, Outcome, Strength
 from agt.ledger.questions import UNANSWERED
 from agt.mechanisms.account import Allowance, Cost, Lot
 from agt.mechanisms.mechanism import Mechanism
-from agt.settings import validate
 from agt_cli.audit.stage import Stage, room_for
 from agt_cli.runs.queries import OpenedRun
 
@@ -36,8 +36,12 @@ class Counters:
         """Each rule, on both sides."""
         books = [self._book(side) for side in self.sides]
         return [
-            self._told("the ledger is debited exactly what is claimed", [one[0] for one in books], "a call with queries twice"),
-            self._told("a repeated question is answered as before, and free", [one[1] for one in books], "the same call again"),
+            self._told(
+                "the ledger is debited exactly what is claimed", [one[0] for one in books], "a call with queries twice"
+            ),
+            self._told(
+                "a repeated question is answered as before, and free", [one[1] for one in books], "the same call again"
+            ),
             self._told(
                 "a second mechanism's cost is added to the first's",
                 [one[2] for one in books],
@@ -53,7 +57,9 @@ class Counters:
         one, two = Lot(guarantee, FEW).cost, Lot(other.guarantee, FEW).cost
         with self.stage.ledger(side, _wide(room_for(guarantee, FEW), room_for(other.guarantee, FEW))) as ledger:
             first = self.stage.ask(side, self.mechanism, calls, ledger)
-            debited = _different(ledger.spent != one, first.labels[:FEW // 2] != first.labels[FEW:], str(guarantee) not in first.claim)
+            debited = _different(
+                ledger.spent != one, first.labels[: FEW // 2] != first.labels[FEW:], str(guarantee) not in first.claim
+            )
             again = self.stage.ask(side, self.mechanism, calls, ledger)
             repeated = _different(ledger.spent != one, again.labels != first.labels)
             self.stage.ask(side, other, once, ledger)
@@ -61,11 +67,11 @@ class Counters:
             ledger.verify()
         return debited, repeated, added
 
-    @property
+    @cached_property
     def _other(self) -> Mechanism:
         """The same mechanism at half the budget."""
         halved = {name: value / 2 for name, value in self.mechanism.guarantee.parameters.items() if name in ("eps", "mu")}
-        return replace(self.mechanism, **halved)
+        return type(self.mechanism)(**asdict(self.mechanism) | halved)
 
     def _refusals(self) -> Finding:
         """Exhaust a small budget on both sides."""

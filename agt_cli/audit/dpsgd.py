@@ -28,15 +28,18 @@ from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 CLAIMS = (1.0, 2.0, 4.0, 8.0, 16.0)  # lecture 004's columns
 CURVE = (
-    "a bound from the curve of Gaussian noise holds against the claim that the training is just that noise on such batches: "
-    "of full batches it is the bound of Gaussian differential privacy. What it contradicts is that claim, from which epsilon "
-    "at delta follows; the bounds called Clopper-Pearson contradict epsilon at delta itself"
+    "a bound from the curve of Gaussian noise holds against the claim that the training is just that noise on such "
+    "batches: of full batches it is the bound of Gaussian differential privacy. What it contradicts is that claim, from "
+    "which epsilon at delta follows; the bounds called Clopper-Pearson contradict epsilon at delta itself"
 )
 COMPOSED = (
-    "the step-by-step bound is one step's, composed by the accountant: it can notice bugs in noise and clipping, and cannot "
-    "debug the composition"
+    "the step-by-step bound is one step's, composed by the accountant: it can notice bugs in noise and clipping, and "
+    "cannot debug the composition"
 )
-BESIDE = "the audited DP-SGD was trained beside the run, on some of its records and from its initial head: no release of the run is audited"
+BESIDE = (
+    "the audited DP-SGD was trained beside the run, on some of its records and from its initial head: no release of the "
+    "run is audited"
+)
 ITSELF = "trainings are the run's own loop with fresh noise, on some of its records and all of its public constants"
 SHARED = (
     "rigorous bounds of one claim hold together; Katz-log is asymptotic, the Bayesian one credible, and neither decides"
@@ -87,7 +90,7 @@ class DpSgdAudit:
             )
         if self.batch > self.records:
             raise ConfigError(
-                f"audit.batch={self.batch:g}: more than the {self.records} records that are trained on (audit.records): use "
+                f"audit.batch={self.batch:g}: more than the {self.records} records trained on (audit.records): use "
                 f"{self.records} for full batches"
             )
         if self.trainer == "opacus" and importlib.util.find_spec("opacus") is None:
@@ -114,7 +117,8 @@ class DpSgdAudit:
         make = CANARIES[self.canary or ("signs" if isinstance(trainer, NoisyTraining) else "dirac")]
         effort = Effort(self.trials, self.step_runs, given.confidence, given.seed)
         canary = make(1, head, records, given.seed)
-        bounds = audit(trainer, canary, effort)
+        several = make(self.canaries, head, records, given.seed) if self.canaries else None
+        bounds = audit(trainer, canary, effort, several)
         return judged(trainer, canary, effort, bounds), bounds
 
     def _trainers(self, opened: OpenedRun, seed: int) -> Iterator[tuple[Trainer, AuditHead, Records]]:
@@ -123,13 +127,10 @@ class DpSgdAudit:
         records = self._some(problem.dataset.train, seed)
         noisy = isinstance(model, BoxModel) and model.noise is not None
         if self.trainer == "noise" or (self.trainer == "auto" and noisy):
-            if not isinstance(model, BoxModel) or self.eps is not None:
-                why = (
-                    "audit.eps: the run's own noise claims noise.epsilon"
-                    if noisy
-                    else "audit.trainer=noise: the run has none"
-                )
-                raise ConfigError(f"{why}: leave it out")
+            if not isinstance(model, BoxModel):
+                raise ConfigError("audit.trainer=noise: the run was trained without noise: leave it out")
+            if self.eps is not None:
+                raise ConfigError("audit.eps: the run's own noise claims noise.epsilon: leave it out")
             trainer = NoisyTraining.of(model, records)
             yield trainer, trainer.head, records
             return

@@ -7,7 +7,7 @@ import pandas as pd
 from pydantic import Field
 
 from agt.audit.findings import Finding, Outcome
-from agt.audit.mechanism import AuditedPair, Choosing, Plan, audit_alone, audit_pair, audit_quantile, table_of
+from agt.audit.mechanism import AuditedPair, Choosing, Plan, audit_alone, audit_pair, audit_quantile
 from agt.audit.worst import Found, Quarry, search
 from agt.errors import ConfigError
 from agt.mechanisms.aggregate import CertifiedQuantile
@@ -83,7 +83,7 @@ class MechanismAudit:
         findings = (_nowhere(mechanism, self.neighbours),) if audited is None else audited.findings
         notes = (claim.text, OWNER, f"{self.neighbours} neighbouring datasets at most were trained, of all there are")
         finished = opened.trained.finished
-        return Audited(finished.folder.name, finished.digest, findings, notes, _tables([audited] if audited else []))
+        return Audited(finished.folder.name, finished.digest, findings, notes)
 
     def _labels(
         self, opened: OpenedRun, mechanism: Mechanism, given: Given, plan: Plan
@@ -127,13 +127,13 @@ class MechanismAudit:
             end, middle = max(values[-1], 1), values[-1] // 2
             sides = np.array([middle]), np.array([middle + 1])
             audited = audit_quantile(mechanism, sides, end, plan, "no data: neighbours whose K_q is one apart")
-            return Audited(mechanism.name, None, audited.findings, notes, _tables([audited]))
+            return Audited(mechanism.name, None, audited.findings, notes)
         assert isinstance(mechanism, Mechanism)
         alone = audit_alone(mechanism, values, plan)
         losses = pd.DataFrame(
             [{"pair": str(pair), "loss": exact.rank, "exceeds": exact.exceeds} for pair, exact in alone.losses[:SHOWN]]
         )
-        return Audited(mechanism.name, None, alone.findings, notes, {**_tables(alone.audited), "pairs": losses})
+        return Audited(mechanism.name, None, alone.findings, notes, {"pairs": losses})
 
 
 def _nowhere(mechanism: AnyMechanism, neighbours: int) -> Finding:
@@ -147,7 +147,3 @@ def _nowhere(mechanism: AnyMechanism, neighbours: int) -> Finding:
         meaning="none was found, so that nothing was drawn: raise audit.neighbours or audit.segments",
         measure=measure,
     )
-
-
-def _tables(audited: "list[AuditedPair] | tuple[AuditedPair, ...]") -> dict[str, pd.DataFrame]:
-    return {"estimates": pd.DataFrame(table_of(audited))} if audited else {}

@@ -1,9 +1,10 @@
-"""agt audit prediction: agt predict end to end, on neighbouring runs and test ledgers, against adversaries of growing strength.
+"""agt audit prediction: agt predict end to end, on neighbouring runs and test ledgers, by adversaries of growing strength.
 
-Each may do more than the one before: it looks at natural queries; it chooses them between the decision lines of both models;
-it has put records of its own into the data beforehand (Chadha et al. 2024). The guarantee is the same for all of them.
+Each may do more than the one before: it looks at natural queries; it chooses them between the decision lines of both
+models; it has put records of its own into the data beforehand (Chadha et al. 2024). The guarantee is the same for all.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,9 +19,9 @@ from agt.audit.poisoning import aims, edited, poisoned
 from agt.audit.prediction import Attack, Event, Limit, Pair, alike, between_roots, event_of_sum, most_telling
 from agt.data.dataset import DataError, Records
 from agt.errors import ConfigError
+from agt.mechanisms.guarantee import GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.release import Labelling, totals_of
-from agt.mechanisms.rigour import Accounting, Counting
 from agt.relations import RELATIONS
 from agt.settings import schema, validate
 from agt_cli.audit.counters import Counters
@@ -31,13 +32,14 @@ from agt_cli.report.record import RunRecord
 from agt_cli.runs.erased import gone_of
 from agt_cli.runs.mechanisms import MechanismConfig, TotalConfig
 from agt_cli.runs.prepare import Prepared, prepare
-from agt_cli.runs.queries import OpenedRun, TrainedRun
+from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun
 from agt_cli.runs.waiting import Waiting
 
 MOST_QUERIES = 1000  # natural ones that are looked at
+WORTH = 0.95  # of a total without a delta: one with a delta that is no less is not attacked as well
 DRAWN = (
-    "labels about the real data were drawn as agt predict draws them; nobody was told them: they lay in a folder of this audit "
-    "alone, which was removed, so they spend nothing, and no ledger of yours was opened"
+    "labels about the real data were drawn as agt predict draws them; nobody was told them: they lay in a folder of this "
+    "audit alone, which was removed, so they spend nothing, and no ledger of yours was opened"
 )
 TRIALS = (
     "trials are distinct questions, as a repeated one is told its stored answer: rows that differ from the chosen query in "
@@ -95,7 +97,11 @@ class PredictionAudit:
             raise ConfigError("run: a value is required; give run=FOLDER of a finished agt train, or run=latest")
         config = _configured(given)
         if not issubclass(config.kind, Mechanism):
-            raise ConfigError(f"mechanism={config.kind.name}: audit prediction is of labels: give a mechanism that draws them")
+            raise ConfigError(
+                f"mechanism={config.kind.name}: audit prediction is of labels: give a mechanism that draws them"
+            )
+        if str(given.config.get("inputs")) == str(LINES):
+            raise ConfigError("inputs=-: an audit draws its own questions: give a file of natural ones, or leave it out")
         if config.total.eps is not None and config.total.queries is None:
             raise ConfigError("total.eps is shared out over questions: give total.queries, too, or mechanism.eps")
 
@@ -108,13 +114,22 @@ class PredictionAudit:
         if given.config.get("inputs") is not None:
             natural = TrainedRun.of(given.config).open(record, console).queries.features
         room = record.folder if self.scratch is None else Path(self.scratch)
-        accounting, counting = given.config.get("accounting") or "rigorous", given.config.get("counting") or "distance"
-        with Stage.below(room, given.config.get("compute"), accounting, counting) as stage:
+        with Stage.below(room, given.config) as stage:
             return _Audit(self, given, opened, _some(natural, given.seed), stage, console).audited()
 
 
 def _configured(given: Given) -> MechanismConfig:
     return MechanismConfig.of(given.config.get("mechanism"), validate(TotalConfig, given.config.get("total"), "total"))
+
+
+def composed(guarantee: Guarantee, queries: int) -> list[tuple[Limit, str]]:
+    """What is claimed of queries together, and in words: by each composition that says less than those before."""
+    if isinstance(guarantee, GaussianDP):
+        both = GaussianDP(guarantee.mu * math.sqrt(queries))
+        return [(Limit.of(both), f"{both}")]
+    first, *others = totals_of(guarantee, queries, 0.0)
+    kept = [first, *(total for total in others if total.eps < WORTH * first.eps)]
+    return [(Limit.of(total), f"{total}") for total in kept]
 
 
 def _some(queries: np.ndarray, seed: int) -> np.ndarray:
@@ -133,22 +148,23 @@ class _Audit:
     ) -> None:
         self.config, self.given, self.opened, self.natural = config, given, opened, natural
         self.stage, self.console, self.rng = stage, console, np.random.default_rng(given.seed)
+        self.missing = list[str]()
         mechanism = _configured(given).mechanism(opened.model.problem.classes, 1)
         assert isinstance(mechanism, Mechanism)
         self.mechanism, self.limit = mechanism, Limit.of(mechanism.guarantee)
         self.claim = self._labelling(opened).claim
         if opened.model.problem.settings.noise is not None:
             raise ConfigError(
-                f"run={opened.trained.finished.folder}: its training drew noise, which a neighbour would draw anew: agt audit "
-                "dpsgd is for such runs"
+                f"run={opened.trained.finished.folder}: its training drew noise, which a neighbour would draw anew: agt "
+                "audit dpsgd is for such runs"
             )
-        self.totals = totals_of(mechanism.guarantee, config.together, 0.0)
+        self.totals = composed(mechanism.guarantee, config.together)
         self.events = (4 if config.poisons else 2) * (1 + len(self.totals))
         needed = self.limit.trials_needed(given.confidence, self.events)
         if config.trials < needed:
             raise ConfigError(
-                f"audit.trials={config.trials}: too few to contradict {self.limit} with confidence {given.confidence:g} over "
-                f"{self.events} events: give {needed} at least, of which none may fail, and some more for a margin"
+                f"audit.trials={config.trials}: too few to contradict {self.limit} with confidence {given.confidence:g} "
+                f"over {self.events} events: give {needed} at least, and more for a margin"
             )
 
     def audited(self) -> Audited:
@@ -167,7 +183,11 @@ class _Audit:
                 rows.append(self._row(scene, made))
                 report(done, len(scenes), done, len(scenes))
         finished = self.opened.trained.finished
-        notes = (OWNER, DRAWN, TRIALS, *self._missing(scenes))
+        if not self.claim.proved:
+            self.missing.append(
+                "nothing is proved of this release (accounting=paper): no ledger takes it, and none was audited"
+            )
+        notes = (OWNER, DRAWN, TRIALS, *self.missing)
         return Audited(
             finished.folder.name,
             finished.digest,
@@ -199,22 +219,33 @@ class _Audit:
         yield self._best("natural records, natural query", made, chosen=False)
         yield self._best("natural records, chosen query", made, chosen=True)
         if self.config.poisons:
-            found, trainings = poisoned(
-                self.opened.kept.problem, self.opened.model, self.natural, self.config.poisons, self.config.retrainings
+            yield from self._poisoned(base)
+
+    def _poisoned(self, base: Prepared) -> Iterator[Scene]:
+        config, kept = self.config, self.opened.kept.problem
+        found = poisoned(kept, self.opened.model, self.natural, config.poisons, config.retrainings)
+        if found is None:
+            self.missing.append("no record decides a natural query: the adversary who poisons was not played")
+            return
+        if not found.decided:
+            more = "" if found.needed is None else f": about {found.needed} would"
+            self.missing.append(
+                f"{found.poisons} poisoned records turned no natural query's label within {found.trained} trainings{more} "
+                "(audit.poisons, audit.retrainings)"
             )
-            if found is not None:
-                sides = self._trained(base, found.having), self._trained(base, found.lacking)
-                words = f"{found.poisons} poisoned records"
-                scene = self._best(f"{words}, natural query", [sides], chosen=False, natural=found.query)
-                yield replace(scene, poisons=found.poisons)
-                yield replace(self._best(f"{words}, chosen query", [sides], chosen=True), poisons=found.poisons)
+        sides = self._trained(base, found.having), self._trained(base, found.lacking)
+        words, natural = f"{found.poisons} poisoned records", found.query if found.decided else None
+        yield replace(self._best(f"{words}, natural query", [sides], False, natural), poisons=found.poisons)
+        yield replace(self._best(f"{words}, chosen query", [sides], True), poisons=found.poisons)
 
     def _targets(self, records: Records) -> list[int]:
         """Rows of records that could decide a natural query; any private ones where none stands out."""
         found = [aim.target for aim in aims(self.opened.model, records, self.natural, 4 * self.config.targets)]
         private = np.flatnonzero(~records.public)
         if not len(private):
-            raise ConfigError(f"run={self.opened.trained.finished.folder}: every training record is public: nothing to attack")
+            raise ConfigError(
+                f"run={self.opened.trained.finished.folder}: every training record is public: nothing to attack"
+            )
         found += self.rng.permutation(private).tolist()
         return list(dict.fromkeys(found))[: self.config.targets]
 
@@ -264,13 +295,12 @@ class _Audit:
 
     def _attacked(self, scene: Scene) -> list[Finding]:
         """Draw on both sides, then ask each event; all were fixed before."""
-        config, confidence, guarantee = self.config, self.given.confidence, self.mechanism.guarantee
-        per = f"{self.claim.text}"
-        attacks = [self._attack(scene, per, self.limit, scene.event)]
-        for total in self.totals:
-            limit, groups = Limit.of(total), config.trials // config.together
+        config, confidence = self.config, self.given.confidence
+        attacks = [self._attack(scene, self.claim.text, self.limit, scene.event)]
+        for limit, words in self.totals:
+            groups = config.trials // config.together
             event = event_of_sum(scene.event, config.together, limit, groups, confidence, self.events)
-            attacks.append(self._attack(scene, f"{config.together} queries together: {total}", limit, event))
+            attacks.append(self._attack(scene, f"{config.together} queries together: {words}", limit, event))
         queries = alike(scene.pair, scene.query, config.trials, self.rng)
         having, lacking = (self.stage.drawn(side, self.mechanism, queries, self.claim.proved) for side in scene.sides)
         return [attack.finding(having, lacking) for attack in attacks]
@@ -283,16 +313,7 @@ class _Audit:
         """Of the table: what each adversary reached."""
         row: dict[str, object] = {"adversary": scene.adversary, "poisons": scene.poisons, "measure": self.limit.measure}
         row |= {"claimed": self.limit.value, "this pair": scene.event.loss(self.limit), "found": made[0].found}
-        for finding, total in zip(made[1:], self.totals, strict=True):
-            name = f"{self.config.together} together" + (f", delta {total.delta:.2g}" if total.delta else "")
+        for finding, (limit, _) in zip(made[1:], self.totals, strict=True):
+            name = f"{self.config.together} together" + (f", delta {limit.delta:.2g}" if limit.delta else "")
             row |= {f"claimed of {name}": finding.claimed, f"found of {name}": finding.found}
         return row | {"outcome": " / ".join(dict.fromkeys(finding.outcome.value for finding in made))}
-
-    def _missing(self, scenes: list[Scene]) -> Iterator[str]:
-        if self.config.poisons and not scenes[-1].poisons:
-            yield (
-                f"{self.config.poisons} poisoned records decided no natural query within {self.config.retrainings} trainings: "
-                "that adversary was not played; give audit.poisons or audit.retrainings more"
-            )
-        if not self.claim.proved:
-            yield "nothing is proved of this release (accounting=paper), so that no ledger takes it: none was audited"

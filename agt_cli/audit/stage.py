@@ -1,12 +1,13 @@
-"""Where an audit plays a release through: neighbouring runs, test ledgers and real answers, in a folder that is gone after it.
+"""Where an audit plays a release through: neighbouring runs, test ledgers, real answers; the folder is gone after it.
 
 Formal guarantees
-    Nobody's ledger pays for what is drawn here, as nobody is told it: answers lie in this folder alone, below the audit's own
-    record, and the folder is removed when the audit ends, however it ends. Only a process that is killed outright leaves it;
-    its name begins with a dot and it lies too deep to be listed as a run. Test ledgers are made in it, each in a folder of its
-    own; ledgers of the working directory, ``ledger=`` and AGT_LEDGER_HEAD are not looked at.
+    Nobody's ledger pays for what is drawn here, as nobody is told it: answers lie in this folder alone, below the audit's
+    own record, and the folder is removed when the audit ends, however it ends. Only a process that is killed outright
+    leaves it; its name begins with a dot and it lies too deep to be listed as a run. Test ledgers are made in it, each in a
+    folder of its own; ledgers of the working directory, ``ledger=`` and AGT_LEDGER_HEAD are not looked at.
 """
 
+import math
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,8 +28,8 @@ from agt.mechanisms.account import Allowance, Cost, Lot
 from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.rigour import Accounting, Counting
-from agt.models.model import Model
 from agt.models.model import fit
+from agt.numeric import UP, gaussian_epsilon
 from agt.randomness import SystemRandomness
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
@@ -42,6 +43,7 @@ from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun
 from agt_cli.runs.trained import write_trained
 
 SILENT = Console(json=True, quiet=True)  # nothing that is drawn is said
+DELTA = 0.01  # of a test ledger for Gaussian releases
 MOST_LEAKED = 0.2  # of the deltas of the answers on one test ledger
 
 
@@ -78,8 +80,11 @@ class Stage:
 
     @classmethod
     @contextmanager
-    def below(cls, place: Path, compute: Any, accounting: Accounting, counting: Counting) -> Iterator["Stage"]:
+    def below(cls, place: Path, config: Mapping[str, Any]) -> Iterator["Stage"]:
         """Make one below a folder, and remove it at the end.
+
+        Args:
+            config: of the audit: its compute, accounting and counting.
 
         Raises:
             ConfigError: nothing can be written there.
@@ -88,18 +93,19 @@ class Stage:
             folder = Path(mkdtemp(prefix=".stage-", dir=place))
         except OSError as error:
             raise ConfigError(
-                f"audit.scratch={place}: neighbouring runs and test ledgers cannot be written there ({error.strerror}): give "
-                "a folder on a local disk that can be written"
+                f"audit.scratch={place}: neighbouring runs and test ledgers cannot be written there ({error.strerror}): "
+                "give a folder on a local disk that can be written"
             ) from None
         try:
-            yield cls(folder, compute, accounting, counting)
+            accounting, counting = config.get("accounting", "rigorous"), config.get("counting", "distance")
+            yield cls(folder, config.get("compute"), accounting, counting)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
     def train(self, config: Mapping[str, Any], prepared: Prepared, settings: RunSettings) -> OpenedRun:
         """Train a run as ``agt train`` does, write its record, and open that; raises as training does."""
         with RunRecord(self._next("train"), "train", config) as record:
-            model: Model = fit(prepared.problem(settings))
+            model = fit(prepared.problem(settings))
             write_trained(record, prepared, settings, model, 0.0)
             record.finish()
         return self.open(record.folder, None)
@@ -111,8 +117,11 @@ class Stage:
             return TrainedRun.of(config).open(record, SILENT)
 
     def ask(self, opened: OpenedRun, mechanism: Mechanism, queries: np.ndarray, ledger: Ledger | None) -> Answers:
-        """Release labels of queries [n, ...] as ``agt predict`` does, a ledger paying or none (of what is not proved); drawn
-        by the operating system."""
+        """Release labels of queries [n, ...] as ``agt predict`` does, drawn by the operating system.
+
+        Args:
+            ledger: that pays; None: none does, as of what is not proved.
+        """
         asked = replace(opened, queries=_named(queries))
         given = {name: value for name, value in asdict(mechanism).items() if value is not None}
         config, folder = MechanismConfig(type(mechanism), given, TotalConfig()), self._next("predict")
@@ -175,7 +184,7 @@ def most_of(guarantee: Guarantee, wanted: int) -> int:
 
 
 def room_for(guarantee: Guarantee, size: int) -> Allowance:
-    """A budget that holds so many releases in one lot; of pure eps, no more than those.
+    """A budget that holds so many releases in one lot, and hardly more.
 
     Raises:
         ConfigError: none does.
@@ -184,7 +193,7 @@ def room_for(guarantee: Guarantee, size: int) -> Allowance:
     if isinstance(guarantee, PureDP):
         allowance = Allowance(float(cost.pure))
     elif isinstance(guarantee, GaussianDP):
-        allowance = Allowance(float(cost.square) + 10, 0.9, 0.0)
+        allowance = Allowance(gaussian_epsilon(math.sqrt(cost.square) * (1 + UP), DELTA), DELTA, 0.0)
     else:
         allowance = Allowance(float(cost.pure), min(0.99, 1.01 * float(cost.leak)), 1.0)
     if allowance.fitting(Cost(), guarantee, size) < size:

@@ -2,10 +2,9 @@
 
 from typing import Annotated, ClassVar
 
-import pandas as pd
 from pydantic import Field
 
-from agt.audit.mechanism import Plan, table_of
+from agt.audit.mechanism import Plan
 from agt.audit.weights import Heads, audit_weights, farthest
 from agt.errors import ConfigError
 from agt.mechanisms.release import prepare_weights
@@ -53,7 +52,7 @@ class WeightsAudit:
         if given.run is None:
             audited = audit_weights(mechanism, Heads.alone(self.width), plan)
             alone = ("no run and no data: two heads, as far apart as the sensitivity that the noise is made for",)
-            return Audited(mechanism.name, None, audited.findings, alone, {"estimates": pd.DataFrame(table_of([audited]))})
+            return Audited(mechanism.name, None, audited.findings, alone)
         opened = open_with_data(given, record, console, ALONE)
         claim = prepare_weights(opened.model, mechanism, conditions=opened.conditions).claim
         assert isinstance(opened.model, LinearModel)  # else it was refused
@@ -62,5 +61,4 @@ class WeightsAudit:
             raise ConfigError("audit.neighbours: none of the neighbours moved the weights at all: raise it")
         audited, finished = audit_weights(mechanism, heads, plan), opened.trained.finished
         notes = (claim.text, OWNER, f"{self.neighbours} neighbouring datasets at most were trained, of all there are")
-        tables = {"estimates": pd.DataFrame(table_of([audited]))}
-        return Audited(finished.folder.name, finished.digest, audited.findings, notes, tables)
+        return Audited(finished.folder.name, finished.digest, audited.findings, notes)

@@ -384,9 +384,37 @@ tune dataset=blobs tune.folds=0              | 2 | tune
 tune dataset=blobs tune.objective=best       | 2 | tune
 """
 
+AUDITS = """
+audit                                        | 2 | agt audit: one more word is needed | selftest
+audit selftst                                | 2 | unknown word 'selftst' | did you mean 'selftest'
+audit selftest confidence=0.3                | 2 | confidence=0.3: | from 0.5 to below 1
+audit selftest confidence=1                  | 2 | confidence=1:
+audit selftest confidence=95%                | 2 | confidence=95%:
+audit selftest confidence=true               | 2 | confidence=True:
+audit selftest seed=-1                       | 2 | seed=-1: give an integer
+audit selftest seed=1.5                      | 2 | seed=1.5:
+audit selftest audit.trials=3                | 2 | audit.trials
+audit selftest +audit.trials=3               | 2 | audit.trials: unknown key
+audit selftest audit._target_=no.such        | 2 | audit._target_: cannot import 'no.such'
+audit selftest audit._target_=agt.settings.KGridConfig +audit.max=3 | 2 | is no kind of audit
+audit selftest run=@nowhere                  | 2 | nowhere: no such folder
+audit summary                                | 2 | run: name the run whose audits
+audit summary run=@nowhere                   | 2 | nowhere: no such folder
+audit summary run=@killed                    | 2 | killed: status.json says 'running'
+audit summary run=@failed                    | 2 | failed: status.json says 'failed' (ConfigError
+audit summary run=@certified                 | 2 | a run of 'certify', not 'train'
+audit summary run=@edited_metrics            | 2 | metrics.json
+audit summary run=@box digest=abc            | 2 | digest=abc: expected sha256:
+audit summary run=@box digest=sha256:0000000000000000000000000000000000000000000000000000000000000000 | 2 | another run
+audit summary run=@box                       | 2 | no finished audit of it lies below outputs
+audit summary run=@box audit.audits=@box     | 2 | audit.audits: expected a list
+audit summary run=@box audit.audits=[@box]   | 2 | audit.audits= | box: status.json says this is a run of 'train', not 'audit'
+audit summary run=@box audit.audits=[@nowhere] | 2 | audit.audits= | nowhere: no such folder
+"""
+
 
 def _cases() -> Iterator[Case]:
-    for table in (COMMAND_LINES, SETTINGS, CLOSED_FORMS, DATA, READERS, RELEASES, OTHERS):
+    for table in (COMMAND_LINES, SETTINGS, CLOSED_FORMS, DATA, READERS, RELEASES, OTHERS, AUDITS):
         for row in filter(None, table.splitlines()):
             line, code, *names = (part.strip() for part in row.split(" | "))
             yield line, int(code), tuple(names)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from synthetic import KERNELS, make_head, make_recipe, make_records, make_training, random_interval, sample
 
+from agt.audit.claims import halved
 from agt.audit.neighbours import with_added
 from agt.bounds.box import Box
 from agt.bounds.interval import Interval
@@ -425,15 +426,14 @@ def thresholds(rng: np.random.Generator, model: Model, read: Read, lines: int, w
     crossing = np.flatnonzero(label != other)[: lines // 2]
     moving = np.flatnonzero((label != other) | (near != far))[: lines - len(crossing)]
     chosen, weight = np.concatenate([crossing, moving]), np.repeat([0, 100], [len(crossing), len(moving)])
-    low, high, start = low[chosen], high[chosen], weight * near[chosen] + label[chosen]
     if not len(chosen):
-        return low
-    for _ in range(52):
-        middle = (low + high) / 2
-        label, near = read(model(middle))
-        same = (weight * near + label == start)[:, None]
-        low, high = np.where(same, middle, low), np.where(same, high, middle)
-    return np.concatenate([low, high])
+        return low[chosen]
+
+    def key(x: np.ndarray) -> np.ndarray:
+        label, near = read(model(x))
+        return weight * near + label
+
+    return halved(key, low[chosen], high[chosen])
 
 
 def moved_by(one: LinearTrained, two: LinearTrained) -> float:

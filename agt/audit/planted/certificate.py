@@ -1,0 +1,105 @@
+"""Certificates that promise more than training keeps."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from agt.api import fit
+from agt.audit.certificate_findings import audit_certificates, findings
+from agt.audit.evidence import Extent
+from agt.audit.findings import Finding
+from agt.bounds.box import Box
+from agt.certificates.box import Certificates
+from agt.data.arrays import Declared
+from agt.models.box import BoxModel
+from agt.training.loop import Progress
+
+EXTENT = Extent(units=20, neighbours=30, farthest=2, bounded=0, queries=20, lines=6, again=False)
+STEP = {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "clip": 0.1, "dtype": "float64"}
+
+
+def narrowed_box(seed: int) -> Finding:
+    """Every end of every box 1 % nearer to the parameters, in a one-step run whose neighbours reach it."""
+    model = _trained(seed)
+    box = model.box
+    lower, upper = (
+        {name: box.nominal[name] + 0.99 * (end - box.nominal[name]) for name, end in ends.items()}
+        for ends in (box.lower, box.upper)
+    )
+    return _audited(replace(model, box=Box.of(box.ks, box.nominal, lower, upper)), seed, "parameters")
+
+
+def box_of_another_relation(seed: int) -> Finding:
+    """Boxes for one record more or less, in a run that speaks of records replaced: each moves a step by two."""
+    model = _trained(seed, relation="substitute")
+    return _audited(replace(model, box=_trained(seed).box), seed, "parameters")
+
+
+def box_of_other_products(seed: int) -> Finding:
+    """Boxes by Rump's midpoint-radius products, in a run that is said to use exact ones."""
+    settings: dict[str, Any] = {"network": (4,), "epochs": 3}
+    model = _trained(seed, **settings)
+    rump = replace(model, box=_trained(seed, product="rump", **settings).box)
+    return _audited(rump, seed, "parameters and boxes", replace(EXTENT, neighbours=0, units=0, bounded=0, again=True))
+
+
+def distance_one_too_large(seed: int) -> Finding:
+    """Stable distances that count one k more than boxes prove."""
+    return _audited(_boasting(_trained(seed), 1), seed, "certified labels")
+
+
+def memorised_and_certified(seed: int) -> Finding:
+    """Records each alone in a direction, which a large step learns by heart, and which are called certified."""
+    rng = np.random.default_rng(seed)
+    model = _trained(seed, np.eye(16) * 4, rng.permutation(np.arange(16) % 2), lr=40.0)
+    return _audited(_boasting(model, 2), seed, "memorisation of certified")
+
+
+@dataclass(frozen=True)
+class _Boasting(BoxModel):
+    """A model whose certificates reach ``more`` steps of the grid farther than they should."""
+
+    more: int
+
+    def certify(
+        self,
+        features: np.ndarray,
+        ks: tuple[int, ...] | None = None,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+    ) -> Certificates:
+        known = super().certify(features)
+        held = known.certified[np.maximum(np.arange(len(known.ks)) - self.more, 0)]
+        rows = [known.ks.index(k) for k in ks or known.ks]
+        return replace(known, ks=ks or known.ks, certified=held[rows])
+
+
+def _boasting(model: BoxModel, more: int) -> BoxModel:
+    return _Boasting(**{each.name: getattr(model, each.name) for each in fields(BoxModel)}, more=more)
+
+
+def _trained(seed: int, x: np.ndarray | None = None, y: np.ndarray | None = None, **settings: Any) -> BoxModel:
+    rng = np.random.default_rng(seed)
+    if x is None or y is None:
+        x = rng.normal(size=(40, 3))
+        y = (x[:, 0] + 0.3 * rng.normal(size=40) > 0).astype(int)
+    declared = Declared(classes=[0, 1], size=40, features=True, settings=True)
+    given = {"certificate": "box", "ks": 4, "compute": {"threads": 1}, **STEP, **settings}
+    model = fit(x, y, declared=declared, **given).model
+    assert isinstance(model, BoxModel)
+    return model
+
+
+def _audited(model: BoxModel, seed: int, about: str, extent: Extent = EXTENT) -> Finding:
+    found = findings(audit_certificates(model, extent, seed))
+    return next(finding for finding in found if finding.subject.startswith(about))
+
+
+PLANTED = {
+    "a box narrowed by 1 %": narrowed_box,
+    "a box by another relation's rule": box_of_another_relation,
+    "a box by other products than recorded": box_of_other_products,
+    "a stable distance one too large": distance_one_too_large,
+    "a certified record that was memorised": memorised_and_certified,
+}

@@ -1,0 +1,116 @@
+"""agt audit membership on a tiny run: findings, tables, figures, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from agt.audit import shadows
+from agt.audit.findings import Finding, Outcome, Strength
+from agt.audit.membership import Apart
+from agt.audit.roc import Roc
+from agt_cli.audit import membership_findings
+from agt_cli.audit.membership_findings import area_of
+from agt_cli.audit.membership_tables import EXPOSED
+
+from .conftest import TINY, Agt
+
+SMALL = ("audit.shadows=6", "audit.workers=1", "audit.pairs=2")
+
+
+def outcomes(said: dict[str, object]) -> dict[str, str]:
+    """subject -> outcome."""
+    return {finding["subject"]: finding["outcome"] for finding in said["audit"]["findings"]}  # type: ignore[index]
+
+
+def test_a_run_is_attacked_and_shadow_models_are_reused(agt: Agt, trained: Path) -> None:
+    said = agt("audit", "membership", f"run={trained}", *SMALL, "--json", "-q")
+    assert said.code == 0, said.err
+    found = outcomes(said.json)
+    assert len(found) == 10
+    assert found["labels at certified queries"] in ("not contradicted", "not tested")
+    assert found["membership by lira_online, of models on half of the records"] == "reported"
+    folder = Path(said.json["run"] if "run" in said.json else next(Path("outputs/audit").iterdir()))
+    exposed = pd.read_csv(folder / f"tables/{EXPOSED}.csv")
+    assert list(exposed.columns[:4]) == ["id", "unit", "label", "stable_distance"]
+    assert exposed["score_lira"].is_monotonic_decreasing
+    for name in ("roc", "roc_halves"):
+        assert (folder / f"figures/{name}.png").stat().st_size > 1000
+    table = pd.read_csv(folder / "tables/membership.csv").set_index("attack")
+    assert table.loc["lira_online", "AUC_on_halves"] == pytest.approx(0.5, abs=0.2)
+    assert set(pd.read_csv(folder / "tables/by_stable_distance.csv")["stable_distance"]) >= {"0", "1 or more"}
+    notes = json.loads((folder / "audit.json").read_text())["notes"]
+    assert any("too few for 0.1 %" in note for note in notes)
+    again = agt("audit", "membership", f"run={trained}", *SMALL, "--json", "-q")
+    assert again.json["metrics"]["shadows_reused"] == 6
+
+
+def test_too_few_shadow_models_are_said(agt: Agt, trained: Path) -> None:
+    said = agt(
+        "audit", "membership", f"run={trained}", "audit.shadows=4", "audit.workers=1", "audit.pairs=0", "--json", "-q"
+    )
+    assert outcomes(said.json)["membership by lira_online"] == "not tested"
+    meanings = [finding["meaning"] for finding in said.json["audit"]["findings"]]
+    assert any("there are 4: raise audit.shadows" in meaning for meaning in meanings)
+    none = agt("audit", "membership", f"run={trained}", "audit.shadows=0", "audit.pairs=0", "--json", "-q")
+    found = outcomes(none.json)
+    assert (found["membership by loss"], found["membership by rmia"]) == ("reported", "not tested")
+
+
+def test_labels_may_pass_through_a_mechanism(agt: Agt, trained: Path) -> None:
+    given = ("mechanism=randomized_response", "mechanism.eps=1.0", "accounting=paper")
+    said = agt("audit", "membership", f"run={trained}", "audit.shadows=0", "audit.pairs=0", *given, "--json", "-q")
+    assert said.code == 0, said.err
+    assert any("labels released by randomized_response" in note for note in said.json["audit"]["notes"])
+
+
+def test_noise_inside_training_is_held_against_its_claim(agt: Agt) -> None:
+    noise = ("noise.epsilon=1", "training.batch.count=2", "training.clip=0.05", "training.chosen_on=public")
+    run = agt("train", *TINY, *noise, "--json", "-q").json["run"]
+    said = agt("audit", "membership", f"run={run}", *SMALL, "--json", "-q")
+    assert said.code == 0, said.err
+    found = {finding["subject"]: finding for finding in said.json["audit"]["findings"]}
+    private = found["noise inside training"]
+    assert (private["outcome"], private["claimed"], private["delta"]) == ("not contradicted", 1.0, 1e-5)
+    assert private["found"] <= 1
+    assert "given the draw" in found["labels at certified queries"]["meaning"]
+
+
+def test_a_label_that_differs_is_a_violation(agt: Agt, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership_findings, "_incomparable", lambda *about: "")
+    monkeypatch.setattr(membership_findings, "told_apart", lambda *about: Apart(2, 10, (("u1", 3),)))
+    said = agt("audit", "membership", f"run={trained}", "audit.shadows=0", "--json", "-q")
+    assert said.code == 3
+    assert "1 of 20 labels differed" in said.out + said.err
+
+
+def test_what_is_refused(agt: Agt, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for line, words in (
+        (("audit.shadows=5",), "audit.shadows=5: they come in pairs"),
+        (("inputs=some.npz",), "leave inputs out"),
+        (("run=null",), "run: give the folder"),
+    ):
+        said = agt("audit", "membership", f"run={trained}", *line)
+        assert said.code == 2
+        assert words in said.err
+
+    def failing(*about: object) -> None:
+        raise ValueError("no room")
+
+    monkeypatch.setattr(shadows, "fit", failing)
+    said = agt("audit", "membership", f"run={trained}", *SMALL)
+    assert said.code == 3
+    assert "all 6 shadow models failed; the first: no room" in said.err
+
+
+def test_upside_down_scores_are_no_attack() -> None:
+    rng = np.random.default_rng(0)
+    member = np.arange(600) < 300
+    blank = Finding("s", "c", "a", "e", Outcome.UNTESTED, "m", "AUC", strength=Strength.ASYMPTOTIC)
+    finding = area_of(blank, "loss", Roc(rng.normal(size=600) - member, member), 0.95)
+    assert finding.outcome is Outcome.UNTESTED
+    assert "UPSIDE DOWN: AUC 0.2" in finding.meaning
+    right = area_of(blank, "loss", Roc(rng.normal(size=600) + member, member), 0.95)
+    assert (right.outcome, right.estimator) == (Outcome.REPORTED, "DeLong")

@@ -1,0 +1,82 @@
+"""ROC curves against counting by hand, published variances, and coverage."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+from sklearn.metrics import roc_auc_score
+
+from agt.audit.membership import fewest, upside_down
+from agt.audit.roc import Roc
+from agt.errors import ConfigError
+
+
+def drawn(seed: int, members: int = 60, others: int = 50, shift: float = 0.5, digits: int = 1) -> Roc:
+    """Scores with many ties."""
+    rng = np.random.default_rng(seed)
+    member = np.arange(members + others) < members
+    return Roc(np.round(rng.normal(size=len(member)) + shift * member, digits), member)
+
+
+def test_the_curve_counts_by_hand() -> None:
+    roc = Roc(np.array([3.0, 2.0, 2.0, 1.0, 0.0]), np.array([True, True, False, True, False]))
+    assert roc.curve.tolist() == [[math.inf, 0, 0], [3, 0, 1], [2, 1, 2], [1, 1, 3], [0, 2, 3]]
+    assert roc.area == pytest.approx((1 + 0.75 + 0.5) / 3)
+    assert roc.best == 1
+    point = roc.at(0.4, 0.95)
+    assert (point.threshold, point.tpr, point.fpr) == (3, pytest.approx(1 / 3), 0)
+    assert roc.at(0.5, 0.95).tpr == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_area_and_its_variance(seed: int) -> None:
+    roc = drawn(seed)
+    assert roc.area == pytest.approx(roc_auc_score(roc.member, roc.scores))
+    a, b = roc.scores[roc.member][:, None], roc.scores[~roc.member][None]
+    wins = (a > b) + 0.5 * (a == b)
+    spread = wins.mean(1).var(ddof=1) / wins.shape[0] + wins.mean(0).var(ddof=1) / wins.shape[1]  # DeLong, in so many words
+    low, high = roc.area_limits(0.95)
+    assert (high - low) / 2 == pytest.approx(1.959964 * math.sqrt(spread), rel=1e-6)
+
+
+def test_limits_cover() -> None:
+    truth = 0.6381632  # Phi(.5 / sqrt 2)
+    held = [low <= truth <= high for low, high in (drawn(seed, digits=9).area_limits(0.9) for seed in range(300))]
+    assert 0.85 <= np.mean(held) <= 0.95
+    kept = []
+    for seed in range(300):
+        point = drawn(seed, digits=9).at(0.1, 0.9)
+        low, high = point.tpr_limits
+        kept.append(low <= norm.sf(point.threshold - 0.5) <= high)
+    assert np.mean(kept) >= 0.88
+
+
+def test_perfect_separation_is_not_certain() -> None:
+    low, high = drawn(0, 20, 30, shift=50).area_limits(0.95)
+    assert high == 1
+    assert low == pytest.approx(0.025 ** (1 / 20))
+    assert drawn(0, 20, 30, shift=-50).area_limits(0.95)[1] < 0.2
+
+
+def test_a_threshold_that_was_fixed_before() -> None:
+    point = drawn(1).beyond(0.5, 0.95)
+    low, high = point.advantage_limits
+    assert low < point.advantage < high
+    assert point.mistakes.having == 60
+
+
+def test_scores_that_are_upside_down() -> None:
+    assert upside_down(drawn(0, 400, 400, shift=-0.8), 0.95)
+    assert not upside_down(drawn(0, 400, 400, shift=0), 0.95)
+    assert not upside_down(drawn(0, 5, 5, shift=-0.8), 0.95)
+
+
+def test_too_few_non_members() -> None:
+    assert fewest(0.001, 1000) == ""
+    assert fewest(0.001, 624) == "624 non-members are too few for 0.1 %: it takes 1,000 or more"
+    for member in (np.ones(3, dtype=bool), np.zeros(3, dtype=bool), np.zeros(0, dtype=bool)):
+        with pytest.raises(ConfigError, match="members and non-members, and there are only"):
+            Roc(np.zeros(len(member)), member)
+    with pytest.raises(ConfigError, match="NaN"):
+        Roc(np.array([math.nan, 0]), np.array([True, False]))
