@@ -153,7 +153,10 @@ def _contained(auditor: Auditor) -> Finding:
     meaning = f"the farthest neighbour went {share:.6g} of the way to its bound"
     outcome = Outcome.STANDS if evidence.trained else Outcome.UNTESTED
     if evidence.outside:
-        outcome, meaning = Outcome.VIOLATED, f"a neighbour went {share:.6g} times as far as its bound allows: {evidence.outside[0]}"
+        outcome, meaning = (
+            Outcome.VIOLATED,
+            f"a neighbour went {share:.6g} times as far as its bound allows: {evidence.outside[0]}",
+        )
     elif not evidence.trained:
         meaning = "no neighbour could be trained"
     room = max(0.0, 100 * (1 - share))

@@ -4,6 +4,7 @@ Each may do more than the one before: it looks at natural queries; it chooses th
 models; it has put records of its own into the data beforehand (Chadha et al. 2024). The guarantee is the same for all.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from agt.audit.poisoning import aims, edited, poisoned
 from agt.audit.prediction import Attack, Event, Limit, Pair, alike, between_roots, event_of_sum, most_telling
 from agt.data.dataset import DataError, Records
 from agt.errors import ConfigError
+from agt.mechanisms.guarantee import GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.release import Labelling, totals_of
 from agt.relations import RELATIONS
@@ -120,6 +122,16 @@ def _configured(given: Given) -> MechanismConfig:
     return MechanismConfig.of(given.config.get("mechanism"), validate(TotalConfig, given.config.get("total"), "total"))
 
 
+def composed(guarantee: Guarantee, queries: int) -> list[tuple[Limit, str]]:
+    """What is claimed of queries together, and in words: by each composition that says less than those before."""
+    if isinstance(guarantee, GaussianDP):
+        both = GaussianDP(guarantee.mu * math.sqrt(queries))
+        return [(Limit.of(both), f"{both}")]
+    first, *others = totals_of(guarantee, queries, 0.0)
+    kept = [first, *(total for total in others if total.eps < WORTH * first.eps)]
+    return [(Limit.of(total), f"{total}") for total in kept]
+
+
 def _some(queries: np.ndarray, seed: int) -> np.ndarray:
     """At most ``MOST_QUERIES``, in memory."""
     rows = np.arange(len(queries))
@@ -146,8 +158,7 @@ class _Audit:
                 f"run={opened.trained.finished.folder}: its training drew noise, which a neighbour would draw anew: agt "
                 "audit dpsgd is for such runs"
             )
-        first, *others = totals_of(mechanism.guarantee, config.together, 0.0)
-        self.totals = [first, *(total for total in others if total.eps < WORTH * first.eps)]
+        self.totals = composed(mechanism.guarantee, config.together)
         self.events = (4 if config.poisons else 2) * (1 + len(self.totals))
         needed = self.limit.trials_needed(given.confidence, self.events)
         if config.trials < needed:
@@ -286,10 +297,10 @@ class _Audit:
         """Draw on both sides, then ask each event; all were fixed before."""
         config, confidence = self.config, self.given.confidence
         attacks = [self._attack(scene, self.claim.text, self.limit, scene.event)]
-        for total in self.totals:
-            limit, groups = Limit.of(total), config.trials // config.together
+        for limit, words in self.totals:
+            groups = config.trials // config.together
             event = event_of_sum(scene.event, config.together, limit, groups, confidence, self.events)
-            attacks.append(self._attack(scene, f"{config.together} queries together: {total}", limit, event))
+            attacks.append(self._attack(scene, f"{config.together} queries together: {words}", limit, event))
         queries = alike(scene.pair, scene.query, config.trials, self.rng)
         having, lacking = (self.stage.drawn(side, self.mechanism, queries, self.claim.proved) for side in scene.sides)
         return [attack.finding(having, lacking) for attack in attacks]
@@ -302,7 +313,7 @@ class _Audit:
         """Of the table: what each adversary reached."""
         row: dict[str, object] = {"adversary": scene.adversary, "poisons": scene.poisons, "measure": self.limit.measure}
         row |= {"claimed": self.limit.value, "this pair": scene.event.loss(self.limit), "found": made[0].found}
-        for finding, total in zip(made[1:], self.totals, strict=True):
-            name = f"{self.config.together} together" + (f", delta {total.delta:.2g}" if total.delta else "")
+        for finding, (limit, _) in zip(made[1:], self.totals, strict=True):
+            name = f"{self.config.together} together" + (f", delta {limit.delta:.2g}" if limit.delta else "")
             row |= {f"claimed of {name}": finding.claimed, f"found of {name}": finding.found}
         return row | {"outcome": " / ".join(dict.fromkeys(finding.outcome.value for finding in made))}
