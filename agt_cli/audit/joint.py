@@ -38,13 +38,23 @@ def share(finding: Finding) -> float | None:
 
 def losses(audit: Audit) -> Table | None:
     """Of each claimed epsilon or mu what every estimate found, the greatest of each kind; None: none is claimed."""
-    findings = _ordered([each for each in audit.findings if _is_loss(each)])
-    names = list(dict.fromkeys(_family(each) for finding in findings for each in numbers(finding)))
+    attacks = [(_ordered(findings)[0], [each for one in findings for each in numbers(one)]) for findings in _attacks(audit)]
+    names = list(dict.fromkeys(_family(each) for _, made in attacks for each in made))
     rows = [
-        (_outcome(each), _kind(audit, each), each.subject, _claimed(each), *_columns(each, names), _percent(share(each)))
-        for each in findings
+        (_outcome(one), _kind(audit, one), one.subject, _claimed(one), *_columns(one, made, names), _percent(share(one)))
+        for one, made in attacks
     ]
     return (("outcome", "audit", "audited", "claimed", *names, "share"), rows) if rows else None
+
+
+def _attacks(audit: Audit) -> list[list[Finding]]:
+    """What was found of each claimed epsilon or mu by each attack on it."""
+    attacks: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in _ordered(audit.findings):
+        if finding.measure in LOWER and finding.found is not None:
+            key = (finding.part, finding.subject, finding.claim, finding.attack, finding.effort)
+            attacks.setdefault(key, []).append(finding)
+    return [findings for findings in attacks.values() if _is_loss(findings[0])]
 
 
 def others(audit: Audit) -> Table | None:
@@ -96,9 +106,9 @@ def _family(each: Estimated) -> str:
     return each.estimator.split(",")[0]
 
 
-def _columns(finding: Finding, names: Sequence[str]) -> Iterator[str]:
+def _columns(finding: Finding, made: Sequence[Estimated], names: Sequence[str]) -> Iterator[str]:
     for name in names:
-        here = [each for each in numbers(finding) if _family(each) == name]
+        here = [each for each in made if _family(each) == name]
         best = max(here, key=lambda each: each.found, default=None)
         yield "-" if best is None else _bound(best, finding.measure)
 

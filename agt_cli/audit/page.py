@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
-from agt.audit.findings import Audit, Finding
+from agt.audit.findings import Audit, Finding, Outcome
 from agt_cli.audit import joint
 from agt_cli.audit.job import Audited
 from agt_cli.audit.words import LIMITS, ORDER, PLANTED_LIMITS, chance, found, headline, legend, number, others, risk, seen
@@ -106,7 +106,8 @@ def _told(findings: Sequence[Finding], audit: Audit) -> str:
     for finding in findings:
         claims = {each.claim for each in findings if each.subject == finding.subject}
         first = f"{finding.claim}: {finding.meaning}" if len(claims) > 1 and finding.claim else finding.meaning
-        facts = (first, seen(finding, _kind(finding, audit)), _noticeable(finding))
+        told = "" if finding.outcome is Outcome.REPORTED else seen(finding, _kind(finding, audit))
+        facts = (first, told, _noticeable(finding))
         lines.setdefault(finding.subject, {}).update(dict.fromkeys(filter(None, facts)))
     return "\n".join(
         "\n".join([f"- {plain(name)}", *(f"  - {plain(line)}" for line in each)]) for name, each in lines.items()
