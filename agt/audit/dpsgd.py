@@ -28,10 +28,11 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+from scipy.stats import beta as beta_law
 
 from agt.audit.canaries import Canaries
 from agt.audit.estimates import Mistakes, epsilon_bound, katz_bound, lower_limit, posterior_bound, upper_limit
-from agt.audit.findings import Finding, Outcome, Strength
+from agt.audit.findings import Estimated, Finding, Outcome, Strength
 from agt.audit.one_run import BOUNDS, Guesses, contradicts, guesses_from, one_run_epsilon, planned_guesses
 from agt.audit.subsampled import Curve, least_epsilon, least_from_steps, loudest_refused
 from agt.errors import ConfigError
@@ -169,13 +170,14 @@ class Sides:
     present: np.ndarray
     absent: np.ndarray
 
-    @property
-    def tried(self) -> tuple[np.ndarray, list[Mistakes]]:
-        """Thresholds, and the mistakes of the first third at each."""
+    def tried(self, confidence: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Thresholds, and upper limits of the rates of false alarms and misses at each, by the first third."""
         third = len(self.present) // 3
-        first = Sides(self.present[:third], self.absent[:third])
-        levels = np.unique(np.quantile(np.concatenate([first.present, first.absent]), np.linspace(0, 1, _THRESHOLDS)))
-        return levels, [first.mistakes(level) for level in levels]
+        present, absent = np.sort(self.present[:third]), np.sort(self.absent[:third])
+        levels = np.unique(np.quantile(np.concatenate([present, absent]), np.linspace(0, 1, _THRESHOLDS)))
+        counts = third - np.searchsorted(absent, levels, side="right"), np.searchsorted(present, levels, side="right")
+        alphas, betas = (np.nan_to_num(beta_law.isf((1 - confidence) / 2, n + 1, third - n), nan=1.0) for n in counts)
+        return levels, alphas, betas
 
     def at(self, level: float) -> Mistakes:
         """The mistakes of the other runs at a threshold that was chosen on the first third."""
@@ -259,11 +261,11 @@ def many_runs(trainer: Trainer, canary: Canaries, trials: int) -> dict[str, Side
 def bounds_of(sides: Sides, adversary: str, claim: Claim, confidence: float, events: int) -> list[Bound]:
     """The estimates that one adversary's scores give."""
     sure, delta = 1 - (1 - confidence) / events, claim.delta
-    levels, tried = sides.tried
-    mistakes = sides.at(levels[int(np.argmax([epsilon_bound(each, delta, sure) for each in tried]))])
+    levels, alphas, betas = sides.tried(sure)
+    ratios = np.maximum((1 - delta - betas) / alphas, (1 - delta - alphas) / betas)
+    mistakes = sides.at(levels[int(ratios.argmax())])
     bounds = [Bound(name, adversary, of(mistakes, delta, sure), strength) for name, of, strength in ESTIMATES]
     if adversary != REPEATS:
-        alphas, betas = np.array([_limits(each, sure) for each in tried]).T
         mistakes = sides.at(levels[least_epsilon(alphas, betas, claim.rate, claim.steps, delta)[1]])
         epsilon = least_epsilon(*_limits(mistakes, sure), claim.rate, claim.steps, delta)[0]
         bounds.append(Bound(_curve_name(claim), adversary, epsilon, Strength.CONFIDENT))
@@ -298,7 +300,7 @@ def in_one_run(trainer: Trainer, canaries: Canaries, effort: Effort, events: int
 
 
 def one_run_bounds(claim: Claim, canaries: Canaries) -> tuple[str, ...]:
-    """Which bounds of one run hold against the claim: a Gaussian's curve of full batches alone; canaries that do not meet are
+    """Which bounds of one run hold against the claim: a Gaussian's where batches are full; canaries that do not meet are
     orthogonal gradients."""
     if claim.rate < 1:
         return ("steinke", "exact", _curve_name(claim))
@@ -360,6 +362,9 @@ def judged(trainer: Trainer, canary: Canaries, effort: Effort, bounds: Sequence[
         confidence=effort.confidence,
         estimator=best.estimate,
         noticeable=_noticeable(claim, effort, len(sure)),
+        estimates=tuple(
+            Estimated(f"{each.estimate}, {each.adversary}", "epsilon", each.epsilon, each.strength) for each in bounds
+        ),
     )
 
 

@@ -24,6 +24,7 @@ from scipy.special import ndtr, ndtri
 from agt.numeric import bisect, gaussian_delta, gaussian_epsilon, gaussian_mu, midpoint
 
 _REACH = 9.0  # standard deviations of a step's noise, and of all steps' loss, that the grid covers
+_FINE = 0.02  # a cell's width times the square root of the steps
 _CELLS = 2**19  # of the grid, at most
 _POINTS = 3000  # of a curve that are kept
 _SMALLEST = 1e-13  # delta that the grid tells from rounding
@@ -97,18 +98,21 @@ class Curve:
     def _grid(self) -> tuple[float, int]:
         """The cells' width, and how many lie on either side of 0."""
         far = _loss(np.array([1 + _REACH * self.noise]), self.noise, self.rate)[0]
-        (_, mean, spread), (_, low, narrow) = (self._moments(with_record) for with_record in (True, False))
+        (mean, spread), (low, narrow) = self._moments
         span = max(abs(mean), abs(low)) * self.steps + _REACH * math.sqrt(self.steps) * max(spread, narrow) + far
-        half = next_fast_len(min(_CELLS // 2, math.ceil(span * math.sqrt(self.steps) / 5e-3)), real=True)
+        half = next_fast_len(min(_CELLS // 2, math.ceil(span * math.sqrt(self.steps) / _FINE)), real=True)
         return span / half, half
 
-    def _moments(self, present: bool) -> tuple[np.ndarray, float, float]:
-        """Mean and standard deviation of log dP/dQ of one step under P or Q, by the midpoint rule."""
-        at = np.linspace(-_REACH * self.noise, 1 + _REACH * self.noise, 40_001)
-        mass = np.diff(self._law(at, present))
-        loss = _loss((at[1:] + at[:-1]) / 2, self.noise, self.rate)
-        mean = float(mass @ loss)
-        return mass, mean, math.sqrt(float(mass @ (loss - mean) ** 2))
+    @cached_property
+    def _moments(self) -> list[tuple[float, float]]:
+        """Mean and standard deviation of log dP/dQ of one step under P, and under Q, by the midpoint rule."""
+        at = np.linspace(-_REACH * self.noise, 1 + _REACH * self.noise, 10_001)
+        loss, moments = _loss((at[1:] + at[:-1]) / 2, self.noise, self.rate), []
+        for present in (True, False):
+            mass = np.diff(self._law(at, present))
+            mean = float(mass @ loss)
+            moments.append((mean, math.sqrt(float(mass @ (loss - mean) ** 2))))
+        return moments
 
     def _law(self, at: np.ndarray, present: bool) -> np.ndarray:
         """The distribution function of the noisy sum, with the record or without."""
@@ -123,8 +127,8 @@ class Curve:
         inside = above > 0
         at[inside] = self.noise**2 * (np.log(above[inside]) - math.log(self.rate)) + 0.5
         laws = []
-        for present in (True, False):
-            mass, mean = np.diff(self._law(at, present)), self._moments(present)[1]
+        for present, (mean, _) in zip((True, False), self._moments, strict=True):
+            mass = np.diff(self._law(at, present))
             laws.append((mass, mean) if present else (np.roll(mass[::-1], 1), -mean))
         return tuple(laws)
 
