@@ -127,7 +127,7 @@ class DpSgdAudit:
         records = self._some(problem.dataset.train, seed)
         noisy = isinstance(model, BoxModel) and model.noise is not None
         if self.trainer == "noise" or (self.trainer == "auto" and noisy):
-            if not isinstance(model, BoxModel):
+            if not isinstance(model, BoxModel) or not noisy:
                 raise ConfigError("audit.trainer=noise: the run was trained without noise: leave it out")
             if self.eps is not None:
                 raise ConfigError("audit.eps: the run's own noise claims noise.epsilon: leave it out")
