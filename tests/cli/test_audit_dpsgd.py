@@ -60,7 +60,7 @@ def test_a_run_with_noise_is_audited_itself(agt: Agt, monkeypatch: pytest.Monkey
     assert said.code == 0, said.err
     (finding,) = said.json["audit"]["findings"]
     assert finding["subject"] == "training with noise inside, epsilon 4 claimed"
-    assert "2 steps of Gaussian noise" in finding["claim"]
+    assert "a record is in 2 steps, whose Gaussian noise" in finding["claim"]
     drawn = noisy.draw_noise
     monkeypatch.setattr(noisy, "draw_noise", lambda p, plan, *rest: drawn(p, replace(plan, sigma=plan.sigma / 8), *rest))
     said = agt(*asked)
