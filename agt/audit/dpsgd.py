@@ -78,8 +78,8 @@ class Claim:
         """For a stranger."""
         batches = "" if self.rate == 1 else f" with probability {self.rate:.4g} each"
         return (
-            f"({self.epsilon:.4g}, {self.delta:g})-differentially private: a record is in {self.steps} steps{batches}, whose "
-            f"Gaussian noise is {self.noise:.4g} times what one record can add"
+            f"({self.epsilon:.4g}, {self.delta:g})-differentially private: a record is in {self.steps} steps{batches}, "
+            f"whose Gaussian noise is {self.noise:.4g} times what one record can add"
         )
 
 
