@@ -43,12 +43,21 @@ lint: $(VENV)/.tools
 types: $(VENV)/.tools
 	$(VENV)/bin/mypy
 
-# Whatever is planted must be noticed; what agt claims of a run must not be contradicted.
+# Whatever is planted must be noticed, and what agt claims of a small run must not be contradicted: about a minute.
+AUDITS = outputs/audits
+AUDIT = $(AGT) -q audit
+OF = run=latest output_dir=$(AUDITS)
+
 audit: $(VENV)/.installed
-	$(AGT) -q audit selftest
-	$(AGT) -q train dataset=digits model=linear kgrid.max=40 training.chosen_on=public
-	set -e; for kind in $(AUDITS); do $(AGT) -q audit $$kind run=latest $(AUDIT_$$kind); done
-	$(AGT) -q audit summary run=latest
+	rm -rf $(AUDITS)
+	$(AUDIT) selftest output_dir=$(AUDITS)
+	$(AGT) -q train dataset=digits model=linear kgrid.max=10 training.chosen_on=public output_dir=$(AUDITS)
+	$(AUDIT) certificate $(OF) audit.units=40 audit.neighbours=8 audit.bounded=1 audit.queries=40 audit.lines=2
+	$(AUDIT) mechanism $(OF) mechanism=randomized_response mechanism.eps=1 audit.trials=4000 audit.neighbours=2
+	$(AUDIT) prediction $(OF) mechanism=randomized_response mechanism.eps=1 audit.trials=1000 audit.targets=1 audit.poisons=0
+	$(AUDIT) membership $(OF) audit.shadows=0 audit.pairs=2
+	$(AUDIT) unlearning $(OF) audit.records=4 audit.trials=1 audit.queries=50
+	$(AUDIT) summary $(OF)
 
 smoke: $(VENV)/.installed
 	$(AGT) -q train kgrid.max=5 && $(AGT) -q certify run=$(LATEST) map_resolution=40

@@ -221,6 +221,9 @@ COMMANDS: dict[str, Command] = {
         (
             "agt audit certificate run=latest              neighbours of the data, trained again: does every bound hold?",
             "agt audit mechanism run=latest mechanism=randomized_response mechanism.eps=1",
+            "agt audit summary run=latest                  every audit of it on one page, and what was never audited",
+            "agt audit selftest                            what is planted on purpose must be caught",
+            "agt audit certificate --help                  a kind's own settings",
         ),
         (Word("audit"),),
     ),

@@ -1,9 +1,10 @@
 """Shadow models, one worker against two: 64 models of the recipe's linear head on pneumoniamnist.npz.
 
-    python scripts/bench_shadows.py [--data-dir ../shared/data] [--models 64] [--epochs N]
+    python scripts/bench_shadows.py [--data-dir ../shared/data] [--models 64] [--rounds 3] [--epochs N]
 
-Each worker is single-threaded. Both are measured in one run, on the same machine in the same minutes, the processes of the
-pool started beforehand: what counts is the ratio. Without the file, random images of the same shape stand in for it.
+Each worker is single-threaded. Both are measured in one run, in turns, the processes of the pool started beforehand: what
+counts is the ratio, in each round and of the fastest of each, as others use the machine, too. Without the file, random
+images of the same shape stand in for it.
 """
 
 import argparse
@@ -63,6 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path, default=Path("../shared/data"))
     parser.add_argument("--models", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--epochs", type=int, help="passes over the data; none: the recipe's")
     options = parser.parse_args()
     name, arrays = images(options.data_dir)
@@ -71,11 +73,14 @@ def main() -> None:
         f"{options.models} shadow models on {name}: {problem.recipe.training.epochs} epochs of {problem.plan.count} batches"
     )
     seconds(problem, 4, 2, seed=1)  # starts the processes, and loads what they need
-    taken = {workers: seconds(problem, options.models, workers, seed=0) for workers in (2, 1)}
-    for workers, spent in sorted(taken.items()):
-        print(f"{workers} single-threaded worker{'s' * (workers > 1)}: {spent:7.2f} s")
-    ratio = taken[1] / taken[2]
-    print(f"two are {ratio:.2f} times as fast as one; demanded: {DEMANDED} ({'met' if ratio >= DEMANDED else 'MISSED'})")
+    taken: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(options.rounds):
+        for workers, spent in taken.items():
+            spent.append(seconds(problem, options.models, workers, seed=0))
+        one, two = (spent[-1] for spent in taken.values())
+        print(f"one single-threaded worker {one:7.2f} s, two {two:7.2f} s: {one / two:.2f} times as fast", flush=True)
+    ratio = min(taken[1]) / min(taken[2])
+    print(f"the fastest of each: {ratio:.2f}; demanded: {DEMANDED} ({'met' if ratio >= DEMANDED else 'MISSED'})")
 
 
 if __name__ == "__main__":

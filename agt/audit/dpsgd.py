@@ -32,7 +32,7 @@ from scipy.stats import beta as beta_law
 
 from agt.audit.canaries import Canaries
 from agt.audit.estimates import Mistakes, epsilon_bound, katz_bound, lower_limit, posterior_bound, upper_limit
-from agt.audit.findings import Finding, Outcome, Strength
+from agt.audit.findings import Estimated, Finding, Outcome, Strength
 from agt.audit.one_run import BOUNDS, Guesses, contradicts, guesses_from, one_run_epsilon, planned_guesses
 from agt.audit.subsampled import Curve, least_epsilon, least_from_steps, loudest_refused
 from agt.errors import ConfigError
@@ -364,6 +364,9 @@ def judged(trainer: Trainer, canary: Canaries, effort: Effort, bounds: Sequence[
         confidence=effort.confidence,
         estimator=best.estimate,
         noticeable=_noticeable(claim, effort, len(sure)),
+        estimates=tuple(
+            Estimated(f"{each.estimate}, {each.adversary}", "epsilon", each.epsilon, each.strength) for each in bounds
+        ),
     )
 
 

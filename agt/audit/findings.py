@@ -48,6 +48,23 @@ RIGOROUS = (Strength.CERTAIN, Strength.CONFIDENT)
 
 
 @schema
+class Estimated:
+    """What another way to count makes of the same trials.
+
+    Attributes:
+        estimator: its name, and who sees what, where that differs.
+        measure: what ``found`` counts.
+        found: at least so much is lost; 0: nothing is shown.
+        strength: what ``found`` means.
+    """
+
+    estimator: Text
+    measure: Text
+    found: Annotated[float, Field(ge=0)]
+    strength: Strength
+
+
+@schema
 class Finding:
     """One claim and one attack on it.
 
@@ -67,6 +84,7 @@ class Finding:
         noticeable: what the audit could have noticed, in words: the least violation that it would have told from none.
         estimator: how ``found`` came from what was counted, by its name: Clopper-Pearson, Katz, ...; empty: ``attack``
             tells it.
+        estimates: what other ways to count make of the same trials; the outcome does not rest on them.
         part: of a summary: the number of the audit that it comes from, in ``Audit.parts``, from 1; None: of no other.
 
     Raises:
@@ -87,6 +105,7 @@ class Finding:
     confidence: Annotated[float, Field(gt=0, lt=1)] | None = None
     noticeable: str = ""
     estimator: str = ""
+    estimates: tuple[Estimated, ...] = ()
     part: Annotated[int, Field(ge=1)] | None = None
 
     def __post_init__(self) -> None:

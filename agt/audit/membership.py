@@ -12,15 +12,15 @@ f_y - logsumexp of the other logits; of two classes it is the margin on the labe
 | labels       | how many of the record and its noisy copies keep its label (Choquette-Choo 2021)  | labels alone          |
 
 Gaussians are each record's own where ``FEW`` models stand on either side, else their variance is pooled over all records.
-RMIA is the offline one: p_ref(x) = ((1 + A) p_out(x) + 1 - A)/2, A = .3, p_out the mean over models without x; p_ref(z) the
-mean over all models.
+RMIA is the offline one: p_ref = ((1 + A) p_out + 1 - A)/2, A = .3, p_out the mean over models without the record; z are the
+records of the pool.
 
 None of these scores is what a certificate speaks of: it speaks of labels. ``told_apart`` attacks that claim itself.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -28,7 +28,9 @@ from scipy.special import expit, log_expit, logsumexp
 from scipy.stats import norm
 from scipy.stats import t as student
 
+from agt.audit.findings import Finding, Outcome, Strength
 from agt.audit.neighbours import retrained, without
+from agt.audit.one_run import Guesses, guesses_from
 from agt.audit.roc import Roc
 from agt.audit.shadows import Shadows
 from agt.errors import ConfigError
@@ -153,8 +155,7 @@ def rmia(phi: np.ndarray, reference: Reference) -> np.ndarray:
     p, out = expit(reference.phi), ~reference.included
     outside = np.where(out, p, 0).sum(axis=0) / np.maximum(out.sum(axis=0), 1)
     ratio = expit(phi) / (((1 + A) * outside + (1 - A)) / 2)
-    population = np.sort(expit(phi) / np.maximum(p.mean(axis=0), TINY))
-    scores: np.ndarray = np.searchsorted(population, ratio, side="right") / len(population)
+    scores: np.ndarray = np.searchsorted(np.sort(ratio), ratio, side="right") / len(ratio)
     return scores
 
 
@@ -204,6 +205,24 @@ class Rehearsal:
     def right(self, name: str) -> np.ndarray:
         """[n] of how many targets that threshold says rightly whether they were trained on the record."""
         return np.sum((self.scores[name] >= self.threshold(name)) == self.included, axis=0)
+
+
+def coin_guesses(reference: Reference, units: np.ndarray, guesses: int) -> Guesses:
+    """Which units the first shadow model was trained on, guessed by LiRA from the others: an audit in one run.
+
+    Each unit was in it by a fair coin of its own, and the other models, its complement left out, saw other coins: given
+    the first model, guesses depend on nothing that the coins decided. So the bounds of one_run.py hold for whatever privacy
+    that one training claims.
+
+    Args:
+        units: [n] whose each record is; scores of a unit's records are added.
+        guesses: how many, fixed before; half of them of units that are in.
+    """
+    opposite = np.flatnonzero((reference.included == ~reference.included[0]).all(axis=1))
+    scores = lira_online(reference.phi[0], reference.but(0, *opposite.tolist()))
+    _, first, place = np.unique(units, return_index=True, return_inverse=True)
+    half = guesses // 2
+    return guesses_from(np.bincount(place, weights=scores), reference.included[0][first], guesses - half, half)
 
 
 def spread_of(values: Iterable[float], confidence: float) -> tuple[float, float, float]:
@@ -283,6 +302,40 @@ def told_apart(
         other = again(problem, np.flatnonzero(train.units == unit)).predict(asked)
         told += [(str(unit), int(places[row])) for row in np.flatnonzero(other != labels)]
     return Apart(len(units), len(asked), tuple(told))
+
+
+def labels_finding(apart: Apart | None, ids: np.ndarray, distance: np.ndarray, why: str = "") -> Finding:
+    """What labels at certified queries told; without pairs, why there are none.
+
+    Args:
+        ids, distance: [n] of all queries, certified or not.
+    """
+    blank = Finding(
+        subject="labels at certified queries",
+        claim="certified queries' labels do not tell whether a unit was trained on: any attack on them has advantage 0",
+        attack="the same queries asked of trainings with and without a unit: the most exposed ones, and random ones",
+        effort="none",
+        outcome=Outcome.UNTESTED,
+        meaning=f"not tested: {why}",
+        measure="labels that differ",
+        claimed=0.0,
+        strength=Strength.CERTAIN,
+    )
+    if apart is None:
+        return blank
+    count, uncertified = apart.pairs * apart.queries, int((distance < 1).sum())
+    meaning = f"all {count:,} labels were the same: advantage exactly 0 on these pairs"
+    if apart.told:
+        unit, place = apart.told[0]
+        meaning = f"{len(apart.told)} of {count:,} labels differed, the first at query {ids[place]} without unit {unit}"
+    return replace(
+        blank,
+        effort=f"{apart.pairs} units left out in turn, {apart.queries:,} certified queries asked of each pair",
+        outcome=Outcome.VIOLATED if apart.told else Outcome.STANDS,
+        meaning=meaning,
+        found=float(len(apart.told)),
+        noticeable=f"one label that differs; {uncertified} uncertified queries were not asked about",
+    )
 
 
 # -- the most exposed --------------------------------------------------------------------------------------------------

@@ -109,7 +109,9 @@ def independent(guesses: Guesses, delta: float, error: float) -> float:
     Returns:
         epsilon of the greatest mu that is refused, at ``delta``, within 10^-8.
     """
-    return _of_mu(_greatest(lambda mu: _at_most(bounds.independent(*_counts(guesses), mu), error)), delta)
+    return _of_mu(
+        _greatest(lambda mu: _at_most(bounds.independent(*_counts(guesses), bounds.gaussian_alarm(mu)), error)), delta
+    )
 
 
 BOUNDS: dict[str, Bound] = {"steinke": steinke, "exact": exact, "gdp": gdp, "independent": independent}
@@ -143,14 +145,26 @@ def one_run_epsilon(
     return BOUNDS[bound](Guesses(right, guesses, canaries), delta, (1 - confidence) / events)
 
 
-def contradicts(guesses: Guesses, epsilons: np.ndarray, deltas: np.ndarray, confidence: float, events: int = 1) -> bool:
+def contradicts(
+    guesses: Guesses,
+    epsilons: np.ndarray,
+    deltas: np.ndarray,
+    confidence: float,
+    events: int = 1,
+    *,
+    independent: bool = False,
+) -> bool:
     """Whether a mechanism is not (epsilon, delta)-DP for every pair of a claimed curve: by the bound of ``gdp`` for the
     curve that they make, which sees more than any pair of them alone.
 
     Args:
         epsilons, deltas: [n] the pairs, epsilon >= 0; each holds for records added and removed.
+        independent: the auditor declares that the canaries do not meet; then by the bound of that name.
     """
-    return bounds.refuses(*_counts(guesses), bounds.alarm_of(epsilons, deltas), (1 - confidence) / events)
+    alarm, error = bounds.alarm_of(epsilons, deltas), (1 - confidence) / events
+    if independent:
+        return _at_most(bounds.independent(*_counts(guesses), alarm), error)
+    return bounds.refuses(*_counts(guesses), alarm, error)
 
 
 def planned_guesses(canaries: int, epsilon: float, delta: float, confidence: float, bound: str) -> int:
@@ -161,9 +175,9 @@ def planned_guesses(canaries: int, epsilon: float, delta: float, confidence: flo
     """
     if not delta:
         return canaries
-    mu = gaussian_mu(epsilon, delta)
+    alarm = bounds.gaussian_alarm(gaussian_mu(epsilon, delta))
     numbers = sorted({max(1, round(canaries * 2 ** (-halves / 2))) for halves in range(2 * canaries.bit_length())})
-    means = [int(bounds.mean_right(number, canaries, mu)) for number in numbers]
+    means = [int(bounds.mean_right(number, canaries, alarm)) for number in numbers]
     shown = [
         one_run_epsilon(right, number, canaries, delta, confidence, bound)
         for right, number in zip(means, numbers, strict=True)

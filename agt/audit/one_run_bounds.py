@@ -49,32 +49,31 @@ Formal guarantees
     g^-1(a) >= e^-eps (a - delta) and >= 1 - delta - e^eps (1 - a), for the test and for its opposite.
 
     Canaries that do not meet: the order statistics of Xiang and others 2025, summed exactly. Suppose besides that all that
-    the guesser sees is a randomized function of m independent draws, the i-th from N(0, 1) or N(mu, 1) as its coin says.
-    (Gaussian noise in orthogonal directions, one a canary, is such a thing, over any number of steps without secret
-    sampling, also where what is added besides depends on earlier steps: the i-th draw is the end of a Brownian path, whose
-    increments make the steps.) Then to know the draws themselves is better. Given them the coins are independent, and the
-    guess of coin i is right with probability at most 1 / (1 + e^-|L_i|), L_i its log likelihood ratio: the r draws with the
-    greatest |L_i| dominate any other choice. Given the (r + 1)-st greatest, these r are independent, each right with
-    probability q(t) = Phi(mu/2 - t) / U(t), where |L| > mu t has probability U(t) = Phi(mu/2 - t) + Phi(-mu/2 - t), and
-    U at the (r + 1)-st greatest is Beta(r + 1, m - r). So P[C >= v] <= E[P[Bin(r, q(t)) >= v]].
+    the guesser sees is a randomized function of m independent draws, the i-th from P or Q as its coin says, and that the
+    curve of P against Q is the claimed one, and symmetric. (Gaussian noise in orthogonal directions, one a canary, is such
+    a thing over any number of steps, also where what is added besides depends on earlier ones: a canary's draws are one for
+    each step, a step makes its sum of them, or, where the canary counts less, of less and more noise.) Then to know the
+    draws themselves is better. Given them the coins are independent, and the guess of coin i is right with probability at
+    most 1 / (1 + e^-|L_i|), L_i its log likelihood ratio: the r draws with the greatest |L_i|, equal ones in an order drawn
+    by chance, dominate any other choice. Given which share u of all draws comes before the (r + 1)-st, the first r are
+    independent, each right with probability a / u: half of that share says P, with power a at false alarm x = g^-1(a), and
+    a + x = u, as the curve is symmetric. u is Beta(r + 1, m - r). So P[C >= v] <= E[P[Bin(r, a / u) >= v]], which only
+    grows where g^-1 is bounded from below.
     The condition is needed: a mechanism that draws |L| once for all canaries is mu-GDP, and guessed far better than that
     with the probability that |L| is great. It cannot be told from the guesses: it is declared, or the bound is not used.
 """
 
-import math
 from collections.abc import Callable
-from statistics import NormalDist
 
 import numpy as np
-from scipy.special import betainc, betainccinv, betaincinv, expit, ndtr
+from scipy.special import betainc, betainccinv, betaincinv, expit, ndtr, ndtri
 from scipy.stats import binom
 
 from agt.numeric import UP, bisect, midpoint
 
-NORMAL = NormalDist()
-CELLS = 500  # of the integral over the threshold, each at its greater end
-_CUT = 1e-12  # the probability of thresholds beyond the integral's ends, added
-Alarm = Callable[[float], float]
+CELLS = 500  # of the integral over the share, each at its greater end
+_CUT = 1e-12  # the probability of shares beyond the integral's ends, added
+Alarm = Callable[[float | np.ndarray], np.ndarray]  # elementwise, from [0, 1] to [0, 1], growing
 
 
 def steinke(right: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
@@ -110,7 +109,8 @@ def refuses(right: int, guesses: int, canaries: int, alarm: Alarm, error: float)
     total, hits = error, right * error  # lower bounds of P[C >= t], E[C; C >= t]
     misses, mass = (guesses - right) * error, error  # of E[r - C; C >= t], P[C = t]
     for count in range(right - 1, -1, -1):
-        mass = max(0.0, (canaries * alarm(hits / canaries) - misses) / (guesses - count))
+        needed = canaries * float(alarm(min(1.0, hits / canaries)))
+        mass = max(0.0, (needed - misses) / (guesses - count))
         total, hits, misses = total + mass, hits + count * mass, misses + (guesses - count) * mass
         if total > 1 + UP or not mass:  # once nothing is needed, nothing is later
             break
@@ -119,31 +119,45 @@ def refuses(right: int, guesses: int, canaries: int, alarm: Alarm, error: float)
 
 def gaussian_alarm(mu: float) -> Alarm:
     """g^-1 of ``mu``-GDP."""
-    return lambda power: math.erfc((mu - NORMAL.inv_cdf(min(power, 1 - 2.0**-53))) / math.sqrt(2)) / 2
+    return lambda power: np.asarray(ndtr(ndtri(power) - mu))
 
 
 def alarm_of(epsilons: np.ndarray, deltas: np.ndarray) -> Alarm:
     """g^-1 of what is (epsilon, delta)-DP for each of these pairs."""
     shrink, grow = np.exp(-epsilons), np.exp(np.minimum(epsilons, 700))
-    return lambda power: float(np.maximum(shrink * (power - deltas), 1 - deltas - grow * (1 - power)).max())
+
+    def alarm(power: float | np.ndarray) -> np.ndarray:
+        a = np.asarray(power)[..., None]
+        lines: np.ndarray = np.maximum(shrink * (a - deltas), 1 - deltas - grow * (1 - a))
+        return np.maximum(0, lines.max(axis=-1))
+
+    return alarm
 
 
-def independent(right: int, guesses: int, canaries: int, mu: float) -> float:
-    """The order statistics' bound for ``mu``-GDP and canaries that do not meet, a condition that it cannot check."""
+def independent(right: int, guesses: int, canaries: int, alarm: Alarm) -> float:
+    """The order statistics' bound for a symmetric curve and canaries that do not meet, which it cannot check (proof above).
+
+    Args:
+        alarm: as of ``refuses``.
+    """
     if guesses == canaries:
-        return float(binom.sf(right - 1, guesses, ndtr(mu / 2)))
+        return float(binom.sf(right - 1, guesses, _power(1.0, alarm)))
     shape = guesses + 1, canaries - guesses
-    low, high = (_threshold(float(share), mu) for share in (betainccinv(*shape, _CUT), betaincinv(*shape, _CUT)))
-    grid = np.linspace(low, high, CELLS + 1)
-    above = ndtr(mu / 2 - grid) + ndtr(-mu / 2 - grid)
-    weights = -np.diff(betainc(*shape, above))
-    tails = binom.sf(right - 1, guesses, ndtr(mu / 2 - grid[1:]) / above[1:])  # it grows with the threshold
-    return min(1.0, float(weights @ tails) + 2 * _CUT)
+    low, high = (_power(float(share), alarm) for share in (betaincinv(*shape, _CUT), betainccinv(*shape, _CUT)))
+    powers = np.linspace(low, high, CELLS + 1)
+    shares = powers + alarm(powers)
+    tails = binom.sf(right - 1, guesses, (powers / shares)[:-1])  # they fall as the share grows
+    return min(1.0, float(np.diff(betainc(*shape, shares)) @ tails) + 2 * _CUT)
 
 
-def _threshold(share: float, mu: float) -> float:
-    """The least t at which U(t) is at most ``share``."""
-    return bisect(lambda t: ndtr(mu / 2 - t) + ndtr(-mu / 2 - t) > share, 0.0, 40.0 + mu, midpoint)[1] if share < 1 else 0.0
+def mean_right(guesses: int, canaries: int, alarm: Alarm) -> float:
+    """How many guesses are right in the mean, of the surest ones, on canaries that do not meet and spend all of a curve."""
+    return canaries * _power(guesses / canaries, alarm)
+
+
+def _power(share: float, alarm: Alarm) -> float:
+    """a with a + g^-1(a) = ``share``, from above."""
+    return bisect(lambda power: power + float(alarm(power)) < share, share / 2, share, midpoint)[1]
 
 
 def _tail(right: int, guesses: int, epsilon: float) -> float:
@@ -165,9 +179,3 @@ def _greatest_mean(right: int, guesses: int, rate: float) -> float:
         if passed or len(masses) == right:
             return float(means.max())
         width *= 4
-
-
-def mean_right(guesses: int, canaries: int, mu: float) -> float:
-    """How many guesses are right in the mean, of the surest ones, on canaries that do not meet and spend all of ``mu``."""
-    hits, alarms = ndtr(mu / 2 - (threshold := _threshold(guesses / canaries, mu))), ndtr(-mu / 2 - threshold)
-    return float(guesses * hits / (hits + alarms))

@@ -30,6 +30,7 @@ from agt.models.model import Model
 from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.linear import derivative
 
 TRIES = 64  # names at once
 WEAKEST = 1e-6  # of the curvature
@@ -209,8 +210,8 @@ class _Curved:
     def of(cls, model: LinearModel, records: Records) -> "_Curved":
         phi = np.asarray(model.phi(np.asarray(records.features)), dtype=np.float64)
         training, plan = model.trained.training, model.plan
-        spread = np.abs(_residuals(model.trained.weight, phi, records.labels)).mean(axis=1)
-        spread *= 1 - spread
+        wrong = np.abs(_residuals(model, model.trained.weight, phi, records.labels))
+        spread = np.where(wrong < model.trained.loss.reach, wrong * (1 - wrong), 0).mean(axis=1)  # flat where it is clamped
         total = plan.normalizer * plan.count
         curvature = (phi * spread[:, None]).T @ phi / total + training.weight_decay * np.eye(phi.shape[1])
         values, vectors = np.linalg.eigh(curvature)
@@ -221,7 +222,7 @@ class _Curved:
     def influence(self, query: np.ndarray, rival: int) -> np.ndarray:
         """[n] of each record on the query's margin over the rival."""
         toward = self.reach @ self._phi(query)[0]
-        residuals = _residuals(self.model.trained.weight, self.phi, self.labels)
+        residuals = _residuals(self.model, self.model.trained.weight, self.phi, self.labels)
         return (self.phi @ toward) * (residuals @ self._direction(query, rival))
 
     def _phi(self, query: np.ndarray) -> np.ndarray:
@@ -248,11 +249,11 @@ class _Curved:
         chosen = list[tuple[int, int]]()
 
         def after(which: int, label: int) -> torch.Tensor:
-            moved = np.outer(_residuals(weight, phi[[which]], np.array([label]))[0], self.reach @ phi[which])
+            moved = np.outer(_residuals(self.model, weight, phi[[which]], np.array([label]))[0], self.reach @ phi[which])
             return weight - torch.from_numpy(moved)
 
         def score(made: torch.Tensor) -> float:
-            return abs(towards * float(_residuals(made, phi[:1], np.array([target[1]]))[0] @ direction))
+            return abs(towards * float(_residuals(self.model, made, phi[:1], np.array([target[1]]))[0] @ direction))
 
         options = [(which, label) for which in (0, 1) for label in range(classes)]
         for _ in range(allowance):
@@ -262,13 +263,10 @@ class _Curved:
         return chosen
 
 
-def _residuals(weight: torch.Tensor, phi: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _residuals(model: LinearModel, weight: torch.Tensor, phi: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """[n, J] the loss's gradient in each logit."""
-    logits = phi @ weight.numpy().T
-    if logits.shape[1] == 1:
-        return 1 / (1 + np.exp(-np.clip(logits, -700, 700))) - labels[:, None]
-    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return shares / shares.sum(axis=1, keepdims=True) - np.eye(logits.shape[1])[labels]
+    found: np.ndarray = derivative(model.trained.loss, torch.from_numpy(phi) @ weight.T, torch.from_numpy(labels)).numpy()
+    return found
 
 
 # -- poisons ---------------------------------------------------------------------------------------------------------------

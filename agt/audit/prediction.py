@@ -74,12 +74,19 @@ class Limit:
         expected for the mechanism whose loss it is everywhere; None: whatever it were, they are too few."""
         if self.shown(Mistakes(0, trials, 0, trials), confidence, events) <= self.value:
             return None
-        for loss in self.value * np.geomspace(1, 1e3, 2000):
+
+        def missed(loss: float) -> bool:
             rate = ndtr(-loss / 2) if self.measure == "mu" else (1 - self.delta) / (1 + math.exp(min(loss, 700.0)))
             wrong = min(trials, math.ceil(rate * trials))
-            if self.shown(Mistakes(wrong, trials, wrong, trials), confidence, events) > self.value:
-                return float(loss)
-        return None
+            return self.shown(Mistakes(wrong, trials, wrong, trials), confidence, events) <= self.value
+
+        low = high = self.value
+        while missed(high):
+            low, high = high, 2 * high
+        for _ in range(20 if low < high else 0):
+            middle = (low + high) / 2
+            low, high = (middle, high) if missed(middle) else (low, middle)
+        return high
 
     def trials_needed(self, confidence: float, events: int = 1) -> int:
         """The fewest trials a side that could contradict it, with no mistake among them."""

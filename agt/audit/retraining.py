@@ -17,6 +17,7 @@ Formal guarantees
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -223,10 +224,10 @@ def _trained(
 def _kind(model: Model, problem: Problem) -> tuple[Callable[[Pool], list[Outcome]], int]:
     """(what trains a block, how many neighbours it holds)."""
     if isinstance(model, RemovalModel):
-        return lambda pool: _removals(model, problem, pool), 16
+        return lambda pool: _removals(model, problem, pool), 64
     if isinstance(model, LinearModel):
         outputs, width = model.trained.weight.shape
-        size = max(1, min(256, MEMORY // (8 * outputs * (8 * width + 4 * ROWS))))
+        size = max(1, min(128, MEMORY // (8 * outputs * (8 * width + 4 * ROWS))))
         if isinstance(problem.settings.certificate, ErmConfig):
             return lambda pool: _minimisers(model, problem, pool), size
         return lambda pool: _heads(model, problem, pool), size
@@ -378,33 +379,43 @@ class _Rows:
     """Public features of a pool's records, and the gradient sums of a block of heads over them.
 
     Attributes:
+        slope: (logits [n, J, N], labels [n]) -> the loss's derivative in them.
         phi: [n, w] float64.
         labels: [n].
-        outside: [n, neighbours] bool.
+        inside: [n, N] bool.
+        varied: [n] bool, the records that some have not.
     """
 
+    slope: Callable[[Tensor, Tensor], Tensor]
     phi: Tensor
     labels: Tensor
-    outside: Tensor
+    inside: Tensor
+    varied: Tensor
 
     @classmethod
     def of(cls, model: LinearModel, pool: Pool) -> "_Rows":
         phi = torch.from_numpy(np.ascontiguousarray(model.phi(pool.records.features))).double()
-        return cls(phi, torch.from_numpy(pool.records.labels), torch.from_numpy(~pool.inside.T))
+        slope = partial(derivative, model.trained.loss)
+        labels, inside = torch.from_numpy(pool.records.labels), torch.from_numpy(np.ascontiguousarray(pool.inside.T))
+        return cls(slope, phi, labels, inside, ~inside.all(dim=1))
 
-    def gradients(self, model: LinearModel, theta: Tensor, rows: np.ndarray) -> Tensor:
+    def of_some(self, places: np.ndarray) -> "_Rows":
+        """The same for some of the heads."""
+        return replace(self, inside=self.inside[:, torch.from_numpy(places)])
+
+    def gradients(self, theta: Tensor, rows: np.ndarray) -> Tensor:
         """[N, J, w] each head's sum over its own records of ``rows``; theta [N, J, w]."""
         count, outputs, width = theta.shape
-        flat, total = theta.reshape(count * outputs, width).T, torch.zeros((count * outputs, width), dtype=torch.float64)
+        flat = theta.permute(2, 1, 0).reshape(width, outputs * count)
+        total = torch.zeros((outputs * count, width), dtype=torch.float64)
         for start in range(0, len(rows), ROWS):
             at = _slice(rows[start : start + ROWS])
-            phi, labels, outside = self.phi[at], self.labels[at], self.outside[at]
-            logits = (phi @ flat).reshape(len(phi) * count, outputs)
-            c = derivative(model.trained.loss, logits, labels.repeat_interleave(count)).reshape(len(phi), count, outputs)
-            places = outside.nonzero(as_tuple=True)
-            c[places] = 0.0
-            total += c.reshape(len(phi), count * outputs).T @ phi
-        return total.reshape(count, outputs, width)
+            phi = self.phi[at]
+            c = self.slope((phi @ flat).reshape(len(phi), outputs, count), self.labels[at])
+            varied = self.varied[at].nonzero()[:, 0]  # few of the rows
+            c[varied] *= self.inside[at][varied][:, None, :]
+            total += c.reshape(len(phi), outputs * count).T @ phi
+        return total.reshape(outputs, count, width).permute(1, 0, 2)
 
 
 def _slice(rows: np.ndarray) -> slice | Tensor:
@@ -420,15 +431,11 @@ def _heads(model: LinearModel, problem: Problem, pool: Pool) -> list[Outcome]:
     plan = recipe.plan(problem.trained_on)
     shape = (len(pool.inside), *model.trained.weight.shape)
     theta, total = torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
-    apart = False
+    apart, one_of = False, rows_of.of_some(np.array([0]))
     for step, rows in enumerate(batches_of(replace(plan, n_max=2**30), pool.records.units)):
         at = Schedule.at(recipe.training, plan, step)
         apart = apart or len(pool.varied(rows)) > 0
-        if apart:
-            gradient = rows_of.gradients(model, theta, rows)
-        else:
-            alone = replace(rows_of, outside=rows_of.outside[:, :1])
-            gradient = alone.gradients(model, theta[:1], pool.common(rows))
+        gradient = rows_of.gradients(theta, rows) if apart else one_of.gradients(theta[:1], rows)
         theta = theta * at.keep - gradient * at.step
         if step >= plan.steps - config.average:
             total += theta
@@ -436,31 +443,53 @@ def _heads(model: LinearModel, problem: Problem, pool: Pool) -> list[Outcome]:
 
 
 def _minimisers(model: LinearModel, problem: Problem, pool: Pool) -> list[Outcome]:
-    """Minimisers of a block of neighbours, from the run's own by steps with its Hessian, to the run's tolerance."""
+    """Minimisers of a block of neighbours, to the run's tolerance; by themselves where steps from the run's do not lead."""
     config, recipe, known = problem.settings.certificate, problem.recipe, _Rows.of(model, pool)
     assert isinstance(config, ErmConfig)
     setting = LinearSetting.of(recipe, problem.trained_on, known.phi.shape[1], model.features.slack)
-    sensitivity, strength, scale = model.trained.sensitivity, recipe.training.weight_decay, setting.plan.normalizer
-    goal = config.tolerance - gradient_rounding(setting, sensitivity.radius)
-    factors = _curvatures(model, known.phi[: len(problem.dataset.train)], scale, strength)
-    everyone = np.arange(len(pool.records))
-    theta = model.trained.weight.expand(len(pool.inside), *model.trained.weight.shape).clone()
-    left, loss = np.arange(len(theta)), model.trained.loss
-    for _ in range(NEWTON):
-        some = replace(known, outside=known.outside[:, torch.from_numpy(left)])
-        gradient = some.gradients(model, theta[left], everyone) / scale + theta[left] * strength
-        pairs = zip(gradient, theta[left], strict=True)
-        short = [size_of(loss, g) > goal or size_of(loss, t) > sensitivity.radius for g, t in pairs]
-        left, gradient = left[short], gradient[torch.tensor(short)]
-        if not len(left):
-            break
-        moved = [torch.cholesky_solve(gradient[:, j].T, factors[j]).T for j in range(len(factors))]
-        theta[left] -= torch.stack(moved, dim=1)
-    outcomes: list[Outcome] = [_with_weight(model, weight) for weight in theta]
+    radius, loss, strength = model.trained.sensitivity.radius, model.trained.loss, recipe.training.weight_decay
+    goal = config.tolerance - gradient_rounding(setting, radius)
+    factors = _curvatures(model, known.phi[: len(problem.dataset.train)], setting.plan.normalizer, strength)
+
+    def gradient(theta: Tensor, places: np.ndarray) -> Tensor:
+        sums = known.of_some(places).gradients(theta, np.arange(len(pool.records)))
+        return sums / setting.plan.normalizer + theta * strength
+
+    def solved(slope: Tensor, theta: Tensor) -> bool:
+        return size_of(loss, slope) <= goal and size_of(loss, theta) <= radius
+
+    start = model.trained.weight.expand(len(pool.inside), *model.trained.weight.shape).clone()
+    theta, left = _stepped(start, gradient, solved, factors)
+    outcomes = [_with_weight(model, weight) for weight in theta]
     for index in left:
         records = pool.records.take(pool.inside[index])
         outcomes[index] = replace(model, problem=neighbouring(problem, records)).retrained(records)
     return outcomes
+
+
+def _stepped(
+    theta: Tensor,
+    gradient: Callable[[Tensor, np.ndarray], Tensor],
+    solved: Callable[[Tensor, Tensor], bool],
+    factors: Sequence[Tensor],
+) -> tuple[Tensor, np.ndarray]:
+    """Steps with one Hessian for all. Returns the heads [N, J, w] and which of them are not solved.
+
+    Args:
+        gradient: of the heads at these places.
+        factors: a Cholesky factor for each output, or one for all.
+    """
+    left = np.arange(len(theta))
+    for _ in range(NEWTON):
+        slopes = gradient(theta[left], left)
+        short = np.array([not solved(g, t) for g, t in zip(slopes, theta[left], strict=True)], dtype=bool)
+        left, slopes = left[short], slopes[torch.from_numpy(short)]
+        if not len(left):
+            break
+        outputs = slopes.shape[1]
+        moved = [torch.cholesky_solve(slopes[:, j].T, factors[j % len(factors)]).T for j in range(outputs)]
+        theta[left] -= torch.stack(moved, dim=1)
+    return theta, left
 
 
 def _curvatures(model: LinearModel, phi: Tensor, scale: float, strength: float) -> list[Tensor]:
@@ -475,16 +504,37 @@ def _curvatures(model: LinearModel, phi: Tensor, scale: float, strength: float) 
 
 
 def _removals(model: RemovalModel, problem: Problem, pool: Pool) -> list[Outcome]:
-    """Minimisers of L_b with the run's own draw of b, from the run's own; plus the noise that is on the run's weights."""
-    outcomes: list[Outcome] = []
-    known = model.known
-    for inside in pool.inside:
-        phi, labels = training_rows(neighbouring(problem, pool.records.take(inside)), model.features)
-        targets = known.objective.targets(labels, problem.classes)
+    """Minimisers of L_b with the run's own draw of b, from the run's own; plus the noise that is on the run's weights.
+
+    Their residual is at most the run's tolerance, and so at most what its certificates allow a state (training/removal.py).
+    """
+    known, state = model.known, model.state
+    least_squares, strength = known.config.loss == "least_squares", known.objective.strength
+    goal, tilt = known.config.tolerance - known.least_residual, torch.from_numpy(state.tilt)
+    rows = _Rows.of(model, pool)
+    targets = torch.from_numpy(known.objective.targets(pool.records.labels, problem.classes))
+
+    def slope(logits: Tensor, labels: Tensor) -> Tensor:
+        seen = logits if least_squares else torch.sigmoid(logits)
+        return seen - targets[labels][:, :, None]
+
+    rows = replace(rows, slope=slope, labels=torch.arange(len(pool.records)))
+
+    def gradient(theta: Tensor, places: np.ndarray) -> Tensor:
+        return rows.of_some(places).gradients(theta, np.arange(len(pool.records))) + theta * strength + tilt
+
+    def solved(slopes: Tensor, theta: Tensor) -> bool:
+        return float(torch.linalg.vector_norm(slopes)) * (1 + 2.0**-30) <= goal
+
+    factors = [torch.linalg.cholesky(matrix) for matrix in torch.from_numpy(state.hessian)]
+    start = torch.from_numpy(state.weight).expand(len(pool.inside), *state.weight.shape).clone()
+    theta, left = _stepped(start, gradient, solved, factors)
+    for index in left:
+        phi, labels = training_rows(neighbouring(problem, pool.records.take(pool.inside[index])), model.features)
         with threadpool_limits(problem.settings.compute.threads, user_api="blas"):
-            state = minimise(known, phi, targets, start=model.state.weight)
-        outcomes.append(_with_weight(model, torch.from_numpy(state.weight + model.state.noise)))
-    return outcomes
+            own = minimise(known, phi, known.objective.targets(labels, problem.classes), start=state.weight)
+        theta[index] = torch.from_numpy(own.weight)
+    return [_with_weight(model, weight) for weight in theta + torch.from_numpy(state.noise)]
 
 
 def _with_weight(model: LinearModel, weight: Tensor) -> Outcome:

@@ -390,7 +390,7 @@ def _distinguished(
     finding = Attacked(
         subject, claimed.words, attack, f"{_listed(trials)}; {drawn}", held, effort.confidence, len(looks)
     ).judge(counts[worst])
-    return trials, replace(_standing(finding, claimed), meaning=f"after {_after(worst)}: {finding.meaning}")
+    return trials, _standing(replace(finding, meaning=f"after {_after(worst)}: {finding.meaning}"), claimed)
 
 
 def _scores(pair: Pair, n: int) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:

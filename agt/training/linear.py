@@ -116,11 +116,16 @@ def gradient_sum(loss: LinearLoss, theta: Tensor, records: Records, rows: np.nda
 
 
 def derivative(loss: LinearLoss, logits: Tensor, labels: Tensor) -> Tensor:
-    """[n, J] c, the loss's derivative in the logits (training/sensitivity.py), clamped for one logit per class."""
-    if loss.kind == "softmax":
-        return torch.softmax(logits, dim=1) - _one_hot(labels, loss.outputs)
+    """[n, J, ...] c, the loss's derivative in the logits (training/sensitivity.py), clamped for one logit per class.
+
+    Args:
+        logits: [n, J], or [n, J, m] of m heads.
+    """
     target = labels[:, None].double() if loss.kind == "binary" else _one_hot(labels, loss.outputs)
-    return (torch.sigmoid(logits) - target).clamp(-loss.reach, loss.reach)
+    target = target.reshape(*target.shape, *[1] * (logits.dim() - 2))
+    if loss.kind == "softmax":
+        return torch.softmax(logits, dim=1) - target
+    return (torch.sigmoid(logits) - target).clamp_(-loss.reach, loss.reach)
 
 
 def _blocks(records: Records, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:

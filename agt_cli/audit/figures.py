@@ -25,10 +25,10 @@ def claimed_against_found(record: RunRecord, findings: Sequence[Finding], subjec
         The figure's caption by its name.
     """
     losses = [each for each in findings if each.measure in LOWER and each.claimed and each.found is not None]
-    shown = [each for each in losses if each.found]
-    if not shown:
+    above = [each for each in losses if each.found]
+    if not above:
         return {}
-    rows = [(each.subject, each.measure, each.claimed, each.found, _look(each)) for each in shown]
+    rows = [(each.subject, each.measure, each.claimed, each.found, _look(each)) for each in above]
     data = pd.DataFrame(rows, columns=["audited", "measure", "claimed", "found", "look"])
     low, high = float(data[["claimed", "found"]].min().min()), float(data[["claimed", "found"]].max().max())
     ends = (low / 1.5, high * 1.5)
@@ -40,10 +40,15 @@ def claimed_against_found(record: RunRecord, findings: Sequence[Finding], subjec
             if len(here):
                 axes.scatter(here["claimed"], here["found"], label=look, zorder=3, **style)
         axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="claimed (epsilon or mu)", ylabel="found")
+        ticks = [step * 10.0**power for power in range(-9, 9) for step in (1, 2, 5)]
+        shown = [tick for tick in ticks if ends[0] <= tick <= ends[1]]
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_ticks(shown, [f"{tick:g}" for tick in shown])
+            axis.set_ticks([], minor=True)
         keys(figure, [axes])
-        wrong, none = sum(each.violated for each in shown), len(losses) - len(shown)
+        wrong, none = sum(each.violated for each in above), len(losses) - len(above)
         rest = f"; of {many(none, 'more claim')} nothing was found" if none else ""
-        headline(figure, _finding(wrong), f"{subject}: {many(len(shown), 'bound')} and estimates{rest}")
+        headline(figure, _finding(wrong), f"{subject}: {many(len(above), 'bound')} and estimates{rest}")
     return {NAME: "What attacks found, against what was claimed: a triangle above the line is a claim that is false."}
 
 

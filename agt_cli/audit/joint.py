@@ -1,85 +1,141 @@
-"""Claims and lower bounds of many audits in one table, as auditors' papers print them: by what was audited and by which
-estimate, what was claimed, what was found, and which share of the claim that is."""
+"""Claims and lower bounds of many audits side by side, as auditors' papers print them: a row for each claim, a column for
+each estimate, and which share of the claim the best rigorous one shows. And the other claims, and a line for each audit."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
-from agt.audit.findings import LOWER, Finding, Outcome, Part, Strength
-from agt_cli.audit.words import ORDER, SIGNS, number
+from agt.audit.findings import LOWER, RIGOROUS, Audit, Estimated, Finding, Outcome, Strength
+from agt_cli.audit.words import ABOUT, ORDER, SIGNS, number
 from agt_cli.report.markdown import Markdown
 
-COLUMNS = ("outcome", "audit", "audited", "estimate", "claimed", "found", "share")
+SEEN = "worked out"
+NAMES = {Strength.CONFIDENT: "confidence bound", Strength.ASYMPTOTIC: "asymptotic", Strength.CREDIBLE: "posterior"}
+OTHERS = ("outcome", "audit", "audited", "claimed", "found", "of")
+AUDITS = ("audit", "attacks", "violated", "not made", "most of a claim", "state of the run", "folder")
 FRACTIONS = (*LOWER, "deviation/bound")  # of these a share of the claim means something
-ESTIMATES = {
-    Strength.CERTAIN: "seen",
-    Strength.CONFIDENT: "confidence bound",
-    Strength.ASYMPTOTIC: "asymptotic bound",
-    Strength.CREDIBLE: "posterior quantile",
-}
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 
-@dataclass(frozen=True)
-class Joint:
-    """Findings, each with the audit that it comes from; the worst first."""
-
-    lines: tuple[tuple[Finding, Part], ...]
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """tables/claims.csv: the numbers themselves."""
-        rows = [
-            {
-                "audit": part.kind,
-                "folder": part.folder,
-                "current": part.current,
-                "audited": finding.subject,
-                "claim": finding.claim,
-                "estimate": estimate(finding),
-                "measure": finding.measure,
-                "claimed": finding.claimed,
-                "delta": finding.delta,
-                "found": finding.found,
-                "confidence": finding.confidence,
-                "share": share(finding),
-                "outcome": finding.outcome.value,
-            }
-            for finding, part in self.lines
-        ]
-        return pd.DataFrame(rows)
-
-
-def joint(findings: Sequence[Finding], parts: Sequence[Part]) -> Joint:
-    """The table of all that was found."""
-    lines = [(finding, parts[(finding.part or 1) - 1]) for finding in findings]
-    return Joint(tuple(sorted(lines, key=lambda line: ORDER.index(line[0].outcome))))
-
-
-def estimate(finding: Finding) -> str:
-    """How its number came about."""
-    return finding.estimator or ("-" if finding.found is None else ESTIMATES[finding.strength])
+def numbers(finding: Finding) -> Iterator[Estimated]:
+    """Every estimate of a finding's trials, that among them on which its outcome rests."""
+    if finding.found is None:
+        return
+    name = finding.estimator or (SEEN if finding.strength is Strength.CERTAIN else NAMES[finding.strength])
+    first = Estimated(name, finding.measure, max(finding.found, 0.0), finding.strength)
+    told = any(replace(each, estimator=name) == first for each in finding.estimates)  # it is one of them, by its name
+    yield from () if told else (first,)
+    yield from finding.estimates
 
 
 def share(finding: Finding) -> float | None:
     """Found over claimed; None: that means nothing here."""
-    fraction = finding.measure in FRACTIONS and finding.claimed and finding.found is not None
-    return finding.found / finding.claimed if fraction else None  # type: ignore[operator]
+    if finding.measure not in FRACTIONS or not finding.claimed or finding.found is None:
+        return None
+    return finding.found / finding.claimed if finding.strength in RIGOROUS else None
 
 
-def cells(finding: Finding, part: Part) -> tuple[str, ...]:
-    """A line of the table, as a reader takes it."""
-    loss, claimed = finding.measure in LOWER, finding.claimed
-    delta = f" at delta {number(finding.delta)}" if finding.delta else ""
-    name = {"epsilon": "eps ", "mu": "mu "}.get(finding.measure, "")
-    sign, rate = SIGNS[finding.strength] if loss else "", share(finding)
-    seen = "-" if finding.found is None else f"{sign} {number(finding.found, down=loss)}".strip()
-    return (
-        Markdown(f"**{finding.outcome.value}**") if finding.outcome is Outcome.VIOLATED else finding.outcome.value,
-        part.kind if part.current else f"{part.kind} (earlier state)",
-        finding.subject,
-        estimate(finding),
-        "-" if claimed is None else f"{name}{number(claimed)}{delta}",
-        seen if name or finding.found is None else f"{seen} {finding.measure}",
-        "-" if rate is None else f"{100 * rate:.0f} %",
-    )
+def losses(audit: Audit) -> Table | None:
+    """Of each claimed epsilon or mu what every estimate found, the greatest of each kind; None: none is claimed."""
+    attacks = [(_ordered(findings)[0], [each for one in findings for each in numbers(one)]) for findings in _attacks(audit)]
+    names = list(dict.fromkeys(_family(each) for _, made in attacks for each in made))
+    rows = [
+        (_outcome(one), _kind(audit, one), one.subject, _claimed(one), *_columns(one, made, names), _percent(share(one)))
+        for one, made in attacks
+    ]
+    return (("outcome", "audit", "audited", "claimed", *names, "share"), rows) if rows else None
+
+
+def _attacks(audit: Audit) -> list[list[Finding]]:
+    """What was found of each claimed epsilon or mu by each attack on it."""
+    attacks: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in _ordered(audit.findings):
+        if finding.measure in LOWER and finding.found is not None:
+            key = (finding.part, finding.subject, finding.claim, finding.attack, finding.effort)
+            attacks.setdefault(key, []).append(finding)
+    return [findings for findings in attacks.values() if _is_loss(findings[0])]
+
+
+def others(audit: Audit) -> Table | None:
+    """The other claims; None: there are none. Numbers of which nothing is claimed are in claims.csv."""
+    tested = [each for each in audit.findings if not _is_loss(each) and each.outcome is not Outcome.REPORTED]
+    findings = _ordered(tested)
+    rows = [(_outcome(each), _kind(audit, each), each.subject, each.claim or "-", *_found(each)) for each in findings]
+    return (OTHERS, rows) if rows else None
+
+
+def audits(audit: Audit) -> Table:
+    """A line for each audit that a summary gathers."""
+    rows = []
+    for place, part in enumerate(audit.parts, 1):
+        findings = [each for each in audit.findings if each.part == place]
+        made = sum(each.outcome in (Outcome.VIOLATED, Outcome.STANDS) for each in findings)
+        untested = sum(each.outcome is Outcome.UNTESTED for each in findings)
+        most = max((rate for each in findings if (rate := share(each)) is not None), default=None)
+        wrong = sum(each.violated for each in findings)
+        state = "as it is" if part.current else "earlier"
+        rows.append((part.kind, str(made), str(wrong), str(untested), _percent(most), state, part.folder))
+    return AUDITS, rows
+
+
+def frame(audit: Audit) -> pd.DataFrame:
+    """tables/claims.csv: every estimate of every finding, for a program."""
+    rows = []
+    for finding in _ordered(audit.findings):
+        part = audit.parts[(finding.part or 1) - 1]
+        about = {"audit": part.kind, "folder": part.folder, "current": part.current, "audited": finding.subject}
+        about |= {"claim": finding.claim, "claimed": finding.claimed, "claimed_measure": finding.measure}
+        about |= {"delta": finding.delta, "confidence": finding.confidence, "outcome": finding.outcome.value}
+        for each in [*numbers(finding)] or (None,):
+            found = {} if each is None else {"measure": each.measure, "found": each.found, "strength": each.strength.value}
+            rows.append({**about, "estimate": each and each.estimator, **found})
+    return pd.DataFrame(rows)
+
+
+def _is_loss(finding: Finding) -> bool:
+    return finding.measure in LOWER and finding.claimed is not None and finding.found is not None
+
+
+def _ordered(findings: Sequence[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda finding: (ORDER.index(finding.outcome), finding.part or 0))
+
+
+def _family(each: Estimated) -> str:
+    """An estimate's name without who sees what; that of another measure says which."""
+    return each.estimator.split(",")[0]
+
+
+def _columns(finding: Finding, made: Sequence[Estimated], names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        here = [each for each in made if _family(each) == name]
+        best = max(here, key=lambda each: each.found, default=None)
+        yield "-" if best is None else _bound(best, finding.measure)
+
+
+def _bound(each: Estimated, measure: str) -> str:
+    sign = "≈" if SIGNS[each.strength] == ABOUT else "≥"
+    return f"{'' if each.measure == measure else f'{each.measure} '}{sign} {number(each.found, down=True)}"
+
+
+def _outcome(finding: Finding) -> str:
+    word = finding.outcome.value
+    return Markdown(f"**{word}**") if finding.outcome in (Outcome.VIOLATED, Outcome.UNTESTED) else word
+
+
+def _kind(audit: Audit, finding: Finding) -> str:
+    part = audit.parts[(finding.part or 1) - 1]
+    return part.kind if part.current else f"{part.kind} (earlier state)"
+
+
+def _claimed(finding: Finding) -> str:
+    delta = f", delta {number(finding.delta)}" if finding.delta else ""
+    return f"{finding.measure} {number(finding.claimed or 0.0)}{delta}"
+
+
+def _found(finding: Finding) -> tuple[str, str]:
+    return ("-", "-") if finding.found is None else (number(finding.found), finding.measure)
+
+
+def _percent(rate: float | None) -> str:
+    return "-" if rate is None else f"{100 * rate:.0f} %"

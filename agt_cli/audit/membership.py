@@ -13,7 +13,7 @@ from agt_cli.audit.job import Audited, Given
 from agt_cli.audit.membership_figures import rocs_drawn
 from agt_cli.audit.membership_findings import certified_labels, noise_claim, scored
 from agt_cli.audit.membership_tables import EXPOSED, attacks_table, exposed_table, notes, split_table
-from agt_cli.audit.membership_target import attacked, mechanism_of
+from agt_cli.audit.membership_target import attacked, passes_through
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import TrainedRun
@@ -44,7 +44,7 @@ class Membership:
             raise ConfigError("inputs: membership is asked of the run's own training and test records: leave inputs out")
         if self.shadows % 2:
             raise ConfigError(f"audit.shadows={self.shadows}: they come in pairs, one on each half: give an even number")
-        mechanism_of(given)
+        passes_through(given)
 
     def carry_out(self, given: Given, record: RunRecord, console: Console) -> Audited:
         """Train shadow models, attack, compare."""
@@ -54,7 +54,7 @@ class Membership:
         reference, rehearsal, why = _rehearsed(shadows, pool)
         target = attacked(given, opened, pool, reference, console)
         findings = [*scored(target, rehearsal, why, shadows, confidence), certified_labels(target, self.pairs, given.seed)]
-        findings += noise_claim(target, rehearsal, confidence)
+        findings += noise_claim(target, reference, confidence)
         tables = {"membership": attacks_table(target, rehearsal, confidence)}
         tables["by_stable_distance"] = split_table(target, confidence)
         tables[EXPOSED] = exposed_table(target, reference, rehearsal).head(self.exposed)

@@ -5,9 +5,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from agt.audit.estimates import epsilon_bound
 from agt.audit.findings import Finding, Outcome, Strength
-from agt.audit.membership import ATTACKS, Apart, Rehearsal, fewest, spread_of, told_apart, upside_down
+from agt.audit.membership import (
+    ATTACKS,
+    Reference,
+    Rehearsal,
+    coin_guesses,
+    fewest,
+    labels_finding,
+    spread_of,
+    told_apart,
+    upside_down,
+)
+from agt.audit.one_run import one_run_epsilon, planned_guesses
 from agt.audit.roc import Roc
 from agt.audit.shadows import Shadows
 from agt.problem import Problem
@@ -15,6 +25,7 @@ from agt.settings import RemovalConfig
 from agt_cli.audit.membership_target import WORDS, Target
 
 RATES = (0.001, 0.01)
+BOUND = "exact"  # of one_run.BOUNDS
 UNCLAIMED = "nothing: certificates speak of labels, and say nothing about scores"
 NOBODY = "no non-members at hand: every test record was trained on, or there is none"
 UPSIDE_DOWN = (
@@ -81,8 +92,8 @@ def _in_turn(name: str, rehearsal: Rehearsal, confidence: float) -> Finding:
         meaning=(
             f"{name}, on halves: AUC {area:.3f} ({low:.3f} to {high:.3f}) on average over targets; at "
             f"{100 * RATES[1]:g} % false alarms {100 * rate:.2f} % of members are found "
-            f"({100 * least:.2f} to {100 * most:.2f} %). Members are drawn by a hash: no difference between training and test "
-            "records plays a part"
+            f"({100 * least:.2f} to {100 * most:.2f} %). Members are drawn by a hash: no difference between training and "
+            "test records plays a part"
         ),
         measure="AUC",
         found=area,
@@ -100,9 +111,10 @@ def certified_labels(target: Target, pairs: int, seed: int) -> Finding:
     problem = target.opened.kept.problem
     why = _incomparable(problem, pairs, target.distance)
     if why:
-        return told(target, None, why)
+        return labels_finding(None, target.pool.records.ids, target.distance, why)
     units = left_out(target, pairs, seed)
-    return told(target, told_apart(target.opened.model, problem, units, target.pool.records.features, target.distance))
+    apart = told_apart(target.opened.model, problem, units, target.pool.records.features, target.distance)
+    return labels_finding(apart, target.pool.records.ids, target.distance)
 
 
 def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
@@ -128,63 +140,42 @@ def left_out(target: Target, pairs: int, seed: int) -> np.ndarray:
     return np.array(list(dict.fromkeys([*exposed.tolist(), *others.tolist()]))[:pairs])
 
 
-def told(target: Target, apart: Apart | None, why: str = "") -> Finding:
-    """The finding; without pairs, why there are none."""
-    blank = Finding(
-        subject="labels at certified queries",
-        claim="certified queries' labels do not tell whether a unit was trained on: any attack on them has advantage 0",
-        attack="the same queries asked of trainings with and without a unit: the most exposed ones, and random ones",
-        effort="none",
-        outcome=Outcome.UNTESTED,
-        meaning=f"not tested: {why}",
-        measure="labels that differ",
-        claimed=0.0,
-        strength=Strength.CERTAIN,
-    )
-    if apart is None:
-        return blank
-    count, uncertified = apart.pairs * apart.queries, int((target.distance < 1).sum())
-    meaning = f"all {count:,} labels were the same: advantage exactly 0 on these pairs"
-    if apart.told:
-        unit, place = apart.told[0]
-        first = f"the first at record {target.pool.records.ids[place]} without unit {unit}"
-        meaning = f"{len(apart.told)} of {count:,} labels differed, {first}"
-    return replace(
-        blank,
-        effort=f"{apart.pairs} units left out in turn, {apart.queries:,} certified queries asked of each pair",
-        outcome=Outcome.VIOLATED if apart.told else Outcome.STANDS,
-        meaning=meaning,
-        found=float(len(apart.told)),
-        noticeable=f"one label that differs; {uncertified} uncertified records were not asked about",
-    )
-
-
 # -- noise inside training ---------------------------------------------------------------------------------------------
 
 
-def noise_claim(target: Target, rehearsal: Rehearsal | None, confidence: float) -> Iterator[Finding]:
-    """What the strongest scores say of a claim that training itself is private."""
-    noise = target.opened.kept.problem.settings.noise
-    if noise is None or rehearsal is None or not target.two_sided:
+def noise_claim(target: Target, reference: Reference | None, confidence: float) -> Iterator[Finding]:
+    """What scores say of a claim that training itself is private: an audit in one run, of the first shadow model."""
+    noise, units = target.opened.kept.problem.settings.noise, target.pool.records.units
+    if noise is None:
         return
-    point = target.roc("lira_online").beyond(rehearsal.threshold("lira_online"), confidence)
-    found = epsilon_bound(point.mistakes, noise.delta, confidence)
-    yield Finding(
+    blank = Finding(
         subject="noise inside training",
-        claim=f"({noise.epsilon:g}, {noise.delta:g})-differentially private weights",
-        attack="LiRA online at one threshold, fixed on the shadow models",
-        effort=target.sides,
-        outcome=Outcome.REPORTED,
-        meaning=(
-            f"as if each record were a trial of its own, epsilon would be at least {found:.3g}, where {noise.epsilon:g} is "
-            "claimed; but records of one training are no such trials, and no coin drew which were trained on: this bound "
-            "cannot call the claim false (agt audit dpsgd makes one that can)"
-        ),
+        claim=f"weights are ({noise.epsilon:g}, {noise.delta:g})-differentially private",
+        attack="LiRA online guesses which units the first shadow model saw, each by a fair coin; it claims the same",
+        effort="none",
+        outcome=Outcome.UNTESTED,
+        meaning="not tested",
         measure="epsilon",
         claimed=noise.epsilon,
         delta=noise.delta,
-        found=found,
-        strength=Strength.ASYMPTOTIC,
         confidence=confidence,
-        estimator="Clopper-Pearson",
+        estimator=BOUND,
+    )
+    if reference is None or noise.seed is not None:
+        why = "no shadow models to guess with" if reference is None else "noise.seed makes this noise a simulation"
+        yield replace(blank, meaning=f"not tested: {why}")
+        return
+    canaries = len(np.unique(units))
+    planned = planned_guesses(canaries, noise.epsilon, noise.delta, confidence, BOUND)
+    made = coin_guesses(reference, units, planned)
+    found, most = (
+        one_run_epsilon(right, made.made, canaries, noise.delta, confidence, BOUND) for right in (made.right, made.made)
+    )
+    yield replace(
+        blank,
+        effort=f"{made.made} guesses about {canaries} units, their number fixed by the claim",
+        outcome=Outcome.VIOLATED if found > noise.epsilon else Outcome.STANDS,
+        meaning=f"{made.right} of {made.made} guesses were right: epsilon is at least {found:.3g}",
+        found=found,
+        noticeable=f"an epsilon of up to {most:.3g}, had every guess been right",
     )

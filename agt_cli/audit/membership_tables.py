@@ -14,7 +14,6 @@ from agt_cli.audit.membership_target import Target
 
 EXPOSED = "exposed_NOT_FOR_PUBLICATION"
 BINS = (0, 1, 10, 50)
-OWNER = "for the data owner alone: this report names records and tells who was trained on"
 SIZES = (
     "shadow models are trained on about half of training and test records together, by the run's own settings with sizes "
     "(declared size, normaliser, n_max) brought to that half; what the recipe settles, it settles for that size"
@@ -84,7 +83,6 @@ def exposed_table(target: Target, reference: Reference | None, rehearsal: Rehear
 
 def notes(target: Target, shadows: Shadows | None, rehearsal: Rehearsal | None) -> Iterator[str]:
     """What a reader must know beside the findings."""
-    yield OWNER
     yield f"the attack by labels alone was given {target.how}, each query asked once"
     member = target.pool.member
     few = fewest(RATES[0], int((~member).sum()))

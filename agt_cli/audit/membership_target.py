@@ -13,10 +13,10 @@ from agt.mechanisms.release import Labelling, labels_from, prepare_weights
 from agt.mechanisms.weights import ReleaseWeights
 from agt.models.model import Model
 from agt.randomness import SystemRandomness
-from agt.settings import validate
 from agt_cli.audit.job import Given
+from agt_cli.audit.opening import mechanism_of
 from agt_cli.report.console import Console
-from agt_cli.runs.mechanisms import MechanismConfig, TotalConfig
+from agt_cli.runs.mechanisms import MechanismConfig
 from agt_cli.runs.model import certifying
 from agt_cli.runs.queries import OpenedRun
 
@@ -86,17 +86,16 @@ def attacked(given: Given, opened: OpenedRun, pool: Pool, reference: Reference |
     return Target(opened, pool, phi, distance, scores, how)
 
 
-def mechanism_of(given: Given) -> MechanismConfig | None:
-    """What the labels pass through; None: nothing. Raises ConfigError: no budget, or two."""
-    node, total = given.config.get("mechanism"), validate(TotalConfig, given.config.get("total") or {}, "total")
-    return None if node is None else MechanismConfig.of(node, total)
+def passes_through(given: Given) -> MechanismConfig | None:
+    """What labels pass through; None: nothing. Raises ConfigError: no budget, or two."""
+    return None if given.config.get("mechanism") is None else mechanism_of(given)
 
 
 def _service(
     given: Given, model: Model, conditions: tuple[Condition, ...], features: np.ndarray
 ) -> tuple[Callable[[np.ndarray], np.ndarray], str]:
     """(what gives labels, in words): the model itself, or releases that are drawn as agt predict draws them."""
-    config, randomness = mechanism_of(given), SystemRandomness()
+    config, randomness = passes_through(given), SystemRandomness()
     if config is None:
         return model.predict, "nominal labels"
     mechanism = config.mechanism(model.problem.classes, (COPIES + 1) * len(features))

@@ -208,7 +208,7 @@ def _exactly(gone: LeftOut, certified: np.ndarray) -> Finding:
     refused = f"; {len(gone.refused)} could not be left out: {gone.refused[0]}" if gone.refused else ""
     return Finding(
         subject="memorisation of certified records",
-        claim="memorisation is exactly 0 where a record's stable distance is 1 or more: leaving it out does not change its label",
+        claim="memorisation is exactly 0 where the stable distance is 1 or more: leaving a record out leaves its label",
         attack="training again without a record's unit, all else as it was",
         effort=f"{held} certified records, nearest to not being so, and {len(certified) - held} others",
         outcome=Outcome.VIOLATED if broken else Outcome.STANDS if held else Outcome.UNTESTED,

@@ -4,17 +4,17 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
-from agt.audit.findings import Audit, Finding
+from agt.audit.findings import Audit, Finding, Outcome
+from agt_cli.audit import joint
 from agt_cli.audit.job import Audited
-from agt_cli.audit.joint import COLUMNS as JOINT
-from agt_cli.audit.joint import cells, joint
-from agt_cli.audit.words import LIMITS, ORDER, PLANTED_LIMITS, chance, found, headline, legend, number, risk, seen
+from agt_cli.audit.words import LIMITS, ORDER, PLANTED_LIMITS, chance, found, headline, legend, number, others, risk, seen
 from agt_cli.report.markdown import Markdown, markdown_table, plain
 from agt_cli.report.report_md import figures_section
 
 COLUMNS = ("outcome", "audited", "claimed", "attacked, how hard", "found")
 SHOWN = 12  # findings that are told one by one, the violated first
 ROWS = 8  # of a table
+MOST = 24  # of a summary's
 OWNER = "For the data owner: an audit sees private records, and what it found may tell of them."
 
 
@@ -50,35 +50,34 @@ def _attacked(audit: Audit) -> Iterator[str]:
     attacks = _attacks(audit)
     yield markdown_table(COLUMNS, [row(findings) for findings in attacks])
     yield "## What was found"
-    yield "\n".join(told(findings, audit.kind) for findings in attacks[:SHOWN])
+    yield _told([finding for findings in attacks[:SHOWN] for finding in findings], audit)
     if len(attacks) > SHOWN:
         yield f"And {len(attacks) - SHOWN} more: audit.json has them all."
     yield from _read(audit)
 
 
 def _gathered(audit: Audit, audited: Audited) -> Iterator[str]:
-    """Of a summary: all claims in one table, what is violated in words, and which audits these are."""
-    lines = joint(audit.findings, audit.parts).lines
-    yield markdown_table(JOINT, [cells(*line) for line in lines])
+    """Of a summary: a line for each audit, every claim with what was found of it, and what is violated in words."""
+    yield markdown_table(*joint.audits(audit))
     if audit.unaudited:
         yield f"**Not audited** in this state: {plain(', '.join(audit.unaudited))}."
-    yield from figures_section(audited.subject, audited.captions)
-    wrong = [told([finding], part.kind) for finding, part in lines if finding.violated]
+    wrong = [finding for finding in audit.findings if finding.violated]
     if wrong:
         yield "## What is violated"
-        yield "\n".join(wrong)
+        yield _told(wrong, audit)
+    for title, table in (("Claims and lower bounds", joint.losses(audit)), ("Other claims", joint.others(audit))):
+        if table:
+            yield f"## {title}"
+            yield markdown_table(table[0], table[1][:MOST])
+            if len(table[1]) > MOST:
+                yield f"And {len(table[1]) - MOST} more: tables/claims.csv has them all."
+    yield from figures_section(audited.subject, audited.captions)
     yield from _read(audit)
-    yield "## Which audits these are"
-    rows = [
-        (each.kind, each.folder, f"{each.digest[:19]}…", "as it is" if each.current else "earlier") for each in audit.parts
-    ]
-    yield markdown_table(("audit", "folder", "its digest", "state of the run"), rows)
 
 
 def _read(audit: Audit) -> Iterator[str]:
     """How the numbers are to be read, and what the claims mean."""
-    kinds = {number: part.kind for number, part in enumerate(audit.parts, 1)}
-    claims = (risk(finding, kinds.get(finding.part or 0, audit.kind)) for finding in audit.findings)
+    claims = (risk(finding, _kind(finding, audit)) for finding in audit.findings)
     yield from _section("How to read the numbers", legend(audit))
     yield from _section("What the claims mean for a person, where they hold", dict.fromkeys(filter(None, claims)))
 
@@ -96,14 +95,28 @@ def row(findings: Sequence[Finding]) -> tuple[str, ...]:
     """The line of an attack in the table of claims; its findings the worst first."""
     first = findings[0]
     attack = "; ".join(filter(None, (first.attack, first.effort)))
-    cells = (first.subject, first.claim, attack, "; ".join(map(found, findings)))
+    numbers = [words for each in findings for words in (found(each), *others(each))]
+    cells = (first.subject, first.claim, attack, "; ".join(numbers))
     return Markdown(f"**{first.outcome.value}**"), *(cell or "-" for cell in cells)
 
 
-def told(findings: Sequence[Finding], kind: str) -> str:
-    """What an attack found, in plain words, as an entry of a list."""
-    facts = [fact for each in findings for fact in (each.meaning, seen(each, kind), _noticeable(each)) if fact]
-    return "\n".join([f"- {plain(findings[0].subject)}", *(f"  - {plain(fact)}" for fact in dict.fromkeys(facts))])
+def _told(findings: Sequence[Finding], audit: Audit) -> str:
+    """What attacks found, in plain words, as a list of their subjects; no line of one twice."""
+    lines: dict[str, dict[str, None]] = {}
+    for finding in findings:
+        claims = {each.claim for each in findings if each.subject == finding.subject}
+        first = f"{finding.claim}: {finding.meaning}" if len(claims) > 1 and finding.claim else finding.meaning
+        told = "" if finding.outcome is Outcome.REPORTED else seen(finding, _kind(finding, audit))
+        facts = (first, told, _noticeable(finding))
+        lines.setdefault(finding.subject, {}).update(dict.fromkeys(filter(None, facts)))
+    return "\n".join(
+        "\n".join([f"- {plain(name)}", *(f"  - {plain(line)}" for line in each)]) for name, each in lines.items()
+    )
+
+
+def _kind(finding: Finding, audit: Audit) -> str:
+    """Of the audit that a finding comes from."""
+    return audit.parts[finding.part - 1].kind if finding.part else audit.kind
 
 
 def _section(title: str, lines: Iterable[str]) -> Iterator[str]:

@@ -4,8 +4,10 @@ Each may do more than the one before: it looks at natural queries; it chooses th
 models; it has put records of its own into the data beforehand (Chadha et al. 2024). The guarantee is the same for all.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -18,10 +20,11 @@ from agt.audit.poisoning import aims, edited, poisoned
 from agt.audit.prediction import Attack, Event, Limit, Pair, alike, between_roots, event_of_sum, most_telling
 from agt.data.dataset import DataError, Records
 from agt.errors import ConfigError
+from agt.mechanisms.guarantee import GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.release import Labelling, totals_of
 from agt.relations import RELATIONS
-from agt.settings import schema, validate
+from agt.settings import ComputeConfig, schema, validate
 from agt_cli.audit.counters import Counters
 from agt_cli.audit.job import Audited, Given
 from agt_cli.audit.stage import SILENT, Stage
@@ -29,7 +32,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.erased import gone_of
 from agt_cli.runs.mechanisms import MechanismConfig, TotalConfig
-from agt_cli.runs.prepare import Prepared, prepare
+from agt_cli.runs.prepare import Prepared, RunSettings, prepare
 from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun
 from agt_cli.runs.waiting import Waiting
 
@@ -93,6 +96,8 @@ class PredictionAudit:
         """Refuse what needs no data to be refused."""
         if given.run is None:
             raise ConfigError("run: a value is required; give run=FOLDER of a finished agt train, or run=latest")
+        if given.config.get("mechanism") is None:
+            raise ConfigError("mechanism: give what answers, mechanism=randomized_response mechanism.eps=1 say")
         config = _configured(given)
         if not issubclass(config.kind, Mechanism):
             raise ConfigError(
@@ -118,6 +123,16 @@ class PredictionAudit:
 
 def _configured(given: Given) -> MechanismConfig:
     return MechanismConfig.of(given.config.get("mechanism"), validate(TotalConfig, given.config.get("total"), "total"))
+
+
+def composed(guarantee: Guarantee, queries: int) -> list[tuple[Limit, str]]:
+    """What is claimed of queries together, and in words: by each composition that says less than those before."""
+    if isinstance(guarantee, GaussianDP):
+        both = GaussianDP(guarantee.mu * math.sqrt(queries))
+        return [(Limit.of(both), f"{both}")]
+    first, *others = totals_of(guarantee, queries, 0.0)
+    kept = [first, *(total for total in others if total.eps < WORTH * first.eps)]
+    return [(Limit.of(total), f"{total}") for total in kept]
 
 
 def _some(queries: np.ndarray, seed: int) -> np.ndarray:
@@ -146,8 +161,7 @@ class _Audit:
                 f"run={opened.trained.finished.folder}: its training drew noise, which a neighbour would draw anew: agt "
                 "audit dpsgd is for such runs"
             )
-        first, *others = totals_of(mechanism.guarantee, config.together, 0.0)
-        self.totals = [first, *(total for total in others if total.eps < WORTH * first.eps)]
+        self.totals = composed(mechanism.guarantee, config.together)
         self.events = (4 if config.poisons else 2) * (1 + len(self.totals))
         needed = self.limit.trials_needed(given.confidence, self.events)
         if config.trials < needed:
@@ -190,12 +204,19 @@ class _Audit:
         accounting, counting = self.stage.accounting, self.stage.counting
         return Labelling.of(opened.model, self.mechanism, opened.conditions, accounting, counting)
 
+    @cached_property
+    def settings(self) -> RunSettings:
+        """The run's own, with the threads and the device that it was trained with: its bits depend on them."""
+        trained = self.opened.trained
+        compute = validate(ComputeConfig, trained.finished.config.get("compute"), "compute")
+        return replace(trained.settings, compute=compute)
+
     # -- pairs and queries -------------------------------------------------------------------------------------------------
 
     def _scenes(self) -> Iterator[Scene]:
-        finished, trained = self.opened.trained.finished, self.opened.trained
+        finished = self.opened.trained.finished
         having, records = self.stage.open(finished.folder, finished.digest), self.opened.dataset.train
-        base = prepare(trained.settings, SILENT, gone_of(finished))
+        base = prepare(self.settings, SILENT, gone_of(finished))
         made = list[tuple[OpenedRun, OpenedRun]]()
         with self.console.progress("neighbouring runs", "run") as report:
             targets = self._targets(records)
@@ -240,7 +261,7 @@ class _Audit:
 
     def _without(self, base: Prepared, records: Records, row: int) -> OpenedRun | None:
         """A run on data without a unit, read as erased records are left out; None: such data cannot be read."""
-        finished, settings = self.opened.trained.finished, self.opened.trained.settings
+        finished, settings = self.opened.trained.finished, self.settings
         if RELATIONS[settings.relation.name].touches > 1:
             return self._trained(base, edited(self.opened.kept.problem, records, row))
         gone, unit = gone_of(finished), records.units[row]
@@ -252,9 +273,9 @@ class _Audit:
 
     def _trained(self, base: Prepared, records: Records) -> OpenedRun:
         """A run on other records, beside the same test records."""
-        trained = self.opened.trained
         dataset = replace(base.dataset, train=records, plane=None)
-        return self.stage.train(trained.finished.config, replace(base, loaded=dataset, dataset=dataset), trained.settings)
+        prepared = replace(base, loaded=dataset, dataset=dataset)
+        return self.stage.train(self.opened.trained.finished.config, prepared, self.settings)
 
     def _best(
         self, adversary: str, made: list[tuple[OpenedRun, OpenedRun]], chosen: bool, natural: np.ndarray | None = None
@@ -286,10 +307,10 @@ class _Audit:
         """Draw on both sides, then ask each event; all were fixed before."""
         config, confidence = self.config, self.given.confidence
         attacks = [self._attack(scene, self.claim.text, self.limit, scene.event)]
-        for total in self.totals:
-            limit, groups = Limit.of(total), config.trials // config.together
+        for limit, words in self.totals:
+            groups = config.trials // config.together
             event = event_of_sum(scene.event, config.together, limit, groups, confidence, self.events)
-            attacks.append(self._attack(scene, f"{config.together} queries together: {total}", limit, event))
+            attacks.append(self._attack(scene, f"{config.together} queries together: {words}", limit, event))
         queries = alike(scene.pair, scene.query, config.trials, self.rng)
         having, lacking = (self.stage.drawn(side, self.mechanism, queries, self.claim.proved) for side in scene.sides)
         return [attack.finding(having, lacking) for attack in attacks]
@@ -302,7 +323,7 @@ class _Audit:
         """Of the table: what each adversary reached."""
         row: dict[str, object] = {"adversary": scene.adversary, "poisons": scene.poisons, "measure": self.limit.measure}
         row |= {"claimed": self.limit.value, "this pair": scene.event.loss(self.limit), "found": made[0].found}
-        for finding, total in zip(made[1:], self.totals, strict=True):
-            name = f"{self.config.together} together" + (f", delta {total.delta:.2g}" if total.delta else "")
+        for finding, (limit, _) in zip(made[1:], self.totals, strict=True):
+            name = f"{self.config.together} together" + (f", delta {limit.delta:.2g}" if limit.delta else "")
             row |= {f"claimed of {name}": finding.claimed, f"found of {name}": finding.found}
         return row | {"outcome": " / ".join(dict.fromkeys(finding.outcome.value for finding in made))}

@@ -7,6 +7,7 @@ Formal guarantees
     folder of its own; ledgers of the working directory, ``ledger=`` and AGT_LEDGER_HEAD are not looked at.
 """
 
+import math
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureD
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.rigour import Accounting, Counting
 from agt.models.model import fit
+from agt.numeric import UP, gaussian_epsilon
 from agt.randomness import SystemRandomness
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
@@ -41,6 +43,7 @@ from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun
 from agt_cli.runs.trained import write_trained
 
 SILENT = Console(json=True, quiet=True)  # nothing that is drawn is said
+DELTA = 0.01  # of a test ledger for Gaussian releases
 MOST_LEAKED = 0.2  # of the deltas of the answers on one test ledger
 
 
@@ -181,7 +184,7 @@ def most_of(guarantee: Guarantee, wanted: int) -> int:
 
 
 def room_for(guarantee: Guarantee, size: int) -> Allowance:
-    """A budget that holds so many releases in one lot; of pure eps, no more than those.
+    """A budget that holds so many releases in one lot, and hardly more.
 
     Raises:
         ConfigError: none does.
@@ -190,7 +193,7 @@ def room_for(guarantee: Guarantee, size: int) -> Allowance:
     if isinstance(guarantee, PureDP):
         allowance = Allowance(float(cost.pure))
     elif isinstance(guarantee, GaussianDP):
-        allowance = Allowance(float(cost.square) + 10, 0.9, 0.0)
+        allowance = Allowance(gaussian_epsilon(math.sqrt(cost.square) * (1 + UP), DELTA), DELTA, 0.0)
     else:
         allowance = Allowance(float(cost.pure), min(0.99, 1.01 * float(cost.leak)), 1.0)
     if allowance.fitting(Cost(), guarantee, size) < size:

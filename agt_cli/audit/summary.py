@@ -10,15 +10,16 @@ from agt.errors import ConfigError
 from agt.settings import schema
 from agt.unlearning.log import Log
 from agt_cli import usage
+from agt_cli.audit import joint
 from agt_cli.audit.figures import claimed_against_found
 from agt_cli.audit.job import Audited, Given
-from agt_cli.audit.joint import COLUMNS, cells, joint
 from agt_cli.audit.words import headline
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.listed import Run, runs_below
 from agt_cli.report.record import RunRecord
 
+OWN = "what each audit did not cover is in the notes of its own report"
 OF_NO_RUN = ("selftest", "summary")
 
 
@@ -81,14 +82,15 @@ class Summary:
         findings = tuple(_numbered(gathered))
         done = {each.audit.kind for each in gathered if each.current}
         unaudited = tuple(kind for kind in usage.options("audit") if kind not in (*done, *OF_NO_RUN))
-        notes = (*_states(gathered), *_unfinished(run, given.output_dir), _selftest(given.output_dir))
+        notes = (*_states(gathered), *_unfinished(run, given.output_dir), _selftest(given.output_dir), OWN)
         record.environment(audits=[[str(each.record.folder.resolve()), each.record.digest] for each in gathered])
-        parts = tuple(each.part for each in gathered)
-        table = joint(findings, parts)
-        console.table(f"claims and what was found, of {run.folder.name}", COLUMNS, [cells(*line) for line in table.lines])
         captions = claimed_against_found(record, findings, run.folder.name)
+        parts = tuple(each.part for each in gathered)
         about = (run.folder.name, run.digest, findings, notes)
-        return Audited(*about, {"claims": table.frame}, captions, parts=parts, unaudited=unaudited)
+        summed = Audited(*about, captions=captions, parts=parts, unaudited=unaudited)
+        audit = summed.audit(self.name)
+        console.table(f"audits of {run.folder.name}", *joint.audits(audit))
+        return replace(summed, tables={"claims": joint.frame(audit)})
 
 
 def _of(run: FinishedRun, earlier: set[str], outputs: Path) -> list[Path]:
@@ -131,15 +133,13 @@ def _numbered(gathered: list[Gathered]) -> Iterator[Finding]:
 
 
 def _states(gathered: list[Gathered]) -> Iterator[str]:
-    """What else the audits said, and which of them are of a state that gave way."""
+    """Which of the audits are of a state that gave way."""
     for each in gathered:
         if not each.current:
             yield (
                 f"{each.audit.kind} ({each.record.folder.name}) is of an earlier state of the run, before an erasure: what "
                 "it found is counted, and of the present state it says nothing; audit again"
             )
-    notes = dict.fromkeys(f"{each.audit.kind}: {note}" for each in gathered for note in each.audit.notes)
-    yield from notes
 
 
 def _unfinished(run: FinishedRun, outputs: Path) -> Iterator[str]:

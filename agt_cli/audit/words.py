@@ -11,6 +11,7 @@ from agt.audit.success import advantage, gaussian_advantage, posterior
 
 PRIORS = (0.5, 0.01)
 DIGITS = 3
+FEW = 3  # estimates beside the first
 QUESTIONS = {"unlearning": "the erased records had ever been used"}  # what somebody wants to know, by the kind of audit
 QUESTION = "a person's record was used"
 ORDER = (Outcome.VIOLATED, Outcome.UNTESTED, Outcome.STANDS, Outcome.REPORTED)  # the worst first
@@ -23,10 +24,10 @@ STRENGTHS = {
         "than the rest of that percentage"
     ),
     Strength.ASYMPTOTIC: (
-        "about, by an interval that is right as trials grow without limit: at this number an estimate, which contradicts "
-        "nothing"
+        "about (≈), by an interval that is right as trials grow without limit: at this number an estimate, which "
+        "contradicts nothing"
     ),
-    Strength.CREDIBLE: "about, by a posterior under a prior: no confidence bound, and it contradicts nothing",
+    Strength.CREDIBLE: "about (≈), by a posterior under a prior: no confidence bound, and it contradicts nothing",
 }
 LIMITS = (
     "that a claim holds: what was not contradicted was not proved, it is what these attacks, this hard, did not find",
@@ -45,7 +46,7 @@ def headline(audit: Audit) -> str:
     """The verdict, in one line."""
     tested = [finding for finding in audit.findings if finding.outcome in (Outcome.VIOLATED, Outcome.STANDS)]
     wrong, untested = len(audit.violations), sum(finding.outcome is Outcome.UNTESTED for finding in audit.findings)
-    rest = f"; {many(untested, 'claim')} not tested" if untested else ""
+    rest = f"; {many(untested, 'attack')} not made" if untested else ""
     if audit.kind == "selftest":
         return (
             f"{wrong} of {len(tested)} planted violations MISSED"
@@ -53,10 +54,10 @@ def headline(audit: Audit) -> str:
             else f"all {len(tested)} planted violations caught"
         )
     if wrong:
-        return f"{wrong} of {many(len(tested), 'claim')} VIOLATED{rest}"
+        return f"claims VIOLATED, by {wrong} of {many(len(tested), 'attack')}{rest}"
     if not tested:
         return f"no claim was tested: {f'{untested} could not be' if untested else 'numbers are reported'}"
-    return f"{many(len(tested), 'claim')} attacked, none contradicted: that is no proof{rest}"
+    return f"no claim contradicted by {many(len(tested), 'attack')}: that is no proof{rest}"
 
 
 def many(count: int, one: str) -> str:
@@ -87,13 +88,25 @@ def found(finding: Finding) -> str:
     loss, sign = finding.measure in LOWER, SIGNS[finding.strength]
     sure = f"{100 * finding.confidence:g} %" if finding.confidence else ""
     notes = ", ".join(filter(None, (sure, finding.estimator)))
-    words = f"{sign if loss or sign == ABOUT else ''} {number(finding.found, down=loss)}"
-    return f"{finding.measure} {words.strip()}{f' ({notes})' if notes else ''}"
+    words = f"{sign if loss or sign == ABOUT else ''} {number(finding.found, down=loss)}".strip()
+    told = f"{words} {finding.measure}" if " " in finding.measure else f"{finding.measure} {words}"
+    return f"{told}{f' ({notes})' if notes else ''}"
+
+
+def others(finding: Finding) -> Iterator[str]:
+    """The same of other estimates of its trials, where they are few; of many there is a table."""
+    more = [each for each in finding.estimates if each.estimator != finding.estimator]
+    for each in more if len(more) <= FEW else ():
+        measure = "" if each.measure == finding.measure else f"{each.measure} "
+        yield f"{measure}{SIGNS[each.strength]} {number(each.found, down=True)} ({each.estimator})"
 
 
 def legend(audit: Audit) -> Iterator[str]:
     """What the numbers mean that were found, each meaning once."""
     strengths = {finding.strength for finding in audit.findings if finding.found is not None}
+    strengths |= {
+        each.strength for finding in audit.findings for each in finding.estimates if len(finding.estimates) <= FEW + 1
+    }
     losses = any(finding.found is not None and finding.measure in LOWER for finding in audit.findings)
     for strength in Strength:
         if strength in strengths and (losses or strength is not Strength.CERTAIN):
@@ -155,7 +168,8 @@ def chance(audit: Audit) -> Iterator[str]:
         if finding.confidence is not None and finding.strength is Strength.CONFIDENT
     ]
     if len(errors) > 1:
+        most = percent(min(1.0, sum(errors)), up=True)
         yield (
-            f"each of {len(errors)} bounds holds with its own confidence; that chance alone makes one of them too large "
-            f"has a probability of up to {percent(min(1.0, sum(errors)), up=True)}"
+            f"each of {len(errors)} bounds holds with its own confidence: where they do not share the error probability "
+            f"(their attacks say so), chance alone makes one of them too large with a probability of up to {most}"
         )

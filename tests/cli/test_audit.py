@@ -49,13 +49,13 @@ def test_a_violation_ends_with_3_and_a_record_that_is_whole(audited: Agt) -> Non
     said = audited("audit", "toy", "run=latest", "audit.found=1.2", "--json")
     assert said.code == 3
     folder = Path(said.json["run"])
-    assert said.json["error"] == "1 of 2 claims VIOLATED; 1 claim not tested"
+    assert said.json["error"] == "claims VIOLATED, by 1 of 2 attacks; 1 attack not made"
     assert said.json["audit"]["findings"][0]["outcome"] == "violated"
     audit = read_audit((folder / "audit.json").read_bytes())
     assert (audit.kind, len(audit.violations), audit.digest) == ("toy", 1, said.json["audit"]["digest"])
     assert json.loads((folder / "status.json").read_text())["state"] == "done"
     assert "VIOLATED" in audited("runs", "command=audit").out
-    assert "1 of 2 claims VIOLATED" in Path("outputs/index.html").read_text()
+    assert "claims VIOLATED, by 1 of 2 attacks" in Path("outputs/index.html").read_text()
     seen = audited("verify", str(folder))
     assert seen.code == 0, seen.out
     assert "audit.json" in seen.out
@@ -67,7 +67,7 @@ def test_the_page_says_what_was_found_and_no_word_of_it_is_a_proof(audited: Agt)
     assert said.code == 0, said.err
     page = (audits()[0] / "report.md").read_text()
     for words in (
-        "**2 claims attacked, none contradicted: that is no proof; 1 claim not tested.**",
+        "**No claim contradicted by 2 attacks: that is no proof; 1 attack not made.**",
         "a \\| toy",
         "its \\*label\\*; 100 labels a side",
         "epsilon ≥ 0.981 (95 %); epsilon about 1.01 (95 %, Katz)",
@@ -148,7 +148,7 @@ def test_an_audit_of_an_earlier_state_is_told_as_one(audited: Agt) -> None:
     assert said.json["audit"]["parts"][0]["current"] is False
     assert "toy" in said.json["audit"]["unaudited"]
     page = (audits()[1] / "report.md").read_text()
-    assert "toy (earlier state)" in page
+    assert "| earlier |" in page
     assert "is of an earlier state of the run, before an erasure" in page
     seen = audited("verify", str(audits()[1]))
     assert seen.code == 0, seen.out
@@ -163,16 +163,19 @@ def test_many_audits_on_one_page(audited: Agt, monkeypatch: pytest.MonkeyPatch) 
     said = audited("audit", "summary", "run=latest", "--json")
     assert said.code == 3
     audit, folder = said.json["audit"], Path(said.json["run"])
-    assert said.json["error"] == "1 of 4 claims VIOLATED; 2 claims not tested"
+    assert said.json["error"] == "claims VIOLATED, by 1 of 4 attacks; 2 attacks not made"
     assert [part["current"] for part in audit["parts"]] == [True, True]
     assert {finding["part"] for finding in audit["findings"]} == {1, 2}
     assert "toy" not in audit["unaudited"]
     assert "selftest" not in audit["unaudited"]
     page = (folder / "report.md").read_text()
     for words in (
-        "| **violated** | toy | a \\| toy | confidence bound | eps 1 | ≥ 3 | 300 % |",
-        "| not contradicted | toy | a \\| toy | Katz | eps 1 | about 1.01 | 101 % |",
+        "| toy | 2 | 1 | 1 | 300 % | as it is |",
+        "| **violated** | toy | a \\| toy | epsilon 1 | ≥ 3 | - | 300 % |",
+        "| not contradicted | toy | a \\| toy | epsilon 1 | - | ≈ 1.01 | - |",
+        "| **not tested** | toy | boxes | every model is inside | - | - |",
         "What is violated",
+        "**Not audited** in this state: certificate",
         "an audit did not finish",
         "the auditor itself: all",
         "(figures/claimed_against_found.png)",

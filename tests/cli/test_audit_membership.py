@@ -14,7 +14,8 @@ from agt.audit.roc import Roc
 from agt_cli.audit import membership_findings
 from agt_cli.audit.membership_findings import area_of
 from agt_cli.audit.membership_tables import EXPOSED
-from cli.conftest import Agt
+
+from .conftest import TINY, Agt
 
 SMALL = ("audit.shadows=6", "audit.workers=1", "audit.pairs=2")
 
@@ -63,6 +64,18 @@ def test_labels_may_pass_through_a_mechanism(agt: Agt, trained: Path) -> None:
     said = agt("audit", "membership", f"run={trained}", "audit.shadows=0", "audit.pairs=0", *given, "--json", "-q")
     assert said.code == 0, said.err
     assert any("labels released by randomized_response" in note for note in said.json["audit"]["notes"])
+
+
+def test_noise_inside_training_is_held_against_its_claim(agt: Agt) -> None:
+    noise = ("noise.epsilon=1", "training.batch.count=2", "training.clip=0.05", "training.chosen_on=public")
+    run = agt("train", *TINY, *noise, "--json", "-q").json["run"]
+    said = agt("audit", "membership", f"run={run}", *SMALL, "--json", "-q")
+    assert said.code == 0, said.err
+    found = {finding["subject"]: finding for finding in said.json["audit"]["findings"]}
+    private = found["noise inside training"]
+    assert (private["outcome"], private["claimed"], private["delta"]) == ("not contradicted", 1.0, 1e-5)
+    assert private["found"] <= 1
+    assert "given the draw" in found["labels at certified queries"]["meaning"]
 
 
 def test_a_label_that_differs_is_a_violation(agt: Agt, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,14 @@ from scipy.stats import norm
 from synthetic import make_records
 
 import agt
+from agt.audit.findings import Outcome
 from agt.audit.membership import (
     ATTACKS,
     COPIES,
     Exposure,
     Reference,
     Rehearsal,
+    coin_guesses,
     confidences,
     label_scores,
     lira_offline,
@@ -23,6 +25,8 @@ from agt.audit.membership import (
     spread_of,
     told_apart,
 )
+from agt.audit.one_run import one_run_epsilon
+from agt.audit.planted.membership import overstated_distances
 from agt.audit.roc import Roc
 from agt.audit.shadows import Pool, ShadowConfig, class_logits, train_shadows
 from agt.errors import ConfigError
@@ -85,6 +89,17 @@ def test_too_few_models() -> None:
     assert set(Rehearsal.of(simulated(6, 1.0)).scores) == set(ATTACKS)
 
 
+def test_coins_are_guessed_as_far_as_there_is_something_to_see() -> None:
+    units = np.arange(2000).astype(str)
+    for shift, least, most in ((0.0, 0, 0.3), (4.0, 2.5, 20)):
+        made = coin_guesses(simulated(20, shift, 2000), units, 200)
+        assert least <= one_run_epsilon(made.right, 200, 2000, 1e-5, 0.95, "exact") <= most
+    shared = np.repeat(np.arange(1000), 2)
+    reference = simulated(20, 4.0, 1000)
+    double = Reference(reference.phi[:, shared], reference.included[:, shared])
+    assert coin_guesses(double, shared.astype(str), 300).canaries == 1000
+
+
 def test_the_complement_would_tell_and_is_left_out() -> None:
     """With the complement among the others, a record that varies in nothing but chance would look like one that tells."""
     reference = simulated(6, 0.0, 3000)
@@ -126,14 +141,11 @@ def test_labels_at_certified_queries_do_not_tell() -> None:
     assert 0 < apart.queries < 300
 
 
-def test_a_certificate_that_claims_too_much_is_caught() -> None:
-    model, problem, _ = fitted()
-    turn = np.linspace(0, 2 * np.pi, 40_001)
-    queries = np.stack([np.cos(turn), np.sin(turn), 0 * turn], axis=1).astype(problem.dataset.train.features.dtype)
-    overstated = model.certify(queries).stable_distance + 1
-    apart = told_apart(model, problem, problem.dataset.train.units[:20], queries, overstated)
-    assert apart.told
-    assert overstated[apart.told[0][1]] == 1
+@pytest.mark.parametrize("seed", range(3))
+def test_a_certificate_that_claims_too_much_is_caught(seed: int) -> None:
+    finding = overstated_distances(seed)
+    assert finding.outcome is Outcome.VIOLATED
+    assert "labels differed, the first at query" in finding.meaning
 
 
 def test_nothing_certified_asks_nothing() -> None:

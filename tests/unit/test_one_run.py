@@ -208,21 +208,25 @@ def test_the_worst_of_all_laws_does_not_beat_the_bound_for_gdp_and_comes_near_it
     assert bounds.refuses(right, r, m, bounds.gaussian_alarm(mu), 1.5 * truth)
 
 
-def test_a_claimed_curve_is_contradicted_where_its_mu_is() -> None:
-    guesses, epsilons = Guesses(180, 200, 1000), np.linspace(0, 12, 400)
-    epsilon = one_run_epsilon(180, 200, 1000, 1e-5, 0.95, "gdp")
+@pytest.mark.parametrize("bound", ["gdp", "independent"])
+def test_a_claimed_curve_is_contradicted_where_its_mu_is(bound: str) -> None:
+    guesses, epsilons, apart = Guesses(180, 200, 1000), np.linspace(0, 12, 400), bound == "independent"
+    epsilon = one_run_epsilon(180, 200, 1000, 1e-5, 0.95, bound)
 
     def curve(mu: float) -> np.ndarray:
         return np.array([gaussian_delta(float(e), mu) for e in epsilons])
 
     mu = gaussian_mu(epsilon, 1e-5)
-    assert contradicts(guesses, epsilons, curve(0.98 * mu), 0.95)
-    assert not contradicts(guesses, epsilons, curve(1.001 * mu), 0.95)
-    assert not contradicts(guesses, np.array([epsilon]), np.array([1e-5]), 0.95)  # a pair alone says less
+    assert contradicts(guesses, epsilons, curve(0.98 * mu), 0.95, independent=apart)
+    assert not contradicts(guesses, epsilons, curve(1.001 * mu), 0.95, independent=apart)
+    assert not contradicts(
+        guesses, np.array([epsilon]), np.array([1e-5]), 0.95, independent=apart
+    )  # a pair alone says less
 
 
 def test_the_bound_for_canaries_that_do_not_meet_is_the_truth_of_them() -> None:
     rng, m, r, mu, runs = np.random.default_rng(0), 200, 30, 1.5, 4000
+    alarm = bounds.gaussian_alarm(mu)
 
     def hits_of(each: np.ndarray) -> np.ndarray:
         ratios = each * (rng.standard_normal((runs, m)) + each * (inside := rng.random((runs, m)) < 0.5) - each / 2)
@@ -231,11 +235,30 @@ def test_the_bound_for_canaries_that_do_not_meet_is_the_truth_of_them() -> None:
 
     hits, fewer = hits_of(np.full(m, mu)), hits_of(mu * (np.arange(m) < m / 2))
     for right in (26, 28, 29):
-        assert (fewer >= right).mean() <= bounds.independent(right, r, m, mu)  # canaries that betray nothing help nobody
-        bound, seen = bounds.independent(right, r, m, mu), (hits >= right).mean()
+        assert (fewer >= right).mean() <= bounds.independent(right, r, m, alarm)  # canaries that betray nothing help nobody
+        bound, seen = bounds.independent(right, r, m, alarm), (hits >= right).mean()
         assert abs(bound - seen) <= 4 * math.sqrt(bound / runs) + 0.003
-    assert bounds.mean_right(r, m, mu) == pytest.approx(hits.mean(), abs=0.1)
-    assert bounds.independent(27, r, r, mu) == pytest.approx(binom.sf(26, r, ndtr(mu / 2)))
+    assert bounds.mean_right(r, m, alarm) == pytest.approx(hits.mean(), abs=0.1)
+    assert bounds.independent(27, r, r, alarm) == pytest.approx(binom.sf(26, r, ndtr(mu / 2)))
+
+
+def test_a_curve_bounds_canaries_that_do_not_meet_in_sampled_batches() -> None:
+    rng, m, r, rate, noise, runs = np.random.default_rng(0), 100, 20, 0.5, 0.4, 4000
+    at = np.linspace(-5, 6, 20_001)
+    present, absent = (1 - rate) * norm.pdf(at, 0, noise) + rate * norm.pdf(at, 1, noise), norm.pdf(at, 0, noise)
+    epsilons = np.linspace(0, 20, 400)
+    pairs = ((present, absent), (absent, present))
+    deltas = np.array([max(np.maximum(p - math.exp(e) * q, 0).sum() for p, q in pairs) for e in epsilons]) * (at[1] - at[0])
+    alarm = bounds.alarm_of(epsilons, np.minimum(1, deltas + 1e-9))
+    inside = rng.random((runs, m)) < 0.5
+    ratios = np.interp(
+        (inside & (rng.random((runs, m)) < rate)) + noise * rng.standard_normal((runs, m)), at, np.log(present / absent)
+    )
+    surest = np.argsort(-np.abs(ratios), axis=1)[:, :r]
+    hits = np.take_along_axis((ratios > 0) == inside, surest, axis=1).sum(axis=1)
+    for right in (17, 18, 19, 20):
+        assert (hits >= right).mean() <= bounds.independent(right, r, m, alarm)
+        assert not bounds.refuses(right, r, m, alarm, float((hits >= right).mean()) / 2)
 
 
 # -- guesses and what is made of them ------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from agt.data.arrays import Declared
 from agt.models.box import BoxModel
 from agt.training.loop import Progress
 
-EXTENT = Extent(neighbours=60, farthest=2, bounded=2, queries=20, lines=8, again=False)
+EXTENT = Extent(units=20, neighbours=30, farthest=2, bounded=0, queries=20, lines=6, again=False)
 STEP = {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "clip": 0.1, "dtype": "float64"}
 
 
@@ -38,7 +39,7 @@ def box_of_another_relation(seed: int) -> Finding:
 
 def box_of_other_products(seed: int) -> Finding:
     """Boxes by Rump's midpoint-radius products, in a run that is said to use exact ones."""
-    settings = {"network": (4,), "epochs": 3}
+    settings: dict[str, Any] = {"network": (4,), "epochs": 3}
     model = _trained(seed, **settings)
     rump = replace(model, box=_trained(seed, product="rump", **settings).box)
     return _audited(rump, seed, "parameters and boxes", replace(EXTENT, neighbours=0, units=0, bounded=0, again=True))
@@ -78,14 +79,14 @@ def _boasting(model: BoxModel, more: int) -> BoxModel:
     return _Boasting(**{each.name: getattr(model, each.name) for each in fields(BoxModel)}, more=more)
 
 
-def _trained(seed: int, x: np.ndarray | None = None, y: np.ndarray | None = None, **settings: object) -> BoxModel:
+def _trained(seed: int, x: np.ndarray | None = None, y: np.ndarray | None = None, **settings: Any) -> BoxModel:
     rng = np.random.default_rng(seed)
     if x is None or y is None:
         x = rng.normal(size=(40, 3))
         y = (x[:, 0] + 0.3 * rng.normal(size=40) > 0).astype(int)
     declared = Declared(classes=[0, 1], size=40, features=True, settings=True)
     given = {"certificate": "box", "ks": 4, "compute": {"threads": 1}, **STEP, **settings}
-    model = fit(x, y, declared=declared, **given).model  # type: ignore[arg-type]
+    model = fit(x, y, declared=declared, **given).model
     assert isinstance(model, BoxModel)
     return model
 

@@ -7,6 +7,7 @@ member (``certified_vote(touches=1)``, or noisy_argmax, whose noise covers one v
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -114,16 +115,22 @@ def audited(having: EnsembleModel, lacking: EnsembleModel, mechanism: Mechanism,
     return attack.finding(*drawn)
 
 
+@lru_cache(maxsize=4)
+def moved_by(seed: int) -> Moved:
+    """As ``Moved.of``, once."""
+    return Moved.of(seed)
+
+
 def certified_as_one(seed: int) -> Finding:
     """Certified votes that count one member where an edit moves two."""
-    moved = Moved.of(seed)
+    moved = moved_by(seed)
     having, lacking = (OneCounted(side.problem, side.members) for side in (moved.having, moved.lacking))
     return audited(having, lacking, RandomizedResponse(eps=EPS), moved.query, seed)
 
 
 def noise_for_one(seed: int) -> Finding:
     """noisy_argmax, whose noise covers one vote, where an edit moves two."""
-    moved = Moved.of(seed)
+    moved = moved_by(seed)
     return audited(moved.having, moved.lacking, NoisyArgmax(eps=EPS), moved.query, seed)
 
 

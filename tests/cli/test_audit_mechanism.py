@@ -1,0 +1,129 @@
+"""agt audit mechanism and agt audit weights, from the command line: exit codes, records, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agt_cli.cli import main
+from tests.cli.conftest import TINY, Agt
+
+QUICK = ("compute.kernel=reference", "audit.neighbours=2", "audit.segments=3")
+CHOSEN = "training.chosen_on=public"
+
+
+def findings(said: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = said.json["audit"]["findings"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Runs of a linear head: boxes on {0, 50}, boxes on every k, and the closed form."""
+    home = tmp_path_factory.mktemp("attacked")
+    settings = {
+        "sparse": ("kgrid=sparse", "kgrid.values=[0,20]", "dataset.n_train=600"),
+        "dense": ("kgrid.max=3", CHOSEN),
+        "stability": ("certificate=stability", "training=recipe", CHOSEN),
+    }
+    made = {}
+    for name, given in settings.items():
+        assert main(("train", *TINY[:2], TINY[4], *given, f"output_dir={home / name}", "-q", "--json")) == 0
+        (made[name],) = (home / name / "train").iterdir()
+    return made
+
+
+def test_the_planted_violation(agt: Agt, runs: dict[str, Path]) -> None:
+    """A grid with a gap, distances counted in records: by the table and by draws, exit code 3, the record finished."""
+    given = ("run=" + str(runs["sparse"]), "mechanism=smooth_cauchy", "mechanism.eps=1")
+    said = agt("audit", "mechanism", *given, *QUICK, "accounting=paper", "--json")
+    assert said.code == 3
+    audit = json.loads((Path(said.json["run"]) / "audit.json").read_bytes())
+    certain, drawn = audit["findings"][:2]
+    assert [certain["outcome"], drawn["outcome"]] == ["violated"] * 2
+    assert certain["found"] > drawn["found"] > 1
+    assert any("NO PROOF OF PRIVACY" in note for note in audit["notes"])
+    refused = agt("audit", "mechanism", *given)
+    assert refused.code == 2
+    assert "condition a (dense grid) does not hold" in refused.err
+
+
+def test_none_on_the_dense_grid(agt: Agt, runs: dict[str, Path]) -> None:
+    given = ("run=" + str(runs["dense"]), "mechanism=randomized_response", "mechanism.eps=1", "audit.trials=2000")
+    said = agt("audit", "mechanism", *given, *QUICK, "--json")
+    assert said.code == 0, said.err
+    certain, drawn, *others = findings(said)
+    assert certain["found"] == pytest.approx(1)
+    assert drawn["found"] > 0.8
+    assert len(others) == 3
+    report = (Path(said.json["run"]) / "report.md").read_text(encoding="utf-8")
+    assert "For the data owner" in report
+
+
+def test_one_number_of_a_run(agt: Agt, runs: dict[str, Path]) -> None:
+    """K_q of one query moves by one on the dense grid, and by its gap on the other."""
+    given = ("mechanism=certified_quantile", "mechanism.eps=1", "audit.trials=300", "accounting=paper", *QUICK, "--json")
+    assert agt("audit", "mechanism", f"run={runs['dense']}", *given).code == 0
+    said = agt("audit", "mechanism", f"run={runs['sparse']}", *given)
+    assert said.code == 3
+    assert findings(said)[0]["found"] == pytest.approx(20)
+
+
+def test_weights(agt: Agt, runs: dict[str, Path]) -> None:
+    given = ("mechanism=release_weights", "mechanism.mu=1", "audit.trials=100", "audit.neighbours=1")
+    said = agt("audit", "weights", f"run={runs['stability']}", *given, "--json")
+    assert said.code == 0, said.err
+    certain, drawn = findings(said)[:2]
+    assert 0.1 < certain["found"] <= 1
+    assert certain["strength"] == "certain"
+    assert drawn["measure"] == "mu"
+    refused = agt("audit", "weights", f"run={runs['dense']}", *given)
+    assert refused.code == 2
+    assert "is for one linear head" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "part"),
+    [
+        (("mechanism=randomized_response", "mechanism.eps=1"), 0, "none contradicted"),
+        (("mechanism=smooth_cauchy", "mechanism.eps=1", "audit.values=[0,50]"), 3, "VIOLATED"),
+        (("mechanism=certified_quantile", "mechanism.eps=1"), 0, "none contradicted"),
+        (("mechanism=randomized_response", "mechanism.eps=1", "audit.trials=5"), 0, "12 a side are the least"),
+        (("mechanism=randomized_response", "mechanism.eps=1", "audit.choosing=fixed"), 0, "none contradicted"),
+        (("mechanism=smooth_laplace", "mechanism.eps=1"), 2, "mechanism.delta: a value is required"),
+        ((), 2, "mechanism: name what is audited"),
+        (("mechanism=release_weights", "mechanism.mu=1"), 2, "agt audit weights"),
+        (("mechanism=noisy_argmax", "mechanism.eps=1", "audit.values=[0,5]"), 2, "audit.values: votes have no grid"),
+        (("mechanism=randomized_response", "mechanism.eps=1", "audit.trials=0"), 2, "audit.trials"),
+    ],
+)
+def test_without_a_run(agt: Agt, words: tuple[str, ...], code: int, part: str) -> None:
+    said = agt("audit", "mechanism", *(("audit.trials=300",) if code == 0 and "trials" not in str(words) else ()), *words)
+    assert said.code == code, said.err
+    assert part in said.out + said.err
+
+
+def test_weights_without_a_run(agt: Agt) -> None:
+    said = agt("audit", "weights", "mechanism=release_weights", "mechanism.mu=1", "audit.trials=100", "audit.width=1")
+    assert said.code == 0
+    assert agt("audit", "weights", "mechanism=randomized_response", "mechanism.eps=1").code == 2
+
+
+def test_no_data_at_hand(agt: Agt, tmp_path: Path) -> None:
+    """It is said to be gone, and what can be audited without it."""
+    rows = "".join(f"{i},{i % 7 - 3 + 2 * (i % 2)},{'ab'[i % 2]}\n" for i in range(60))
+    (tmp_path / "data.csv").write_text(f"id,x,label\n{rows}")
+    table = ("dataset=table", "dataset.path=data.csv", "dataset.label=label", "dataset.id=id")
+    said = agt("train", *table, "dataset.classes=[a,b]", "+dataset.numeric={x: [-5, 5]}", "-q", "--json")
+    assert said.code == 0, said.err
+    (tmp_path / "data.csv").unlink()
+    gone = agt("audit", "mechanism", f"run={said.json['run']}", "mechanism=randomized_response", "mechanism.eps=1")
+    assert gone.code == 4
+    assert "audits the mechanism by itself" in gone.err
+
+
+def test_queries_and_values_are_not_taken(agt: Agt, runs: dict[str, Path]) -> None:
+    given = (f"run={runs['dense']}", "mechanism=randomized_response", "mechanism.eps=1")
+    assert "inputs=" in agt("audit", "mechanism", *given, "inputs=a.csv").err
+    assert "audit.values" in agt("audit", "mechanism", *given, "audit.values=[0,5]").err
