@@ -162,7 +162,7 @@ class Auditor:
         """Train neighbours, a part at a time while there is time, and hold them against parameters and labels."""
         for edit in edits:
             self.evidence.of(edit).planned += 1
-        for start, stop in pairwise(sorted({*range(0, len(edits), 128), len(edits)})):
+        for start, stop in pairwise(sorted({*range(0, len(edits), 64), len(edits)})):
             if self.late:
                 return
             part = edits[start:stop]

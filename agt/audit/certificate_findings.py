@@ -1,6 +1,6 @@
 """What the evidence of a certificate audit says of each claim, as findings and tables."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import pandas as pd
@@ -158,11 +158,12 @@ def _contained(auditor: Auditor) -> Finding:
             f"a neighbour went {share:.6g} times as far as its bound allows: {evidence.outside[0]}",
         )
     elif not evidence.trained:
-        meaning = "no neighbour could be trained"
-    room = max(0.0, 100 * (1 - share))
+        meaning = "no neighbour was trained (audit.units, audit.neighbours, audit.seconds)"
+    relation = auditor.problem.settings.relation
+    ball = RELATIONS[relation.name].ball_of(relation.unit_rows)
     return Finding(
         subject=f"parameters: {_subject(auditor)}",
-        claim=f"training on any {RELATIONS[auditor.problem.settings.relation.name].ball} stays within {bound}",
+        claim=f"with {ball}, training stays within {bound}",
         attack="neighbours trained by the run's own constants: each unit left out, and edits made to hurt",
         effort=_effort(auditor),
         outcome=outcome,
@@ -171,8 +172,17 @@ def _contained(auditor: Auditor) -> Finding:
         claimed=1.0,
         found=share if evidence.trained else None,
         strength=Strength.CERTAIN,
-        noticeable=f"a bound narrowed by more than {room:.3g} % (of each group of parameters: certificate_parameters.csv)",
+        noticeable=_noticeable(evidence.groups),
     )
+
+
+def _noticeable(groups: Mapping[str, float]) -> str:
+    """Which narrowing would have put a neighbour outside: of the parameters that came nearest to it, and farthest."""
+    if not groups:
+        return ""
+    shares = sorted(groups.items(), key=lambda each: -each[1])
+    told = [f"{name}, narrowed by more than {100 * max(0.0, 1 - share):.3g} %" for name, share in (shares[0], shares[-1])]
+    return f"bounds of {' ... bounds of '.join(dict.fromkeys(told))}; the others lie between them"
 
 
 def _labels(auditor: Auditor) -> Finding:
@@ -265,7 +275,7 @@ def _of_pairs(auditor: Auditor, about: str, claim: str, reason: str, looked: int
         subject=f"{about}: {_subject(auditor)}",
         claim=claim,
         attack="neighbours one k away, trained with all their bounds; queries bisected onto the edges of both",
-        effort=f"{auditor.evidence.pairs} pairs",
+        effort=f"{auditor.evidence.pairs} such neighbours",
         outcome=outcome,
         meaning=meaning,
         measure=f"{unit} that break it",

@@ -84,7 +84,7 @@ def farthest(model: LinearModel, anchors: np.ndarray, count: int, seed: int) -> 
     """
     a, b = segments(model, anchors, count, np.random.default_rng(seed))
     near = (a + (b - a) / 2).astype(a.dtype)
-    pairs = list(_heads(model, neighbours(model.problem, model, near, count)))
+    pairs = list(_heads(model, neighbours(model, near, count)))
     return max(pairs, key=lambda heads: heads.apart, default=None)
 
 

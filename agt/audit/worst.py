@@ -14,7 +14,8 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from agt.audit.mechanism import Pair, Plan, Side, expected_bound, neighbouring
-from agt.audit.neighbours import retrained, with_added, without
+from agt.audit.neighbours import neighbouring as neighbouring_problem
+from agt.audit.neighbours import retrained, retrained_members, with_added, without
 from agt.certificates.stability import logits_of
 from agt.data.blocks import pieces
 from agt.data.dataset import Records
@@ -23,8 +24,8 @@ from agt.mechanisms.release import Labelling
 from agt.models.ensemble import EnsembleModel
 from agt.models.linear import LinearModel
 from agt.models.model import Model
-from agt.problem import Problem
 from agt.relations import RELATIONS
+from agt.training.ensemble import shards
 
 HALVINGS = 60
 LEVELS = 6  # of evidence that are looked for beside the label
@@ -81,7 +82,7 @@ def segments(model: Model, anchors: np.ndarray, count: int, rng: np.random.Gener
     return points[first], points[second]
 
 
-def neighbours(problem: Problem, model: Model, queries: np.ndarray, count: int) -> Iterator[Neighbour]:
+def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[Neighbour]:
     """Datasets one unit away, made to move the model at these queries: the unit of most influence goes; a record like the
     query comes. Of a relation whose edits replace, both at once.
 
@@ -89,6 +90,7 @@ def neighbours(problem: Problem, model: Model, queries: np.ndarray, count: int) 
         queries: [m, ...] at decision roots.
         count: at most so many.
     """
+    problem = model.problem
     records, replaces = problem.dataset.train, RELATIONS[problem.settings.relation.name].touches > 1
     scores, seen = influences(model, records, queries), set[str]()
     for row, query in enumerate(queries[: -(-count // (1 if replaces else 2))]):
@@ -102,10 +104,11 @@ def neighbours(problem: Problem, model: Model, queries: np.ndarray, count: int) 
         left, newcomer = without(records, gone), _newcomer(records, query, row % problem.classes, row)
         less, plus = f"without unit {unit!r} ({len(gone)} rows)", f"with a newcomer like query {row + 1}"
         if replaces:
-            yield Neighbour(f"{less} and {plus}", retrained(problem, with_added(left, newcomer)))
+            edited = _again(model, with_added(left, newcomer), (unit, str(newcomer.units[0])))
+            yield Neighbour(f"{less} and {plus}", edited)
             continue
-        yield Neighbour(less, retrained(problem, left))
-        yield Neighbour(plus, retrained(problem, with_added(records, newcomer)))
+        yield Neighbour(less, _again(model, left, (unit,)))
+        yield Neighbour(plus, _again(model, with_added(records, newcomer), (str(newcomer.units[0]),)))
 
 
 def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarray:
@@ -161,13 +164,13 @@ def search(labelling: Labelling, quarry: Quarry, anchors: np.ndarray, count: int
     """
     model, see, levels = labelling.model, labelling.seen, quarry.levels
     a, b = segments(model, anchors, width, np.random.default_rng(seed))
-    if not len(a):
+    if not len(a) or not len(levels):
         return None
     roots, _ = crossings(see, see, a, b, np.zeros(len(a), dtype=np.int64), model.predict(b))
     a, b = (np.repeat(side, len(levels), axis=0) for side in (a, b))
     level, label = np.tile(levels, len(roots)), model.predict(b)
     best: Found | None = None
-    for neighbour in neighbours(model.problem, model, roots, count):
+    for neighbour in neighbours(model, roots, count):
         other = replace(labelling, model=neighbour.model).seen
         points, apart = crossings(see, other, a, b, level, label)
         for pair, query in _pairs(see, other, points[apart], neighbour.edit):
@@ -237,6 +240,16 @@ def _pairs(first: See, second: See, points: np.ndarray, edit: str) -> Iterator[t
     for row in range(len(points)):
         sides = Side(int(labels[row]), int(evidence[row])), Side(int(other_labels[row]), int(other[row]))
         yield Pair(*sides, f"the run's own data, and the same {edit}"), points[row : row + 1]
+
+
+def _again(model: Model, records: Records, units: tuple[str, ...]) -> Model:
+    """The model of other records; of an ensemble only the members that one of these units belongs to are trained."""
+    if not isinstance(model, EnsembleModel):
+        return retrained(model.problem, records)
+    touched = sorted(set(shards(np.array(units), model.settings.ensemble).tolist()))
+    members = dict(enumerate(model.members))
+    members |= zip(touched, retrained_members(model.problem, records, touched), strict=True)
+    return EnsembleModel(neighbouring_problem(model.problem, records), tuple(members.values()))
 
 
 def _newcomer(records: Records, query: np.ndarray, label: int, row: int) -> Records:

@@ -68,7 +68,10 @@ class Certificate:
                 opened.model, extent, given.seed, _unlike(trained.finished, record),
                 lambda stage, done, of: report(done, of, done, of),
             )  # fmt: skip
-        conditions = tuple(f"condition {c.letter}, {c.name}: {c.standing}: {c.why}" for c in opened.conditions)
+        conditions = tuple(
+            f"condition {c.letter} ({c.name}): {c.standing}: {c.why.removeprefix(f'{c.standing}: ')}"
+            for c in opened.conditions
+        )
         evidence = auditor.evidence
         return Audited(
             trained.finished.folder.name, trained.finished.digest, findings(auditor), (*notes(auditor), *conditions),

@@ -7,6 +7,7 @@ models; it has put records of its own into the data beforehand (Chadha et al. 20
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -23,7 +24,7 @@ from agt.mechanisms.guarantee import GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.release import Labelling, totals_of
 from agt.relations import RELATIONS
-from agt.settings import schema, validate
+from agt.settings import ComputeConfig, schema, validate
 from agt_cli.audit.counters import Counters
 from agt_cli.audit.job import Audited, Given
 from agt_cli.audit.stage import SILENT, Stage
@@ -31,7 +32,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.erased import gone_of
 from agt_cli.runs.mechanisms import MechanismConfig, TotalConfig
-from agt_cli.runs.prepare import Prepared, prepare
+from agt_cli.runs.prepare import Prepared, RunSettings, prepare
 from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun
 from agt_cli.runs.waiting import Waiting
 
@@ -95,6 +96,8 @@ class PredictionAudit:
         """Refuse what needs no data to be refused."""
         if given.run is None:
             raise ConfigError("run: a value is required; give run=FOLDER of a finished agt train, or run=latest")
+        if given.config.get("mechanism") is None:
+            raise ConfigError("mechanism: give what answers, mechanism=randomized_response mechanism.eps=1 say")
         config = _configured(given)
         if not issubclass(config.kind, Mechanism):
             raise ConfigError(
@@ -201,12 +204,19 @@ class _Audit:
         accounting, counting = self.stage.accounting, self.stage.counting
         return Labelling.of(opened.model, self.mechanism, opened.conditions, accounting, counting)
 
+    @cached_property
+    def settings(self) -> RunSettings:
+        """The run's own, with the threads and the device that it was trained with: its bits depend on them."""
+        trained = self.opened.trained
+        compute = validate(ComputeConfig, trained.finished.config.get("compute"), "compute")
+        return replace(trained.settings, compute=compute)
+
     # -- pairs and queries -------------------------------------------------------------------------------------------------
 
     def _scenes(self) -> Iterator[Scene]:
-        finished, trained = self.opened.trained.finished, self.opened.trained
+        finished = self.opened.trained.finished
         having, records = self.stage.open(finished.folder, finished.digest), self.opened.dataset.train
-        base = prepare(trained.settings, SILENT, gone_of(finished))
+        base = prepare(self.settings, SILENT, gone_of(finished))
         made = list[tuple[OpenedRun, OpenedRun]]()
         with self.console.progress("neighbouring runs", "run") as report:
             targets = self._targets(records)
@@ -251,7 +261,7 @@ class _Audit:
 
     def _without(self, base: Prepared, records: Records, row: int) -> OpenedRun | None:
         """A run on data without a unit, read as erased records are left out; None: such data cannot be read."""
-        finished, settings = self.opened.trained.finished, self.opened.trained.settings
+        finished, settings = self.opened.trained.finished, self.settings
         if RELATIONS[settings.relation.name].touches > 1:
             return self._trained(base, edited(self.opened.kept.problem, records, row))
         gone, unit = gone_of(finished), records.units[row]
@@ -263,9 +273,9 @@ class _Audit:
 
     def _trained(self, base: Prepared, records: Records) -> OpenedRun:
         """A run on other records, beside the same test records."""
-        trained = self.opened.trained
         dataset = replace(base.dataset, train=records, plane=None)
-        return self.stage.train(trained.finished.config, replace(base, loaded=dataset, dataset=dataset), trained.settings)
+        prepared = replace(base, loaded=dataset, dataset=dataset)
+        return self.stage.train(self.opened.trained.finished.config, prepared, self.settings)
 
     def _best(
         self, adversary: str, made: list[tuple[OpenedRun, OpenedRun]], chosen: bool, natural: np.ndarray | None = None

@@ -23,6 +23,7 @@ from agt.audit.mechanism import (
     expected_bound,
     neighbouring,
 )
+from agt.audit.neighbours import retrained
 from agt.audit.planted.mechanism import PLANTED, audited_grid
 from agt.audit.verdict import Attacked
 from agt.audit.weights import Heads, audit_weights, farthest
@@ -229,9 +230,21 @@ class TestSearch:
     def test_a_relation_that_replaces(self) -> None:
         mine = labelling("stability", RandomizedResponse(eps=1.0), "substitute")
         points = mine.model.problem.dataset.train.features
-        edits = [each.edit for each in neighbours(mine.model.problem, mine.model, points[:2], 2)]
+        edits = [each.edit for each in neighbours(mine.model, points[:2], 2)]
         assert len(edits) == 2
         assert all("without" in edit and "newcomer" in edit for edit in edits)
+
+    def test_of_an_ensemble_only_who_is_touched_trains(self) -> None:
+        """And the members are those of a training from the start."""
+        mine = labelling("vote", RandomizedResponse(eps=1.0))
+        points = mine.model.problem.dataset.train.features
+        less, plus = neighbours(mine.model, points[:1], 2)
+        for neighbour in (less, plus):
+            members = zip(mine.model.members, neighbour.model.members, strict=True)  # type: ignore[attr-defined]
+            assert sum(one is other for one, other in members) == 2
+            again = retrained(mine.model.problem, neighbour.model.problem.dataset.train)
+            assert np.array_equal(again.certify(points).prediction, neighbour.model.certify(points).prediction)
+            assert np.array_equal(again.certify(points).stable_distance, neighbour.model.certify(points).stable_distance)
 
     def test_influences_of_a_linear_head(self) -> None:
         """Who is taken for influential moves the logit more than the median record does when it goes."""

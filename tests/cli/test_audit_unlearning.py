@@ -1,0 +1,143 @@
+"""agt audit unlearning and memorisation on small runs: what is found, what is caught, and that the run stays as it was."""
+
+import csv
+import json
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agt_cli.audit import unlearning
+from agt_cli.unlearn import erasure
+from agt_cli.unlearn.job import Job
+from agt_cli.unlearn.sisa import sisa
+
+from .conftest import Agt
+
+TABLE = (
+    *("dataset=table", "dataset.path=t.csv", "dataset.id=person", "dataset.label=y", "dataset.classes=[no,yes]"),
+    *("+dataset.numeric={a: [-3, 3], b: [-3, 3]}", "dataset.declared_size=120", "dataset.bins=0", "kgrid.max=20"),
+    *("dataset.id_permanent=true", "dataset.from_data=[]", "compute.threads=1", "training.chosen_on=public"),
+)
+HEAD = (*TABLE, "certificate=removal", "training.weight_decay=0.05", "certificate.sigma=0.05")
+QUICK = ("audit.trials=1", "audit.releases=400", "audit.records=4", "audit.queries=50", "confidence=0.999999", "-q")
+
+
+def train(agt: Agt, *settings: str) -> Path:
+    rng = np.random.default_rng(0)
+    rows = [(f"q{i}x", *rng.normal(size=2).clip(-3, 3).round(3)) for i in range(160)]
+    with Path("t.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(("person", "a", "b", "y"))
+        table.writerows((*row, "yes" if row[1] + row[2] / 2 + rng.normal() / 2 > 0 else "no") for row in rows)
+    said = agt("train", *settings, "hydra.run.dir=run", "-q")
+    assert said.code == 0, said.err
+    return Path("run")
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {str(path): sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*") if path.is_file()}
+
+
+def audited() -> Path:
+    (folder,) = Path("outputs/audit").iterdir()
+    return folder
+
+
+def findings() -> list[dict[str, object]]:
+    listed: list[dict[str, object]] = json.loads((audited() / "audit.json").read_text())["findings"]
+    return listed
+
+
+def test_methods_of_a_removal_head_pass_and_the_run_stays(agt: Agt) -> None:
+    before = files(train(agt, *HEAD))
+    said = agt("audit", "unlearning", "run=run", *QUICK)
+    assert said.code == 0, said.err
+    assert files(Path("run")) == before
+    assert not list(audited().glob(".copies-*"))
+    outcomes = {(str(each["subject"]).split()[0], each["measure"]): each["outcome"] for each in findings()}
+    assert outcomes["method=newton", "epsilon"] == "not contradicted"
+    assert outcomes["method=newton", "distance/claimed"] == "not contradicted"
+    assert outcomes["method=retrain", "values that differ"] == "not contradicted"
+    assert outcomes["method=sisa", "-"] == outcomes["method=certificate", "-"] == "not tested"
+    assert "is no ensemble" in said.out
+    assert "x," not in (audited() / "tables/attacks.csv").read_text(), "no record is named"
+
+
+def test_an_ensemble_passes_and_a_method_that_keeps_the_shard_is_caught(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = files(train(agt, *TABLE, "ensemble.members=3", "training.lr=0.5", "training.epochs=3"))
+    said = agt("audit", "unlearning", "run=run", "audit.methods=[certificate,sisa]", *QUICK)
+    assert said.code == 0, said.err
+    assert [each["outcome"] for each in findings()] == ["not contradicted"] * 2
+
+    def forgetful(job: Job, record, console):  # type: ignore[no-untyped-def]
+        """Trained again, and then the members of before are written over it."""
+        removal = sisa(job, record, console)
+        for name in job.run.manifest.files:
+            if name.startswith("members/") and name.endswith("model.safetensors"):
+                record.write(name, job.run.read(name))
+        return removal
+
+    monkeypatch.setitem(erasure.METHODS, "sisa", forgetful)
+    said = agt("audit", "unlearning", "run=run", "audit.methods=[sisa]", "hydra.run.dir=caught", *QUICK)
+    assert said.code == 3
+    assert "VIOLATED" in said.err
+    assert json.loads(Path("caught/audit.json").read_text())["findings"][0]["outcome"] == "violated"
+    assert files(Path("run")) == before
+
+
+def test_interrupted_it_leaves_neither_copies_nor_changes(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = files(train(agt, *HEAD))
+
+    def stop(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(unlearning, "erase", stop)
+    said = agt("audit", "unlearning", "run=run", *QUICK)
+    assert said.code == 130
+    assert files(Path("run")) == before
+    assert not list(Path("outputs").rglob(".copies-*"))
+
+
+def test_bad_settings_name_the_key(agt: Agt) -> None:
+    train(agt, *HEAD)
+    for settings, code, words in (
+        ((), 2, "run=null"),
+        (("run=nowhere",), 2, "nowhere: no such folder"),
+        (("run=run", "audit.releases=10"), 2, "audit.releases=10"),
+        (("run=run", "audit.records=1000"), 2, "audit.records=1000"),
+        (("run=run", "audit.methods=[forget]"), 2, "audit.methods"),
+    ):
+        said = agt("audit", "unlearning", *settings, "-q")
+        assert (said.code, words in said.err) == (code, True), said.err
+    Path("t.csv").unlink()
+    said = agt("audit", "unlearning", "run=run", *QUICK)
+    assert said.code == 4
+    assert "t.csv" in said.err
+
+
+def test_memorisation_is_reported_and_certified_records_are_not_memorised(agt: Agt) -> None:
+    train(agt, *TABLE, "model=linear")
+    said = agt(
+        "audit",
+        "memorisation",
+        "run=run",
+        "audit.shadows=8",
+        "audit.workers=1",
+        "audit.left_out=10",
+        "audit.targets=5",
+        "-q",
+    )
+    assert said.code == 0, said.err
+    first, second, third = findings()
+    assert first["outcome"] == "not tested"
+    assert "are the least" in str(first["meaning"])
+    assert second["outcome"] == "reported"
+    assert third["outcome"] == "not contradicted"
+    with (audited() / "tables/memorised.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 50
+    assert all(row["id"].endswith("x") for row in rows)
+    assert (audited() / "figures/memorisation.png").exists()
+    assert "data owner alone" in (audited() / "report.md").read_text()
