@@ -31,7 +31,7 @@ def claimed_against_found(record: RunRecord, findings: Sequence[Finding], subjec
     rows = [(each.subject, each.measure, each.claimed, each.found, _look(each)) for each in above]
     data = pd.DataFrame(rows, columns=["audited", "measure", "claimed", "found", "look"])
     low, high = float(data[["claimed", "found"]].min().min()), float(data[["claimed", "found"]].max().max())
-    ends = (low / 1.5, high * 1.5)
+    ends = (low / 2.5, high * 2.5)
     with drawing(record, NAME, data, (WIDTH, 4.2)) as figure:
         axes = figure.subplots()
         axes.plot(ends, ends, color="black", linewidth=0.8, linestyle="--", label="what is claimed")

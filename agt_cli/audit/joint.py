@@ -7,7 +7,7 @@ from dataclasses import replace
 import pandas as pd
 
 from agt.audit.findings import LOWER, RIGOROUS, Audit, Estimated, Finding, Outcome, Strength
-from agt_cli.audit.words import ABOUT, ORDER, SIGNS, number
+from agt_cli.audit.words import ABOUT, ORDER, SIGNS, TESTED, number
 from agt_cli.report.markdown import Markdown
 
 SEEN = "worked out"
@@ -70,7 +70,7 @@ def audits(audit: Audit) -> Table:
     rows = []
     for place, part in enumerate(audit.parts, 1):
         findings = [each for each in audit.findings if each.part == place]
-        made = sum(each.outcome in (Outcome.VIOLATED, Outcome.STANDS) for each in findings)
+        made = sum(each.outcome in TESTED for each in findings)
         untested = sum(each.outcome is Outcome.UNTESTED for each in findings)
         most = max((rate for each in findings if (rate := share(each)) is not None), default=None)
         wrong = sum(each.violated for each in findings)

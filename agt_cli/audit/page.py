@@ -7,7 +7,20 @@ import pandas as pd
 from agt.audit.findings import Audit, Finding, Outcome
 from agt_cli.audit import joint
 from agt_cli.audit.job import Audited
-from agt_cli.audit.words import LIMITS, ORDER, PLANTED_LIMITS, chance, found, headline, legend, number, others, risk, seen
+from agt_cli.audit.words import (
+    LIMITS,
+    ORDER,
+    PLANTED_LIMITS,
+    TESTED,
+    chance,
+    found,
+    headline,
+    legend,
+    number,
+    others,
+    risk,
+    seen,
+)
 from agt_cli.report.markdown import Markdown, markdown_table, plain
 from agt_cli.report.report_md import figures_section
 
@@ -50,7 +63,7 @@ def _attacked(audit: Audit) -> Iterator[str]:
     attacks = _attacks(audit)
     yield markdown_table(COLUMNS, [row(findings) for findings in attacks])
     yield "## What was found"
-    yield _told([finding for findings in attacks[:SHOWN] for finding in findings], audit)
+    yield _told([finding for findings in attacks[:SHOWN] for finding in _verdicts(findings)], audit)
     if len(attacks) > SHOWN:
         yield f"And {len(attacks) - SHOWN} more: audit.json has them all."
     yield from _read(audit)
@@ -98,6 +111,12 @@ def row(findings: Sequence[Finding]) -> tuple[str, ...]:
     numbers = [words for each in findings for words in (found(each), *others(each))]
     cells = (first.subject, first.claim, attack, "; ".join(numbers))
     return Markdown(f"**{first.outcome.value}**"), *(cell or "-" for cell in cells)
+
+
+def _verdicts(findings: Sequence[Finding]) -> Sequence[Finding]:
+    """Without the estimates that stand beside a verdict: the table has them."""
+    tested = [finding for finding in findings if finding.outcome in TESTED]
+    return tested or findings
 
 
 def _told(findings: Sequence[Finding], audit: Audit) -> str:

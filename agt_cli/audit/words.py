@@ -15,6 +15,7 @@ FEW = 3  # estimates beside the first
 QUESTIONS = {"unlearning": "the erased records had ever been used"}  # what somebody wants to know, by the kind of audit
 QUESTION = "a person's record was used"
 ORDER = (Outcome.VIOLATED, Outcome.UNTESTED, Outcome.STANDS, Outcome.REPORTED)  # the worst first
+TESTED = (Outcome.VIOLATED, Outcome.STANDS)
 ABOUT = "about"
 SIGNS = {Strength.CERTAIN: "≥", Strength.CONFIDENT: "≥", Strength.ASYMPTOTIC: ABOUT, Strength.CREDIBLE: ABOUT}
 STRENGTHS = {
@@ -30,11 +31,10 @@ STRENGTHS = {
     Strength.CREDIBLE: "about (≈), by a posterior under a prior: no confidence bound, and it contradicts nothing",
 }
 LIMITS = (
-    "that a claim holds: what was not contradicted was not proved, it is what these attacks, this hard, did not find",
-    "how much is lost at most: a bound from below says how much is lost at least, and the truth may lie far above it",
+    "that a claim holds: it was not contradicted by these attacks, this hard; nor how much is lost at most: the truth may "
+    "lie far above a bound from below",
     "anything of other data, other settings or a later state of the run",
-    "that the auditor would notice every mistake: it is part of the program it audits; agt audit selftest shows which "
-    "violations, planted on purpose, it does notice",
+    "that the auditor, a part of the program it audits, notices every mistake: agt audit selftest shows which it does",
 )
 PLANTED_LIMITS = (
     "that the auditor would notice every mistake: these are those that were planted",
@@ -44,7 +44,7 @@ PLANTED_LIMITS = (
 
 def headline(audit: Audit) -> str:
     """The verdict, in one line."""
-    tested = [finding for finding in audit.findings if finding.outcome in (Outcome.VIOLATED, Outcome.STANDS)]
+    tested = [finding for finding in audit.findings if finding.outcome in TESTED]
     wrong, untested = len(audit.violations), sum(finding.outcome is Outcome.UNTESTED for finding in audit.findings)
     rest = f"; {many(untested, 'attack')} not made" if untested else ""
     if audit.kind == "selftest":
@@ -165,7 +165,7 @@ def chance(audit: Audit) -> Iterator[str]:
     errors = [
         1 - finding.confidence
         for finding in audit.findings
-        if finding.confidence is not None and finding.strength is Strength.CONFIDENT
+        if finding.confidence is not None and finding.strength is Strength.CONFIDENT and finding.outcome in TESTED
     ]
     if len(errors) > 1:
         most = percent(min(1.0, sum(errors)), up=True)

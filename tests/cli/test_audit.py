@@ -76,7 +76,7 @@ def test_the_page_says_what_was_found_and_no_word_of_it_is_a_proof(audited: Agt)
         "the audit could have noticed: a loss above 1.1",
         "whoever is 50 % sure that a person's record was used can be at most 73.2 % sure after seeing the answer "
         "(1 % sure: 2.7 %); no attack names more than 46.3 more of 100",
-        "that a claim holds: what was not contradicted was not proved",
+        "that a claim holds: it was not contradicted by these attacks, this hard",
         "Thresholds: the first 8 of 9 rows of tables/thresholds.csv",
         "- it is a toy",
     ):
@@ -171,8 +171,8 @@ def test_many_audits_on_one_page(audited: Agt, monkeypatch: pytest.MonkeyPatch) 
     page = (folder / "report.md").read_text()
     for words in (
         "| toy | 2 | 1 | 1 | 300 % | as it is |",
-        "| **violated** | toy | a \\| toy | epsilon 1 | ≥ 3 | - | 300 % |",
-        "| not contradicted | toy | a \\| toy | epsilon 1 | - | ≈ 1.01 | - |",
+        "| **violated** | toy | a \\| toy | epsilon 1 | ≥ 3 | ≈ 1.01 | 300 % |",
+        "| not contradicted | toy | a \\| toy | epsilon 1 | ≥ 0.5 | ≈ 1.01 | 50 % |",
         "| **not tested** | toy | boxes | every model is inside | - | - |",
         "What is violated",
         "**Not audited** in this state: certificate",
