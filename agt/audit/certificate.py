@@ -55,11 +55,10 @@ class Auditor:
 
     def __post_init__(self) -> None:
         dataset = self.problem.dataset
-        chosen = self.rng.permutation(len(dataset.test))[: self.extent.queries]
-        self.queries = np.asarray(dataset.test.take(np.sort(chosen)).features)
-        rows = np.asarray(dataset.train.features if len(self.queries) < 2 else self.queries)
-        self.ends = rows
-        self.queries = np.concatenate([self.queries, self.roots_of(self.model)]) if len(rows) else rows
+        asked = dataset.test if len(dataset.test) > 1 else dataset.train
+        chosen = np.sort(self.rng.permutation(len(asked))[: max(self.extent.queries, 2)])
+        self.ends = np.asarray(asked.take(chosen).features)
+        self.queries = np.concatenate([self.ends[: self.extent.queries], self.roots_of(self.model)])
         self.known = self.model.certify(self.queries)
         self.editor = Editor(Terms.of(self.problem), self.rng)
         self.homes = shards(dataset.train.units, self.problem.settings.ensemble)

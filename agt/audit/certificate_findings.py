@@ -269,6 +269,7 @@ def _unclaimed(auditor: Auditor, claimed: bool) -> str:
 
 
 def _of_pairs(auditor: Auditor, about: str, claim: str, reason: str, looked: int, broken: int, unit: str) -> Finding:
+    reason = reason or ("" if looked else f"no {unit} were compared")
     meaning = reason or f"{broken} of {looked} {unit} break it"
     outcome = Outcome.UNTESTED if reason else Outcome.VIOLATED if broken else Outcome.STANDS
     return Finding(

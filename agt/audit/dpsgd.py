@@ -76,10 +76,10 @@ class Claim:
     @property
     def words(self) -> str:
         """For a stranger."""
-        batches = "full batches" if self.rate == 1 else f"batches drawn with rate {self.rate:.4g}"
+        batches = "" if self.rate == 1 else f" with probability {self.rate:.4g} each"
         return (
-            f"({self.epsilon:.4g}, {self.delta:g})-differentially private: {self.steps} steps of Gaussian noise, "
-            f"{self.noise:.4g} times what one record can add, on {batches}"
+            f"({self.epsilon:.4g}, {self.delta:g})-differentially private: a record is in {self.steps} steps{batches}, "
+            f"whose Gaussian noise is {self.noise:.4g} times what one record can add"
         )
 
 
@@ -354,6 +354,8 @@ def judged(trainer: Trainer, canary: Canaries, effort: Effort, bounds: Sequence[
         meaning=(
             f"epsilon at delta {claim.delta:g} is at least {best.epsilon:.4g} ({best.estimate}, from {best.adversary}), "
             f"with {100 * effort.confidence:g} % confidence: {verdict}"
+            if best.epsilon
+            else "no attack told the canary in from the canary out with that confidence: nothing is shown, nor proved"
         ),
         measure="epsilon",
         claimed=claim.epsilon,

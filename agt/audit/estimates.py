@@ -125,7 +125,8 @@ class Claimed:
         return trials_needed(self, confidence, events)
 
     def noticed(self, trials: int, confidence: float, events: int = 1) -> float | None:
-        """The least true value that the best test would tell from the claimed one, by the counts that are to be expected.
+        """The least true value that the best test would tell from the claimed one, by the counts that are to be expected,
+        where it is wrong as often on either side.
 
         None: none up to 100; the trials are too few.
         """

@@ -6,13 +6,15 @@ unit is never absent: where it is out, its gradient is the opposite one, and the
 allows. The adversary sees each step's noisy direction, and knows the other records.
 """
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from agt.audit.canaries import Canaries
 from agt.audit.dpsgd import Claim, Sight, joined, noticed
@@ -64,10 +66,10 @@ class NoisyTraining:
         noise = self.plan.sigma / self.plan.sensitivity
         return Claim(noise, 1.0, self.plan.epochs, config.epsilon, config.delta)
 
-    @property
+    @cached_property
     def head(self) -> AuditHead:
         """For canaries to be made."""
-        return head_for(self._module(), self.problem.settings.training.loss, len(self.problem.dataset.train))
+        return head_for(copy.deepcopy(self.module), self.problem.settings.training.loss, len(self.problem.dataset.train))
 
     @property
     def records(self) -> Records:
@@ -82,7 +84,7 @@ class NoisyTraining:
     def _once(self, canaries: Canaries, inside: np.ndarray, seed: int | None) -> Sight:
         config = self.problem.settings.noise
         assert config is not None
-        draw, module = noise_seed(replace(config, seed=seed)), self._module()
+        draw, module = noise_seed(replace(config, seed=seed)), self.module
         parameters = {name: p.detach() for name, p in module.named_parameters()}
         problem = neighbouring(self.problem, with_added(self.records, self._placed(canaries)))
         planted = _Planted(self, canaries, np.broadcast_to(inside, (self.plan.epochs, len(canaries))))
@@ -95,7 +97,9 @@ class NoisyTraining:
         end = _flat(run.point)
         return planted.sight(_flat(parameters) - end, self._losses(canaries, end))
 
-    def _module(self) -> Any:
+    @cached_property
+    def module(self) -> nn.Sequential:
+        """Layers and initial parameters."""
         problem = self.problem
         shape = problem.dataset.train.features.shape[1:]
         module = problem.settings.model.build(shape, problem.classes, problem.settings.training)

@@ -365,7 +365,9 @@ class _Poisoning:
     def _needed(self, having: Model) -> int | None:
         """About how many poisons would turn the label, if each moved the margin by as much; None: nobody knows."""
         before, after = (float(_least(model.margins(self.query))[0]) for model in (self.model, having))
-        return math.ceil(self.copies * before / (before - after)) if after < before else None
+        if after >= before:
+            return None
+        return len(self.strengthening) + math.ceil(self.copies * before / (before - after))
 
     def neighbours(self, factor: float) -> Neighbours:
         """With this share of the query in the poisons, from -1 to 1."""

@@ -15,17 +15,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 from scipy.stats import binom
 
-from agt.audit.estimates import Mistakes, epsilon_bound, mu_bound
-from agt.audit.findings import Finding, Outcome
+from agt.audit.estimates import Claimed, Mistakes
+from agt.audit.findings import Finding
+from agt.audit.verdict import Attacked
 from agt.errors import ConfigError
-from agt.mechanisms.composition import Total
-from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee
 from agt.mechanisms.release import Labelling
 
 ROOTS = 60  # halvings of a line between two queries
@@ -34,73 +32,6 @@ SCALES = tuple(10.0**-power for power in range(4, 15))
 PROBES = 64
 ENOUGH = 0.9  # of the probed rows are like the query
 Read = Callable[[np.ndarray], np.ndarray]
-
-
-# -- what was claimed ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Limit:
-    """A privacy loss that was claimed.
-
-    Attributes:
-        measure: what it is.
-        value: at most so much.
-        delta: beside an epsilon.
-    """
-
-    measure: Literal["epsilon", "mu"]
-    value: float
-    delta: float = 0.0
-
-    @classmethod
-    def of(cls, claimed: Guarantee | Total) -> "Limit":
-        """Of one release, or of several together."""
-        if isinstance(claimed, GaussianDP):
-            return cls("mu", claimed.mu)
-        return cls("epsilon", claimed.eps, claimed.delta if isinstance(claimed, ApproximateDP | Total) else 0.0)
-
-    def __str__(self) -> str:
-        return f"{self.measure} {self.value:.4g}" + (f" at delta {self.delta:.3g}" if self.delta else "")
-
-    def shown(self, mistakes: Mistakes, confidence: float, events: int = 1) -> float:
-        """What an attack's mistakes show, a lower bound; as ``estimates.epsilon_bound``."""
-        if self.measure == "mu":
-            return mu_bound(mistakes, confidence, events)
-        return epsilon_bound(mistakes, self.delta, confidence, events)
-
-    def noticeable(self, trials: int, confidence: float, events: int = 1) -> float | None:
-        """The least true loss that so many trials a side would show to be more than what was claimed, if they fell as
-        expected for the mechanism whose loss it is everywhere; None: whatever it were, they are too few."""
-        if self.shown(Mistakes(0, trials, 0, trials), confidence, events) <= self.value:
-            return None
-
-        def missed(loss: float) -> bool:
-            rate = ndtr(-loss / 2) if self.measure == "mu" else (1 - self.delta) / (1 + math.exp(min(loss, 700.0)))
-            wrong = min(trials, math.ceil(rate * trials))
-            return self.shown(Mistakes(wrong, trials, wrong, trials), confidence, events) <= self.value
-
-        low = high = self.value
-        while missed(high):
-            low, high = high, 2 * high
-        for _ in range(20 if low < high else 0):
-            middle = (low + high) / 2
-            low, high = (middle, high) if missed(middle) else (low, middle)
-        return high
-
-    def trials_needed(self, confidence: float, events: int = 1) -> int:
-        """The fewest trials a side that could contradict it, with no mistake among them."""
-        high = 1
-        while self.shown(Mistakes(0, high, 0, high), confidence, events) <= self.value:
-            high *= 2
-            if high > 2**60:
-                raise ConfigError(f"{self}: no number of trials can contradict it")
-        low = high // 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            seen = self.shown(Mistakes(0, middle, 0, middle), confidence, events) > self.value
-            low, high = (low, middle) if seen else (middle, high)
-        return high
 
 
 # -- what is attacked ------------------------------------------------------------------------------------------------------
@@ -161,16 +92,16 @@ class Event:
         held: np.ndarray = np.isin(labels[:whole], self.labels).reshape(-1, self.answers).sum(axis=1) >= self.least
         return held
 
-    def expected(self, limit: Limit, trials: int, confidence: float, events: int) -> float:
+    def expected(self, claimed: Claimed, trials: int, confidence: float, events: int) -> float:
         """What so many trials would show if they fell as expected."""
         alarms, misses = math.ceil(self.alarm * trials), math.ceil((1 - self.hit) * trials)
-        return limit.shown(Mistakes(min(alarms, trials), trials, min(misses, trials), trials), confidence, events)
+        return claimed.bound(Mistakes(min(alarms, trials), trials, min(misses, trials), trials), confidence, events)
 
-    def loss(self, limit: Limit) -> float:
+    def loss(self, claimed: Claimed) -> float:
         """What any number of trials could show: the loss of this event, if the release is what it says."""
-        if limit.measure == "mu":
+        if claimed.measure == "mu":
             return max(0.0, float(ndtri(self.hit) - ndtri(self.alarm)))
-        pairs = ((self.hit - limit.delta, self.alarm), (1 - self.alarm - limit.delta, 1 - self.hit))
+        pairs = ((self.hit - claimed.delta, self.alarm), (1 - self.alarm - claimed.delta, 1 - self.hit))
         return max([0.0, *(math.log(more / less) if less > 0 else math.inf for more, less in pairs if more > 0)])
 
     @property
@@ -188,7 +119,7 @@ def event_of(having: np.ndarray, lacking: np.ndarray) -> Event:
     return Event(likelier, 1, 1, float(lacking[inside].sum()), float(having[inside].sum()))
 
 
-def event_of_sum(one: Event, answers: int, limit: Limit, trials: int, confidence: float, events: int) -> Event:
+def event_of_sum(one: Event, answers: int, claimed: Claimed, trials: int, confidence: float, events: int) -> Event:
     """How many of ``answers`` labels must be in the event's set: the number of which most is expected."""
     made = [
         replace(
@@ -196,18 +127,18 @@ def event_of_sum(one: Event, answers: int, limit: Limit, trials: int, confidence
         )
         for t in range(1, answers + 1)
     ]
-    return max(made, key=lambda event: event.expected(limit, trials, confidence, events))
+    return max(made, key=lambda event: event.expected(claimed, trials, confidence, events))
 
 
 # -- which query -----------------------------------------------------------------------------------------------------------
 
 
-def most_telling(pair: Pair, queries: np.ndarray, limit: Limit, trials: int, confidence: float) -> tuple[int, Event]:
+def most_telling(pair: Pair, queries: np.ndarray, claimed: Claimed, trials: int, confidence: float) -> tuple[int, Event]:
     """(the query at which trials are expected to show most, its event); the first of those that show as much."""
     seen = pair.seen(queries)
     kinds, first = np.unique(seen, axis=1, return_index=True)
     events = [event_of(*laws) for laws in zip(*pair.laws(kinds), strict=True)]
-    shown = [(event.expected(limit, trials, confidence, 1), event.hit - event.alarm) for event in events]
+    shown = [(event.expected(claimed, trials, confidence, 1), event.hit - event.alarm) for event in events]
     best = max(range(len(events)), key=lambda at: (shown[at], -first[at]))
     return int(first[best]), events[best]
 
@@ -288,63 +219,15 @@ def alike(pair: Pair, query: np.ndarray, count: int, rng: np.random.Generator) -
     )
 
 
-# -- what was found --------------------------------------------------------------------------------------------------------
+# -- what was found ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Attack:
-    """A claim, and labels that were drawn to contradict it.
+def judged(attacked: Attacked, event: Event, having: np.ndarray, lacking: np.ndarray) -> Finding:
+    """What labels drawn on each side, [n] each, say of a claim.
 
-    Attributes:
-        subject, claim: in words.
-        adversary: what it may do, in words.
-        limit: what was claimed.
-        event: fixed before the draws.
-        confidence: of the bound.
-        events: how many events share its error probability.
+    Args:
+        attacked: what was; the event and the number of trials are added to its words.
     """
-
-    subject: str
-    claim: str
-    adversary: str
-    limit: Limit
-    event: Event
-    confidence: float
-    events: int = 1
-
-    def finding(self, having: np.ndarray, lacking: np.ndarray) -> Finding:
-        """What labels drawn on each side say, [n] each."""
-        limit, mistakes = self.limit, self.event.mistakes(having, lacking)
-        trials = min(mistakes.having, mistakes.without)
-        noticeable = limit.noticeable(trials, self.confidence, self.events)
-        found = limit.shown(mistakes, self.confidence, self.events)
-        violated = found > limit.value
-        outcome = Outcome.VIOLATED if violated else Outcome.STANDS if noticeable is not None else Outcome.UNTESTED
-        return Finding(
-            subject=self.subject,
-            claim=self.claim,
-            attack=f"{self.adversary}; {self.event.words}",
-            effort=f"{len(having)} labels a side"
-            + (f", {trials} trials of {self.event.answers}" * (self.event.answers > 1)),
-            outcome=outcome,
-            meaning=self._meaning(found, violated, trials, noticeable is None),
-            measure=limit.measure,
-            claimed=limit.value,
-            delta=limit.delta if limit.measure == "epsilon" else None,
-            found=None if outcome is Outcome.UNTESTED else found,
-            confidence=self.confidence,
-            estimator="Clopper-Pearson",
-            noticeable="" if noticeable is None else f"a true {limit.measure} of about {noticeable:.3g} or more",
-        )
-
-    def _meaning(self, found: float, violated: bool, trials: int, few: bool) -> str:
-        level = f"with {self.confidence:.0%} confidence"
-        if self.events > 1:
-            level += f" over all {self.events} events together"
-        words = f"{self.limit.measure} is at least {found:.3g}, {level}"
-        if violated:
-            return f"{words}: more than the {self.limit} that was claimed"
-        if few:
-            needed = self.limit.trials_needed(self.confidence, self.events)
-            return f"{words}; {trials} trials are too few to contradict {self.limit}: {needed} are needed at least"
-        return f"{words}; claimed: {self.limit}"
+    mistakes = event.mistakes(having, lacking)
+    effort = f"{len(having)} labels a side" + (f", {mistakes.having} trials of {event.answers}" * (event.answers > 1))
+    return replace(attacked, attack=f"{attacked.attack}; {event.words}", effort=effort).judge(mistakes)

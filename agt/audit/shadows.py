@@ -50,6 +50,7 @@ from agt.settings import BoxConfig, KGridConfig, TrainingConfig, default_n_max, 
 from agt.training.ensemble import aligned
 
 FORMAT = 1
+TURNS = 4  # tasks of each process: few, as each carries all records, and enough that none waits long for another
 Failure = tuple[int, str]
 
 
@@ -246,13 +247,20 @@ def _trained(
     if not about.exists():
         write_atomic(about, as_json(_about(half, pool, config)))
     workers = min(config.workers or os.cpu_count() or 1, len(which))
-    tasks = ((half, pool, sides[index], index, home) for index in which)
+    turns = min(len(which), workers * TURNS)
+    tasks = ((half, pool, sides, which[turn::turns], home) for turn in range(turns))
     if workers == 1:
         with _one_thread():
-            yield from (_train(*task) for task in tasks)
+            yield from (_train(half, pool, sides[index], index, home) for index in which)
         return
     with parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
-        yield from Parallel(return_as="generator_unordered")(delayed(_train)(*task) for task in tasks)
+        for ended in Parallel(return_as="generator_unordered")(delayed(_train_some)(*task) for task in tasks):
+            yield from ended
+
+
+def _train_some(half: Problem, pool: Pool, sides: np.ndarray, which: Sequence[int], home: Path) -> list[Failure]:
+    """One task of a process: records travel once for several models."""
+    return [_train(half, pool, sides[index], index, home) for index in which]
 
 
 def _train(half: Problem, pool: Pool, side: np.ndarray, index: int, home: Path) -> Failure:

@@ -356,7 +356,9 @@ def _near(subject: str, pairs: Sequence[Pair], claimed: Promised, effort: Effort
     attack = "the weights before noise are compared with those of training without the records"
     noticeable = "weights further away than their recorded bounds, in the attacks that were made"
     meaning = f"the weights before noise are at most {worst.words} (after {_after(worst)})"
-    return trials, _certain(subject, claimed, trials, attack, noticeable, meaning, "distance/claimed")
+    return trials, _certain(
+        f"{subject}: weights before noise", claimed, trials, attack, noticeable, meaning, "distance/claimed"
+    )
 
 
 # ---- (eps, delta)
@@ -388,7 +390,13 @@ def _distinguished(
     drawn = f"{effort.releases:,} draws of each side in each of {len(looks)} looks, half of them to fix thresholds"
     worst = max(counts, key=lambda trial: trial.found or 0)
     finding = Attacked(
-        subject, claimed.words, attack, f"{_listed(trials)}; {drawn}", held, effort.confidence, len(looks)
+        f"{subject}: what is served",
+        claimed.words,
+        attack,
+        f"{_listed(trials)}; {drawn}",
+        held,
+        effort.confidence,
+        len(looks),
     ).judge(counts[worst])
     return trials, _standing(replace(finding, meaning=f"after {_after(worst)}: {finding.meaning}"), claimed)
 
@@ -438,7 +446,7 @@ def _noise(subject: str, pairs: Sequence[Pair], effort: Effort) -> Finding | Non
     seen = f"noise of {ratio:.3g} times the claimed standard deviation, and two states alike to {together:.3g} of theirs"
     wrong = [words for bad, words in ((small, "it is too small"), (alike, "it was not drawn anew")) if bad]
     return Finding(
-        subject=subject,
+        subject=f"{subject}: noise",
         claim="what is served has Gaussian noise of the configured standard deviation, drawn anew for each state",
         attack="what was served less the weights: its length, and how alike any two states' are (fixed beforehand)",
         effort=f"{len(noises)} states of {len(noises[0][0])} weights, {len(pairs_of)} pairs",

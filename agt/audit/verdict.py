@@ -105,6 +105,5 @@ class Attacked:
         least = self.claimed.noticed(trials, self.confidence, self.events)
         if least is None:
             return f"nothing: {needed} trials a side are the least"
-        return (
-            f"a true {self.claimed.measure} of {least:.4g} or more on this pair, if the best test between its sides is used"
-        )
+        true = f"a true {self.claimed.measure} of {least:.4g} or more"
+        return f"{true}, of a pair whose best test is wrong as often either way; where one mistake is rare, only more"

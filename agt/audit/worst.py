@@ -102,7 +102,7 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[Neighb
         seen.add(unit)
         gone = np.flatnonzero(records.units == unit)
         left, newcomer = without(records, gone), _newcomer(records, query, row % problem.classes, row)
-        less, plus = f"without unit {unit!r} ({len(gone)} rows)", f"with a newcomer like query {row + 1}"
+        less, plus = f"without unit {unit!r} (rows: {len(gone)})", f"with a newcomer like query {row + 1}"
         if replaces:
             edited = _again(model, with_added(left, newcomer), (unit, str(newcomer.units[0])))
             yield Neighbour(f"{less} and {plus}", edited)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from agt.audit.canaries import CANARIES
 from agt.audit.dpsgd import Bound, Claim, Effort, Trainer, audit, judged
-from agt.audit.findings import Finding
+from agt.audit.findings import Finding, Strength
 from agt.audit.heads import AuditHead, head_for
 from agt.audit.noisy import NoisyTraining
 from agt.audit.reference import Reference
@@ -127,7 +127,7 @@ class DpSgdAudit:
         records = self._some(problem.dataset.train, seed)
         noisy = isinstance(model, BoxModel) and model.noise is not None
         if self.trainer == "noise" or (self.trainer == "auto" and noisy):
-            if not isinstance(model, BoxModel):
+            if not isinstance(model, BoxModel) or not noisy:
                 raise ConfigError("audit.trainer=noise: the run was trained without noise: leave it out")
             if self.eps is not None:
                 raise ConfigError("audit.eps: the run's own noise claims noise.epsilon: leave it out")
@@ -161,12 +161,14 @@ class DpSgdAudit:
 
 
 def table_of(columns: dict[float, list[Bound]]) -> pd.DataFrame:
-    """Lower bounds in rows, claims in columns."""
+    """Lower bounds in rows, the rigorous and the greatest first; claims in columns."""
     bounds = next(iter(columns.values()))
     table = {
         "lower bound on epsilon": [bound.estimate for bound in bounds],
         "who sees": [bound.adversary for bound in bounds],
         "it is": [bound.strength.value for bound in bounds],
     }
+    totals = [sum(column) for column in zip(*([bound.epsilon for bound in each] for each in columns.values()), strict=True)]
     claims = {f"claimed {epsilon:g}": [bound.epsilon for bound in each] for epsilon, each in columns.items()}
-    return pd.DataFrame(table | claims)
+    order = sorted(range(len(bounds)), key=lambda row: (bounds[row].strength is not Strength.CONFIDENT, -totals[row]))
+    return pd.DataFrame(table | claims).iloc[order].reset_index(drop=True)

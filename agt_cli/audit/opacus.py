@@ -3,6 +3,7 @@
 import copy
 import secrets
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -47,7 +48,7 @@ class OpacusTraining:
         claim = Claim(plan.noise, plan.rate, plan.steps, *budget)
         return cls(method, module.double(), loss, classes, records, claim, plan)
 
-    @property
+    @cached_property
     def head(self) -> AuditHead:
         """For canaries to be made, and for what the others are expected to add."""
         return head_for(self.module, self.loss, len(self.records))
@@ -121,7 +122,8 @@ class _Auditor(Watch):
 
     def sight(self, end: np.ndarray) -> Sight:
         """What was seen in all."""
-        weights = noticed((self.start - end)[None], self.first[None], self.trainer.method.clip)[0]
+        method = self.trainer.method
+        weights = noticed((self.start - end)[None], self.first[None], method.lr * method.clip)[0]
         losses = None if self.fixed is not None else self.planted(end[None]).losses
         return Sight(self.scores[None], self.reach[None], weights, losses)
 

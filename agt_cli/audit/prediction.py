@@ -15,9 +15,11 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
+from agt.audit.estimates import Claimed
 from agt.audit.findings import Finding
 from agt.audit.poisoning import aims, edited, poisoned
-from agt.audit.prediction import Attack, Event, Limit, Pair, alike, between_roots, event_of_sum, most_telling
+from agt.audit.prediction import Event, Pair, alike, between_roots, event_of_sum, judged, most_telling
+from agt.audit.verdict import Attacked
 from agt.data.dataset import DataError, Records
 from agt.errors import ConfigError
 from agt.mechanisms.guarantee import GaussianDP, Guarantee
@@ -125,14 +127,14 @@ def _configured(given: Given) -> MechanismConfig:
     return MechanismConfig.of(given.config.get("mechanism"), validate(TotalConfig, given.config.get("total"), "total"))
 
 
-def composed(guarantee: Guarantee, queries: int) -> list[tuple[Limit, str]]:
+def composed(guarantee: Guarantee, queries: int) -> list[tuple[Claimed, str]]:
     """What is claimed of queries together, and in words: by each composition that says less than those before."""
     if isinstance(guarantee, GaussianDP):
         both = GaussianDP(guarantee.mu * math.sqrt(queries))
-        return [(Limit.of(both), f"{both}")]
+        return [(Claimed.of(both), f"{both}")]
     first, *others = totals_of(guarantee, queries, 0.0)
     kept = [first, *(total for total in others if total.eps < WORTH * first.eps)]
-    return [(Limit.of(total), f"{total}") for total in kept]
+    return [(Claimed("epsilon", total.eps, total.delta), f"{total}") for total in kept]
 
 
 def _some(queries: np.ndarray, seed: int) -> np.ndarray:
@@ -154,7 +156,7 @@ class _Audit:
         self.missing = list[str]()
         mechanism = _configured(given).mechanism(opened.model.problem.classes, 1)
         assert isinstance(mechanism, Mechanism)
-        self.mechanism, self.limit = mechanism, Limit.of(mechanism.guarantee)
+        self.mechanism, self.claimed = mechanism, Claimed.of(mechanism.guarantee)
         self.claim = self._labelling(opened).claim
         if opened.model.problem.settings.noise is not None:
             raise ConfigError(
@@ -163,11 +165,11 @@ class _Audit:
             )
         self.totals = composed(mechanism.guarantee, config.together)
         self.events = (4 if config.poisons else 2) * (1 + len(self.totals))
-        needed = self.limit.trials_needed(given.confidence, self.events)
+        needed = self.claimed.needed(given.confidence, self.events)
         if config.trials < needed:
             raise ConfigError(
-                f"audit.trials={config.trials}: too few to contradict {self.limit} with confidence {given.confidence:g} "
-                f"over {self.events} events: give {needed} at least, and more for a margin"
+                f"audit.trials={config.trials}: too few to contradict {self.claimed.measure} {self.claimed.value:g} with "
+                f"confidence {given.confidence:g} over {self.events} events: give {needed} at least, and more for a margin"
             )
 
     def audited(self) -> Audited:
@@ -288,12 +290,12 @@ class _Audit:
             if chosen:
                 found = between_roots(pair, self.natural, self.rng)
                 queries = found if len(found) else queries
-            at, event = most_telling(pair, queries, self.limit, self.config.trials, self.given.confidence)
+            at, event = most_telling(pair, queries, self.claimed, self.config.trials, self.given.confidence)
             scenes.append(Scene(adversary, sides, pair, queries[at : at + 1], event))
         return max(scenes, key=lambda scene: (self._expected(scene.event), scene.event.hit - scene.event.alarm))
 
     def _expected(self, event: Event) -> float:
-        return event.expected(self.limit, self.config.trials, self.given.confidence, self.events)
+        return event.expected(self.claimed, self.config.trials, self.given.confidence, self.events)
 
     def _distinct(self, pair: Pair) -> list[np.ndarray]:
         """Queries for what the ledger counts: natural ones, and others around them where there are few."""
@@ -306,24 +308,24 @@ class _Audit:
     def _attacked(self, scene: Scene) -> list[Finding]:
         """Draw on both sides, then ask each event; all were fixed before."""
         config, confidence = self.config, self.given.confidence
-        attacks = [self._attack(scene, self.claim.text, self.limit, scene.event)]
-        for limit, words in self.totals:
+        attacks = [(self._attack(scene, self.claim.text, self.claimed), scene.event)]
+        for claimed, words in self.totals:
             groups = config.trials // config.together
-            event = event_of_sum(scene.event, config.together, limit, groups, confidence, self.events)
-            attacks.append(self._attack(scene, f"{config.together} queries together: {words}", limit, event))
+            event = event_of_sum(scene.event, config.together, claimed, groups, confidence, self.events)
+            attacks.append((self._attack(scene, f"{config.together} queries together: {words}", claimed), event))
         queries = alike(scene.pair, scene.query, config.trials, self.rng)
         having, lacking = (self.stage.drawn(side, self.mechanism, queries, self.claim.proved) for side in scene.sides)
-        return [attack.finding(having, lacking) for attack in attacks]
+        return [judged(attacked, event, having, lacking) for attacked, event in attacks]
 
-    def _attack(self, scene: Scene, claim: str, limit: Limit, event: Event) -> Attack:
+    def _attack(self, scene: Scene, claim: str, claimed: Claimed) -> Attacked:
         subject = f"agt predict mechanism={self.mechanism.name}, {self.mechanism.guarantee} per query"
-        return Attack(subject, claim, scene.adversary, limit, event, self.given.confidence, self.events)
+        return Attacked(subject, claim, scene.adversary, "", claimed, self.given.confidence, self.events)
 
     def _row(self, scene: Scene, made: list[Finding]) -> dict[str, object]:
         """Of the table: what each adversary reached."""
-        row: dict[str, object] = {"adversary": scene.adversary, "poisons": scene.poisons, "measure": self.limit.measure}
-        row |= {"claimed": self.limit.value, "this pair": scene.event.loss(self.limit), "found": made[0].found}
-        for finding, (limit, _) in zip(made[1:], self.totals, strict=True):
-            name = f"{self.config.together} together" + (f", delta {limit.delta:.2g}" if limit.delta else "")
+        row: dict[str, object] = {"adversary": scene.adversary, "poisons": scene.poisons, "measure": self.claimed.measure}
+        row |= {"claimed": self.claimed.value, "this pair": scene.event.loss(self.claimed), "found": made[0].found}
+        for finding, (claimed, _) in zip(made[1:], self.totals, strict=True):
+            name = f"{self.config.together} together" + (f", delta {claimed.delta:.2g}" if claimed.delta else "")
             row |= {f"claimed of {name}": finding.claimed, f"found of {name}": finding.found}
         return row | {"outcome": " / ".join(dict.fromkeys(finding.outcome.value for finding in made))}

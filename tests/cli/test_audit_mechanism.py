@@ -86,11 +86,11 @@ def test_weights(agt: Agt, runs: dict[str, Path]) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "part"),
     [
-        (("mechanism=randomized_response", "mechanism.eps=1"), 0, "none contradicted"),
+        (("mechanism=randomized_response", "mechanism.eps=1"), 0, "not contradicted:"),
         (("mechanism=smooth_cauchy", "mechanism.eps=1", "audit.values=[0,50]"), 3, "VIOLATED"),
-        (("mechanism=certified_quantile", "mechanism.eps=1"), 0, "none contradicted"),
+        (("mechanism=certified_quantile", "mechanism.eps=1"), 0, "not contradicted:"),
         (("mechanism=randomized_response", "mechanism.eps=1", "audit.trials=5"), 0, "12 a side are the least"),
-        (("mechanism=randomized_response", "mechanism.eps=1", "audit.choosing=fixed"), 0, "none contradicted"),
+        (("mechanism=randomized_response", "mechanism.eps=1", "audit.choosing=fixed"), 0, "not contradicted:"),
         (("mechanism=smooth_laplace", "mechanism.eps=1"), 2, "mechanism.delta: a value is required"),
         ((), 2, "mechanism: name what is audited"),
         (("mechanism=release_weights", "mechanism.mu=1"), 2, "agt audit weights"),

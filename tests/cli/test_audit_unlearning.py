@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agt.audit.forget_sets import ForgetSets
+from agt.audit.unlearning import Attack
 from agt_cli.audit import unlearning
 from agt_cli.unlearn import erasure
 from agt_cli.unlearn.job import Job
@@ -22,6 +24,18 @@ TABLE = (
 )
 HEAD = (*TABLE, "certificate=removal", "training.weight_decay=0.05", "certificate.sigma=0.05")
 QUICK = ("audit.trials=1", "audit.releases=400", "audit.records=4", "audit.queries=50", "confidence=0.999999", "-q")
+
+
+@pytest.fixture(autouse=True)
+def few_attacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first and the last, which looks: all of them are drawn in tests/unit."""
+    every = ForgetSets.attacks
+
+    def two(sets: ForgetSets, by_shard: bool = False) -> list[Attack]:
+        attacks = list(every(sets, by_shard))
+        return [attacks[0], attacks[-1]]
+
+    monkeypatch.setattr(ForgetSets, "attacks", two)
 
 
 def train(agt: Agt, *settings: str) -> Path:

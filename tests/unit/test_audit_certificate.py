@@ -26,7 +26,7 @@ def test_what_is_planted_is_caught(name: str) -> None:
     assert PLANTED[name](1).outcome is Outcome.VIOLATED
 
 
-@pytest.mark.parametrize("kind", ("momentum", "mean", "erm", "average", "removal", "boxes vote", "heads vote"))
+@pytest.mark.parametrize("kind", ["momentum", "mean", "erm", "average", "removal", "boxes vote", "heads vote"])
 def test_no_run_as_it_is_is_accused(kind: str) -> None:
     found = audited(made(SHARED[kind], True))
     assert not [finding.meaning for finding in found.values() if finding.violated]

@@ -6,40 +6,24 @@ import numpy as np
 import pytest
 
 from agt.api import fit
-from agt.audit.estimates import Mistakes
-from agt.audit.findings import Outcome
+from agt.audit.estimates import Claimed, Mistakes
+from agt.audit.findings import Finding, Outcome
 from agt.audit.neighbours import retrained, without
 from agt.audit.planted import votes
-from agt.audit.prediction import Attack, Event, Limit, Pair, alike, between_roots, event_of, event_of_sum, most_telling
+from agt.audit.prediction import Event, Pair, alike, between_roots, event_of, event_of_sum, judged, most_telling
+from agt.audit.verdict import Attacked
 from agt.data.arrays import Declared
 from agt.errors import ConfigError
-from agt.mechanisms.composition import total
-from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, PureDP
+from agt.mechanisms.guarantee import PureDP
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import NoisyArgmax
 from agt.mechanisms.release import Labelling
 from agt.models.model import Model
 
-CLAIMED = (PureDP(1.0), ApproximateDP(1.0, 1e-3), GaussianDP(1.0), total(PureDP(1.0), 4, 0.0))
-LIMITS = [Limit.of(claimed) for claimed in CLAIMED]
+ONE = Claimed.of(PureDP(1.0))
 
 
 # -- claims and events -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("limit", LIMITS, ids=str)
-def test_as_many_trials_are_needed_as_are_said_to_be(limit: Limit) -> None:
-    needed = limit.trials_needed(0.95, 12)
-    assert limit.shown(Mistakes(0, needed, 0, needed), 0.95, 12) > limit.value
-    assert limit.shown(Mistakes(0, needed - 1, 0, needed - 1), 0.95, 12) <= limit.value
-    assert limit.noticeable(needed - 1, 0.95, 12) is None
-
-
-def test_what_is_noticeable_comes_near_the_claim_with_more_trials() -> None:
-    least = [LIMITS[0].noticeable(trials, 0.95) for trials in (100, 1000, 10_000, 100_000)]
-    assert None not in least
-    assert sorted(least, reverse=True) == least  # type: ignore[type-var]
-    assert 1 < least[-1] < 1.02  # type: ignore[operator]
 
 
 def response(eps: float, labels: int = 2) -> tuple[np.ndarray, np.ndarray]:
@@ -52,8 +36,8 @@ def response(eps: float, labels: int = 2) -> tuple[np.ndarray, np.ndarray]:
 def test_an_event_loses_what_the_mechanism_does(labels: int) -> None:
     event = event_of(*response(1.5, labels))
     assert event.labels == (0,)
-    assert event.loss(LIMITS[0]) == pytest.approx(1.5)
-    assert event_of(*response(0.0, labels)).loss(LIMITS[0]) == 0
+    assert event.loss(ONE) == pytest.approx(1.5)
+    assert event_of(*response(0.0, labels)).loss(ONE) == 0
 
 
 def test_mistakes_are_counted_by_trial() -> None:
@@ -63,13 +47,13 @@ def test_mistakes_are_counted_by_trial() -> None:
 
 
 def test_a_sum_tells_more_than_one_answer() -> None:
-    one, limit = event_of(*response(1.0)), Limit.of(total(PureDP(1.0), 4, 0.0))
+    one, limit = event_of(*response(1.0)), Claimed("epsilon", 4.0)
     together = event_of_sum(one, 4, limit, 2500, 0.95, 1)
-    assert together.expected(limit, 2500, 0.95, 1) > 2 * one.expected(LIMITS[0], 10_000, 0.95, 1)
+    assert together.expected(limit, 2500, 0.95, 1) > 2 * one.expected(ONE, 10_000, 0.95, 1)
 
 
-def attack(limit: Limit, event: Event) -> Attack:
-    return Attack("a mechanism", "a claim", "nobody", limit, event, 0.95)
+def verdict(event: Event, having: np.ndarray, lacking: np.ndarray) -> Finding:
+    return judged(Attacked("a mechanism", "a claim", "nobody", "", ONE, 0.95), event, having, lacking)
 
 
 def drawn(rng: np.random.Generator, law: np.ndarray, n: int) -> np.ndarray:
@@ -81,20 +65,20 @@ def test_a_true_claim_is_called_false_once_in_twenty_times_at_most() -> None:
     event, wrong = event_of(*laws), 0
     for seed in range(100):
         rng = np.random.default_rng(seed)
-        wrong += attack(LIMITS[0], event).finding(*(drawn(rng, law, 400) for law in laws)).violated
+        wrong += verdict(event, *(drawn(rng, law, 400) for law in laws)).violated
     assert wrong <= 11
 
 
 def test_a_false_claim_is_called_false_and_too_few_trials_say_nothing() -> None:
     laws, rng = response(1.4), np.random.default_rng(0)
     event = event_of(*laws)
-    found = attack(LIMITS[0], event).finding(*(drawn(rng, law, 5000) for law in laws))
+    found = verdict(event, *(drawn(rng, law, 5000) for law in laws))
     assert found.violated
     assert found.found is not None
     assert 1 < found.found < 1.4
-    few = attack(LIMITS[0], event).finding(*(drawn(rng, law, 5) for law in laws))
+    few = verdict(event, *(drawn(rng, law, 5) for law in laws))
     assert few.outcome is Outcome.UNTESTED
-    assert "are needed" in few.meaning
+    assert "too few trials" in few.meaning
 
 
 # -- queries -----------------------------------------------------------------------------------------------------------
@@ -116,7 +100,7 @@ def pair(heads: tuple[Model, Model, np.ndarray]) -> Pair:
 
 
 def test_chosen_queries_lie_between_both_decision_lines(heads: tuple[Model, Model, np.ndarray]) -> None:
-    models, limit = pair(heads), LIMITS[0]
+    models, limit = pair(heads), ONE
     queries = between_roots(models, heads[2], np.random.default_rng(0))
     at, event = most_telling(models, queries, limit, 10_000, 0.95)
     seen = models.seen(queries[at : at + 1])[:, 0]

@@ -6,10 +6,12 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from joblib import parallel_config
 from synthetic import make_records
 
 import agt
@@ -30,6 +32,7 @@ def problem_of(
     x = rng.normal(size=(240, 4))
     y = np.digitize(x[:, 0] + rng.normal(size=240), np.linspace(-0.5, 0.5, classes - 1))
     declared = agt.Declared(size=180)
+    given = {"compute": {"kernel": "reference"}, **given}
     fitted = agt.fit(x[:180], y[:180], declared=declared, certificate=certificate, **given)  # type: ignore[arg-type]
     problem = fitted.model.problem
     train = problem.dataset.train if units is None else replace(problem.dataset.train, units=np.array(units))
@@ -88,6 +91,16 @@ def test_models_are_found_again(tmp_path: Path, certificate: str, classes: int) 
     again = train_shadows(problem, pool, ONE, tmp_path)
     assert again.reused == 6
     assert np.array_equal(first.logits, again.logits)
+
+
+def test_several_workers_make_the_same_bits_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problem_of()
+    pool = Pool.of(problem.dataset)
+    one = train_shadows(problem, pool, ONE, tmp_path / "one")
+    threads = partial(parallel_config, "threading", n_jobs=2)  # processes take seconds to start
+    monkeypatch.setattr(shadows, "parallel_config", lambda backend, n_jobs, inner_max_num_threads: threads())
+    two = train_shadows(problem, pool, replace(ONE, workers=2), tmp_path / "two")
+    assert np.array_equal(one.logits, two.logits)
 
 
 def test_a_key_tells_settings_and_records_apart(tmp_path: Path) -> None:

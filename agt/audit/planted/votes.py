@@ -12,10 +12,12 @@ from functools import lru_cache
 import numpy as np
 
 from agt.api import fit
+from agt.audit.estimates import Claimed
 from agt.audit.findings import Finding
 from agt.audit.neighbours import retrained, with_added
 from agt.audit.poisoning import newcomers
-from agt.audit.prediction import Attack, Limit, Pair, alike, event_of
+from agt.audit.prediction import Pair, alike, event_of, judged
+from agt.audit.verdict import Attacked
 from agt.certificates.box import Certificates
 from agt.certificates.votes import certified_vote
 from agt.data.arrays import Declared
@@ -102,17 +104,17 @@ def audited(having: EnsembleModel, lacking: EnsembleModel, mechanism: Mechanism,
     claim = Claim(mechanism.guarantee, having.settings.relation)
     pair = Pair(*(Labelling(model, mechanism, claim, "distance", "certified") for model in (having, lacking)))
     laws = pair.laws(pair.seen(query))
-    attack = Attack(
+    attacked = Attacked(
         subject=f"{mechanism.name} on an ensemble's votes, one record replaced",
         claim=f"{mechanism.guarantee} per query, for one record replaced by another",
-        adversary="two members' votes moved by one edit, at a query near both of their decision lines",
-        limit=Limit.of(mechanism.guarantee),
-        event=event_of(laws[0][0], laws[1][0]),
+        attack="two members' votes moved by one edit, at a query near both of their decision lines",
+        effort="",
+        claimed=Claimed.of(mechanism.guarantee),
         confidence=CONFIDENCE,
     )
     queries = alike(pair, query, TRIALS, np.random.default_rng(seed))
     drawn = [side.labels(queries, SeededRandomness(2 * seed + at)) for at, side in enumerate((pair.having, pair.lacking))]
-    return attack.finding(*drawn)
+    return judged(attacked, event_of(laws[0][0], laws[1][0]), *drawn)
 
 
 @lru_cache(maxsize=4)
