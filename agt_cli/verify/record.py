@@ -134,8 +134,10 @@ class Record:
             if place is not None:
                 asked = digest is not None or name == "training run"  # of which the digest is always recorded
                 yield name, Path(place), read_digest(str(digest)) if asked else None
-        for place, digest in environment.get("audits", ()):
-            yield "audit", Path(str(place)), read_digest(str(digest))
+        for audit in environment.get("audits", ()):
+            if not isinstance(audit, list) or len(audit) != 2:
+                raise Broken("the record names no places of its audits")
+            yield "audit", Path(str(audit[0])), read_digest(str(audit[1]))
 
 
 def stand_words(conditions: Sequence[Condition]) -> str:
