@@ -22,8 +22,8 @@ COLUMNS = (
     f"tables/{EXPOSED}.csv: score_lira is ln of the likelihood ratio, of a model trained on more records than the shadow "
     "models were, and standard_error what their means leave open (asymptotic); shift: by how many standard deviations "
     "training on it raises a record's confidence, on average over pairs of shadow models, of which a fair coin says which "
-    "one has it; p_shift: by chance that is at most so likely; p_of_all: times the number of training records, for many were "
-    "looked at"
+    "one has it; p_shift: by chance that is at most so likely; p_of_all: times the number of training records, which all "
+    "were looked at"
 )
 
 
