@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import StrMethodFormatter
 from pydantic import Field
 
 from agt.audit.findings import Finding, Outcome, Strength
@@ -135,9 +136,10 @@ def drawn(record: RunRecord, values: np.ndarray, certified: np.ndarray, dataset:
                 counts[name], edges, label=f"{name} ({int(counts[name].sum()):,})", color=colour, fill=True, alpha=0.6
             )
         axes.set(xlabel="right when trained on it, less right when not", ylabel="training records", yscale="symlog")
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))  # text is drawn as it is, formulas too
         keys(figure, [axes])
         high = int((values[known] >= 0.25).sum())
-        headline(figure, f"{high:,} of {len(values):,} training records are memorised by a quarter or more", dataset)
+        headline(figure, f"Estimates of a quarter or more: {high:,} of {len(values):,} training records", dataset)
     return {
         "memorisation": "Memorisation of training records, by whether their label is certified (stable distance 1 or more)."
     }
