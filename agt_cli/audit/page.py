@@ -46,7 +46,9 @@ def page(audit: Audit, audited: Audited) -> str:
     """The report, as Markdown."""
     planted = audit.kind == "selftest"  # its table says it all, and it sees no data
     verdict = f"**{plain(_capital(headline(audit)))}.**"
-    body = drawn(audited) if planted else _gathered(audit, audited) if audit.parts else _attacked(audit)
+    body = (
+        drawn(audited, len(audit.findings)) if planted else _gathered(audit, audited) if audit.parts else _attacked(audit)
+    )
     parts = [
         f"# Audit: {plain(audit.kind)} of {plain(audit.subject)}",
         verdict if planted else f"{verdict} {OWNER}{_state(audit)}",
@@ -150,13 +152,13 @@ def bullets(lines: Sequence[str]) -> str:
     return "\n".join(f"- {plain(line)}" for line in lines)
 
 
-def drawn(audited: Audited) -> Iterator[str]:
+def drawn(audited: Audited, most: int = ROWS) -> Iterator[str]:
     """The first rows of each table, and the figures, with their captions."""
     for name, table in audited.tables.items():
         if len(table):
-            more = f": the first {ROWS} of {len(table):,} rows of tables/{name}.csv" if len(table) > ROWS else ""
+            more = f": the first {most} of {len(table):,} rows of tables/{name}.csv" if len(table) > most else ""
             yield f"## {plain(_capital(name.replace('_', ' ')))}{plain(more)}"
-            yield markdown_table([str(column) for column in table.columns], _cells(table.head(ROWS)))
+            yield markdown_table([str(column) for column in table.columns], _cells(table.head(most)))
     yield from figures_section(audited.subject, audited.captions)
 
 

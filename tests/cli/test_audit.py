@@ -204,15 +204,17 @@ def test_a_summary_refuses_what_is_not_of_the_run(audited: Agt) -> None:
 
 
 def test_the_auditor_is_broken_where_it_misses_one(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+    caught = next(iter(catalogue.PLANTED.values()))
+
     def missed(seed: int) -> Finding:
         about = ("twice the noise", "claims", "attack", "effort", Outcome.STANDS, "nothing was seen", "epsilon")
         return Finding(*about, 1.0, 0.0, 0.2, confidence=0.95)
 
-    monkeypatch.setattr("agt_cli.audit.selftest.PLANTED", {**dict([*catalogue.PLANTED.items()][:1]), "missed": missed})
+    monkeypatch.setattr("agt_cli.audit.selftest.PLANTED", {**dict.fromkeys(map(str, range(9)), caught), "missed": missed})
     said = agt("audit", "selftest", "--json")
     assert said.code == 3
-    assert said.json["error"] == "1 of 2 planted violations MISSED"
-    assert [finding["outcome"] for finding in said.json["audit"]["findings"]] == ["not contradicted", "violated"]
+    assert said.json["error"] == "1 of 10 planted violations MISSED"
+    assert [finding["outcome"] for finding in said.json["audit"]["findings"]][-2:] == ["not contradicted", "violated"]
     page = (audits()[0] / "report.md").read_text()
-    assert "**1 of 2 planted violations MISSED.**" in page
+    assert "**1 of 10 planted violations MISSED.**" in page
     assert "| missed | claims | epsilon ≥ 0.2 (95 %) | MISSED |" in page

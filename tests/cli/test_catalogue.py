@@ -408,7 +408,7 @@ audit summary run=@box digest=abc            | 2 | digest=abc: expected sha256:
 audit summary run=@box digest=sha256:0000000000000000000000000000000000000000000000000000000000000000 | 2 | another run
 audit summary run=@box                       | 2 | no finished audit of it lies below outputs
 audit summary run=@box audit.audits=@box     | 2 | audit.audits: expected a list
-audit summary run=@box audit.audits=[@box]   | 2 | audit.audits= | box: status.json says this is a run of 'train', not 'audit'
+audit summary run=@box audit.audits=[@box]   | 2 | audit.audits= | box: status.json says | not 'audit'
 audit summary run=@box audit.audits=[@nowhere] | 2 | audit.audits= | nowhere: no such folder
 """
 
