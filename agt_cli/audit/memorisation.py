@@ -216,7 +216,7 @@ def _influence(decided: Contrast, looks: int, targets: int, models: int, confide
         measure="pairs",
         found=None if few else float(surely),
         confidence=None if few else confidence,
-        noticeable="a pair that is right in every model with the record and in none without it, if there are that many models"
+        noticeable="a pair right in every model with the record and in none without it, if there are that many models"
         if few
         else f"influence of {_least(decided, confidence, looks):.2g}, if every model with the record is right",
         estimator="Clopper-Pearson, the error shared among all pairs",
