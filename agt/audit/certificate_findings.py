@@ -92,7 +92,11 @@ def tables(auditor: Auditor) -> dict[str, pd.DataFrame]:
         for (kind, k), seen in sorted(evidence.kinds.items(), key=lambda each: -each[1].share)
     ]  # fmt: skip
     groups = [
-        {"parameters": name, "deviation / bound": share, "narrowing of all its bounds noticed above, %": 100 * max(0.0, 1 - share)}
+        {
+            "parameters": name,
+            "deviation / bound": share,
+            "narrowing of all noticed above, %": 100 * max(0.0, 1 - share),
+        }
         for name, share in evidence.groups.items()
     ]
     return {"certificate_edits": pd.DataFrame(edits), "certificate_parameters": pd.DataFrame(groups)}
