@@ -11,6 +11,7 @@ from tests.cli.conftest import TINY, Agt
 
 QUICK = ("compute.kernel=reference", "audit.neighbours=2", "audit.segments=3")
 CHOSEN = "training.chosen_on=public"
+SURE = "confidence=0.999999"  # draws are the operating system's: at 95 % a sound mechanism fails one test in twenty
 
 
 def findings(said: Any) -> list[dict[str, Any]]:
@@ -51,11 +52,11 @@ def test_the_planted_violation(agt: Agt, runs: dict[str, Path]) -> None:
 
 def test_none_on_the_dense_grid(agt: Agt, runs: dict[str, Path]) -> None:
     given = ("run=" + str(runs["dense"]), "mechanism=randomized_response", "mechanism.eps=1", "audit.trials=2000")
-    said = agt("audit", "mechanism", *given, *QUICK, "--json")
+    said = agt("audit", "mechanism", *given, *QUICK, SURE, "--json")
     assert said.code == 0, said.err
     certain, drawn, *others = findings(said)
     assert certain["found"] == pytest.approx(1)
-    assert drawn["found"] > 0.8
+    assert drawn["found"] > 0.5
     assert len(others) == 3
     report = (Path(said.json["run"]) / "report.md").read_text(encoding="utf-8")
     assert "For the data owner" in report
@@ -64,7 +65,7 @@ def test_none_on_the_dense_grid(agt: Agt, runs: dict[str, Path]) -> None:
 def test_one_number_of_a_run(agt: Agt, runs: dict[str, Path]) -> None:
     """K_q of one query moves by one on the dense grid, and by its gap on the other."""
     given = ("mechanism=certified_quantile", "mechanism.eps=1", "audit.trials=300", "accounting=paper", *QUICK, "--json")
-    assert agt("audit", "mechanism", f"run={runs['dense']}", *given).code == 0
+    assert agt("audit", "mechanism", f"run={runs['dense']}", *given, SURE).code == 0
     said = agt("audit", "mechanism", f"run={runs['sparse']}", *given)
     assert said.code == 3
     assert findings(said)[0]["found"] == pytest.approx(20)
@@ -72,7 +73,7 @@ def test_one_number_of_a_run(agt: Agt, runs: dict[str, Path]) -> None:
 
 def test_weights(agt: Agt, runs: dict[str, Path]) -> None:
     given = ("mechanism=release_weights", "mechanism.mu=1", "audit.trials=100", "audit.neighbours=1")
-    said = agt("audit", "weights", f"run={runs['stability']}", *given, "--json")
+    said = agt("audit", "weights", f"run={runs['stability']}", *given, SURE, "--json")
     assert said.code == 0, said.err
     certain, drawn = findings(said)[:2]
     assert 0.1 < certain["found"] <= 1
@@ -99,13 +100,14 @@ def test_weights(agt: Agt, runs: dict[str, Path]) -> None:
     ],
 )
 def test_without_a_run(agt: Agt, words: tuple[str, ...], code: int, part: str) -> None:
-    said = agt("audit", "mechanism", *(("audit.trials=300",) if code == 0 and "trials" not in str(words) else ()), *words)
+    sound = ("audit.trials=300", SURE) if code == 0 and "trials" not in str(words) else ()
+    said = agt("audit", "mechanism", *sound, *words)
     assert said.code == code, said.err
     assert part in said.out + said.err
 
 
 def test_weights_without_a_run(agt: Agt) -> None:
-    said = agt("audit", "weights", "mechanism=release_weights", "mechanism.mu=1", "audit.trials=100", "audit.width=1")
+    said = agt("audit", "weights", "mechanism=release_weights", "mechanism.mu=1", "audit.trials=100", "audit.width=1", SURE)
     assert said.code == 0
     assert agt("audit", "weights", "mechanism=randomized_response", "mechanism.eps=1").code == 2
 

@@ -36,6 +36,7 @@ RUNS = {
 RESPONSE = ("mechanism=randomized_response", "mechanism.eps=1")
 Run = Callable[[str], Path]
 SMALL = ("audit.trials=800", "audit.targets=1")
+SURE = "confidence=0.999999"  # draws are the operating system's: at 95 % a sound release fails one test in twenty
 ADVERSARIES = ["natural records, natural query", "natural records, chosen query"]
 COUNTED = (
     "the ledger is debited exactly what is claimed",
@@ -79,7 +80,7 @@ def nothing_left(place: Path = Path()) -> bool:
 
 def test_a_head_end_to_end(audit: Audit, run: Run, agt: Agt) -> None:
     before = {path: path.read_bytes() for path in run("head").rglob("*") if path.is_file()}
-    said = audit("head", *RESPONSE, *SMALL, "audit.poisons=6", "audit.together=2", "--json")
+    said = audit("head", *RESPONSE, *SMALL, SURE, "audit.poisons=6", "audit.together=2", "--json")
     assert said.code == 0, said.err
     findings = said.json["audit"]["findings"]
     certain = {each["claim"] for each in findings if each["strength"] == "certain"}
@@ -90,7 +91,7 @@ def test_a_head_end_to_end(audit: Audit, run: Run, agt: Agt) -> None:
     assert [name for name in table["adversary"] if "poison" not in name] == ADVERSARIES
     assert [name.split(", ")[1] for name in table["adversary"] if "poison" in name] == ["natural query", "chosen query"]
     assert (table["found"] <= 1).all()
-    assert (table["found"][1:] > 0.6).all()
+    assert (table["found"][1:] > 0.3).all()
     assert table["found"][0] < table["found"][1]
     assert nothing_left()
     assert not Path("ledgers").exists()
@@ -103,7 +104,7 @@ def test_a_head_end_to_end(audit: Audit, run: Run, agt: Agt) -> None:
 
 
 def test_an_ensemble_under_substitution(audit: Audit) -> None:
-    said = audit("replaced", *RESPONSE, "audit.trials=400", "audit.targets=1", "audit.poisons=0", "--json")
+    said = audit("replaced", *RESPONSE, SURE, "audit.trials=400", "audit.targets=1", "audit.poisons=0", "--json")
     assert said.code == 0, said.err
     refused = audit("replaced", "mechanism=noisy_argmax", "mechanism.eps=1", *SMALL)
     assert refused.code == 2
@@ -223,7 +224,7 @@ def test_an_interrupted_audit_leaves_nothing(
     (tmp_path / "local").mkdir()
     run("head")
     monkeypatch.setattr(Stage, "drawn", interrupted)
-    said = audit("head", *RESPONSE, *SMALL, "audit.poisons=0", f"audit.scratch={tmp_path / 'local'}")
+    said = audit("head", *RESPONSE, *SMALL, SURE, "audit.poisons=0", f"audit.scratch={tmp_path / 'local'}")
     assert said.code == 130
     assert seen[0][0] > 2
     assert seen[0][1]
