@@ -72,6 +72,11 @@ class Mistakes:
             raise ValueError(f"{self} counts no trials")
 
     @property
+    def rate(self) -> float:
+        """The sum of both sides' shares of mistakes; 1 of who guesses."""
+        return self.alarms / self.without + self.misses / self.having
+
+    @property
     def mirrored(self) -> "Mistakes":
         """With the sides exchanged, and what is called in and out: the other inequality's counts."""
         return Mistakes(self.misses, self.having, self.alarms, self.without)
@@ -125,8 +130,8 @@ class Claimed:
         return trials_needed(self, confidence, events)
 
     def noticed(self, trials: int, confidence: float, events: int = 1) -> float | None:
-        """The least true value that the best test would tell from the claimed one, by the counts that are to be expected,
-        where it is wrong as often on either side.
+        """The least true value that the best test tells from the claimed one about every second time: by the counts that
+        are to be expected, where it is wrong as often on either side.
 
         None: none up to 100; the trials are too few.
         """

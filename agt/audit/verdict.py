@@ -105,5 +105,5 @@ class Attacked:
         least = self.claimed.noticed(trials, self.confidence, self.events)
         if least is None:
             return f"nothing: {needed} trials a side are the least"
-        true = f"a true {self.claimed.measure} of {least:.4g} or more"
-        return f"{true}, of a pair whose best test is wrong as often either way; where one mistake is rare, only more"
+        true = f"about every second time a true {self.claimed.measure} of {least:.4g}, and one that is greater more often"
+        return f"{true}, of a pair whose best test errs as often either way; where one mistake is rare, only more"

@@ -211,6 +211,13 @@ class TestEvents:
         assert event.above
         assert event.threshold > second.max()
 
+    @pytest.mark.parametrize("labels", [True, False])
+    def test_of_events_that_show_nothing_the_one_that_errs_least(self, labels: bool) -> None:
+        first, second = np.repeat([0, 1], [30, 70]), np.repeat([0, 1], [40, 60])
+        for sides in ((first, second), (second, first)):
+            event = chosen(*sides, Claimed("epsilon", 1.0), 0.95, labels)
+            assert counted(event, *sides).rate == pytest.approx(0.9)
+
 
 class TestSearch:
     @pytest.mark.parametrize("kind", KINDS)
