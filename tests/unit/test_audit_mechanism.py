@@ -177,6 +177,8 @@ class TestDraws:
         assert found.outcome is Outcome.UNTESTED
         assert found.found is None
         assert f"{needed} a side are the least" in found.meaning
+        found = audit_pair(RandomizedResponse(eps=50.0), DIFFERING, plan(trials=20), 0).verdict
+        assert "no number of trials that anybody can draw" in found.meaning
 
     def test_quantile(self) -> None:
         """K_q one apart: the claim is attained and not exceeded; two apart: both ways of looking see it."""
