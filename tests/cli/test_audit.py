@@ -156,7 +156,8 @@ def test_an_audit_of_an_earlier_state_is_told_as_one(audited: Agt) -> None:
 
 def test_where_requests_wait_nothing_is_trained_as_a_neighbour(audited: Agt) -> None:
     """The model is of all records and its data of those alone that do not wait: what is trained is no neighbour."""
-    erase(Path("outputs/train/one"), list(map(str, Blobs(center=1.25, std=0.35, n_train=80).load().train.ids[:40])), pending)
+    ids = Blobs(center=1.25, std=0.35, n_train=80).load().train.ids[:40].tolist()
+    erase(Path("outputs/train/one"), ids, pending)
     answers = ("mechanism=randomized_response", "mechanism.eps=1")
     for kind, given in {
         **dict.fromkeys(("certificate", "membership", "memorisation", "dpsgd", "toy"), ()),
