@@ -92,7 +92,11 @@ def tables(auditor: Auditor) -> dict[str, pd.DataFrame]:
         for (kind, k), seen in sorted(evidence.kinds.items(), key=lambda each: -each[1].share)
     ]  # fmt: skip
     groups = [
-        {"parameters": name, "deviation / bound": share, "narrowing noticed above, %": 100 * max(0.0, 1 - share)}
+        {
+            "parameters": name,
+            "deviation / bound": share,
+            "narrowing of all noticed above, %": 100 * max(0.0, 1 - share),
+        }
         for name, share in evidence.groups.items()
     ]
     return {"certificate_edits": pd.DataFrame(edits), "certificate_parameters": pd.DataFrame(groups)}
@@ -177,12 +181,14 @@ def _contained(auditor: Auditor) -> Finding:
 
 
 def _noticeable(groups: Mapping[str, float]) -> str:
-    """Which narrowing would have put a neighbour outside: of the parameters that came nearest to it, and farthest."""
+    """Which narrowing would have put a neighbour outside: of the parameters that came nearest to it, and farthest. It is of
+    all elements, both ends and every k of a group: a share is that of the one that came nearest."""
     if not groups:
         return ""
     shares = sorted(groups.items(), key=lambda each: -each[1])
-    told = [f"{name}, narrowed by more than {100 * max(0.0, 1 - share):.3g} %" for name, share in (shares[0], shares[-1])]
-    return f"bounds of {' ... bounds of '.join(dict.fromkeys(told))}; the others lie between them"
+    told = [f"{name} by more than {100 * max(0.0, 1 - share):.3g} %" for name, share in (shares[0], shares[-1])]
+    both = " ... ".join(dict.fromkeys(told))
+    return f"all bounds of a group narrowed together: of {both}; the others lie between them. Of one bound alone, maybe not"
 
 
 def _labels(auditor: Auditor) -> Finding:

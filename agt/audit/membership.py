@@ -41,6 +41,7 @@ FEW = 32
 A = 0.3
 COPIES = 16
 SPREAD = (0.1, 2.0)  # of the copies' noise, in standard deviations of the features: from the first copy to the last
+RADEMACHER = 3.178 + 1e-3  # 1/(4 P(N(0, 1) >= 2^(1/2))), the least constant there is
 TINY = 1e-9  # a standard deviation below it is none: models that agree to all digits
 
 
@@ -85,6 +86,24 @@ class Reference:
     def outside(self) -> "Gaussians":
         """Of those without it."""
         return Gaussians.of(self.phi, ~self.included)
+
+    @cached_property
+    def pairs(self) -> "Reference":
+        """Of each half that was trained on with its complement, one after the other; a model whose other one failed has
+        no pair."""
+        opposite = (self.included[:-1] == ~self.included[1:]).all(axis=1)
+        first = list[int]()
+        for index in np.flatnonzero(opposite).tolist():
+            first += [index] if not first or index > first[-1] + 1 else []
+        kept = [model for index in first for model in (index, index + 1)]
+        return Reference(self.phi[kept], self.included[kept])
+
+    @property
+    def with_and_without(self) -> tuple[np.ndarray, np.ndarray]:
+        """[p, n] phi of the model of each pair that was trained on the record, and of the other one."""
+        one, other = self.pairs.phi[::2], self.pairs.phi[1::2]
+        inside = self.pairs.included[::2]
+        return np.where(inside, one, other), np.where(inside, other, one)
 
     @property
     def least(self) -> tuple[int, int]:
@@ -353,8 +372,18 @@ class Exposure:
         error: [n] its standard error from the means' uncertainty (asymptotic).
         shift: [n] by how many standard deviations training on the record raises phi, on average over shadow models.
         shift_error: [n] its standard error.
-        chance: [n] how likely such a shift is by chance alone (Student's t, one-sided).
+        chance: [n] such a shift is by chance alone at most so likely.
         adjusted: [n] the same, times the number of records that were looked at (Bonferroni), at most 1.
+
+    Formal guarantees
+        Models come in pairs, one on a half of the units and one on all others, and are far from independent of each other:
+        what the other records do to one they do to the other with the opposite sign. So all errors here are of pairs, which
+        are independent. Let d be phi of the pair's model with the record less phi of its model without. If training on the
+        unit does nothing to phi, then which of the two models had it is a fair coin of its own beside everything that both
+        phi depend on: given |d| of all pairs, the signs of d are fair coins, whatever the law of phi. So S, the sum of d
+        over the root of the sum of its squares, is a sum of fair signs with weights whose squares add up to 1, and
+        P(S >= x) <= ``RADEMACHER`` P(N(0, 1) >= x) for every x (Bentkus and Dzindzalieta 2015): that is ``chance``, at any
+        number of pairs.
     """
 
     score: np.ndarray
@@ -366,17 +395,31 @@ class Exposure:
 
     @classmethod
     def of(cls, phi: np.ndarray, reference: Reference, looked_at: np.ndarray) -> "Exposure":
-        """Args: looked_at: [n] bool, the records that compete for being the most exposed."""
-        laws = within, outside = reference.within, reference.outside
-        parts = ((phi - law.mean) ** 2 / (law.sd**2 * law.count) for law in laws)
-        error = np.sqrt(sum(parts, np.zeros_like(phi)))
-        squares = np.where(reference.included, reference.phi - within.mean, reference.phi - outside.mean) ** 2
-        freedom = len(reference.phi) - 2
-        sd = np.maximum(np.sqrt(squares.sum(axis=0) / freedom), TINY)
-        shift, shift_error = (within.mean - outside.mean) / sd, np.sqrt(1 / within.count + 1 / outside.count)
-        chance = student.sf(shift / shift_error, freedom)
+        """Args: looked_at: [n] bool, the records that compete for being the most exposed.
+
+        Raises ConfigError: fewer than two pairs of models."""
+        reference = reference.pairs
+        having, lacking = reference.with_and_without
+        if len(having) < 2:
+            raise ConfigError(too_few(len(reference.phi)))
+        within, outside = reference.within, reference.outside
+        pulls = ((phi - law.mean) / law.sd**2 for law in (within, outside))
+        moved = (pull * (side - side.mean(axis=0)) for pull, side in zip(pulls, (having, lacking), strict=True))
+        error = _error_of_mean(next(moved) - next(moved))
+        squares = (having - within.mean) ** 2 + (lacking - outside.mean) ** 2
+        sd = np.maximum(np.sqrt(squares.sum(axis=0) / (2 * len(having) - 2)), TINY)
+        difference = (having - lacking) / sd
+        weight = np.maximum(np.sqrt((difference**2).sum(axis=0)), TINY)
+        chance = np.minimum(1.0, RADEMACHER * norm.sf(difference.sum(axis=0) / weight))
         adjusted = np.minimum(1.0, chance * max(1, int(looked_at.sum())))
+        shift, shift_error = difference.mean(axis=0), _error_of_mean(difference)
         return cls(lira_online(phi, reference), error, shift, shift_error, chance, adjusted)
+
+
+def _error_of_mean(rows: np.ndarray) -> np.ndarray:
+    """[n] standard error of the mean of [p, n] independent rows."""
+    error: np.ndarray = rows.std(axis=0, ddof=1) / math.sqrt(len(rows))
+    return error
 
 
 def upside_down(roc: Roc, confidence: float) -> bool:

@@ -4,6 +4,7 @@ guesses_from(scores, included, k, l)    scores of canaries -> how many of the su
 one_run_epsilon(..., bound="exact")     a lower bound on epsilon from them, by one of ``BOUNDS``
 contradicts(guesses, epsilons, ...)     whether they contradict all of a claimed privacy curve
 planned_guesses(...)                    how many guesses to make, fixed before the run
+canaries_needed(...)                    how many canaries could contradict a claim at all
 
 Formal guarantees: agt/audit/one_run_bounds.py has the statements and their proofs. They need fair coins, drawn apart from
 each other and from everything else, and a number of guesses that was fixed before the coins were known. A half that is
@@ -23,8 +24,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from agt.audit import one_run_bounds as bounds
-from agt.numeric import UP, bisect, gaussian_epsilon, gaussian_mu, midpoint
+from agt.numeric import UP, bisect, gaussian_epsilon, gaussian_mu, midpoint, whole_midpoint
 
+MOST = 2**24  # canaries
 _CLOSE = 1e-6  # how near the bound's end is sought: of a number between 0 and some tens
 
 
@@ -170,19 +172,33 @@ def contradicts(
 def planned_guesses(canaries: int, epsilon: float, delta: float, confidence: float, bound: str) -> int:
     """How many guesses show the most, on canaries that do not meet, of a mechanism that spends all of its claim.
 
-    It rests on the claim alone, so it may be asked before the run. Where the claim has no delta, all: randomized response
-    is as sure of each canary as of any other.
+    Only numbers that contradict the claim if all guesses are right count, where there are any. It rests on the claim alone,
+    so it may be asked before the run. Where the claim has no delta, all: randomized response is as sure of each canary as
+    of any other.
     """
     if not delta:
         return canaries
     alarm = bounds.gaussian_alarm(gaussian_mu(epsilon, delta))
     numbers = sorted({max(1, round(canaries * 2 ** (-halves / 2))) for halves in range(2 * canaries.bit_length())})
-    means = [int(bounds.mean_right(number, canaries, alarm)) for number in numbers]
-    shown = [
-        one_run_epsilon(right, number, canaries, delta, confidence, bound)
-        for right, number in zip(means, numbers, strict=True)
-    ]
-    return numbers[int(np.argmax(shown))]
+
+    def shown(right: int, number: int) -> float:
+        return one_run_epsilon(right, number, canaries, delta, confidence, bound)
+
+    telling = [number for number in numbers if shown(number, number) > epsilon] or [canaries]
+    return max(telling, key=lambda number: shown(int(bounds.mean_right(number, canaries, alarm)), number))
+
+
+def canaries_needed(epsilon: float, delta: float, confidence: float, bound: str) -> int:
+    """The least number of canaries that contradict a claim if all of them are guessed, and rightly; ``MOST`` stands for
+    that and more."""
+
+    def short(canaries: int) -> bool:
+        return one_run_epsilon(canaries, canaries, canaries, delta, confidence, bound) <= epsilon
+
+    high = 1
+    while high < MOST and short(high):
+        high *= 2
+    return MOST if high >= MOST else bisect(short, high // 2, high, whole_midpoint)[1]
 
 
 def _counts(guesses: Guesses) -> tuple[int, int, int]:

@@ -93,8 +93,9 @@ def exact(right: int, guesses: int, canaries: int, epsilon: float, delta: float)
     if not delta or not right:
         return tail
     mass = float(binom.pmf(right, guesses, expit(epsilon)))
-    if mass < 1e-290:  # no ratio: so far beyond B's mean that delta decides (K <= 2 M, M <= 1), or so far below
-        return 1.0 if right <= guesses * expit(epsilon) else min(1.0, tail + 2 * canaries * delta)
+    if mass < 1e-290:  # no ratio; beyond B's mean b falls by this factor and more from count to count
+        fall = (guesses - right) / (right + 1) * float(np.exp(min(epsilon, 700.0)))
+        return 1.0 if right <= guesses * expit(epsilon) else min(1.0, tail + canaries * delta / (right * (1 - fall)))
     extra = canaries * delta * tail / (right * mass)
     return 1.0 if extra >= 1 else tail + extra * (1 - tail)
 

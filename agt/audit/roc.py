@@ -6,11 +6,15 @@ Formal guarantees
     ``Roc.at``: the threshold is a function of the non-members' scores alone. Members are drawn apart from them, so given
     the threshold the number of members above it is binomial, and its Clopper-Pearson limits hold as they stand. (Records of
     one training are taken for independent draws of one population, given the model.)
-    ``Roc.area_limits``: DeLong et al. 1988: asymptotic. Where the sample separates perfectly their variance is 0 and says
-    nothing; there the members and non-members are paired off, each in one pair: as many independent pairs as the smaller
-    side has, all in order, which Clopper-Pearson bounds at any number of records.
+    ``Roc.area_limits``: DeLong et al. 1988: asymptotic. A few records, or ones that are nearly all tied, may show no
+    variance where there is some: each side is counted with two records more, one that is placed best and one worst, as
+    Agresti and Coull do for a rate. That changes nothing in the limit; in simulations of 1 to 100 records a side, tied or
+    not, the area was missed at most about as often as it may be. Where the sample separates perfectly, members and
+    non-members are paired off, each in one pair: as many independent pairs as the smaller side has, all in order, which
+    Clopper-Pearson bounds at any number of records.
 
-Sources: DeLong, DeLong and Clarke-Pearson 1988; Sun and Xu 2014 (midranks); Carlini et al. 2022 (low false alarm rates).
+Sources: DeLong, DeLong and Clarke-Pearson 1988; Agresti and Coull 1998; Sun and Xu 2014 (midranks); Carlini et al. 2022
+(low false alarm rates).
 """
 
 import math
@@ -118,7 +122,7 @@ class Roc:
         if self.area in (0.0, 1.0):
             pairs = min(len(above), len(below))
             return _limits(round(self.area * pairs), pairs, confidence)
-        spread = sum(part.var(ddof=1) / len(part) if len(part) > 1 else 0.25 for part in (above, below))
+        spread = sum(np.append(part, (0, 1)).var(ddof=1) / len(part) for part in (above, below))
         reach = float(norm.ppf((1 + confidence) / 2)) * math.sqrt(spread)
         return max(0.0, self.area - reach), min(1.0, self.area + reach)
 

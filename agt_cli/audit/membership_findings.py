@@ -17,7 +17,7 @@ from agt.audit.membership import (
     told_apart,
     upside_down,
 )
-from agt.audit.one_run import one_run_epsilon, planned_guesses
+from agt.audit.one_run import canaries_needed, one_run_epsilon, planned_guesses
 from agt.audit.roc import Roc
 from agt.audit.shadows import Shadows
 from agt.problem import Problem
@@ -168,14 +168,20 @@ def noise_claim(target: Target, reference: Reference | None, confidence: float) 
     canaries = len(np.unique(units))
     planned = planned_guesses(canaries, noise.epsilon, noise.delta, confidence, BOUND)
     made = coin_guesses(reference, units, planned)
-    found, most = (
+    shown, most = (
         one_run_epsilon(right, made.made, canaries, noise.delta, confidence, BOUND) for right in (made.right, made.made)
     )
+    effort = f"{made.made} guesses about {canaries} units, their number fixed by the claim"
+    if most <= noise.epsilon:
+        least = canaries_needed(noise.epsilon, noise.delta, confidence, BOUND)
+        why = f"too few units to contradict epsilon {noise.epsilon:g}, whatever is guessed: {least:,} are the least"
+        yield replace(blank, effort=effort, meaning=f"not tested: {why}", noticeable=f"nothing: {why}")
+        return
     yield replace(
         blank,
-        effort=f"{made.made} guesses about {canaries} units, their number fixed by the claim",
-        outcome=Outcome.VIOLATED if found > noise.epsilon else Outcome.STANDS,
-        meaning=f"{made.right} of {made.made} guesses were right: epsilon is at least {found:.3g}",
-        found=found,
+        effort=effort,
+        outcome=Outcome.VIOLATED if shown > noise.epsilon else Outcome.STANDS,
+        meaning=f"{made.right} of {made.made} guesses were right: epsilon is at least {shown:.3g}",
+        found=shown,
         noticeable=f"an epsilon of up to {most:.3g}, had every guess been right",
     )

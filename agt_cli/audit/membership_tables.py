@@ -21,8 +21,9 @@ SIZES = (
 COLUMNS = (
     f"tables/{EXPOSED}.csv: score_lira is ln of the likelihood ratio, of a model trained on more records than the shadow "
     "models were, and standard_error what their means leave open (asymptotic); shift: by how many standard deviations "
-    "training on it raises a record's confidence, on average over shadow models, each a fair coin; p_shift: how likely "
-    "that is by chance; p_of_all: times the number of training records, for many were looked at"
+    "training on it raises a record's confidence, on average over pairs of shadow models, of which a fair coin says which "
+    "one has it; p_shift: by chance that is at most so likely; p_of_all: times the number of training records, which all "
+    "were looked at"
 )
 
 
@@ -68,8 +69,9 @@ def exposed_table(target: Target, reference: Reference | None, rehearsal: Rehear
     records, member, classes = target.pool.records, target.pool.member, target.opened.dataset.classes
     table = pd.DataFrame({"id": records.ids, "unit": records.units, "label": [classes[y] for y in records.labels]})
     table["stable_distance"] = target.distance
-    by = "score_loss" if reference is None or rehearsal is None else "score_lira"
-    if reference is None or rehearsal is None:
+    alone = reference is None or rehearsal is None or len(reference.pairs.phi) < 4
+    by = "score_loss" if alone else "score_lira"
+    if reference is None or rehearsal is None or alone:
         table[by] = target.scores["loss"]
     else:
         found = Exposure.of(target.phi, reference, member)

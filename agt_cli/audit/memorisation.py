@@ -152,29 +152,42 @@ def _distances(model: Model, pool: Pool, console: Console) -> np.ndarray:
 
 
 def _memorised(learnt: Contrast, members: np.ndarray, models: int, confidence: float) -> Finding:
-    of_members = learnt.take(members)
-    fewest = needed(len(members), confidence)
-    enough = min(int(of_members.having.max()), int(of_members.without.max())) >= fewest
-    least = of_members.bounds(confidence, len(members))[0]
-    surely, quarter = int((least > 0).sum()), int((of_members.value >= 0.25).sum())
-    sure = f"{surely:,} of {len(members):,} training records are memorised for sure"
-    few = f"too few subset models to be sure of any record: {2 * fewest} are the least for {len(members):,} (audit.shadows)"
-    meaning = f"{sure if enough else few}; {quarter:,} are estimated at a quarter or more"
+    of_members, looks = learnt.take(members), len(members)
+    few = _too_few(of_members, looks, confidence, "record", 2)
+    surely, quarter = _surely(of_members, confidence, looks), int((of_members.value >= 0.25).sum())
+    sure = few or f"{surely:,} of {looks:,} training records are memorised for sure"
     return Finding(
         subject="memorisation",
         claim="nothing: P(label right | trained on it) - P(label right | not)",
         attack="models on random halves, those with a record against those without it",
-        effort=f"{models} models, {len(members):,} records",
-        outcome=Outcome.REPORTED if enough else Outcome.UNTESTED,
-        meaning=meaning,
+        effort=f"{models} models, {looks:,} records",
+        outcome=Outcome.UNTESTED if few else Outcome.REPORTED,
+        meaning=f"{sure}; {quarter:,} are estimated at a quarter or more",
         measure="records memorised",
-        found=float(surely) if enough else None,
-        confidence=confidence if enough else None,
+        found=None if few else float(surely),
+        confidence=None if few else confidence,
         noticeable="a record that every model with it has right and none without it, if there are that many models"
-        if not enough
-        else f"memorisation of {_least(of_members, confidence, len(members)):.2g}, if every model with it has it right",
+        if few
+        else f"memorisation of {_least(of_members, confidence, looks):.2g}, if every model with it has it right",
         estimator="Clopper-Pearson, the error shared among all records",
     )
+
+
+def _surely(contrast: Contrast, confidence: float, looks: int) -> int:
+    return int((contrast.bounds(confidence, looks)[0] > 0).sum()) if len(contrast.value) else 0
+
+
+def _too_few(contrast: Contrast, looks: int, confidence: float, one: str, parts: int) -> str:
+    """Why not even the clearest contrast would be sure; empty: it would.
+
+    Args:
+        looks: among which the error is shared.
+        parts: into how many equal parts of the models a contrast's two sides fall.
+    """
+    fewest = needed(looks, confidence)
+    if min(int(side.max(initial=0)) for side in (contrast.having, contrast.without)) >= fewest:
+        return ""
+    return f"too few subset models to be sure of any {one}: {parts * fewest} are the least for {looks:,} (audit.shadows)"
 
 
 def _least(learnt: Contrast, confidence: float, looks: int) -> float:
@@ -187,19 +200,25 @@ def _least(learnt: Contrast, confidence: float, looks: int) -> float:
 
 
 def _influence(decided: Contrast, looks: int, targets: int, models: int, confidence: float) -> Finding:
+    """Of the models without the test record, which are half, half were trained on the training record."""
     values = decided.value
-    surely = int((decided.bounds(confidence, max(looks, 1))[0] > 0).sum()) if len(values) else 0
-    top = f"the strongest is estimated at {values[0]:.3g}" if len(values) else "no test record was looked at"
+    few = _too_few(decided, looks, confidence, "pair", 4) if len(values) else "no test record was looked at"
+    surely = _surely(decided, confidence, looks)
+    sure = few or f"{surely:,} pairs have influence for sure, of those with the greatest estimates"
+    top = f"; the strongest is estimated at {values[0]:.3g}" if len(values) else ""
     return Finding(
         subject="influence of a training record on a test record's answer",
         claim="nothing: P(right | record trained on) - P(right | not), of models without the test record",
         attack="models on random halves, those with the training record against those without it",
         effort=f"{models} models, {looks:,} pairs with {targets:,} test records drawn by audit.seed",
-        outcome=Outcome.REPORTED if len(values) else Outcome.UNTESTED,
-        meaning=f"{surely:,} pairs have influence for sure, of those with the greatest estimates; {top}",
+        outcome=Outcome.UNTESTED if few else Outcome.REPORTED,
+        meaning=f"{sure}{top}",
         measure="pairs",
-        found=float(surely) if len(values) else None,
-        confidence=confidence if len(values) else None,
+        found=None if few else float(surely),
+        confidence=None if few else confidence,
+        noticeable="a pair right in every model with the record and in none without it, if there are that many models"
+        if few
+        else f"influence of {_least(decided, confidence, looks):.2g}, if every model with the record is right",
         estimator="Clopper-Pearson, the error shared among all pairs",
     )
 

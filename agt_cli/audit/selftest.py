@@ -1,4 +1,4 @@
-"""agt audit selftest: every planted violation must be found; an auditor that misses one is broken."""
+"""agt audit selftest: every planted violation must be found, and no sound twin; an auditor that fails one is broken."""
 
 import time
 from typing import ClassVar
@@ -6,19 +6,26 @@ from typing import ClassVar
 import pandas as pd
 
 from agt.audit.findings import Finding, Outcome, Strength
-from agt.audit.planted.catalogue import PLANTED
+from agt.audit.planted.catalogue import PLANTED, SOUND
 from agt.settings import schema
 from agt_cli.audit.job import Audited, Given
-from agt_cli.audit.words import found
+from agt_cli.audit.words import PASSED, found
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 
 COLUMNS = ("planted", "claims", "found", "noticed", "seconds")
+JUDGED = {
+    (True, True): "caught",
+    (True, False): "MISSED",
+    (False, False): PASSED,
+    (False, True): "FALSE ALARM",
+}
+"""(there is a flaw, the auditor says so) -> a word."""
 
 
 @schema
 class Selftest:
-    """Runs every planted violation through the auditor."""
+    """Runs every planted violation, and sound twins of them, through the auditor."""
 
     name: ClassVar[str] = "selftest"
 
@@ -28,34 +35,33 @@ class Selftest:
     def carry_out(self, given: Given, record: RunRecord, console: Console) -> Audited:
         """Plant, audit, and judge the auditor."""
         findings, rows = [], []
+        plants = [(name, plant, True) for name, plant in PLANTED.items()]
+        plants += [(f"sound: {name}", plant, False) for name, plant in SOUND.items()]
         with console.progress("planted violations", "violation") as report:
-            for done, (name, plant) in enumerate(PLANTED.items(), 1):
+            for done, (name, plant, flawed) in enumerate(plants, 1):
                 start = time.monotonic()
                 finding = plant(given.seed)
-                findings.append(judged(name, finding))
-                rows.append((name, finding.claim, found(finding), caught(finding), round(time.monotonic() - start, 3)))
-                report(done, len(PLANTED), done, len(PLANTED))
+                findings.append(judged(name, finding, flawed))
+                word = JUDGED[flawed, finding.violated]
+                rows.append((name, finding.claim, found(finding), word, round(time.monotonic() - start, 3)))
+                report(done, len(plants), done, len(plants))
         table = pd.DataFrame(rows, columns=list(COLUMNS))
         console.table("planted violations", COLUMNS, [[*row[:-1], f"{row[-1]:.1f}"] for row in rows])
         return Audited("the auditor itself", None, tuple(findings), tables={"planted": table})
 
 
-def caught(finding: Finding) -> str:
-    """Of a planted violation, in a word."""
-    return "caught" if finding.violated else "MISSED"
-
-
-def judged(name: str, finding: Finding) -> Finding:
-    """What the finding of a planted violation says of the auditor, who claims to notice it."""
+def judged(name: str, finding: Finding, flawed: bool = True) -> Finding:
+    """What the finding of a planted violation, or of a sound twin, says of the auditor, who claims to tell them apart."""
+    right = finding.violated == flawed
     return Finding(
         subject=name,
-        claim="the auditor notices it",
+        claim="the auditor notices it" if flawed else "the auditor lets it pass",
         attack=finding.attack,
         effort=finding.effort,
-        outcome=Outcome.STANDS if finding.violated else Outcome.VIOLATED,
-        meaning=f"{caught(finding)}; its claim: {finding.claim}; {finding.meaning}",
-        measure="caught",
+        outcome=Outcome.STANDS if right else Outcome.VIOLATED,
+        meaning=f"{JUDGED[flawed, finding.violated]}; its claim: {finding.claim}; {finding.meaning}",
+        measure=JUDGED[flawed, flawed],
         claimed=1.0,
-        found=float(finding.violated),
+        found=float(right),
         strength=Strength.CERTAIN,
     )

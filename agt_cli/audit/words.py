@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from agt.audit.findings import LOWER, Audit, Finding, Outcome, Strength
 from agt.audit.success import advantage, gaussian_advantage, posterior
 
+PASSED = "let pass"
 PRIORS = (0.5, 0.01)
 DIGITS = 3
 FEW = 3  # estimates beside the first
@@ -48,16 +49,26 @@ def headline(audit: Audit) -> str:
     wrong, untested = len(audit.violations), sum(finding.outcome is Outcome.UNTESTED for finding in audit.findings)
     rest = f"; {many(untested, 'attack')} not made" if untested else ""
     if audit.kind == "selftest":
-        return (
-            f"{wrong} of {len(tested)} planted violations MISSED"
-            if wrong
-            else f"all {len(tested)} planted violations caught"
-        )
+        return _of_itself(tested)
     if wrong:
         return f"claims VIOLATED, by {wrong} of {many(len(tested), 'attack')}{rest}"
     if not tested:
         return f"no claim was tested: {f'{untested} could not be' if untested else 'numbers are reported'}"
     return f"no claim contradicted by {many(len(tested), 'attack')}: that is no proof{rest}"
+
+
+def _of_itself(tested: list[Finding]) -> str:
+    """Of planted violations and of sound twins."""
+    planted, sound = ([each for each in tested if (each.measure == PASSED) == passed] for passed in (False, True))
+    missed, accused = (sum(each.violated for each in some) for some in (planted, sound))
+    first = (
+        f"{missed} of {len(planted)} planted violations MISSED"
+        if missed
+        else f"all {len(planted)} planted violations caught"
+    )
+    if not sound:  # of an earlier version
+        return first
+    return f"{first}; {f'{accused} of {len(sound)} sound ones ACCUSED' if accused else f'all {len(sound)} sound ones let pass'}"
 
 
 def many(count: int, one: str) -> str:

@@ -172,6 +172,7 @@ def test_where_requests_wait_nothing_is_trained_as_a_neighbour(audited: Agt) -> 
 
 def test_many_audits_on_one_page(audited: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agt_cli.audit.selftest.PLANTED", dict([*catalogue.PLANTED.items()][:1]))
+    monkeypatch.setattr("agt_cli.audit.selftest.SOUND", {})
     audited("audit", "selftest")
     audited("audit", "toy", "run=latest")
     audited("audit", "toy", "run=latest", "audit.found=3")
@@ -219,13 +220,27 @@ def test_a_summary_refuses_what_is_not_of_the_run(audited: Agt) -> None:
         assert (said.code, words in said.err) == (2, True), said.err
 
 
+def missed(seed: int) -> Finding:
+    about = ("twice the noise", "claims", "attack", "effort", Outcome.STANDS, "nothing was seen", "epsilon")
+    return Finding(*about, 1.0, 0.0, 0.2, confidence=0.95)
+
+
+def test_the_auditor_is_broken_where_it_accuses_one(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+    caught = next(iter(catalogue.PLANTED.values()))
+    monkeypatch.setattr("agt_cli.audit.selftest.PLANTED", {"caught": caught})
+    cases = (("a", missed, 0, "all 1 sound ones let pass"), ("b", caught, 3, "1 of 1 sound ones ACCUSED"))
+    for name, sound, code, word in cases:
+        monkeypatch.setattr("agt_cli.audit.selftest.SOUND", {name: sound})
+        said = agt("audit", "selftest", "--json")
+        assert said.code == code
+        page = (audits()[-1] / "report.md").read_text()
+        assert f"**All 1 planted violations caught; {word}.**" in page
+    assert "FALSE ALARM" in page
+
+
 def test_the_auditor_is_broken_where_it_misses_one(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
     caught = next(iter(catalogue.PLANTED.values()))
-
-    def missed(seed: int) -> Finding:
-        about = ("twice the noise", "claims", "attack", "effort", Outcome.STANDS, "nothing was seen", "epsilon")
-        return Finding(*about, 1.0, 0.0, 0.2, confidence=0.95)
-
+    monkeypatch.setattr("agt_cli.audit.selftest.SOUND", {})
     monkeypatch.setattr("agt_cli.audit.selftest.PLANTED", {**dict.fromkeys(map(str, range(9)), caught), "missed": missed})
     said = agt("audit", "selftest", "--json")
     assert said.code == 3

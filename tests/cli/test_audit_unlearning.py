@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agt.audit.findings import Outcome
 from agt.audit.forget_sets import ForgetSets
+from agt.audit.memorisation import Contrast
 from agt.audit.unlearning import Attack
 from agt_cli.audit import unlearning
+from agt_cli.audit.memorisation import _influence
 from agt_cli.unlearn import erasure
 from agt_cli.unlearn.job import Job
 from agt_cli.unlearn.sisa import sisa
@@ -131,6 +134,15 @@ def test_bad_settings_name_the_key(agt: Agt) -> None:
     assert "t.csv" in said.err
 
 
+@pytest.mark.parametrize(("models", "enough"), [(80, False), (84, True)])
+def test_influence_is_counted_where_the_clearest_pair_would_be_sure(models: int, enough: bool) -> None:
+    sure = Contrast(*(np.array([models / 4 * share]) for share in (1, 1, 0, 1)))
+    finding = _influence(sure, 20_000, 200, models, 0.95)
+    assert (finding.outcome, finding.found) == ((Outcome.REPORTED, 1.0) if enough else (Outcome.UNTESTED, None))
+    assert ("84 are the least" in finding.meaning) != enough
+    assert finding.noticeable
+
+
 def test_memorisation_is_reported_and_certified_records_are_not_memorised(agt: Agt) -> None:
     train(agt, *TABLE, "model=linear")
     said = agt(
@@ -145,9 +157,9 @@ def test_memorisation_is_reported_and_certified_records_are_not_memorised(agt: A
     )
     assert said.code == 0, said.err
     first, second, third = findings()
-    assert first["outcome"] == "not tested"
-    assert "are the least" in str(first["meaning"])
-    assert second["outcome"] == "reported"
+    for finding in (first, second):
+        assert (finding["outcome"], finding.get("found")) == ("not tested", None)
+        assert "are the least" in str(finding["meaning"])
     assert third["outcome"] == "not contradicted"
     with (audited() / "tables/memorised.csv").open() as file:
         rows = list(csv.DictReader(file))

@@ -13,7 +13,15 @@ from scipy.special import expit, ndtr, ndtri
 from scipy.stats import binom, norm
 
 from agt.audit import one_run_bounds as bounds
-from agt.audit.one_run import BOUNDS, Guesses, contradicts, guesses_from, one_run_epsilon, planned_guesses
+from agt.audit.one_run import (
+    BOUNDS,
+    Guesses,
+    canaries_needed,
+    contradicts,
+    guesses_from,
+    one_run_epsilon,
+    planned_guesses,
+)
 from agt.numeric import gaussian_delta, gaussian_mu
 
 Table = np.ndarray  # [2^m, outputs]: what a mechanism gives out, by the coins
@@ -332,3 +340,27 @@ def test_the_number_of_guesses_is_planned_from_the_claim(bound: str) -> None:
     number = planned_guesses(1000, 4.0, 1e-5, 0.95, bound)
     assert 30 <= number <= 600
     assert planned_guesses(1000, 4.0, 0.0, 0.95, bound) == 1000
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+@pytest.mark.parametrize(("canaries", "epsilon"), [(20, 1.0), (100, 2.0), (1000, 4.0)])
+def test_a_plan_can_contradict_the_claim_where_any_number_can(bound: str, canaries: int, epsilon: float) -> None:
+    planned = planned_guesses(canaries, epsilon, 1e-5, 0.95, bound)
+    assert one_run_epsilon(planned, planned, canaries, 1e-5, 0.95, bound) > epsilon
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0, 8.0])
+def test_the_least_number_of_canaries(epsilon: float) -> None:
+    least = canaries_needed(epsilon, 1e-5, 0.95, "exact")
+    shown = [one_run_epsilon(m, m, m, 1e-5, 0.95, "exact") for m in (least - 1, least)]
+    assert shown[0] <= epsilon < shown[1]
+    assert canaries_needed(60.0, 1e-5, 0.95, "exact") == 2**24
+
+
+def test_more_canaries_guessed_as_well_show_more() -> None:
+    """Also where the probability of one count is below what a double holds."""
+    for share in (0.9, 1.0):
+        counts = [1000, 4000, 16_384, 100_000]
+        shown = [one_run_epsilon(int(share * m), m, m, 1e-5, 0.95, "exact") for m in counts]
+        assert shown == sorted(shown)
+        assert shown[-1] > 2

@@ -35,7 +35,8 @@ def test_area_and_its_variance(seed: int) -> None:
     assert roc.area == pytest.approx(roc_auc_score(roc.member, roc.scores))
     a, b = roc.scores[roc.member][:, None], roc.scores[~roc.member][None]
     wins = (a > b) + 0.5 * (a == b)
-    spread = wins.mean(1).var(ddof=1) / wins.shape[0] + wins.mean(0).var(ddof=1) / wins.shape[1]  # DeLong, in so many words
+    more = [[*wins.mean(axis), 0, 1] for axis in (1, 0)]  # DeLong, in so many words, and two records more on each side
+    spread = np.var(more[0], ddof=1) / wins.shape[0] + np.var(more[1], ddof=1) / wins.shape[1]
     low, high = roc.area_limits(0.95)
     assert (high - low) / 2 == pytest.approx(1.959964 * math.sqrt(spread), rel=1e-6)
 
@@ -50,6 +51,18 @@ def test_limits_cover() -> None:
         low, high = point.tpr_limits
         kept.append(low <= norm.sf(point.threshold - 0.5) <= high)
     assert np.mean(kept) >= 0.88
+
+
+@pytest.mark.parametrize(("members", "others"), [(1, 10), (2, 2), (3, 100), (10, 1000), (20, 1000)])
+def test_limits_cover_with_few_records_and_ties(members: int, others: int) -> None:
+    rng, missed = np.random.default_rng(0), {"labels": 0, "constant": 0, "normal": 0}
+    for _ in range(200):
+        size = members + others
+        scores = {"labels": rng.random(size) < 0.9, "constant": np.ones(size), "normal": rng.normal(size=size)}
+        for name, each in scores.items():
+            low, high = Roc(each.astype(float), np.arange(size) < members).area_limits(0.95)
+            missed[name] += not low < 0.5 < high
+    assert max(missed.values()) <= 20
 
 
 def test_perfect_separation_is_not_certain() -> None:

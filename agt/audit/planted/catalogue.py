@@ -1,4 +1,4 @@
-"""Every violation that is planted, by name."""
+"""Every violation that is planted, and every sound twin, by name."""
 
 from collections.abc import Callable
 
@@ -12,4 +12,12 @@ PLANTED: dict[str, Callable[[int], Finding]] = {
     **dpsgd.PLANTED,
     **membership.PLANTED,
     **unlearning.PLANTED,
+}
+SOUND: dict[str, Callable[[int], Finding]] = {
+    **mechanism.SOUND,
+    **votes.SOUND,
+    **certificate.SOUND,
+    **dpsgd.SOUND,
+    **membership.SOUND,
+    **unlearning.SOUND,
 }

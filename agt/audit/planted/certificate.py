@@ -10,6 +10,7 @@ from agt.api import fit
 from agt.audit.certificate_findings import audit_certificates, findings
 from agt.audit.evidence import Extent
 from agt.audit.findings import Finding
+from agt.audit.planted import worst
 from agt.bounds.box import Box
 from agt.certificates.box import Certificates
 from agt.data.arrays import Declared
@@ -17,18 +18,14 @@ from agt.models.box import BoxModel
 from agt.training.loop import Progress
 
 EXTENT = Extent(units=20, neighbours=30, farthest=2, bounded=0, queries=20, lines=6, again=False)
+PAIRS = replace(EXTENT, units=0, neighbours=0, bounded=3)  # neighbours with all their bounds alone
 STEP = {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "clip": 0.1, "dtype": "float64"}
 
 
 def narrowed_box(seed: int) -> Finding:
     """Every end of every box 1 % nearer to the parameters, in a one-step run whose neighbours reach it."""
     model = _trained(seed)
-    box = model.box
-    lower, upper = (
-        {name: box.nominal[name] + 0.99 * (end - box.nominal[name]) for name, end in ends.items()}
-        for ends in (box.lower, box.upper)
-    )
-    return _audited(replace(model, box=Box.of(box.ks, box.nominal, lower, upper)), seed, "parameters")
+    return _audited(replace(model, box=_widened(model.box, 0.99)), seed, "parameters")
 
 
 def box_of_another_relation(seed: int) -> Finding:
@@ -59,7 +56,7 @@ def memorised_and_certified(seed: int) -> Finding:
 
 @dataclass(frozen=True)
 class _Boasting(BoxModel):
-    """A model whose certificates reach ``more`` steps of the grid farther than they should."""
+    """A model whose certificates reach ``more`` steps of the grid farther than they should, or less far."""
 
     more: int
 
@@ -70,9 +67,17 @@ class _Boasting(BoxModel):
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> Certificates:
         known = super().certify(features)
-        held = known.certified[np.maximum(np.arange(len(known.ks)) - self.more, 0)]
+        held = known.certified[np.clip(np.arange(len(known.ks)) - self.more, 0, len(known.ks) - 1)]
         rows = [known.ks.index(k) for k in ks or known.ks]
         return replace(known, ks=ks or known.ks, certified=held[rows])
+
+
+def _widened(box: Box, times: float) -> Box:
+    lower, upper = (
+        {name: box.nominal[name] + times * (end - box.nominal[name]) for name, end in ends.items()}
+        for ends in (box.lower, box.upper)
+    )
+    return Box.of(box.ks, box.nominal, lower, upper)
 
 
 def _boasting(model: BoxModel, more: int) -> BoxModel:
@@ -96,10 +101,30 @@ def _audited(model: BoxModel, seed: int, about: str, extent: Extent = EXTENT) ->
     return next(finding for finding in found if finding.subject.startswith(about))
 
 
+def distances_that_jump(seed: int) -> Finding:
+    """Stable distances that are two too short, as of boxes that are too wide: every label that is certified is the same on
+    all neighbours, but beside a neighbour's, which are right, such distances are more than 1 apart."""
+    return _audited(_boasting(_trained(seed), -2), seed, "stable distances", PAIRS)
+
+
+def boxes_that_do_not_nest(seed: int) -> Finding:
+    """Boxes twice as wide as they need be: they hold every neighbour's parameters, but do not lie within a neighbour's."""
+    model = _trained(seed)
+    return _audited(replace(model, box=_widened(model.box, 2.0)), seed, "nesting", PAIRS)
+
+
+def sound(seed: int) -> Finding:
+    """Certificates as they are made, every claim of theirs attacked; of its findings the worst."""
+    return worst(findings(audit_certificates(_trained(seed), replace(EXTENT, bounded=2, again=True), seed)))
+
+
 PLANTED = {
     "a box narrowed by 1 %": narrowed_box,
     "a box by another relation's rule": box_of_another_relation,
     "a box by other products than recorded": box_of_other_products,
     "a stable distance one too large": distance_one_too_large,
     "a certified record that was memorised": memorised_and_certified,
+    "stable distances that jump from one dataset to the next": distances_that_jump,
+    "boxes that do not nest in those of a neighbour": boxes_that_do_not_nest,
 }
+SOUND = {"boxes as they are made": sound}

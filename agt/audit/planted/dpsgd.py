@@ -1,7 +1,7 @@
 """DP-SGD broken on purpose, each by one method of the reference: what an audit of DP-SGD is there to find."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -11,11 +11,13 @@ from agt.audit.canaries import dirac
 from agt.audit.dpsgd import Claim, Effort, audit, judged
 from agt.audit.findings import Finding
 from agt.audit.heads import head_for
+from agt.audit.planted import SURE
 from agt.audit.reference import Reference
 from agt.audit.subsampled import noise_for
 from agt.data.dataset import Records
 
 EFFORT = Effort(trials=300, step_runs=100)
+SURELY = replace(EFFORT, confidence=SURE)
 EPSILON, DELTA, STEPS, RATE, SIZE = 1.0, 1e-5, 10, 0.25, 40
 
 
@@ -84,13 +86,13 @@ def reference(
     return kind(claim, head, data, clip=0.5, lr=0.5, size=SIZE, seed=seed, words=f"DP-SGD: {_words(kind)}")
 
 
-def caught(kind: type[Reference], records: int = SIZE) -> Callable[[int], Finding]:
+def caught(kind: type[Reference], records: int = SIZE, effort: Effort = EFFORT) -> Callable[[int], Finding]:
     """seed -> the finding of its audit."""
 
     def plant(seed: int) -> Finding:
         trainer = reference(kind, seed, records)
         canary = dirac(1, trainer.head, trainer.records, seed)
-        return judged(trainer, canary, EFFORT, audit(trainer, canary, EFFORT))
+        return judged(trainer, canary, effort, audit(trainer, canary, effort))
 
     return plant
 
@@ -107,3 +109,4 @@ PLANTED = {
     "DP-SGD that divides by the records drawn": caught(MeanOfDrawn, records=2),
     "DP-SGD whose noise is the same in each step": caught(SameNoise),
 }
+SOUND = {"DP-SGD as its accountant knows it": caught(Reference, effort=SURELY)}

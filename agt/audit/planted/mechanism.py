@@ -5,8 +5,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from agt.api import fit
+from agt.audit.estimates import Claimed, Mistakes
 from agt.audit.findings import Finding
 from agt.audit.mechanism import Pair, Plan, Side, audit_pair
+from agt.audit.planted import SURE, worst
+from agt.audit.verdict import Attacked
 from agt.audit.weights import Heads, audit_weights
 from agt.audit.worst import Quarry, search
 from agt.data.arrays import Declared
@@ -18,6 +21,7 @@ from agt.mechanisms.weights import ReleaseWeights
 from agt.randomness import SeededRandomness
 
 COMPUTE = {"threads": 1, "kernel": "reference"}  # nothing to compile
+ROUNDS = 20
 DIFFERING = Pair(Side(1, 0), Side(0, 0))
 
 
@@ -25,6 +29,19 @@ def twice_the_budget(seed: int) -> Finding:
     """Randomized response that claims epsilon 1 and draws as for 2."""
     mechanism = _Doubled(RandomizedResponse(eps=1.0), RandomizedResponse(eps=2.0))
     return audit_pair(mechanism, DIFFERING, _plan(seed), 0).verdict  # type: ignore[arg-type]
+
+
+def the_budget(seed: int) -> Finding:
+    """Randomized response that draws as it claims, many times over: the rates that are counted lie beyond the claim in half
+    of the audits, and their limits in none. Of its findings the worst."""
+    plans = (_plan(ROUNDS * seed + each, 1000, SURE) for each in range(ROUNDS))
+    return worst(audit_pair(RandomizedResponse(eps=1.0), DIFFERING, plan, 0).verdict for plan in plans)
+
+
+def the_best_of_many(seed: int) -> Finding:  # no chance in it
+    """Counts that would contradict epsilon 1 as those of one event alone, and are said to be the best of a thousand's."""
+    words = ("counts", "they are of epsilon 1", "the best of 1,000 events", "1000 trials a side")
+    return Attacked(*words, Claimed("epsilon", 1.0), 0.95, 1000).judge(Mistakes(230, 1000, 230, 1000))
 
 
 def gap_of_the_grid(seed: int) -> Finding:
@@ -37,6 +54,11 @@ def half_the_noise(seed: int) -> Finding:
     """Released weights whose noise is made for half the sensitivity."""
     heads = replace(Heads.alone(1), moves=0.5)
     return audit_weights(ReleaseWeights(mu=1.0), heads, _plan(seed, 1000)).verdict
+
+
+def the_noise(seed: int) -> Finding:
+    """Released weights whose noise is as they claim."""
+    return audit_weights(ReleaseWeights(mu=1.0), Heads.alone(1), _plan(seed, 1000, SURE)).verdict
 
 
 def audited_grid(mechanism: Mechanism, ks: int | tuple[int, ...], seed: int) -> Finding:
@@ -58,6 +80,12 @@ PLANTED = {
     "released weights whose noise is made for half the sensitivity": half_the_noise,
 }
 
+SOUND = {
+    "randomized response that flips for its budget": the_budget,
+    "the best of many events": the_best_of_many,
+    "released weights whose noise is made for their sensitivity": the_noise,
+}
+
 
 @dataclass(frozen=True)
 class _Doubled:
@@ -70,5 +98,5 @@ class _Doubled:
         return getattr(self.draws if name == "release" else self.says, name)
 
 
-def _plan(seed: int, trials: int = 10_000) -> Plan:
-    return Plan(trials, source=SeededRandomness(seed))
+def _plan(seed: int, trials: int = 10_000, confidence: float = 0.95) -> Plan:
+    return Plan(trials, confidence, source=SeededRandomness(seed))

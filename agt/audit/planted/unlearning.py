@@ -8,6 +8,7 @@ import numpy as np
 
 import agt
 from agt.audit.findings import Finding
+from agt.audit.planted import SURE, worst
 from agt.audit.unlearning import Attack, Effort, Promised, Rows, Served, Unlearn, audit_unlearning, bits
 from agt.models.linear import LinearModel
 from agt.models.model import Model, fit
@@ -123,9 +124,9 @@ class Newton:
         return Served(values, within=within, draw=draw, seen=seen, sigma=SIGMA, shown=right)
 
 
-def of_newton(newton: Newton, attacks: Sequence[Attack]) -> tuple[Finding, ...]:
+def of_newton(newton: Newton, attacks: Sequence[Attack], effort: Effort = EFFORT) -> tuple[Finding, ...]:
     """The audit of a Newton method."""
-    return audit_unlearning("a Newton step", newton.begin, newton.retrained, attacks, newton.claimed, EFFORT)[0]
+    return audit_unlearning("a Newton step", newton.begin, newton.retrained, attacks, newton.claimed, effort)[0]
 
 
 def caught(findings: Sequence[Finding], measure: str) -> Finding:
@@ -202,6 +203,21 @@ def group_as_one(seed: int) -> Finding:
     return of_served(lambda rows: served(model), lambda rows: served(fit(without(trained, rows))), claimed)
 
 
+def step_taken(seed: int) -> Finding:
+    """A step for the records that go, and noise as is claimed."""
+    return worst(of_newton(Newton.trained(seed), [request(), looking()], replace(EFFORT, confidence=SURE)))
+
+
+def trained_again(seed: int) -> Finding:
+    """Training from those that stay."""
+    trained = problem(seed, "stability")
+
+    def on(rows: Rows) -> Served:
+        return Served(bits(fit(without(trained, rows))))
+
+    return of_served(on, on, EXACT)
+
+
 PLANTED = {
     "unlearning: the Newton step is forgotten": step_forgotten,
     "unlearning: the Newton step is for other records": step_for_others,
@@ -211,4 +227,8 @@ PLANTED = {
     "unlearning: no member of the ensemble is trained again": shard_kept,
     "unlearning: what is not certified is answered": answered_uncertified,
     "unlearning: the claim of one record is made of sixty": group_as_one,
+}
+SOUND = {
+    "unlearning: a step for the records that go": step_taken,
+    "unlearning: training again": trained_again,
 }

@@ -15,6 +15,7 @@ from agt.api import fit
 from agt.audit.estimates import Claimed
 from agt.audit.findings import Finding
 from agt.audit.neighbours import retrained, with_added
+from agt.audit.planted import SURE
 from agt.audit.poisoning import newcomers
 from agt.audit.prediction import Pair, alike, event_of, judged
 from agt.audit.verdict import Attacked
@@ -99,7 +100,14 @@ def _query(model: EnsembleModel, push: float) -> np.ndarray:
     return query
 
 
-def audited(having: EnsembleModel, lacking: EnsembleModel, mechanism: Mechanism, query: np.ndarray, seed: int) -> Finding:
+def audited(
+    having: EnsembleModel,
+    lacking: EnsembleModel,
+    mechanism: Mechanism,
+    query: np.ndarray,
+    seed: int,
+    confidence: float = CONFIDENCE,
+) -> Finding:
     """Audit what a mechanism says of two ensembles, whatever the gate would have said of it; draws come from the seed."""
     claim = Claim(mechanism.guarantee, having.settings.relation)
     pair = Pair(*(Labelling(model, mechanism, claim, "distance", "certified") for model in (having, lacking)))
@@ -110,7 +118,7 @@ def audited(having: EnsembleModel, lacking: EnsembleModel, mechanism: Mechanism,
         attack="two members' votes moved by one edit, at a query near both of their decision lines",
         effort="",
         claimed=Claimed.of(mechanism.guarantee),
-        confidence=CONFIDENCE,
+        confidence=confidence,
     )
     queries = alike(pair, query, TRIALS, np.random.default_rng(seed))
     drawn = [side.labels(queries, SeededRandomness(2 * seed + at)) for at, side in enumerate((pair.having, pair.lacking))]
@@ -136,7 +144,14 @@ def noise_for_one(seed: int) -> Finding:
     return audited(moved.having, moved.lacking, NoisyArgmax(eps=EPS), moved.query, seed)
 
 
+def certified_as_two(seed: int) -> Finding:
+    """Certified votes that count both members that an edit moves."""
+    moved = moved_by(seed)
+    return audited(moved.having, moved.lacking, RandomizedResponse(eps=EPS), moved.query, seed, SURE)
+
+
 PLANTED: dict[str, Callable[[int], Finding]] = {
     "certified votes that count one member where an edit moves two": certified_as_one,
     "noisy votes that cover one member where an edit moves two": noise_for_one,
 }
+SOUND: dict[str, Callable[[int], Finding]] = {"certified votes that count both members": certified_as_two}
