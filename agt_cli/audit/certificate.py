@@ -53,11 +53,6 @@ class Certificate:
         trained = TrainedRun.of(given.config)
         opened = trained.open(record, console)
         _check_noise(opened.model)
-        if opened.waiting.units:
-            raise ConfigError(
-                f"run={trained.finished.folder}: requests to erase {opened.waiting.units} units wait in it, so that it was "
-                "trained on records that its data no longer has: carry them out first (agt unlearn)"
-            )
         if self.farthest > max(opened.model.farthest, 1):
             console.note(f"audit.farthest={self.farthest} is beyond the run's grid of k, {opened.model.farthest}")
         extent = Extent(

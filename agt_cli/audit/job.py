@@ -66,7 +66,12 @@ class Audited:
 
 class Kind(Protocol):
     """One kind of audit: a class of ``agt.settings.schema`` that conf/audit/NAME.yaml names by ``_target_``; its fields are
-    the settings ``audit.*``."""
+    the settings ``audit.*``.
+
+    A kind that is right of a run in which requests to erase wait says so by ``while_waiting = True``: the model is of all
+    records, its data has those alone that do not wait, so that what is trained on one record less is many records away.
+    Such a run is refused to any other kind.
+    """
 
     @property
     def name(self) -> str:

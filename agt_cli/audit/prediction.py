@@ -36,7 +36,6 @@ from agt_cli.runs.erased import gone_of
 from agt_cli.runs.mechanisms import MechanismConfig, TotalConfig
 from agt_cli.runs.prepare import Prepared, RunSettings, prepare
 from agt_cli.runs.queries import LINES, OpenedRun, TrainedRun
-from agt_cli.runs.waiting import Waiting
 
 MOST_QUERIES = 1000  # natural ones that are looked at
 WORTH = 0.95  # of a total without a delta: one with a delta that is no less is not attacked as well
@@ -113,7 +112,6 @@ class PredictionAudit:
     def carry_out(self, given: Given, record: RunRecord, console: Console) -> Audited:
         """Find pairs and queries, draw on both sides of each, and count."""
         trained = TrainedRun.of({**given.config, "inputs": None})
-        Waiting.of(trained.finished).refuse("audit prediction")
         opened = trained.open(record, console)
         natural = opened.queries.features
         if given.config.get("inputs") is not None:

@@ -53,6 +53,7 @@ class Summary:
     """
 
     name: ClassVar[str] = "summary"
+    while_waiting: ClassVar[bool] = True
     audits: tuple[str, ...] = ()
 
     def check(self, given: Given) -> None:

@@ -71,6 +71,7 @@ class Unlearning:
     """
 
     name: ClassVar[str] = "unlearning"
+    while_waiting: ClassVar[bool] = True
     records: Annotated[int, Field(ge=1)] = 8
     trials: Annotated[int, Field(ge=1, le=10_000)] = 2
     methods: tuple[MethodName, ...] | None = None

@@ -17,6 +17,7 @@ from agt_cli.report.record import RunRecord
 from agt_cli.runs.erased import Watch
 from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.queries import DIGESTS, digest_of
+from agt_cli.runs.waiting import Waiting, people
 
 KEYS = (
     *("audit", "kind", "run", "digest", "confidence", "seed", "mechanism", "total", "accounting", "counting"),
@@ -57,7 +58,10 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
     folder = None if run is None else Path(str(run))
     given = Given(config, folder, digest_of(config, "digest"), confidence, seed, Path(str(config["output_dir"])))
     kind.check(given)
-    return AuditConfig(kind.name, kind, given, None if folder is None else open_run(folder, "train", given.digest))
+    finished = None if folder is None else open_run(folder, "train", given.digest)
+    if finished is not None and not getattr(kind, "while_waiting", False):
+        _check_whole(finished)
+    return AuditConfig(kind.name, kind, given, finished)
 
 
 def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, Any]:
@@ -80,6 +84,16 @@ def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, A
     if audit.violations:
         raise CheckError(headline(audit), {"command": "audit", "run": str(record.folder), **result})
     return result
+
+
+def _check_whole(finished: FinishedRun) -> None:
+    """Raise ConfigError where the model is of records that its data no longer has: nothing trained now is its neighbour."""
+    if units := Waiting.of(finished).units:
+        raise ConfigError(
+            f"run={finished.folder}: {people(units)} asked to be erased and {'is' if units == 1 else 'are'} still in the "
+            "model, and no longer in its data: what an audit trains would be as many records away and no neighbour. Carry "
+            f"the erasure out first: agt unlearn run={finished.folder}; agt audit unlearning audits it as it is"
+        )
 
 
 def _rests_on(finished: FinishedRun | None) -> dict[str, object]:

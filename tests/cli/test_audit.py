@@ -154,6 +154,22 @@ def test_an_audit_of_an_earlier_state_is_told_as_one(audited: Agt) -> None:
     assert seen.code == 0, seen.out
 
 
+def test_where_requests_wait_nothing_is_trained_as_a_neighbour(audited: Agt) -> None:
+    """The model is of all records and its data of those alone that do not wait: what is trained is no neighbour."""
+    ids = Blobs(center=1.25, std=0.35, n_train=80).load().train.ids[:40].tolist()
+    erase(Path("outputs/train/one"), ids, pending)
+    answers = ("mechanism=randomized_response", "mechanism.eps=1")
+    for kind, given in {
+        **dict.fromkeys(("certificate", "membership", "memorisation", "dpsgd", "toy"), ()),
+        **dict.fromkeys(("mechanism", "prediction"), answers),
+        "weights": ("mechanism=release_weights", "mechanism.mu=1"),
+    }.items():
+        said = audited("audit", kind, "run=latest", *given)
+        assert said.code == 2, kind
+        assert "40 people asked to be erased and are still in the model" in said.err, kind
+    assert "audit.methods" in audited("audit", "unlearning", "run=latest", "audit.methods=[none]").err, "it is not refused"
+
+
 def test_many_audits_on_one_page(audited: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agt_cli.audit.selftest.PLANTED", dict([*catalogue.PLANTED.items()][:1]))
     monkeypatch.setattr("agt_cli.audit.selftest.SOUND", {})
