@@ -31,7 +31,7 @@ def test_no_run_as_it_is_is_accused(kind: str) -> None:
     found = audited(made(SHARED[kind], True))
     assert not [finding.meaning for finding in found.values() if finding.violated]
     assert 0 < (found["parameters"].found or 0) <= 1
-    assert "narrowed by more than" in found["parameters"].noticeable
+    assert "all bounds of a group narrowed together" in found["parameters"].noticeable
 
 
 def test_neighbours_reach_the_bound_of_one_step() -> None:
