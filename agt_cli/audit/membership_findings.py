@@ -17,7 +17,7 @@ from agt.audit.membership import (
     told_apart,
     upside_down,
 )
-from agt.audit.one_run import canaries_needed, one_run_epsilon, planned_guesses
+from agt.audit.one_run import MOST, canaries_needed, one_run_epsilon, planned_guesses
 from agt.audit.roc import Roc
 from agt.audit.shadows import Shadows
 from agt.problem import Problem
@@ -173,7 +173,8 @@ def noise_claim(target: Target, reference: Reference | None, confidence: float) 
     effort = f"{made.made} guesses about {canaries} units, their number fixed by the claim"
     if most <= noise.epsilon:
         least = canaries_needed(noise.epsilon, noise.delta, confidence, BOUND)
-        why = f"too few units to contradict epsilon {noise.epsilon:g}, whatever is guessed: {least:,} are the least"
+        enough = f"{least:,} are the least" if least < MOST else "with this confidence and delta no number would do"
+        why = f"too few units to contradict epsilon {noise.epsilon:g}, whatever is guessed: {enough}"
         yield replace(blank, effort=effort, meaning=f"not tested: {why}", noticeable=f"nothing: {why}")
         return
     yield replace(

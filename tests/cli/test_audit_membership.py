@@ -68,12 +68,16 @@ def test_labels_may_pass_through_a_mechanism(agt: Agt, trained: Path) -> None:
 def test_noise_inside_training_is_held_against_its_claim(agt: Agt) -> None:
     noise = ("noise.epsilon=1", "training.batch.count=2", "training.clip=0.05", "training.chosen_on=public")
     run = agt("train", *TINY, *noise, "--json", "-q").json["run"]
-    said = agt("audit", "membership", f"run={run}", *SMALL, "confidence=0.999999", "--json", "-q")
+    said = agt("audit", "membership", f"run={run}", *SMALL, "confidence=0.9999", "--json", "-q")
     assert said.code == 0, said.err
     found = {finding["subject"]: finding for finding in said.json["audit"]["findings"]}
     private = found["noise inside training"]
     assert (private["outcome"], private["claimed"], private["delta"]) == ("not contradicted", 1.0, 1e-5)
     assert private["found"] <= 1
+    sure = agt("audit", "membership", f"run={run}", *SMALL, "confidence=0.999999", "--json", "-q")
+    private = next(each for each in sure.json["audit"]["findings"] if each["subject"] == private["subject"])
+    assert private["outcome"] == "not tested"
+    assert "no number would do" in private["meaning"]
     assert "given the draw" in found["labels at certified queries"]["meaning"]
 
 
