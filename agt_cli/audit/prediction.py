@@ -310,7 +310,8 @@ class _Audit:
         for claimed, words in self.totals:
             groups = config.trials // config.together
             event = event_of_sum(scene.event, config.together, claimed, groups, confidence, self.events)
-            attacks.append((self._attack(scene, f"{config.together} queries together: {words}", claimed), event))
+            attack = self._attack(scene, f"{config.together} queries together: {words}", claimed)
+            attacks.append((replace(attack, together=config.together), event))
         queries = alike(scene.pair, scene.query, config.trials, self.rng)
         having, lacking = (self.stage.drawn(side, self.mechanism, queries, self.claim.proved) for side in scene.sides)
         return [judged(attacked, event, having, lacking) for attacked, event in attacks]
