@@ -153,7 +153,9 @@ def _again(auditor: Auditor) -> Iterator[Finding]:
         meaning = f"{evidence.apart} of {evidence.bits} numbers are not what training gives: the record was changed"
         outcome = Outcome.VIOLATED
     else:
-        reason = auditor.unlike or "another processor or number of threads rounds otherwise"
+        reason = auditor.unlike or (
+            "another processor or number of threads would explain it; if env.json of both names the same, nothing does"
+        )
         meaning = (
             f"{evidence.apart} of {evidence.bits} numbers differ, parameters within what rounding is allowed: {reason}"
         )

@@ -386,7 +386,7 @@ def _noticeable(claim: Claim, effort: Effort, events: int) -> str:
         wrong = int(np.ceil(counted * total / 2))
         if claim.curve.excludes(*_limits(Mistakes(wrong, counted, wrong, counted), 1 - (1 - effort.confidence) / events)):
             shown = Curve(noise, claim.rate, claim.steps).epsilon(claim.delta)
-            return f"noise as for epsilon {shown:.3g} or more, by whoever sees every noisy sum"
+            return f"noise as for epsilon {shown:.3g} or more, about every second time, by whoever sees every noisy sum"
         noise *= 0.97
     return "only what betrays nearly every run"
 

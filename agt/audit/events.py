@@ -68,7 +68,8 @@ def counted(event: Event, first: np.ndarray, second: np.ndarray) -> Mistakes:
 
 
 def chosen(first: np.ndarray, second: np.ndarray, claimed: Claimed, confidence: float, labels: bool) -> Event:
-    """The event that tells these draws of two sides apart best, to be counted on other draws.
+    """The event that tells these draws of two sides apart best, to be counted on other draws; of those that tell as much,
+    which may be nothing, the one that is wrong least often.
 
     Args:
         first, second: [n] outputs.
@@ -76,7 +77,9 @@ def chosen(first: np.ndarray, second: np.ndarray, claimed: Claimed, confidence: 
         labels: they are labels; else numbers.
     """
     events = _label_events(first, second) if labels else _tails(np.concatenate([first, second]))
-    return max(events, key=lambda event: claimed.bound(counted(event, first, second), confidence))
+    seen = [(event, counted(event, first, second)) for event in events]
+    best, _ = max(seen, key=lambda one: (claimed.bound(one[1], confidence), -one[1].rate))
+    return best
 
 
 def _label_events(first: np.ndarray, second: np.ndarray) -> Sequence[Event]:

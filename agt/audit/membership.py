@@ -26,7 +26,6 @@ from functools import cached_property
 import numpy as np
 from scipy.special import expit, log_expit, logsumexp
 from scipy.stats import norm
-from scipy.stats import t as student
 
 from agt.audit.findings import Finding, Outcome, Strength
 from agt.audit.neighbours import retrained, without
@@ -244,13 +243,11 @@ def coin_guesses(reference: Reference, units: np.ndarray, guesses: int) -> Guess
     return guesses_from(np.bincount(place, weights=scores), reference.included[0][first], guesses - half, half)
 
 
-def spread_of(values: Iterable[float], confidence: float) -> tuple[float, float, float]:
-    """(mean, limits) over targets, by Student's t: they share records, so that these are no strict limits."""
+def spread_of(values: Iterable[float]) -> tuple[float, float]:
+    """(mean, standard deviation) over targets. Limits of the mean do not follow: targets share records and judges, and half
+    of them are the others' complements."""
     row = np.array(list(values))
-    mean, reach = float(row.mean()), 0.0
-    if len(row) > 1:
-        reach = float(student.ppf((1 + confidence) / 2, len(row) - 1) * row.std(ddof=1)) / math.sqrt(len(row))
-    return mean, mean - reach, mean + reach
+    return float(row.mean()), float(row.std())
 
 
 # -- labels alone ------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from agt.audit.estimates import Claimed, Mistakes, estimates
+from agt.audit.estimates import MOST_TRIALS, Claimed, Mistakes, estimates
 from agt.audit.findings import Finding, Outcome, Strength
 
 SHOWN_DELTA = 1e-5  # at which epsilon is shown beside a claimed mu
@@ -97,8 +97,8 @@ class Attacked:
             Outcome.VIOLATED: f"more than the {self.claimed.value:g} claimed",
             Outcome.STANDS: f"which does not contradict the {self.claimed.value:g} claimed, and proves nothing",
             Outcome.UNTESTED: (
-                f"too few trials to contradict the {self.claimed.value:g} claimed, whatever they count: {needed} a side "
-                f"are the least (audit.trials{f'={self.together * needed}' if self.together > 1 else ''})"
+                f"too few trials to contradict the {self.claimed.value:g} claimed, whatever they count: {_least(needed)} "
+                f"(audit.trials{f'={self.together * needed}' if self.together > 1 and needed < MOST_TRIALS else ''})"
             ),
         }
         return f"{counts}; {said[outcome]}"
@@ -106,6 +106,12 @@ class Attacked:
     def _noticeable(self, trials: int, needed: int) -> str:
         least = self.claimed.noticed(trials, self.confidence, self.events)
         if least is None:
-            return f"nothing: {needed} trials a side are the least"
-        true = f"a true {self.claimed.measure} of {least:.4g} or more"
-        return f"{true}, of a pair whose best test is wrong as often either way; where one mistake is rare, only more"
+            return f"nothing: {_least(needed)}"
+        true = f"about every second time a true {self.claimed.measure} of {least:.4g}, and one that is greater more often"
+        return f"{true}, of a pair whose best test errs as often either way; where one mistake is rare, only more"
+
+
+def _least(needed: int) -> str:
+    if needed >= MOST_TRIALS:
+        return "no number of trials that anybody can draw would do"
+    return f"{needed} a side are the least"

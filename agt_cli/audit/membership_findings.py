@@ -81,8 +81,8 @@ def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
 def _in_turn(name: str, rehearsal: Rehearsal, confidence: float) -> Finding:
     """Each shadow model as the target."""
     rocs = rehearsal.rocs(name)
-    area, low, high = spread_of((roc.area for roc in rocs), confidence)
-    rate, least, most = spread_of((roc.at(RATES[1], confidence).tpr for roc in rocs), confidence)
+    area, apart = spread_of(roc.area for roc in rocs)
+    rate, unlike = spread_of(roc.at(RATES[1], confidence).tpr for roc in rocs)
     return Finding(
         subject=f"membership by {name}, of models on half of the records",
         claim=UNCLAIMED,
@@ -90,16 +90,15 @@ def _in_turn(name: str, rehearsal: Rehearsal, confidence: float) -> Finding:
         effort=f"{len(rocs)} targets of {rehearsal.included.shape[1]} records, about half of them members",
         outcome=Outcome.REPORTED,
         meaning=(
-            f"{name}, on halves: AUC {area:.3f} ({low:.3f} to {high:.3f}) on average over targets; at "
-            f"{100 * RATES[1]:g} % false alarms {100 * rate:.2f} % of members are found "
-            f"({100 * max(0.0, least):.2f} to {100 * min(1.0, most):.2f} %). Members are drawn by a hash: no difference "
-            "between training and test records plays a part"
+            f"{name}, on halves: AUC {area:.3f} on average over targets, whose standard deviation is {apart:.3f}; at "
+            f"{100 * RATES[1]:g} % false alarms {100 * rate:.2f} % of members are found (standard deviation "
+            f"{100 * unlike:.2f} %). Members are drawn by a hash: no difference between training and test records plays a "
+            "part. Targets share records, so that no limits follow"
         ),
         measure="AUC",
         found=area,
-        strength=Strength.ASYMPTOTIC,
-        confidence=confidence,
-        estimator="Student's t over targets",
+        strength=Strength.CERTAIN,  # of these targets, and of no more
+        estimator="mean over these targets",
     )
 
 

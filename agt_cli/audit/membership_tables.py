@@ -41,7 +41,7 @@ def attacks_table(target: Target, rehearsal: Rehearsal | None, confidence: float
             low, high = fixed.advantage_limits
             row |= {"advantage": fixed.advantage, "advantage_low": low, "advantage_high": high}
             row["balanced_accuracy"] = (1 + fixed.advantage) / 2
-            row["AUC_on_halves"] = spread_of((each.area for each in rehearsal.rocs(name)), confidence)[0]
+            row["AUC_on_halves"] = spread_of(each.area for each in rehearsal.rocs(name))[0]
         rows.append(row)
     return pd.DataFrame(rows).round(5)
 

@@ -66,9 +66,8 @@ def _of_itself(tested: list[Finding]) -> str:
         if missed
         else f"all {len(planted)} planted violations caught"
     )
-    if not sound:  # of an earlier version
-        return first
-    return f"{first}; {f'{accused} of {len(sound)} sound ones ACCUSED' if accused else f'all {len(sound)} sound ones let pass'}"
+    second = f"{accused} of {len(sound)} sound ones ACCUSED" if accused else f"all {len(sound)} sound ones let pass"
+    return f"{first}; {second}" if sound else first  # an earlier version had none
 
 
 def many(count: int, one: str) -> str:

@@ -177,6 +177,8 @@ class TestDraws:
         assert found.outcome is Outcome.UNTESTED
         assert found.found is None
         assert f"{needed} a side are the least" in found.meaning
+        found = audit_pair(RandomizedResponse(eps=50.0), DIFFERING, plan(trials=20), 0).verdict
+        assert "no number of trials that anybody can draw" in found.meaning
 
     def test_quantile(self) -> None:
         """K_q one apart: the claim is attained and not exceeded; two apart: both ways of looking see it."""
@@ -210,6 +212,13 @@ class TestEvents:
         assert isinstance(event, Tail)
         assert event.above
         assert event.threshold > second.max()
+
+    @pytest.mark.parametrize("labels", [True, False])
+    def test_of_events_that_show_nothing_the_one_that_errs_least(self, labels: bool) -> None:
+        first, second = np.repeat([0, 1], [30, 70]), np.repeat([0, 1], [40, 60])
+        for sides in ((first, second), (second, first)):
+            event = chosen(*sides, Claimed("epsilon", 1.0), 0.95, labels)
+            assert counted(event, *sides).rate == pytest.approx(0.9)
 
 
 class TestSearch:
