@@ -174,7 +174,7 @@ def noise_claim(target: Target, reference: Reference | None, confidence: float) 
     if most <= noise.epsilon:
         least = canaries_needed(noise.epsilon, noise.delta, confidence, BOUND)
         why = f"too few units to contradict epsilon {noise.epsilon:g}, whatever is guessed: {least:,} are the least"
-        yield replace(blank, effort=effort, meaning=f"not tested: {why}", noticeable=f"nothing: {why}")
+        yield replace(blank, effort=effort, meaning=why, noticeable=f"nothing: {why}")
         return
     yield replace(
         blank,

@@ -106,6 +106,10 @@ class PredictionAudit:
             )
         if str(given.config.get("inputs")) == str(LINES):
             raise ConfigError("inputs=-: an audit draws its own questions: give a file of natural ones, or leave it out")
+        if self.together > self.trials:
+            raise ConfigError(
+                f"audit.together={self.together}: more answers together than are drawn (audit.trials={self.trials})"
+            )
         if config.total.eps is not None and config.total.queries is None:
             raise ConfigError("total.eps is shared out over questions: give total.queries, too, or mechanism.eps")
 

@@ -16,6 +16,7 @@ from agt.manifest import NAME as MANIFEST
 from agt.manifest import Manifest
 from agt_cli.audit.words import number
 from agt_cli.cli import main
+from agt_cli.report.unfinished import LOCK, lock_of
 
 from .conftest import TINY, Agt
 
@@ -153,6 +154,26 @@ def test_an_audit_of_an_earlier_state_is_told_as_one(audited: Agt) -> None:
     assert "is of an earlier state of the run, before an erasure" in page
     seen = audited("verify", str(audits()[1]))
     assert seen.code == 0, seen.out
+
+
+def test_what_a_killed_audit_left_is_removed_and_a_living_ones_stays(audited: Agt) -> None:
+    dead, living = (Path("outputs/audit") / name / ".stage-x" for name in ("dead", "living"))
+    for scratch in (dead, living):
+        scratch.mkdir(parents=True)
+    (dead.parent / LOCK).touch()
+    lock = lock_of(living.parent)
+    assert lock.take()
+    assert audited("audit", "toy", "run=latest").code == 0
+    lock.release()
+    assert (dead.exists(), living.exists()) == (False, True)
+
+
+def test_one_audit_is_not_counted_twice(audited: Agt) -> None:
+    audited("audit", "toy", "run=latest")
+    (folder,) = audits()
+    said = audited("audit", "summary", "run=latest", f"audit.audits=[{folder},./{folder}]")
+    assert said.code == 2
+    assert "is named more than once" in said.err
 
 
 def test_what_is_violated_is_seen_to_be(audited: Agt) -> None:
