@@ -350,7 +350,7 @@ def judged(trainer: Trainer, canary: Canaries, effort: Effort, bounds: Sequence[
         outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
         meaning=(
             f"epsilon at delta {claim.delta:g} is at least {best.epsilon:.4g} ({best.estimate}, from {best.adversary}), "
-            f"with {100 * effort.confidence:g} % confidence: {verdict}"
+            f"with {100 * effort.confidence:.12g} % confidence: {verdict}"
             if best.epsilon
             else "no attack told the canary in from the canary out with that confidence: nothing is shown, nor proved"
         ),

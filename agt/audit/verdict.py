@@ -23,6 +23,7 @@ class Attacked:
         claimed: what the counts are held against.
         confidence: of the bound.
         events: how many events, or pairs, share the error probability.
+        together: how many of ``audit.trials`` make one trial.
     """
 
     subject: str
@@ -32,6 +33,7 @@ class Attacked:
     claimed: Claimed
     confidence: float
     events: int = 1
+    together: int = 1
 
     def findings(self, mistakes: Mistakes) -> tuple[Finding, ...]:
         """The verdict, by the rigorous bound in the claim's own measure; then the other estimates of the same counts."""
@@ -89,14 +91,14 @@ class Attacked:
         counts = (
             f"the attack was wrong {mistakes.alarms} of {mistakes.without} times on one side and {mistakes.misses} of "
             f"{mistakes.having} on the other: {self.claimed.measure}{at} is at least {bound:.4g}, with "
-            f"{100 * self.confidence:g} % confidence"
+            f"{100 * self.confidence:.12g} % confidence"
         )
         said = {
             Outcome.VIOLATED: f"more than the {self.claimed.value:g} claimed",
             Outcome.STANDS: f"which does not contradict the {self.claimed.value:g} claimed, and proves nothing",
             Outcome.UNTESTED: (
                 f"too few trials to contradict the {self.claimed.value:g} claimed, whatever they count: {_least(needed)} "
-                "(audit.trials)"
+                f"(audit.trials{f'={self.together * needed}' if self.together > 1 and needed < MOST_TRIALS else ''})"
             ),
         }
         return f"{counts}; {said[outcome]}"

@@ -51,7 +51,7 @@ def scored(
             attack=words,
             effort=f"{target.sides}; {made} shadow models",
             outcome=Outcome.UNTESTED,
-            meaning=f"{name}: not tested: {missing}",
+            meaning=f"{name}: {missing}",
             measure="AUC",
             strength=Strength.ASYMPTOTIC,
         )
@@ -63,7 +63,7 @@ def scored(
 def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
     """The area under an attack's curve, and who is found at few false alarms; scores that are upside down show nothing."""
     low, high = roc.area_limits(confidence)
-    shown = f"{roc.area:.3f} ({low:.3f} to {high:.3f} at {100 * confidence:g} %)"
+    shown = f"{roc.area:.3f} ({low:.3f} to {high:.3f} at {100 * confidence:.12g} %)"
     if upside_down(roc, confidence):
         return replace(blank, meaning=f"{name}: {UPSIDE_DOWN.format(shown=shown)}")
     at = roc.at(RATES[1], confidence)
@@ -162,7 +162,7 @@ def noise_claim(target: Target, reference: Reference | None, confidence: float) 
     )
     if reference is None or noise.seed is not None:
         why = "no shadow models to guess with" if reference is None else "noise.seed makes this noise a simulation"
-        yield replace(blank, meaning=f"not tested: {why}")
+        yield replace(blank, meaning=why)
         return
     canaries = len(np.unique(units))
     planned = planned_guesses(canaries, noise.epsilon, noise.delta, confidence, BOUND)
@@ -175,7 +175,7 @@ def noise_claim(target: Target, reference: Reference | None, confidence: float) 
         least = canaries_needed(noise.epsilon, noise.delta, confidence, BOUND)
         enough = f"{least:,} are the least" if least < MOST else "with this confidence and delta no number would do"
         why = f"too few units to contradict epsilon {noise.epsilon:g}, whatever is guessed: {enough}"
-        yield replace(blank, effort=effort, meaning=f"not tested: {why}", noticeable=f"nothing: {why}")
+        yield replace(blank, effort=effort, meaning=why, noticeable=f"nothing: {why}")
         return
     yield replace(
         blank,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
-from agt.audit.findings import Audit, Finding, Outcome
+from agt.audit.findings import Audit, Finding, Outcome, Strength
 from agt_cli.audit import joint
 from agt_cli.audit.job import Audited
 from agt_cli.audit.words import (
@@ -18,6 +18,7 @@ from agt_cli.audit.words import (
     legend,
     number,
     others,
+    percent,
     risk,
     seen,
 )
@@ -39,7 +40,19 @@ def lines(audit: Audit) -> Iterator[str]:
         return
     for finding in audit.findings:
         yield f"{finding.outcome.value}: {finding.meaning}"
+    yield from _by_chance(audit)
     yield from dict.fromkeys(filter(None, (risk(finding, audit.kind) for finding in audit.findings)))
+
+
+def _by_chance(audit: Audit) -> Iterator[str]:
+    """What to do where nothing but bounds with a confidence contradicts the claims; nothing else."""
+    wrong = audit.violations
+    if wrong and all(finding.strength is Strength.CONFIDENT and finding.confidence for finding in wrong):
+        most = percent(max(1 - (finding.confidence or 0) for finding in wrong), up=True)
+        yield (
+            f"By chance alone a bound calls a true claim violated in up to {most} of audits. Audit again, with more "
+            "trials: draws are made anew each time, and what is really violated stays so. Until then do not publish on it."
+        )
 
 
 def page(audit: Audit, audited: Audited) -> str:
@@ -52,6 +65,7 @@ def page(audit: Audit, audited: Audited) -> str:
     parts = [
         f"# Audit: {plain(audit.kind)} of {plain(audit.subject)}",
         verdict if planted else f"{verdict} {OWNER}{_state(audit)}",
+        *_by_chance(audit),
         *body,
         *_section("What this does not show", [*(PLANTED_LIMITS if planted else LIMITS), *chance(audit)]),
         *_section("Notes", audit.notes),
@@ -186,4 +200,6 @@ def _cell(value: object) -> str:
     """As a reader takes it; nothing where there is nothing."""
     if value is None or value != value:
         return "-"
-    return number(float(value)) if isinstance(value, float) and abs(value) != float("inf") else str(value)
+    if isinstance(value, float) and abs(value) != float("inf"):
+        return number(float(value), beside=1.0)  # of a share, how near to all it is must be seen
+    return str(value)

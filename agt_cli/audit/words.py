@@ -11,7 +11,7 @@ from agt.audit.success import advantage, gaussian_advantage, posterior
 
 PASSED = "let pass"
 PRIORS = (0.5, 0.01)
-DIGITS = 3
+DIGITS, MOST_DIGITS = 3, 12
 FEW = 3  # estimates beside the first
 QUESTIONS = {"unlearning": "the erased records had ever been used"}  # what somebody wants to know, by the kind of audit
 QUESTION = "a person's record was used"
@@ -75,14 +75,26 @@ def many(count: int, one: str) -> str:
     return f"{count:,} {one}{'' if count == 1 else 's'}"
 
 
-def number(value: float, up: bool = False, down: bool = False) -> str:
-    """A number as a reader takes it: three digits that count, rounded as is asked; whole numbers whole."""
+def number(value: float, up: bool = False, down: bool = False, beside: float | None = None) -> str:
+    """A number as a reader takes it: three digits that count, rounded as is asked; whole numbers whole.
+
+    Args:
+        beside: a number that it is compared with: as many more digits as tell the two apart.
+    """
     if value == int(value) and abs(value) < 10**15:
         return f"{int(value):,}"
-    unit = 10.0 ** (math.floor(math.log10(abs(value))) - DIGITS + 1)
+    for digits in range(DIGITS, MOST_DIGITS + 1):
+        text = _cut(value, up, down, digits)
+        if beside is None or float(text) != beside:
+            break
+    return text
+
+
+def _cut(value: float, up: bool, down: bool, digits: int) -> str:
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
     cut = math.ceil if up else math.floor if down else round
     slack = 1e-9 * (down - up)  # what is a multiple already stays one
-    return f"{cut(value / unit + slack) * unit:.{DIGITS}g}".replace("e-0", "e-")
+    return f"{cut(value / unit + slack) * unit:.{digits}g}".replace("e-0", "e-")
 
 
 def percent(share: float, up: bool) -> str:
@@ -96,9 +108,9 @@ def found(finding: Finding) -> str:
     if finding.found is None:
         return "nothing"
     loss, sign = finding.measure in LOWER, SIGNS[finding.strength]
-    sure = f"{100 * finding.confidence:g} %" if finding.confidence else ""
+    sure = f"{100 * finding.confidence:.12g} %" if finding.confidence else ""
     notes = ", ".join(filter(None, (sure, finding.estimator)))
-    words = f"{sign if loss or sign == ABOUT else ''} {number(finding.found, down=loss)}".strip()
+    words = f"{sign if loss or sign == ABOUT else ''} {number(finding.found, down=loss, beside=finding.claimed)}".strip()
     told = f"{words} {finding.measure}" if " " in finding.measure else f"{finding.measure} {words}"
     return f"{told}{f' ({notes})' if notes else ''}"
 

@@ -12,8 +12,10 @@ from agt.audit.findings import Finding, Outcome, Strength
 from agt.audit.membership import Apart
 from agt.audit.roc import Roc
 from agt_cli.audit import membership_findings
+from agt_cli.audit.membership_figures import rocs_drawn
 from agt_cli.audit.membership_findings import area_of
 from agt_cli.audit.membership_tables import EXPOSED
+from agt_cli.report.record import RunRecord
 
 from .conftest import TINY, Agt
 
@@ -117,3 +119,10 @@ def test_upside_down_scores_are_no_attack() -> None:
     assert "UPSIDE DOWN: AUC 0.2" in finding.meaning
     right = area_of(blank, "loss", Roc(rng.normal(size=600) + member, member), 0.95)
     assert (right.outcome, right.estimator) == (Outcome.REPORTED, "DeLong")
+
+
+def test_one_record_on_a_side_draws_a_figure(tmp_path: Path) -> None:
+    """An axis from 1 to 1 is none: matplotlib warns, and warnings are errors here."""
+    roc = Roc(np.array([0.0, 1.0, 2.0]), np.array([False, True, True]))
+    with RunRecord(tmp_path / "record", "audit", {}) as record:
+        assert rocs_drawn(record, "few", {"loss": roc}, None)
