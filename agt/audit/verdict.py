@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from agt.audit.estimates import Claimed, Mistakes, estimates
 from agt.audit.findings import Finding, Outcome, Strength
+from agt.audit.written import least, number
 
 SHOWN_DELTA = 1e-5  # at which epsilon is shown beside a claimed mu
 MEANS = {
@@ -52,7 +53,7 @@ class Attacked:
                 attack=self.attack,
                 effort=self.effort,
                 outcome=Outcome.REPORTED,
-                meaning=f"{estimate.name}: {what} is at least {estimate.value:.4g}, {MEANS[estimate.strength]}",
+                meaning=f"{estimate.name}: {what} is at least {least(estimate.value)}, {MEANS[estimate.strength]}",
                 measure=estimate.measure,
                 claimed=claimed.value if same else None,
                 delta=delta if epsilon else None,
@@ -87,23 +88,26 @@ class Attacked:
     def _meaning(self, bound: float, outcome: Outcome, mistakes: Mistakes, needed: int) -> str:
         at = f" at delta {self.claimed.delta:g}" if self.claimed.delta else ""
         counts = (
-            f"the attack was wrong {mistakes.alarms} of {mistakes.without} times on one side and {mistakes.misses} of "
-            f"{mistakes.having} on the other: {self.claimed.measure}{at} is at least {bound:.4g}, with "
-            f"{100 * self.confidence:g} % confidence"
+            f"the attack was wrong {mistakes.alarms:,} of {mistakes.without:,} times on one side and "
+            f"{mistakes.misses:,} of {mistakes.having:,} on the other: {self.claimed.measure}{at} is at least "
+            f"{least(bound, self.claimed.value)}, with {100 * self.confidence:g} % confidence"
         )
         said = {
             Outcome.VIOLATED: f"more than the {self.claimed.value:g} claimed",
             Outcome.STANDS: f"which does not contradict the {self.claimed.value:g} claimed, and proves nothing",
             Outcome.UNTESTED: (
-                f"too few trials to contradict the {self.claimed.value:g} claimed, whatever they count: {needed} a side "
+                f"too few trials to contradict the {self.claimed.value:g} claimed, whatever they count: {needed:,} a side "
                 "are the least (audit.trials)"
             ),
         }
         return f"{counts}; {said[outcome]}"
 
     def _noticeable(self, trials: int, needed: int) -> str:
-        least = self.claimed.noticed(trials, self.confidence, self.events)
-        if least is None:
-            return f"nothing: {needed} trials a side are the least"
-        true = f"about every second time a true {self.claimed.measure} of {least:.4g}, and one that is greater more often"
+        noticed = self.claimed.noticed(trials, self.confidence, self.events)
+        if noticed is None:
+            return f"nothing: {needed:,} trials a side are the least"
+        true = (
+            f"about every second time a true {self.claimed.measure} of {number(noticed, up=True)}, and "
+            "one that is greater more often"
+        )
         return f"{true}, of a pair whose best test errs as often either way; where one mistake is rare, only more"

@@ -20,6 +20,7 @@ from agt.audit.findings import Finding, Outcome, Strength
 from agt.audit.mechanism import AuditedPair, Plan
 from agt.audit.verdict import Attacked
 from agt.audit.worst import Neighbour, neighbours, segments
+from agt.audit.written import least
 from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
 from agt.models.linear import LinearModel
 from agt.numeric import UP, next_up
@@ -68,7 +69,7 @@ def audit_weights(mechanism: ReleaseWeights, heads: Heads, plan: Plan) -> Audite
         SUBJECT.format(mu=mechanism.mu),
         str(mechanism.guarantee),
         "released weights, projected on the difference of the two models' own; the threshold is their midpoint",
-        f"{plan.trials} releases a side of {heads.first.size} weights; {heads.where}",
+        f"{plan.trials:,} releases a side of {heads.first.size:,} weights; {heads.where}",
         Claimed.of(mechanism.guarantee),
         plan.confidence,
     )
@@ -110,8 +111,8 @@ def _exact(mechanism: ReleaseWeights, heads: Heads, sigma: float) -> Finding:
         effort=heads.where,
         outcome=Outcome.VIOLATED if exceeds else Outcome.STANDS,
         meaning=(
-            f"worked out, without chance: mu of this pair is {value:.6g}, and the claim is {mechanism.mu:g}; the two "
-            f"models are {share:.3g} of the sensitivity apart"
+            f"worked out, without chance: mu of this pair is {least(value, mechanism.mu)}, and the claim is "
+            f"{mechanism.mu:g}; the two models are {share:.3g} of the sensitivity apart"
         ),
         measure="mu",
         claimed=mechanism.mu,

@@ -95,7 +95,8 @@ class DpSgdAudit:
             )
         if self.trainer == "opacus" and importlib.util.find_spec("opacus") is None:
             raise ConfigError(
-                "audit.trainer=opacus: Opacus is not installed: pip install 'agt[dpsgd]', or use audit.trainer=reference"
+                "audit.trainer=opacus: Opacus is not installed: pip install 'agt-certified[dpsgd]', or use "
+                "audit.trainer=reference"
             )
 
     def carry_out(self, given: Given, record: RunRecord, console: Console) -> Audited:

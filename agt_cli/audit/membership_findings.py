@@ -20,10 +20,12 @@ from agt.audit.membership import (
 from agt.audit.one_run import canaries_needed, one_run_epsilon, planned_guesses
 from agt.audit.roc import Roc
 from agt.audit.shadows import Shadows
+from agt.audit.written import least
 from agt.problem import Problem
 from agt.settings import RemovalConfig
 from agt_cli.audit.membership_target import WORDS, Target
 
+UNLIKE = 0.05  # shares of classes that differ by more are told beside each number
 RATES = (0.001, 0.01)
 BOUND = "exact"  # of one_run.BOUNDS
 UNCLAIMED = "nothing: certificates speak of labels, and say nothing about scores"
@@ -42,11 +44,14 @@ def scored(
     Args:
         why: there is no rehearsal.
     """
-    made = 0 if shadows is None else len(shadows)
+    made, unlike = 0 if shadows is None else len(shadows), target.unlike if target.two_sided else 0.0
+    differ = f" (training against test, whose classes differ by up to {100 * unlike:.1f} points)" * (unlike >= UNLIKE)
+    for name in ATTACKS if rehearsal is not None else ():
+        yield _in_turn(name, rehearsal, confidence)  # type: ignore[arg-type]
     for name, words in WORDS.items():
         missing = NOBODY if not target.two_sided else why if name not in target.scores else ""
         blank = Finding(
-            subject=f"membership by {name}",
+            subject=f"membership by {name}{differ}",
             claim=UNCLAIMED,
             attack=words,
             effort=f"{target.sides}; {made} shadow models",
@@ -55,9 +60,7 @@ def scored(
             measure="AUC",
             strength=Strength.ASYMPTOTIC,
         )
-        yield blank if missing else area_of(blank, name, target.roc(name), confidence)
-    for name in ATTACKS if rehearsal is not None else ():
-        yield _in_turn(name, rehearsal, confidence)  # type: ignore[arg-type]
+        yield blank if missing else area_of(blank, f"{name}{differ}", target.roc(name), confidence)
 
 
 def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
@@ -172,15 +175,15 @@ def noise_claim(target: Target, reference: Reference | None, confidence: float) 
     )
     effort = f"{made.made} guesses about {canaries} units, their number fixed by the claim"
     if most <= noise.epsilon:
-        least = canaries_needed(noise.epsilon, noise.delta, confidence, BOUND)
-        why = f"too few units to contradict epsilon {noise.epsilon:g}, whatever is guessed: {least:,} are the least"
+        few = canaries_needed(noise.epsilon, noise.delta, confidence, BOUND)
+        why = f"too few units to contradict epsilon {noise.epsilon:g}, whatever is guessed: {few:,} are the least"
         yield replace(blank, effort=effort, meaning=f"not tested: {why}", noticeable=f"nothing: {why}")
         return
     yield replace(
         blank,
         effort=effort,
         outcome=Outcome.VIOLATED if shown > noise.epsilon else Outcome.STANDS,
-        meaning=f"{made.right} of {made.made} guesses were right: epsilon is at least {shown:.3g}",
+        meaning=f"{made.right} of {made.made} guesses were right: epsilon is at least {least(shown, noise.epsilon)}",
         found=shown,
         noticeable=f"an epsilon of up to {most:.3g}, had every guess been right",
     )

@@ -11,10 +11,10 @@ from agt_cli.runs.queries import OpenedRun, TrainedRun
 OWNER = "for the data owner alone: it names units, and says what a mechanism saw of a query on the private data"
 
 
-def mechanism_of(given: Given) -> MechanismConfig:
+def mechanism_of(given: Given, example: str = "mechanism=randomized_response mechanism.eps=1") -> MechanismConfig:
     """The mechanism that is audited, with its budget. Raises ConfigError: none, or no budget."""
     if given.config.get("mechanism") is None:
-        raise ConfigError("mechanism: name what is audited: mechanism=randomized_response mechanism.eps=1, say")
+        raise ConfigError(f"mechanism: name what is audited: {example}, say")
     return MechanismConfig.of(given.config["mechanism"], validate(TotalConfig, given.config.get("total"), "total"))
 
 

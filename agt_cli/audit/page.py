@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pandas as pd
 
 from agt.audit.findings import Audit, Finding, Outcome
+from agt.audit.written import number
 from agt_cli.audit import joint
 from agt_cli.audit.job import Audited
 from agt_cli.audit.words import (
@@ -12,11 +13,11 @@ from agt_cli.audit.words import (
     ORDER,
     PLANTED_LIMITS,
     TESTED,
+    by_chance,
     chance,
     found,
     headline,
     legend,
-    number,
     others,
     risk,
     seen,
@@ -39,6 +40,7 @@ def lines(audit: Audit) -> Iterator[str]:
         return
     for finding in audit.findings:
         yield f"{finding.outcome.value}: {finding.meaning}"
+    yield from by_chance(audit)
     yield from dict.fromkeys(filter(None, (risk(finding, audit.kind) for finding in audit.findings)))
 
 
@@ -52,6 +54,7 @@ def page(audit: Audit, audited: Audited) -> str:
     parts = [
         f"# Audit: {plain(audit.kind)} of {plain(audit.subject)}",
         verdict if planted else f"{verdict} {OWNER}{_state(audit)}",
+        *(() if planted else (f"**{plain(_capital(words))}.**" for words in by_chance(audit))),
         *body,
         *_section("What this does not show", [*(PLANTED_LIMITS if planted else LIMITS), *chance(audit)]),
         *_section("Notes", audit.notes),
@@ -80,7 +83,8 @@ def _gathered(audit: Audit, audited: Audited) -> Iterator[str]:
     if wrong:
         yield "## What is violated"
         yield _told(wrong, audit)
-    for title, table in (("Claims and lower bounds", joint.losses(audit)), ("Other claims", joint.others(audit))):
+    tables = {"Claims and lower bounds": joint.losses(audit), "Other claims": joint.others(audit)}
+    for title, table in {**tables, "Numbers only reported": joint.numbers_alone(audit)}.items():
         if table:
             yield f"## {title}"
             yield markdown_table(table[0], table[1][:MOST])

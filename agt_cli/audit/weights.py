@@ -16,6 +16,7 @@ from agt_cli.audit.opening import OWNER, check_run, mechanism_of, open_with_data
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 
+EXAMPLE = "mechanism=release_weights mechanism.mu=0.5"
 ALONE = "agt audit weights mechanism=release_weights mechanism.mu=MU (no run=) audits the noise by itself"
 
 
@@ -37,7 +38,7 @@ class WeightsAudit:
 
     def check(self, given: Given) -> None:
         """Refuse what releases no weights."""
-        config = mechanism_of(given)
+        config = mechanism_of(given, EXAMPLE)
         if config.kind is not ReleaseWeights or config.weights is not None:
             raise ConfigError(
                 "agt audit weights draws releases anew: give mechanism=release_weights and mechanism.mu or total"

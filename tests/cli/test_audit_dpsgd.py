@@ -97,7 +97,7 @@ def test_without_a_run_or_without_opacus(agt: Agt, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "opacus" else found(name, *rest))
     said = agt("audit", "dpsgd", "run=somewhere", "audit.trainer=opacus")
     assert said.code == 2
-    assert "pip install 'agt[dpsgd]'" in said.err
+    assert "pip install 'agt-certified[dpsgd]'" in said.err
 
 
 # -- the adapters ----------------------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ class DpSgd:
             ConfigError: Opacus is not installed, or the budget is out of its accountant's reach.
         """
         if importlib.util.find_spec("opacus") is None:
-            raise ConfigError("DP-SGD needs Opacus: pip install 'agt[dpsgd]'")
+            raise ConfigError("DP-SGD needs Opacus: pip install 'agt-certified[dpsgd]'")
         rate = min(1.0, self.batch / size)
         steps = math.ceil(self.epochs / rate)
         if rate == 1:

@@ -14,7 +14,7 @@ from agt.data.ids import content_ids
 from agt.errors import DataMissing, first_line
 
 CLASSES = ("0", "1")
-INSTALL = "pip install 'agt[text]'"
+INSTALL = "pip install 'agt-certified[text]'"
 
 
 @dataclass(frozen=True)
