@@ -5,10 +5,10 @@ it is reported once training by itself has confirmed it. No violation is no proo
 neighbours came, and with that which narrowing of a bound would have been noticed (certificate_findings.py).
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from agt.relations import RELATIONS
 from agt.settings import BoxConfig, RemovalConfig
 from agt.training.ensemble import shards
 
+PART = 64  # neighbours that are trained together
 CONFIRMED = 3  # violations of a kind that are trained again by themselves
 Progress = Callable[[int, int], None]
 
@@ -43,6 +44,8 @@ class Auditor:
         rng: of every choice.
         unlike: why training here may make other bits than the run's; empty: it makes the same.
         on_progress: called with how many neighbours are done, of how many.
+        until: the time at which the stage at work begins nothing new.
+        cut: a stage had more to do than time.
     """
 
     model: Model
@@ -52,6 +55,8 @@ class Auditor:
     on_progress: Progress = lambda done, of: None
     evidence: Evidence = field(default_factory=Evidence)
     started: float = field(default_factory=time.monotonic)
+    until: float = math.inf
+    cut: bool = False
 
     def __post_init__(self) -> None:
         dataset = self.problem.dataset
@@ -87,9 +92,15 @@ class Auditor:
 
     @property
     def late(self) -> bool:
-        """Whether no time is left."""
-        limit = self.extent.seconds
-        return limit is not None and time.monotonic() - self.started > limit
+        """Whether no time is left to the stage at work."""
+        self.cut |= time.monotonic() > self.until
+        return time.monotonic() > self.until
+
+    def share_time(self, stages: int) -> None:
+        """Give the next of so many stages its equal share of the time that is left."""
+        if self.extent.seconds is not None:
+            now = time.monotonic()
+            self.until = now + max(0.0, self.started + self.extent.seconds - now) / stages
 
     def roots_of(self, model: Model) -> np.ndarray:
         """Queries a rounding away from where a model's label changes, or its certificate of a k within reach ends.
@@ -137,7 +148,7 @@ class Auditor:
         best: list[tuple[float, int, Edited]] = []
         made = 0
         while made < whole and not self.late:
-            count = min(64, whole - made)
+            count = min(PART, whole - made)
             edits = [self._next(base, best) for _ in range(count)]
             made += count
             for edit, _ in self._held(edits):
@@ -161,11 +172,13 @@ class Auditor:
         """Train neighbours, a part at a time while there is time, and hold them against parameters and labels."""
         for edit in edits:
             self.evidence.of(edit).planned += 1
-        for start, stop in pairwise(sorted({*range(0, len(edits), 64), len(edits)})):
+        start, size = 0, PART if self.extent.seconds is None else 1
+        while start < len(edits):
             if self.late:
                 return
-            part = edits[start:stop]
             self.on_progress(start, len(edits))
+            part = edits[start : start + size]
+            start, size = start + size, min(2 * size, PART)  # a first part of few: a limit may be shorter than one of many
             for edit, theirs in zip(part, neighbours_of(self.model, part), strict=True):
                 seen = self.evidence.of(edit)
                 if isinstance(theirs, Refused):

@@ -1,5 +1,6 @@
 """What the evidence of a certificate audit says of each claim, as findings and tables."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
@@ -37,11 +38,17 @@ def audit_certificates(
         The auditor, whose evidence ``findings`` and ``tables`` read.
     """
     auditor = Auditor(model, extent, np.random.default_rng(seed), unlike)
-    stages = (("training it again", auditor.again), ("leaving one out", auditor.leave_out), ("edits", auditor.attack))
-    for name, stage in (*stages, ("pairs with bounds", auditor.pairs)):
+    again = (("training it again", auditor.again),) if extent.again else ()
+    stages = (
+        *again,
+        ("edits", auditor.attack),
+        ("pairs with bounds", auditor.pairs),
+        ("leaving one out", auditor.leave_out),
+    )
+    for done, (name, stage) in enumerate(stages):
         auditor.on_progress = lambda done, of, name=name: on_progress(name, done, of)  # type: ignore[misc]
-        if stage != auditor.again or extent.again:
-            stage()
+        auditor.share_time(len(stages) - done)
+        stage()
     return auditor
 
 
@@ -58,13 +65,14 @@ def notes(auditor: Auditor) -> Iterator[str]:
         "its bound says what narrowing would have been noticed"
     )
     if evidence.units < units:
-        limit = "audit.seconds" if auditor.late else "audit.units"
+        limit = "audit.seconds" if auditor.cut else "audit.units"
         yield f"{evidence.units} of {units} units were left out one by one ({limit} limits them, public ones stay)"
     planned = sum(seen.planned for seen in evidence.kinds.values())
-    if auditor.late:
+    if auditor.cut:
         yield (
-            f"audit.seconds={auditor.extent.seconds:g} ended the search: {evidence.trained} of {planned} neighbours begun "
-            f"were trained, and {evidence.pairs} of {auditor.extent.bounded} with all their bounds"
+            f"audit.seconds={auditor.extent.seconds:g} ended the search, each kind of attack having its share: "
+            f"{evidence.trained:,} of {planned:,} neighbours begun were trained, and {evidence.pairs} of "
+            f"{auditor.extent.bounded} with all their bounds"
         )
     for why, count in evidence.why.most_common(SHOWN):
         yield f"training refused {count} neighbours: {why}"
@@ -112,10 +120,26 @@ def _subject(auditor: Auditor) -> str:
 
 
 def _effort(auditor: Auditor) -> str:
-    evidence, extent = auditor.evidence, auditor.extent
-    refused = sum(seen.refused for seen in evidence.kinds.values())
-    told = f"{evidence.trained} neighbours trained ({evidence.units} with one unit left out, the others edited to hurt)"
-    return f"{told}, up to k = {extent.farthest}" + (f"; {refused} more refused by training" if refused else "")
+    """What was made, and what was not."""
+    evidence = auditor.evidence
+    there = np.unique(auditor.problem.dataset.train.units[~auditor.problem.dataset.train.public])
+    refused, edited = sum(seen.refused for seen in evidence.kinds.values()), evidence.trained - evidence.units
+    farthest = max((k for (_, k), seen in evidence.kinds.items() if seen.trained), default=0)
+    out = f"{evidence.units:,} of {len(there):,} units left out, one at a time"
+    hurt = f"{edited:,} neighbours edited to hurt, up to k = {farthest}" if edited else "no neighbour edited to hurt"
+    cut = "; audit.seconds ended the search" if auditor.cut else ""
+    return f"{out}; {hurt}{f'; {refused:,} more refused by training' if refused else ''}{cut}"
+
+
+def way(share: float) -> str:
+    """How far of the way to its bound a neighbour went: only the bound itself is 100 %, whatever is left or beyond."""
+    apart = abs(1 - share)
+    if share >= 2:
+        return f"{share:.3g} times as far as its bound"
+    if 0 < apart < 0.01:
+        digits = max(1, math.ceil(-math.log10(100 * apart)))
+        return f"{100 * share:.{digits}f} % of the way to its bound"
+    return f"{100 * share:.3g} % of the way to its bound"
 
 
 def _again(auditor: Auditor) -> Iterator[Finding]:
@@ -129,7 +153,9 @@ def _again(auditor: Auditor) -> Iterator[Finding]:
         meaning = f"{evidence.apart} of {evidence.bits} numbers are not what training gives: the record was changed"
         outcome = Outcome.VIOLATED
     else:
-        reason = auditor.unlike or "another processor or number of threads rounds otherwise"
+        reason = auditor.unlike or (
+            "another processor or number of threads would explain it; if env.json of both names the same, nothing does"
+        )
         meaning = (
             f"{evidence.apart} of {evidence.bits} numbers differ, parameters within what rounding is allowed: {reason}"
         )
@@ -154,27 +180,29 @@ def _contained(auditor: Auditor) -> Finding:
     evidence, share = auditor.evidence, auditor.evidence.share
     boxes = isinstance(auditor.problem.settings.certificate, BoxConfig)
     bound = "the box of k" if boxes else "k times the recorded sensitivity"
-    meaning = f"the farthest neighbour went {share:.6g} of the way to its bound"
-    outcome = Outcome.STANDS if evidence.trained else Outcome.UNTESTED
+    meaning = f"the farthest neighbour went {way(share)}"
+    outcome = Outcome.STANDS if evidence.groups else Outcome.UNTESTED
     if evidence.outside:
         outcome, meaning = (
             Outcome.VIOLATED,
-            f"a neighbour went {share:.6g} times as far as its bound allows: {evidence.outside[0]}",
+            f"a neighbour went {way(share)}: {evidence.outside[0]}",
         )
     elif not evidence.trained:
         meaning = "no neighbour was trained (audit.units, audit.neighbours, audit.seconds)"
+    elif not evidence.groups:
+        meaning = "every neighbour was farther away than the run's grid of k reaches: no bound was kept"
     relation = auditor.problem.settings.relation
     ball = RELATIONS[relation.name].ball_of(relation.unit_rows)
     return Finding(
         subject=f"parameters: {_subject(auditor)}",
         claim=f"with {ball}, training stays within {bound}",
-        attack="neighbours trained by the run's own constants: each unit left out, and edits made to hurt",
+        attack="neighbours trained by the run's own constants: units left out, and edits made to hurt",
         effort=_effort(auditor),
         outcome=outcome,
         meaning=meaning,
         measure="deviation/bound",
         claimed=1.0,
-        found=share if evidence.trained else None,
+        found=share if evidence.groups else None,
         strength=Strength.CERTAIN,
         noticeable=_noticeable(evidence.groups),
     )

@@ -145,6 +145,7 @@ def redrawn(recorded: Box, again: Box) -> float:
         width = (upper - lower.double()).clamp(min=1e-300)
         for there, here in ((recorded.lower[name], lower), (recorded.upper[name], upper)):
             apart_by = (there.double() - here.double()).abs()
-            if apart_by.numel():
-                farthest = max(farthest, float(torch.where(apart_by == 0, 0.0, apart_by / width)[1:].max().nan_to_num()))
+            shares = torch.where(apart_by == 0, 0.0, apart_by / width)[1:]
+            if shares.numel():  # nothing of a grid of k = 0 alone
+                farthest = max(farthest, float(shares.max().nan_to_num()))
     return farthest

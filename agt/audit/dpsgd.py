@@ -351,7 +351,7 @@ def judged(trainer: Trainer, canary: Canaries, effort: Effort, bounds: Sequence[
         outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
         meaning=(
             f"epsilon at delta {claim.delta:g} is at least {least(best.epsilon, claim.epsilon)} ({best.estimate}, from "
-            f"{best.adversary}), with {100 * effort.confidence:g} % confidence: {verdict}"
+            f"{best.adversary}), with {100 * effort.confidence:.12g} % confidence: {verdict}"
             if best.epsilon
             else "no attack told the canary in from the canary out with that confidence: nothing is shown, nor proved"
         ),

@@ -332,7 +332,7 @@ def labels_finding(apart: Apart | None, ids: np.ndarray, distance: np.ndarray, w
         attack="the same queries asked of trainings with and without a unit: the most exposed ones, and random ones",
         effort="none",
         outcome=Outcome.UNTESTED,
-        meaning=f"not tested: {why}",
+        meaning=why,
         measure="labels that differ",
         claimed=0.0,
         strength=Strength.CERTAIN,

@@ -80,7 +80,8 @@ def steinke(right: int, guesses: int, canaries: int, epsilon: float, delta: floa
     """Theorem 5.2 of Steinke, Nasr and Jagielski 2023, for every (epsilon, delta)-DP mechanism (proof above).
 
     Returns:
-        an upper bound of the probability of ``right`` right guesses or more.
+        an upper bound of the probability of ``right`` right guesses or more, where B's tail is at most one half; else it
+        exceeds one half, which is all that an audit at a confidence of one half or more asks.
     """
     tail = _tail(right, guesses, epsilon)
     shift = 2 * canaries * delta * _greatest_mean(right, guesses, float(expit(epsilon))) if delta and right else 0.0

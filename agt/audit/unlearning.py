@@ -29,7 +29,7 @@ Formal guarantees
     standard normal given z_j. Half the error probability goes to the first being too small, half to the pairs.
     Groups. If unlearning one record is (eps, delta)-close to training without it, in both directions, then for k records,
     P_0 the one end of the chain and P_k the other, P_i <= e^eps P_(i+1) + delta gives P_0 <= e^(k eps) P_k + delta
-    sum_{i<k} e^(i eps): ``for_group``. k delta alone, as some lecture notes have it, is no guarantee.
+    sum_{i<k} e^(i eps). k delta alone, as some lecture notes have it, is no guarantee.
 
 Sources: Guo et al. (2020) [003]; Sekhari et al. (2021); Gupta et al. (2021), Adaptive machine unlearning [004].
 """
@@ -160,11 +160,6 @@ def bits(model: Model) -> np.ndarray:
     store = _Files({})
     model.save(store)
     return np.frombuffer(b"".join(content for _, content in sorted(store.files.items())), dtype=np.uint8)
-
-
-def for_group(eps: float, delta: float, records: int) -> tuple[float, float]:
-    """(k eps, delta sum_{i<k} e^(i eps)): what is claimed of k records by a claim about one."""
-    return records * eps, min(1.0, sum(delta * math.exp(min(i * eps, 700.0)) for i in range(records)))
 
 
 @dataclass(frozen=True)
@@ -321,7 +316,9 @@ def _equal(subject: str, pairs: Sequence[Pair], claimed: Promised, effort: Effor
             trials.append(Trial(pair.attack.name, "equal", pair.records, None, False, words, pair.mine.how))
             continue
         words = f"{differ:,} of {compared:,} values differ" if differ else f"all {compared:,} values are the same"
-        trials.append(_trial(pair, "equal", float(differ), differ > 0, words))
+        if not compared:
+            words = "not tested: nothing was given out"
+        trials.append(_trial(pair, "equal", float(differ) if compared else None, differ > 0, words))
     wrong = next((trial for trial in trials if trial.violated), None)
     if not total:
         return trials, not_tested(subject, claimed.words, "nothing was given out after any attack, so nothing was compared")
@@ -332,7 +329,8 @@ def _equal(subject: str, pairs: Sequence[Pair], claimed: Promised, effort: Effor
     )
     attack = "what unlearning leaves and what training without the records gives are compared value by value"
     noticeable = "one value that differs, in the attacks that were made"
-    return trials, _certain(subject, claimed, trials, attack, noticeable, meaning, "values that differ")
+    told = [trial for trial in trials if trial.found is not None]
+    return trials, _certain(subject, claimed, told, attack, noticeable, meaning, "values that differ")
 
 
 def _differences(mine: Served, other: Served) -> tuple[int, int]:
@@ -463,7 +461,7 @@ def _noise(subject: str, pairs: Sequence[Pair], effort: Effort) -> Finding | Non
     )
 
 
-def _trial(pair: Pair, test: str, found: float, violated: bool, words: str) -> Trial:
+def _trial(pair: Pair, test: str, found: float | None, violated: bool, words: str) -> Trial:
     return Trial(pair.attack.name, test, pair.records, found, violated, words, pair.mine.how)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from agt.audit.estimates import Claimed, Mistakes, estimates
+from agt.audit.estimates import MOST_TRIALS, Claimed, Mistakes, estimates
 from agt.audit.findings import Finding, Outcome, Strength
 from agt.audit.written import least, number
 
@@ -24,6 +24,7 @@ class Attacked:
         claimed: what the counts are held against.
         confidence: of the bound.
         events: how many events, or pairs, share the error probability.
+        together: how many of ``audit.trials`` make one trial.
     """
 
     subject: str
@@ -33,6 +34,7 @@ class Attacked:
     claimed: Claimed
     confidence: float
     events: int = 1
+    together: int = 1
 
     def findings(self, mistakes: Mistakes) -> tuple[Finding, ...]:
         """The verdict, by the rigorous bound in the claim's own measure; then the other estimates of the same counts."""
@@ -90,14 +92,14 @@ class Attacked:
         counts = (
             f"the attack was wrong {mistakes.alarms:,} of {mistakes.without:,} times on one side and "
             f"{mistakes.misses:,} of {mistakes.having:,} on the other: {self.claimed.measure}{at} is at least "
-            f"{least(bound, self.claimed.value)}, with {100 * self.confidence:g} % confidence"
+            f"{least(bound, self.claimed.value)}, with {100 * self.confidence:.12g} % confidence"
         )
         said = {
             Outcome.VIOLATED: f"more than the {self.claimed.value:g} claimed",
             Outcome.STANDS: f"which does not contradict the {self.claimed.value:g} claimed, and proves nothing",
             Outcome.UNTESTED: (
-                f"too few trials to contradict the {self.claimed.value:g} claimed, whatever they count: {needed:,} a side "
-                "are the least (audit.trials)"
+                f"too few trials to contradict the {self.claimed.value:g} claimed, whatever they count: {_least(needed)} "
+                f"(audit.trials{f'={self.together * needed}' if self.together > 1 and needed < MOST_TRIALS else ''})"
             ),
         }
         return f"{counts}; {said[outcome]}"
@@ -105,9 +107,15 @@ class Attacked:
     def _noticeable(self, trials: int, needed: int) -> str:
         noticed = self.claimed.noticed(trials, self.confidence, self.events)
         if noticed is None:
-            return f"nothing: {needed:,} trials a side are the least"
+            return f"nothing: {_least(needed)}"
         true = (
             f"about every second time a true {self.claimed.measure} of {number(noticed, up=True)}, and "
             "one that is greater more often"
         )
         return f"{true}, of a pair whose best test errs as often either way; where one mistake is rare, only more"
+
+
+def _least(needed: int) -> str:
+    if needed >= MOST_TRIALS:
+        return "no number of trials that anybody can draw would do"
+    return f"{needed:,} a side are the least"

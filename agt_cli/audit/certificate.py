@@ -27,7 +27,7 @@ class Certificate:
     name: ClassVar[str] = "certificate"
     units: Count | None = 2000
     neighbours: Count = 200
-    farthest: Annotated[int, Field(ge=1)] = 3
+    farthest: Annotated[int, Field(ge=1, le=10_000)] = 3
     bounded: Count = 4
     queries: Count = 200
     lines: Count = 8

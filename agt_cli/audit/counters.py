@@ -100,7 +100,7 @@ class Counters:
             attack=f"{attack}, with the unit and without it",
             effort=f"{len(wrong)} test ledgers of their own",
             outcome=Outcome.VIOLATED if many else Outcome.STANDS,
-            meaning=f"{many} differences" if many else "so it was, on both sides",
+            meaning=f"{claim}: {f'{many} differences' if many else 'so it was, on both sides'}",
             measure="differences",
             claimed=0.0,
             found=float(many),

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from agt.audit.findings import Finding, Outcome
 from agt.audit.mechanism import AuditedPair, Choosing, Plan, audit_alone, audit_pair, audit_quantile
 from agt.audit.worst import Found, Quarry, search
 from agt.errors import ConfigError
@@ -18,7 +17,7 @@ from agt.mechanisms.rigour import Accounting, Claim, Counting
 from agt.mechanisms.weights import ReleaseWeights
 from agt.settings import check_choice, schema
 from agt_cli.audit.job import Audited, Given
-from agt_cli.audit.opening import OWNER, check_run, mechanism_of, open_with_data
+from agt_cli.audit.opening import OWNER, check_run, mechanism_of, not_found, open_with_data
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.mechanisms import AnyMechanism
@@ -81,7 +80,11 @@ class MechanismAudit:
         else:
             assert isinstance(mechanism, Mechanism)
             claim, audited = self._labels(opened, mechanism, given, plan)
-        findings = (_nowhere(mechanism, self.neighbours),) if audited is None else audited.findings
+        findings = (
+            (not_found(mechanism, self.neighbours, "a query that two neighbouring datasets show differently"),)
+            if audited is None
+            else audited.findings
+        )
         notes = (claim.text, OWNER, f"{self.neighbours} neighbouring datasets at most were trained, of all there are")
         finished = opened.trained.finished
         return Audited(finished.folder.name, finished.digest, findings, notes)
@@ -135,16 +138,3 @@ class MechanismAudit:
             [{"pair": str(pair), "loss": exact.rank, "exceeds": exact.exceeds} for pair, exact in alone.losses[:SHOWN]]
         )
         return Audited(mechanism.name, None, alone.findings, notes, {"pairs": losses})
-
-
-def _nowhere(mechanism: AnyMechanism, neighbours: int) -> Finding:
-    measure = "mu" if "mu" in mechanism.guarantee.parameters else "epsilon"
-    return Finding(
-        subject=mechanism.name,
-        claim=str(mechanism.guarantee),
-        attack="a query that two neighbouring datasets show differently was looked for",
-        effort=f"{neighbours} neighbouring datasets",
-        outcome=Outcome.UNTESTED,
-        meaning="none was found, so that nothing was drawn: raise audit.neighbours or audit.segments",
-        measure=measure,
-    )

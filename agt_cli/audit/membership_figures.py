@@ -13,7 +13,7 @@ from agt_cli.report.figures import WIDTH, drawing, headline, keys
 from agt_cli.report.record import RunRecord
 
 POINTS = 300
-LEAST = 1e-4  # share of false alarms that is drawn
+LEAST, WIDEST = 1e-4, 0.5  # share of false alarms that is drawn; an axis begins no later
 LOOKS: dict[str, dict[str, Any]] = {
     "loss": {"color": "0.45", "linewidth": 3},
     "lira_online": {"color": "#d94801", "linewidth": 1.8},
@@ -38,7 +38,7 @@ def rocs_drawn(record: RunRecord, dataset: str, target: Mapping[str, Roc], rehea
 
 def _drawn(record: RunRecord, name: str, rocs: Mapping[str, Roc], found: str, about: str) -> dict[str, str]:
     others = int((~next(iter(rocs.values())).member).sum())
-    rates = np.geomspace(max(1 / others, LEAST), 1, POINTS)
+    rates = np.geomspace(min(max(1 / others, LEAST), WIDEST), 1, POINTS)
     data = pd.DataFrame({"FPR": rates, **{attack: _shares(roc, rates) for attack, roc in rocs.items()}})
     best = max(rocs, key=lambda attack: rocs[attack].at(0.01, 0.95).tpr)
     with drawing(record, name, data, (WIDTH, 4.6)) as figure:
@@ -73,4 +73,4 @@ def _shares(roc: Roc, rates: np.ndarray) -> np.ndarray:
 def _floor(data: pd.DataFrame, attacks: Sequence[str]) -> float:
     """Where the axis begins: at the least share that is drawn."""
     values = data[["FPR", *attacks]].to_numpy()
-    return float(values[values > 0].min())
+    return min(float(values[values > 0].min()), WIDEST)

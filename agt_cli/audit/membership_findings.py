@@ -17,7 +17,7 @@ from agt.audit.membership import (
     told_apart,
     upside_down,
 )
-from agt.audit.one_run import canaries_needed, one_run_epsilon, planned_guesses
+from agt.audit.one_run import MOST, canaries_needed, one_run_epsilon, planned_guesses
 from agt.audit.roc import Roc
 from agt.audit.shadows import Shadows
 from agt.audit.written import least
@@ -56,7 +56,7 @@ def scored(
             attack=words,
             effort=f"{target.sides}; {made} shadow models",
             outcome=Outcome.UNTESTED,
-            meaning=f"{name}: not tested: {missing}",
+            meaning=f"{name}: {missing}",
             measure="AUC",
             strength=Strength.ASYMPTOTIC,
         )
@@ -66,7 +66,7 @@ def scored(
 def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
     """The area under an attack's curve, and who is found at few false alarms; scores that are upside down show nothing."""
     low, high = roc.area_limits(confidence)
-    shown = f"{roc.area:.3f} ({low:.3f} to {high:.3f} at {100 * confidence:g} %)"
+    shown = f"{roc.area:.3f} ({low:.3f} to {high:.3f} at {100 * confidence:.12g} %)"
     if upside_down(roc, confidence):
         return replace(blank, meaning=f"{name}: {UPSIDE_DOWN.format(shown=shown)}")
     at = roc.at(RATES[1], confidence)
@@ -165,7 +165,7 @@ def noise_claim(target: Target, reference: Reference | None, confidence: float) 
     )
     if reference is None or noise.seed is not None:
         why = "no shadow models to guess with" if reference is None else "noise.seed makes this noise a simulation"
-        yield replace(blank, meaning=f"not tested: {why}")
+        yield replace(blank, meaning=why)
         return
     canaries = len(np.unique(units))
     planned = planned_guesses(canaries, noise.epsilon, noise.delta, confidence, BOUND)
@@ -176,8 +176,9 @@ def noise_claim(target: Target, reference: Reference | None, confidence: float) 
     effort = f"{made.made} guesses about {canaries} units, their number fixed by the claim"
     if most <= noise.epsilon:
         few = canaries_needed(noise.epsilon, noise.delta, confidence, BOUND)
-        why = f"too few units to contradict epsilon {noise.epsilon:g}, whatever is guessed: {few:,} are the least"
-        yield replace(blank, effort=effort, meaning=f"not tested: {why}", noticeable=f"nothing: {why}")
+        enough = f"{few:,} are the least" if few < MOST else "with this confidence and delta no number would do"
+        why = f"too few units to contradict epsilon {noise.epsilon:g}, whatever is guessed: {enough}"
+        yield replace(blank, effort=effort, meaning=why, noticeable=f"nothing: {why}")
         return
     yield replace(
         blank,

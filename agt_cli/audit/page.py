@@ -54,7 +54,7 @@ def page(audit: Audit, audited: Audited) -> str:
     parts = [
         f"# Audit: {plain(audit.kind)} of {plain(audit.subject)}",
         verdict if planted else f"{verdict} {OWNER}{_state(audit)}",
-        *(() if planted else (f"**{plain(_capital(words))}.**" for words in by_chance(audit))),
+        *(() if planted else map(plain, by_chance(audit))),
         *body,
         *_section("What this does not show", [*(PLANTED_LIMITS if planted else LIMITS), *chance(audit)]),
         *_section("Notes", audit.notes),
@@ -190,4 +190,6 @@ def _cell(value: object) -> str:
     """As a reader takes it; nothing where there is nothing."""
     if value is None or value != value:
         return "-"
-    return number(float(value)) if isinstance(value, float) and abs(value) != float("inf") else str(value)
+    if isinstance(value, float) and abs(value) != float("inf"):
+        return number(float(value), beside=1.0)  # of a share, how near to all it is must be seen
+    return str(value)

@@ -106,6 +106,10 @@ class PredictionAudit:
             )
         if str(given.config.get("inputs")) == str(LINES):
             raise ConfigError("inputs=-: an audit draws its own questions: give a file of natural ones, or leave it out")
+        if self.together > self.trials:
+            raise ConfigError(
+                f"audit.together={self.together}: more answers together than are drawn (audit.trials={self.trials})"
+            )
         if config.total.eps is not None and config.total.queries is None:
             raise ConfigError("total.eps is shared out over questions: give total.queries, too, or mechanism.eps")
 
@@ -310,7 +314,8 @@ class _Audit:
         for claimed, words in self.totals:
             groups = config.trials // config.together
             event = event_of_sum(scene.event, config.together, claimed, groups, confidence, self.events)
-            attacks.append((self._attack(scene, f"{config.together} queries together: {words}", claimed), event))
+            attack = self._attack(scene, f"{config.together} queries together: {words}", claimed)
+            attacks.append((replace(attack, together=config.together), event))
         if scene.event.hit == scene.event.alarm:
             return [alike_everywhere(attacked) for attacked, _ in attacks]
         queries = alike(scene.pair, scene.query, config.trials, self.rng)

@@ -1,6 +1,7 @@
 """agt audit selftest: every planted violation must be found, and no sound twin; an auditor that fails one is broken."""
 
 import time
+from collections.abc import Callable
 from typing import ClassVar
 
 import pandas as pd
@@ -40,9 +41,9 @@ class Selftest:
         with console.progress("planted violations", "violation") as report:
             for done, (name, plant, flawed) in enumerate(plants, 1):
                 start = time.monotonic()
-                finding = plant(given.seed)
+                finding = _tried(plant, name, given.seed)
                 findings.append(judged(name, finding, flawed))
-                word = JUDGED[flawed, finding.violated]
+                word = JUDGED[flawed, bool(findings[-1].found) == flawed]
                 rows.append((name, finding.claim, found(finding), word, round(time.monotonic() - start, 3)))
                 report(done, len(plants), done, len(plants))
         table = pd.DataFrame(rows, columns=list(COLUMNS))
@@ -50,16 +51,25 @@ class Selftest:
         return Audited("the auditor itself", None, tuple(findings), tables={"planted": table})
 
 
+def _tried(plant: Callable[[int], Finding], name: str, seed: int) -> Finding:
+    """A plant's finding; an auditor that breaks down on it found nothing, and cleared nothing."""
+    try:
+        return plant(seed)
+    except Exception as error:
+        why = f"the auditor broke down: {type(error).__name__}: {error}"
+        return Finding(name, "-", "-", "-", Outcome.UNTESTED, why, "-", strength=Strength.CERTAIN)
+
+
 def judged(name: str, finding: Finding, flawed: bool = True) -> Finding:
     """What the finding of a planted violation, or of a sound twin, says of the auditor, who claims to tell them apart."""
-    right = finding.violated == flawed
+    right = finding.outcome is (Outcome.VIOLATED if flawed else Outcome.STANDS)
     return Finding(
         subject=name,
         claim="the auditor notices it" if flawed else "the auditor lets it pass",
         attack=finding.attack,
         effort=finding.effort,
         outcome=Outcome.STANDS if right else Outcome.VIOLATED,
-        meaning=f"{JUDGED[flawed, finding.violated]}; its claim: {finding.claim}; {finding.meaning}",
+        meaning=f"{JUDGED[flawed, right == flawed]}; its claim: {finding.claim}; {finding.meaning}",
         measure=JUDGED[flawed, flawed],
         claimed=1.0,
         found=float(right),

@@ -3,7 +3,8 @@
 Formal guarantees
     Nobody's ledger pays for what is drawn here, as nobody is told it: answers lie in this folder alone, below the audit's
     own record, and the folder is removed when the audit ends, however it ends. Only a process that is killed outright
-    leaves it; its name begins with a dot and it lies too deep to be listed as a run. Test ledgers are made in it, each in a
+    leaves it, until the next audit below the same folder removes it; its name begins with a dot and it lies too deep to be
+    listed as a run. Test ledgers are made in it, each in a
     folder of its own; ledgers of the working directory, ``ledger=`` and AGT_LEDGER_HEAD are not looked at.
 """
 
@@ -33,6 +34,7 @@ from agt.numeric import UP, gaussian_epsilon
 from agt.randomness import SystemRandomness
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
+from agt_cli.report.unfinished import is_alive
 from agt_cli.runs.account import Account
 from agt_cli.runs.delivery import deliver
 from agt_cli.runs.ledger import Subject
@@ -44,6 +46,7 @@ from agt_cli.runs.trained import write_trained
 
 SILENT = Console(json=True, quiet=True)  # nothing that is drawn is said
 DELTA = 0.01  # of a test ledger for Gaussian releases
+SCRATCH = (".stage-*", ".copies-*")
 MOST_LEAKED = 0.2  # of the deltas of the answers on one test ledger
 
 
@@ -174,6 +177,14 @@ class Stage:
     @property
     def _config(self) -> dict[str, Any]:
         return {"output_dir": str(self.folder), "compute": self.compute}
+
+
+def remove_leftovers(audits: Path) -> None:
+    """Remove the copies of private data that audits below a folder left there, whose process was killed outright."""
+    for folder in audits.iterdir():
+        if is_alive(folder) is False:  # where nobody can tell, it stays
+            for path in [path for name in SCRATCH for path in folder.glob(name)]:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def most_of(guarantee: Guarantee, wanted: int) -> int:

@@ -58,7 +58,8 @@ class Summary:
 
     def check(self, given: Given) -> None:
         """It is about a run."""
-        again = {folder for folder in self.audits if self.audits.count(folder) > 1}
+        places = [Path(folder).resolve() for folder in self.audits]
+        again = {folder for folder, place in zip(self.audits, places, strict=True) if places.count(place) > 1}
         if again:
             raise ConfigError(f"audit.audits: {min(again)} is named more than once")
         if given.run is None:

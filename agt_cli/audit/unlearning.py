@@ -49,7 +49,7 @@ from agt_cli.unlearn.job import Job
 from agt_cli.unlearn.methods import chosen
 from agt_cli.unlearn.retrain import from_the_start
 
-QUIET = Console(quiet=True)
+QUIET = Console(json=True, quiet=True)  # what would be said is of copies, and not of the run
 NOTES = (
     "methods were carried out by agt unlearn's own code on copies of the run, which were deleted; the run was not changed",
     "training without the records was done by this program on this machine: what a method shares with it (the loading of "

@@ -12,11 +12,11 @@ from agt.mechanisms.weights import ReleaseWeights
 from agt.models.linear import LinearModel
 from agt.settings import schema
 from agt_cli.audit.job import Audited, Given
-from agt_cli.audit.opening import OWNER, check_run, mechanism_of, open_with_data
+from agt_cli.audit.opening import OWNER, check_run, mechanism_of, not_found, open_with_data
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 
-EXAMPLE = "mechanism=release_weights mechanism.mu=0.5"
+RELEASE = "mechanism=release_weights mechanism.mu=1"
 ALONE = "agt audit weights mechanism=release_weights mechanism.mu=MU (no run=) audits the noise by itself"
 
 
@@ -38,7 +38,7 @@ class WeightsAudit:
 
     def check(self, given: Given) -> None:
         """Refuse what releases no weights."""
-        config = mechanism_of(given, EXAMPLE)
+        config = mechanism_of(given, RELEASE)
         if config.kind is not ReleaseWeights or config.weights is not None:
             raise ConfigError(
                 "agt audit weights draws releases anew: give mechanism=release_weights and mechanism.mu or total"
@@ -58,8 +58,10 @@ class WeightsAudit:
         claim = prepare_weights(opened.model, mechanism, conditions=opened.conditions).claim
         assert isinstance(opened.model, LinearModel)  # else it was refused
         heads = farthest(opened.model, opened.queries.features, self.neighbours, given.seed)
-        if heads is None:
-            raise ConfigError("audit.neighbours: none of the neighbours moved the weights at all: raise it")
-        audited, finished = audit_weights(mechanism, heads, plan), opened.trained.finished
+        nowhere = (not_found(mechanism, self.neighbours, "a neighbour with other weights"),)
+        made, finished = (
+            nowhere if heads is None else audit_weights(mechanism, heads, plan).findings,
+            opened.trained.finished,
+        )
         notes = (claim.text, OWNER, f"{self.neighbours} neighbouring datasets at most were trained, of all there are")
-        return Audited(finished.folder.name, finished.digest, audited.findings, notes)
+        return Audited(finished.folder.name, finished.digest, made, notes)

@@ -80,21 +80,21 @@ def strongest(findings: Iterable[Finding]) -> list[Finding]:
 
 def by_chance(audit: Audit) -> Iterator[str]:
     """What to make of violations that are confidence bounds, each of which may be one by chance; nothing of others."""
-    errors = [1 - finding.confidence for finding in audit.violations if finding.confidence is not None]
-    if not errors or len(errors) < len(audit.violations):
+    violations = audit.violations
+    if not violations or any(each.strength is not Strength.CONFIDENT or not each.confidence for each in violations):
         return
-    often = f"at most once in {number(1 / max(errors), down=True)} times"
+    most = percent(max(1 - (each.confidence or 0.0) for each in violations), up=True)
     yield (
-        f"every violation here is a confidence bound, and a true claim is called violated by one {often}, by chance alone: "
-        "make the audit again, with more trials; it draws anew, and a real violation stays"
+        f"By chance alone a bound calls a true claim violated in up to {most} of audits. Audit again, with more trials: "
+        "draws are made anew each time, and what is really violated stays so. Until then do not publish on it."
     )
     for wrong, table in product(audit.violations, audit.findings):
         same = (table.part, table.claim, table.measure) == (wrong.part, wrong.claim, wrong.measure)
         exact = table.strength is Strength.CERTAIN and table.outcome is Outcome.STANDS and table.found is not None
         if same and exact and table.subject.startswith(wrong.subject):
             yield (
-                f"worked out without chance, {table.subject} stands at {table.measure} {least(table.found or 0.0)}, not "
-                f"above the {number(wrong.claimed or 0.0)} claimed: draws are not what the table says, or this is chance"
+                f"Worked out without chance, {table.subject} stands at {table.measure} {least(table.found or 0.0)}, not "
+                f"above the {number(wrong.claimed or 0.0)} claimed: draws are not what the table says, or this is chance."
             )
 
 
@@ -139,7 +139,7 @@ def found(finding: Finding) -> str:
     if finding.found is None:
         return "nothing"
     loss, sign = finding.measure in LOWER, SIGNS[finding.strength]
-    sure = f"{100 * finding.confidence:g} %" if finding.confidence else ""
+    sure = f"{100 * finding.confidence:.12g} %" if finding.confidence else ""
     notes = ", ".join(filter(None, (sure, finding.estimator)))
     value = least(finding.found, finding.claimed) if loss else number(finding.found)
     words = f"{sign if loss or sign == ABOUT else ''} {value}".strip()

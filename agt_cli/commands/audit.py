@@ -11,6 +11,7 @@ from agt.errors import CheckError, ConfigError
 from agt.settings import build
 from agt_cli.audit.job import Audited, Given, Kind
 from agt_cli.audit.page import headline, lines, page
+from agt_cli.audit.stage import remove_leftovers
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.record import RunRecord
@@ -53,7 +54,7 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
         raise ConfigError(f"seed={seed}: give an integer >= 0")
     node = config.get("audit")
     kind = build(node, "audit")
-    if not hasattr(kind, "carry_out"):
+    if not (hasattr(kind, "carry_out") and hasattr(kind, "check")):
         raise ConfigError(f"audit._target_: {type(kind).__name__} is no kind of audit: it needs check() and carry_out()")
     folder = None if run is None else Path(str(run))
     given = Given(config, folder, digest_of(config, "digest"), confidence, seed, Path(str(config["output_dir"])))
@@ -70,6 +71,7 @@ def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, A
     Raises:
         CheckError: a claim is false; the record is finished all the same. Or the run was changed meanwhile, and it is not.
     """
+    remove_leftovers(record.folder.parent)
     record.environment(kind=config.name, **_rests_on(config.finished))
     audited = config.kind.carry_out(config.given, record, console)
     _check_current(config.finished, audited.digest)

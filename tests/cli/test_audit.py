@@ -11,10 +11,12 @@ from erasing import erase, pending
 
 from agt.audit.findings import Finding, Outcome, read_audit
 from agt.audit.planted import catalogue
+from agt.audit.written import number
 from agt.data.blobs import Blobs
 from agt.manifest import NAME as MANIFEST
 from agt.manifest import Manifest
 from agt_cli.cli import main
+from agt_cli.report.unfinished import LOCK, lock_of
 
 from .conftest import TINY, Agt
 
@@ -152,6 +154,37 @@ def test_an_audit_of_an_earlier_state_is_told_as_one(audited: Agt) -> None:
     assert "is of an earlier state of the run, before an erasure" in page
     seen = audited("verify", str(audits()[1]))
     assert seen.code == 0, seen.out
+
+
+def test_what_a_killed_audit_left_is_removed_and_a_living_ones_stays(audited: Agt) -> None:
+    dead, living = (Path("outputs/audit") / name / ".stage-x" for name in ("dead", "living"))
+    for scratch in (dead, living):
+        scratch.mkdir(parents=True)
+    (dead.parent / LOCK).touch()
+    lock = lock_of(living.parent)
+    assert lock.take()
+    assert audited("audit", "toy", "run=latest").code == 0
+    lock.release()
+    assert (dead.exists(), living.exists()) == (False, True)
+
+
+def test_one_audit_is_not_counted_twice(audited: Agt) -> None:
+    audited("audit", "toy", "run=latest")
+    (folder,) = audits()
+    said = audited("audit", "summary", "run=latest", f"audit.audits=[{folder},./{folder}]")
+    assert said.code == 2
+    assert "is named more than once" in said.err
+
+
+def test_what_is_violated_is_seen_to_be(audited: Agt) -> None:
+    """Digits that tell a bound from the claim; and what to do, where only chance stands between them."""
+    said = audited("audit", "toy", "run=latest", "audit.found=1.0002")
+    told = "By chance alone a bound calls a true claim violated in up to 5 % of audits. Audit again"
+    page = (audits()[0] / "report.md").read_text()
+    assert (said.code, told in said.out, told in page) == (3, True, True)
+    assert "epsilon ≥ 1.0002 (95 %" in page
+    assert told not in audited("audit", "toy", "run=latest").out
+    assert [number(value, beside=1.0) for value in (0.9999996, 1.0, 0.5)] == ["0.9999996", "1", "0.5"]
 
 
 def test_where_requests_wait_nothing_is_trained_as_a_neighbour(audited: Agt) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agt_cli.audit import weights
 from agt_cli.cli import main
 from tests.cli.conftest import TINY, Agt
 
@@ -93,6 +94,7 @@ def test_weights(agt: Agt, runs: dict[str, Path]) -> None:
         (("mechanism=randomized_response", "mechanism.eps=1", "audit.trials=5"), 0, "12 a side are the least"),
         (("mechanism=randomized_response", "mechanism.eps=1", "audit.choosing=fixed"), 0, "not contradicted:"),
         (("mechanism=smooth_laplace", "mechanism.eps=1"), 2, "mechanism.delta: a value is required"),
+        (("mechanism=randomized_response", "mechanism.eps=1", "confidence=0.9999999", "audit.trials=100"), 0, "99.99999 %"),
         ((), 2, "mechanism: name what is audited"),
         (("mechanism=release_weights", "mechanism.mu=1"), 2, "agt audit weights"),
         (("mechanism=noisy_argmax", "mechanism.eps=1", "audit.values=[0,5]"), 2, "audit.values: votes have no grid"),
@@ -110,6 +112,18 @@ def test_weights_without_a_run(agt: Agt) -> None:
     said = agt("audit", "weights", "mechanism=release_weights", "mechanism.mu=1", "audit.trials=100", "audit.width=1", SURE)
     assert said.code == 0
     assert agt("audit", "weights", "mechanism=randomized_response", "mechanism.eps=1").code == 2
+
+
+def test_no_neighbour_is_no_mistake_of_the_settings(
+    agt: Agt, runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights, "farthest", lambda *about: None)
+    said = agt("audit", "weights", f"run={runs['stability']}", "mechanism=release_weights", "mechanism.mu=1", "--json")
+    assert said.code == 0, said.err
+    (nowhere,) = findings(said)
+    assert (nowhere["outcome"], nowhere["measure"]) == ("not tested", "mu")
+    assert "more test records" in nowhere["meaning"]
+    assert "mechanism=release_weights" in agt("audit", "weights").err
 
 
 def test_no_data_at_hand(agt: Agt, tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from agt.audit.findings import Finding, Outcome, Strength
 from agt.audit.membership import Apart
 from agt.audit.roc import Roc
 from agt_cli.audit import membership_findings
+from agt_cli.audit.membership_figures import rocs_drawn
 from agt_cli.audit.membership_findings import area_of
 from agt_cli.audit.membership_tables import EXPOSED
+from agt_cli.report.record import RunRecord
 
 from .conftest import TINY, Agt
 
@@ -68,12 +70,16 @@ def test_labels_may_pass_through_a_mechanism(agt: Agt, trained: Path) -> None:
 def test_noise_inside_training_is_held_against_its_claim(agt: Agt) -> None:
     noise = ("noise.epsilon=1", "training.batch.count=2", "training.clip=0.05", "training.chosen_on=public")
     run = agt("train", *TINY, *noise, "--json", "-q").json["run"]
-    said = agt("audit", "membership", f"run={run}", *SMALL, "confidence=0.999999", "--json", "-q")
+    said = agt("audit", "membership", f"run={run}", *SMALL, "confidence=0.9999", "--json", "-q")
     assert said.code == 0, said.err
     found = {finding["subject"]: finding for finding in said.json["audit"]["findings"]}
     private = found["noise inside training"]
     assert (private["outcome"], private["claimed"], private["delta"]) == ("not contradicted", 1.0, 1e-5)
     assert private["found"] <= 1
+    sure = agt("audit", "membership", f"run={run}", *SMALL, "confidence=0.999999", "--json", "-q")
+    private = next(each for each in sure.json["audit"]["findings"] if each["subject"] == private["subject"])
+    assert private["outcome"] == "not tested"
+    assert "no number would do" in private["meaning"]
     assert "given the draw" in found["labels at certified queries"]["meaning"]
 
 
@@ -113,3 +119,10 @@ def test_upside_down_scores_are_no_attack() -> None:
     assert "UPSIDE DOWN: AUC 0.2" in finding.meaning
     right = area_of(blank, "loss", Roc(rng.normal(size=600) + member, member), 0.95)
     assert (right.outcome, right.estimator) == (Outcome.REPORTED, "DeLong")
+
+
+def test_one_record_on_a_side_draws_a_figure(tmp_path: Path) -> None:
+    """An axis from 1 to 1 is none: matplotlib warns, and warnings are errors here."""
+    roc = Roc(np.array([0.0, 1.0, 2.0]), np.array([False, True, True]))
+    with RunRecord(tmp_path / "record", "audit", {}) as record:
+        assert rocs_drawn(record, "few", {"loss": roc}, None)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from test_audit_neighbours import SHARED, made
 
-from agt.audit.certificate_findings import audit_certificates, findings, notes, tables
+from agt.audit.certificate_findings import audit_certificates, findings, notes, tables, way
 from agt.audit.evidence import Extent
 from agt.audit.findings import Finding, Outcome
 from agt.audit.planted.certificate import PLANTED
@@ -31,7 +31,7 @@ def test_no_run_as_it_is_is_accused(kind: str) -> None:
     found = audited(made(SHARED[kind], True))
     assert not [finding.meaning for finding in found.values() if finding.violated]
     assert 0 < (found["parameters"].found or 0) <= 1
-    assert "narrowed by more than" in found["parameters"].noticeable
+    assert "all bounds of a group narrowed together" in found["parameters"].noticeable
 
 
 def test_neighbours_reach_the_bound_of_one_step() -> None:
@@ -80,3 +80,31 @@ def test_memorisation_of_what_is_not_certified_is_reported() -> None:
     assert {finding.outcome for name, finding in found.items() if name.startswith("memorisation of other")} <= {
         Outcome.REPORTED
     }
+
+
+def test_only_the_bound_itself_is_all_of_the_way() -> None:
+    assert way(1.0) == "100 % of the way to its bound"
+    assert way(0.649193) == "64.9 % of the way to its bound"
+    assert way(0.9999996) == "99.99996 % of the way to its bound"
+    assert way(1 + 2.0**-20) == "100.00010 % of the way to its bound"
+    assert way(1 - 2.0**-53).startswith("99.99999")
+    assert way(0.9995) == "99.95 % of the way to its bound"
+    assert way(1.004) == "100.4 % of the way to its bound"
+    assert way(12.0) == "12 times as far as its bound"
+
+
+def test_a_limit_is_shared_among_the_attacks() -> None:
+    """Each kind has its share, though one of them alone would take all the time; what was not made is not told."""
+    auditor = audit_certificates(made(STEP, True), replace(SMALL, neighbours=0), 0)
+    assert "12 of 40 units left out, one at a time; no neighbour edited to hurt" in findings(auditor)[1].effort
+    auditor.extent = replace(SMALL, seconds=3e6)
+    for stages in (3, 2, 1):
+        auditor.share_time(stages)
+        assert auditor.until - auditor.started == pytest.approx(3e6 / stages, rel=1e-3)
+
+
+def test_a_grid_of_nothing_holds_no_neighbour() -> None:
+    found = audited(made({**STEP, "ks": (0,)}, True))
+    assert found["parameters"].outcome is Outcome.UNTESTED
+    assert "farther away than the run's grid" in found["parameters"].meaning
+    assert found["parameters and boxes on record"].outcome is Outcome.STANDS

@@ -118,6 +118,12 @@ class TestNumbers:
         assert epsilon_bound(Mistakes(1000, 1000, 1000, 1000), 0.0, 0.95) == 0
         assert mu_bound(Mistakes(1000, 1000, 1000, 1000), 0.95) == 0
 
+    def test_posterior_at_high_confidence(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        mistakes = Mistakes(50, 1000, 5, 1000)
+        few = posterior_bound(mistakes, 0.0, 0.999)
+        monkeypatch.setattr(estimates, "NODES", 2048)
+        assert few == pytest.approx(posterior_bound(mistakes, 0.0, 0.999), abs=0.002)
+
     def test_posterior_by_sampling(self) -> None:
         rng, mistakes = np.random.default_rng(0), Mistakes(20, 1000, 300, 900)
         alpha, beta = rng.beta(20.5, 980.5, 200_000), rng.beta(300.5, 600.5, 200_000)

@@ -177,6 +177,8 @@ class TestDraws:
         assert found.outcome is Outcome.UNTESTED
         assert found.found is None
         assert f"{needed} a side are the least" in found.meaning
+        found = audit_pair(RandomizedResponse(eps=50.0), DIFFERING, plan(trials=20), 0).verdict
+        assert "no number of trials that anybody can draw" in found.meaning
 
     def test_quantile(self) -> None:
         """K_q one apart: the claim is attained and not exceeded; two apart: both ways of looking see it."""
@@ -343,6 +345,10 @@ def _violated(finding: Finding) -> bool:
 def test_a_verdict_in_the_claims_own_measure() -> None:
     """A bound on mu says nothing of a claimed epsilon, and stands beside it without one."""
     attacked = Attacked("m", "1-DP", "a", "e", Claimed("epsilon", 1.0), 0.95)
+    needed = attacked.claimed.needed(0.95)
+    few = Mistakes(1, 2, 1, 2)
+    assert f"{needed} a side are the least (audit.trials)" in attacked.judge(few).meaning
+    assert f"(audit.trials={4 * needed})" in replace(attacked, together=4).judge(few).meaning
     verdict, *others = attacked.findings(Mistakes(100, 1000, 100, 1000))
     assert verdict.found == epsilon_bound(Mistakes(100, 1000, 100, 1000), 0.0, 0.95)
     assert [(other.measure, other.claimed) for other in others] == [("epsilon", 1.0), ("epsilon", 1.0), ("mu", None)]

@@ -11,7 +11,7 @@ from agt.audit.findings import Finding, Outcome, Strength
 from agt.audit.forget_sets import ForgetSets
 from agt.audit.planted import unlearning as planted
 from agt.audit.planted.unlearning import EFFORT, GONE, MANY, Newton, looking, of_newton, problem, request, without
-from agt.audit.unlearning import Attack, Effort, Promised, Served, audit_unlearning, bits, for_group
+from agt.audit.unlearning import Attack, Effort, Promised, Served, audit_unlearning, bits
 from agt.errors import CheckError, ConfigError
 from agt.models.model import fit
 from agt.numeric import gaussian_delta, gaussian_mu
@@ -95,6 +95,20 @@ def test_nothing_given_out_is_nothing_tested() -> None:
 
     (finding,), _ = audit_unlearning("silent", lambda: (None, silent), silent, [request()], planted.ANSWERS, EFFORT)
     assert finding.outcome is Outcome.UNTESTED
+
+    def shy(rows: np.ndarray) -> Served:
+        return Served(np.zeros(3), answered=np.full(3, len(rows) < GONE))
+
+    both = [request(), request(3)]
+    (finding,), trials = audit_unlearning("shy", lambda: (None, shy), shy, both, planted.ANSWERS, EFFORT)
+    assert finding.outcome is Outcome.STANDS
+    assert [trial.found for trial in trials] == [None, 0.0]
+    assert both[0].name not in finding.effort
+
+
+def for_group(eps: float, delta: float, records: int) -> tuple[float, float]:
+    """What the docstring of the audit claims of k records."""
+    return records * eps, min(1.0, sum(delta * math.exp(i * eps) for i in range(records)))
 
 
 @pytest.mark.parametrize("records", [1, 2, 7, 40])

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from agt.audit.canaries import dirac
-from agt.audit.dpsgd import Claim, Effort, audit, judged
+from agt.audit.dpsgd import ONE_RUN, Claim, Effort, audit, judged
+from agt.audit.dpsgd import STEPS as STEP_BY_STEP
 from agt.audit.findings import Finding
 from agt.audit.heads import head_for
 from agt.audit.planted import SURE
@@ -19,6 +20,7 @@ from agt.data.dataset import Records
 EFFORT = Effort(trials=300, step_runs=100)
 SURELY = replace(EFFORT, confidence=SURE)
 EPSILON, DELTA, STEPS, RATE, SIZE = 1.0, 1e-5, 10, 0.25, 40
+MANY = 60
 
 
 class NoNoise(Reference):
@@ -71,14 +73,19 @@ class SameNoise(Reference):
 
 
 def reference(
-    kind: type[Reference], seed: int, records: int = SIZE, rate: float = RATE, epsilon: float = EPSILON
+    kind: type[Reference],
+    seed: int,
+    records: int = SIZE,
+    rate: float = RATE,
+    epsilon: float = EPSILON,
+    width: int = 7,
 ) -> Reference:
     """A small DP-SGD of a linear head, whose last feature no record has: for audits of the audit."""
     rng = np.random.default_rng(seed)
-    features = np.column_stack([rng.normal(size=(records, 6)) / 3, np.zeros(records)])
+    features = np.column_stack([rng.normal(size=(records, width - 1)) / 3, np.zeros(records)])
     names = np.arange(records).astype(str)
     data = Records(features, np.arange(records) % 2, names, names, np.zeros(records, dtype=bool))
-    layer = nn.Linear(7, 1, dtype=torch.float64)
+    layer = nn.Linear(width, 1, dtype=torch.float64)
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     head = head_for(nn.Sequential(layer), "binary_cross_entropy", records)
@@ -97,6 +104,18 @@ def caught(kind: type[Reference], records: int = SIZE, effort: Effort = EFFORT) 
     return plant
 
 
+def told_by(kind: type[Reference], adversary: str) -> Callable[[int], Finding]:
+    """The same of one adversary's bounds alone, in a head that has room for many canaries of one run."""
+
+    def plant(seed: int) -> Finding:
+        trainer = reference(kind, seed, width=MANY)
+        one, several = (dirac(count, trainer.head, trainer.records, seed) for count in (1, MANY))
+        bounds = audit(trainer, one, EFFORT, several)
+        return judged(trainer, one, EFFORT, [bound for bound in bounds if bound.adversary.startswith(adversary)])
+
+    return plant
+
+
 def _words(kind: type[Reference]) -> str:
     return (kind.__doc__ or "").split(".")[0].strip()
 
@@ -108,5 +127,7 @@ PLANTED = {
     "DP-SGD that samples more often than its accountant knows": caught(OtherRate),
     "DP-SGD that divides by the records drawn": caught(MeanOfDrawn, records=2),
     "DP-SGD whose noise is the same in each step": caught(SameNoise),
+    "DP-SGD that forgets its noise, told step by step": told_by(NoNoise, STEP_BY_STEP),
+    "DP-SGD that forgets its noise, told in one run": told_by(NoNoise, ONE_RUN),
 }
 SOUND = {"DP-SGD as its accountant knows it": caught(Reference, effort=SURELY)}

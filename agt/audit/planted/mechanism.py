@@ -7,7 +7,7 @@ import numpy as np
 from agt.api import fit
 from agt.audit.estimates import Claimed, Mistakes
 from agt.audit.findings import Finding
-from agt.audit.mechanism import Pair, Plan, Side, audit_pair
+from agt.audit.mechanism import Pair, Plan, Side, audit_pair, certain_finding, exact_loss
 from agt.audit.planted import SURE, worst
 from agt.audit.verdict import Attacked
 from agt.audit.weights import Heads, audit_weights
@@ -50,6 +50,12 @@ def gap_of_the_grid(seed: int) -> Finding:
     return audited_grid(SmoothCauchy(eps=1.0), (0, 50), seed)
 
 
+def jump_of_the_evidence(seed: int) -> Finding:
+    """smooth_cauchy on evidence that jumps by 50 from one dataset to the next, by its table: no draws."""
+    pair = Pair(Side(1, 50), Side(1, 0))
+    return certain_finding(SmoothCauchy(eps=1.0), exact_loss(SmoothCauchy(eps=1.0), pair), str(pair), pair.where)
+
+
 def half_the_noise(seed: int) -> Finding:
     """Released weights whose noise is made for half the sensitivity."""
     heads = replace(Heads.alone(1), moves=0.5)
@@ -77,6 +83,7 @@ def audited_grid(mechanism: Mechanism, ks: int | tuple[int, ...], seed: int) -> 
 PLANTED = {
     "randomized response that flips for another budget": twice_the_budget,
     "smooth_cauchy whose distances come from the grid {0, 50}": gap_of_the_grid,
+    "smooth_cauchy on evidence that jumps, by its table": jump_of_the_evidence,
     "released weights whose noise is made for half the sensitivity": half_the_noise,
 }
 
