@@ -71,6 +71,8 @@ def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
         return replace(blank, meaning=f"{name}: {UPSIDE_DOWN.format(shown=shown)}")
     at = roc.at(RATES[1], confidence)
     few = fewest(RATES[1], at.mistakes.without)
+    if at.mistakes.alarms < RATES[1] * at.mistakes.without / 2 and not few:
+        few = f"no threshold lies near {100 * RATES[1]:g} %, as scores take few values: this one has fewer false alarms"
     limits = " to ".join(f"{100 * limit:.2f}" for limit in at.tpr_limits)
     meaning = (
         f"{name}: a training record scores above a test record with probability {shown}; at {100 * RATES[1]:g} % "

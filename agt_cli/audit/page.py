@@ -183,13 +183,16 @@ def _capital(text: str) -> str:
 
 
 def _cells(table: pd.DataFrame) -> list[list[str]]:
-    return [[_cell(value) for value in line] for line in table.itertuples(index=False)]
+    rates = ["%" in str(column) for column in table.columns]  # a share of records, at so many per cent
+    return [[_cell(*each) for each in zip(line, rates, strict=True)] for line in table.itertuples(index=False)]
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, rate: bool = False) -> str:
     """As a reader takes it; nothing where there is nothing."""
     if value is None or value != value:
         return "-"
     if isinstance(value, float) and abs(value) != float("inf"):
+        if rate:
+            return f"{number(100 * float(value))} %"
         return number(float(value), beside=1.0)  # of a share, how near to all it is must be seen
     return str(value)
