@@ -43,7 +43,7 @@ lint: $(VENV)/.tools
 types: $(VENV)/.tools
 	$(VENV)/bin/mypy
 
-# Whatever is planted must be noticed, and what agt claims of a small run must not be contradicted: about a minute.
+# Whatever is planted must be noticed, and what agt claims of a small run must not be contradicted: some minutes.
 AUDITS = outputs/audits
 AUDIT = $(AGT) -q audit
 # Draws are the operating system's: at 95 % a sound mechanism would fail one call in twenty.

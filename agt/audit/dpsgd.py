@@ -35,6 +35,7 @@ from agt.audit.estimates import Mistakes, epsilon_bound, katz_bound, lower_limit
 from agt.audit.findings import Estimated, Finding, Outcome, Strength
 from agt.audit.one_run import BOUNDS, Guesses, contradicts, guesses_from, one_run_epsilon, planned_guesses
 from agt.audit.subsampled import Curve, least_epsilon, least_from_steps, loudest_refused
+from agt.audit.written import least
 from agt.errors import ConfigError
 
 MOST_TRIALS = 10**6
@@ -224,11 +225,11 @@ class Effort:
         Raises:
             ConfigError: too few; it says how many are needed.
         """
-        least = trials_needed(claim, self.confidence, events)
-        if self.trials < least:
+        needed = trials_needed(claim, self.confidence, events)
+        if self.trials < needed:
             raise ConfigError(
                 f"audit.trials={self.trials}: too few to contradict epsilon {claim.epsilon:.4g} at delta {claim.delta:g}, "
-                f"even if no guess were wrong: {least} a side are the least"
+                f"even if no guess were wrong: {needed:,} a side are the least"
             )
 
 
@@ -276,9 +277,9 @@ def step_by_step(trainer: Trainer, canary: Canaries, effort: Effort, events: int
     claim = trainer.claim
     coins = np.random.default_rng(effort.seed).random((effort.step_runs, claim.steps, 1)) < 0.5
     right = (likelihood(trainer.train(canary, coins), claim) > 0) == coins
-    least = lower_limit(int(right.sum()), right.size, (1 - effort.confidence) / events)
+    fewest = lower_limit(int(right.sum()), right.size, (1 - effort.confidence) / events)
     return Bound(
-        _curve_name(claim), STEPS, least_from_steps(least, claim.rate, claim.steps, claim.delta), Strength.CONFIDENT
+        _curve_name(claim), STEPS, least_from_steps(fewest, claim.rate, claim.steps, claim.delta), Strength.CONFIDENT
     )
 
 
@@ -349,8 +350,8 @@ def judged(trainer: Trainer, canary: Canaries, effort: Effort, bounds: Sequence[
         effort="; ".join([f"{effort.trials} trainings a side", f"{effort.step_runs} with a coin in each step", *once]),
         outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
         meaning=(
-            f"epsilon at delta {claim.delta:g} is at least {best.epsilon:.4g} ({best.estimate}, from {best.adversary}), "
-            f"with {100 * effort.confidence:.12g} % confidence: {verdict}"
+            f"epsilon at delta {claim.delta:g} is at least {least(best.epsilon, claim.epsilon)} ({best.estimate}, from "
+            f"{best.adversary}), with {100 * effort.confidence:.12g} % confidence: {verdict}"
             if best.epsilon
             else "no attack told the canary in from the canary out with that confidence: nothing is shown, nor proved"
         ),

@@ -28,6 +28,7 @@ from agt.audit.estimates import Claimed, Mistakes
 from agt.audit.events import chosen, counted, each
 from agt.audit.findings import Finding, Outcome, Strength
 from agt.audit.verdict import Attacked
+from agt.audit.written import least
 from agt.errors import ConfigError
 from agt.mechanisms.aggregate import CertifiedQuantile, certified_quantile, release_quantile
 from agt.mechanisms.enclosure import UP as UPWARDS
@@ -291,12 +292,12 @@ def _attacked(draws: tuple[Draw, Draw], target: Target, plan: Plan) -> tuple[Fin
     else:
         event = chosen(draws[0](trials), draws[1](trials), claimed, plan.confidence, target.classes is not None)
         first, second = (draw(trials) for draw in draws)
-        how = f"the event was chosen on {trials} releases a side, and counted on others: {event}"
+        how = f"the event was chosen on {trials:,} releases a side, and counted on others: {event}"
     attacked = Attacked(
         target.subject,
         str(target.guarantee),
         f"{target.sides}; {how}",
-        f"{trials} releases a side; {target.where}",
+        f"{trials:,} releases a side; {target.where}",
         claimed,
         plan.confidence,
         shared,
@@ -312,7 +313,11 @@ def _labels(mechanism: Mechanism, side: Side, farthest: int, source: Randomness,
 def _certain(subject: str, guarantee: Guarantee, exact: Exact, attack: str, effort: str) -> Finding:
     claimed = Claimed.of(guarantee)
     at, value = f" at delta {claimed.delta:g}" if claimed.delta else "", exact.within(claimed.value)
-    loss = f"no {claimed.measure}{at} is enough" if value is None else f"{claimed.measure}{at} is {value:.6g}"
+    loss = (
+        f"no {claimed.measure}{at} is enough"
+        if value is None
+        else f"{claimed.measure}{at} is {least(value, claimed.value)}"
+    )
     held = "more than" if exact.exceeds else "which is not more than"
     return Finding(
         subject=f"{subject}: its table",

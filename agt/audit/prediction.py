@@ -21,7 +21,7 @@ from scipy.special import ndtri
 from scipy.stats import binom
 
 from agt.audit.estimates import Claimed, Mistakes
-from agt.audit.findings import Finding
+from agt.audit.findings import Finding, Outcome
 from agt.audit.verdict import Attacked
 from agt.errors import ConfigError
 from agt.mechanisms.release import Labelling
@@ -229,5 +229,22 @@ def judged(attacked: Attacked, event: Event, having: np.ndarray, lacking: np.nda
         attacked: what was; the event and the number of trials are added to its words.
     """
     mistakes = event.mistakes(having, lacking)
-    effort = f"{len(having)} labels a side" + (f", {mistakes.having} trials of {event.answers}" * (event.answers > 1))
+    effort = f"{len(having):,} labels a side" + (f", {mistakes.having:,} trials of {event.answers}" * (event.answers > 1))
+    effort += f"; {attacked.events} bounds share the error probability" if attacked.events > 1 else ""
     return replace(attacked, attack=f"{attacked.attack}; {event.words}", effort=effort).judge(mistakes)
+
+
+def alike_everywhere(attacked: Attacked) -> Finding:
+    """Of a claim that was not attacked, as both models have the same law of labels at every query that was looked at."""
+    return Finding(
+        subject=attacked.subject,
+        claim=attacked.claim,
+        attack=attacked.attack,
+        effort="nothing was drawn",
+        outcome=Outcome.UNTESTED,
+        meaning="no query was found at which the two models answer differently: there was nothing to tell apart",
+        measure=attacked.claimed.measure,
+        claimed=attacked.claimed.value,
+        delta=None if attacked.claimed.measure == "mu" else attacked.claimed.delta,
+        confidence=attacked.confidence,
+    )

@@ -311,6 +311,10 @@ def _equal(subject: str, pairs: Sequence[Pair], claimed: Promised, effort: Effor
     for pair in pairs:
         differ, compared = _differences(pair.mine, pair.other)
         total += compared
+        if not compared:
+            words = "not tested: nothing was given out, so nothing was compared"
+            trials.append(Trial(pair.attack.name, "equal", pair.records, None, False, words, pair.mine.how))
+            continue
         words = f"{differ:,} of {compared:,} values differ" if differ else f"all {compared:,} values are the same"
         if not compared:
             words = "not tested: nothing was given out"
@@ -466,8 +470,8 @@ def _after(trial: Trial) -> str:
 
 
 def _listed(trials: Sequence[Trial]) -> str:
-    names = dict.fromkeys(trial.attack for trial in trials)
-    return f"{len(names)} attacks ({'; '.join(names)})"
+    names = dict.fromkeys(trial.attack for trial in trials if trial.found is not None)
+    return f"{len(names)} attack{'s' * (len(names) != 1)} ({'; '.join(names)})"
 
 
 def _standing(finding: Finding, claimed: Promised) -> Finding:

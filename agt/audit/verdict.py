@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from agt.audit.estimates import MOST_TRIALS, Claimed, Mistakes, estimates
 from agt.audit.findings import Finding, Outcome, Strength
+from agt.audit.written import least, number
 
 SHOWN_DELTA = 1e-5  # at which epsilon is shown beside a claimed mu
 MEANS = {
@@ -54,7 +55,7 @@ class Attacked:
                 attack=self.attack,
                 effort=self.effort,
                 outcome=Outcome.REPORTED,
-                meaning=f"{estimate.name}: {what} is at least {estimate.value:.4g}, {MEANS[estimate.strength]}",
+                meaning=f"{estimate.name}: {what} is at least {least(estimate.value)}, {MEANS[estimate.strength]}",
                 measure=estimate.measure,
                 claimed=claimed.value if same else None,
                 delta=delta if epsilon else None,
@@ -89,9 +90,9 @@ class Attacked:
     def _meaning(self, bound: float, outcome: Outcome, mistakes: Mistakes, needed: int) -> str:
         at = f" at delta {self.claimed.delta:g}" if self.claimed.delta else ""
         counts = (
-            f"the attack was wrong {mistakes.alarms} of {mistakes.without} times on one side and {mistakes.misses} of "
-            f"{mistakes.having} on the other: {self.claimed.measure}{at} is at least {bound:.4g}, with "
-            f"{100 * self.confidence:.12g} % confidence"
+            f"the attack was wrong {mistakes.alarms:,} of {mistakes.without:,} times on one side and "
+            f"{mistakes.misses:,} of {mistakes.having:,} on the other: {self.claimed.measure}{at} is at least "
+            f"{least(bound, self.claimed.value)}, with {100 * self.confidence:.12g} % confidence"
         )
         said = {
             Outcome.VIOLATED: f"more than the {self.claimed.value:g} claimed",
@@ -104,14 +105,17 @@ class Attacked:
         return f"{counts}; {said[outcome]}"
 
     def _noticeable(self, trials: int, needed: int) -> str:
-        least = self.claimed.noticed(trials, self.confidence, self.events)
-        if least is None:
+        noticed = self.claimed.noticed(trials, self.confidence, self.events)
+        if noticed is None:
             return f"nothing: {_least(needed)}"
-        true = f"about every second time a true {self.claimed.measure} of {least:.4g}, and one that is greater more often"
+        true = (
+            f"about every second time a true {self.claimed.measure} of {number(noticed, up=True)}, and "
+            "one that is greater more often"
+        )
         return f"{true}, of a pair whose best test errs as often either way; where one mistake is rare, only more"
 
 
 def _least(needed: int) -> str:
     if needed >= MOST_TRIALS:
         return "no number of trials that anybody can draw would do"
-    return f"{needed} a side are the least"
+    return f"{needed:,} a side are the least"

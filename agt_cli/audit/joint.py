@@ -7,7 +7,8 @@ from dataclasses import replace
 import pandas as pd
 
 from agt.audit.findings import LOWER, RIGOROUS, Audit, Estimated, Finding, Outcome, Strength
-from agt_cli.audit.words import ABOUT, ORDER, SIGNS, TESTED, number
+from agt.audit.written import least, number
+from agt_cli.audit.words import ABOUT, AREA, ORDER, SIGNS, TESTED, reported, strongest
 from agt_cli.report.markdown import Markdown
 
 SEEN = "worked out"
@@ -38,27 +39,50 @@ def share(finding: Finding) -> float | None:
 
 def losses(audit: Audit) -> Table | None:
     """Of each claimed epsilon or mu what every estimate found, the greatest of each kind; None: none is claimed."""
-    attacks = [(_ordered(findings)[0], [each for one in findings for each in numbers(one)]) for findings in _attacks(audit)]
+    claims = _claims(audit)
+    attacks = [(_worst(findings), [each for one in findings for each in numbers(one)]) for findings in claims]
     names = list(dict.fromkeys(_family(each) for _, made in attacks for each in made))
     rows = [
-        (_outcome(one), _kind(audit, one), one.subject, _claimed(one), *_columns(one, made, names), _percent(share(one)))
-        for one, made in attacks
+        (*_about(audit, one, findings), *_columns(one, made, names), _percent(share(one)))
+        for findings, (one, made) in zip(claims, attacks, strict=True)
     ]
     return (("outcome", "audit", "audited", "claimed", *names, "share"), rows) if rows else None
 
 
-def _attacks(audit: Audit) -> list[list[Finding]]:
-    """What was found of each claimed epsilon or mu by each attack on it."""
-    attacks: dict[tuple[object, ...], list[Finding]] = {}
+def _claims(audit: Audit) -> list[list[Finding]]:
+    """What was found of each claimed epsilon or mu, by all attacks on it."""
+    claims: dict[tuple[object, ...], list[Finding]] = {}
     for finding in _ordered(audit.findings):
         if finding.measure in LOWER and finding.found is not None:
-            key = (finding.part, finding.subject, finding.claim, finding.attack, finding.effort)
-            attacks.setdefault(key, []).append(finding)
-    return [findings for findings in attacks.values() if _is_loss(findings[0])]
+            claims.setdefault((finding.part, finding.subject, finding.claim), []).append(finding)
+    return [findings for findings in claims.values() if _is_loss(findings[0])]
+
+
+def _worst(findings: Sequence[Finding]) -> Finding:
+    """A violation before any other, then what shows most of the claim."""
+    return max(findings, key=lambda each: (each.violated, each.outcome in TESTED, share(each) or 0.0))
+
+
+def _about(audit: Audit, worst: Finding, findings: Sequence[Finding]) -> tuple[str, ...]:
+    return _outcome(worst), _kind(audit, worst), _attacked(worst, findings), _claimed(worst)
+
+
+def _attacked(worst: Finding, findings: Sequence[Finding]) -> str:
+    """What was, and by which of several attacks most was found."""
+    attacks = {(each.attack, each.effort) for each in findings}
+    return worst.subject if len(attacks) == 1 else f"{worst.subject}; most of {len(attacks)} attacks: {worst.attack}"
+
+
+def numbers_alone(audit: Audit) -> Table | None:
+    """Numbers of which nothing is claimed, of areas the strongest; None: there are none."""
+    alone = reported(audit)
+    kept = [*strongest(alone), *(each for each in alone if each.measure != AREA)]
+    rows = [(_kind(audit, each), each.subject, f"{each.measure} {number(each.found or 0.0)}") for each in kept]
+    return (("audit", "audited", "found"), rows) if rows else None
 
 
 def others(audit: Audit) -> Table | None:
-    """The other claims; None: there are none. Numbers of which nothing is claimed are in claims.csv."""
+    """The other claims; None: there are none."""
     tested = [each for each in audit.findings if not _is_loss(each) and each.outcome is not Outcome.REPORTED]
     findings = _ordered(tested)
     rows = [(_outcome(each), _kind(audit, each), each.subject, each.claim or "-", *_found(each)) for each in findings]
@@ -110,12 +134,12 @@ def _columns(finding: Finding, made: Sequence[Estimated], names: Sequence[str]) 
     for name in names:
         here = [each for each in made if _family(each) == name]
         best = max(here, key=lambda each: each.found, default=None)
-        yield "-" if best is None else _bound(best, finding.measure)
+        yield "-" if best is None else _bound(best, finding)
 
 
-def _bound(each: Estimated, measure: str) -> str:
-    sign = "≈" if SIGNS[each.strength] == ABOUT else "≥"
-    return f"{'' if each.measure == measure else f'{each.measure} '}{sign} {number(each.found, down=True)}"
+def _bound(each: Estimated, finding: Finding) -> str:
+    sign, same = "≈" if SIGNS[each.strength] == ABOUT else "≥", each.measure == finding.measure
+    return f"{'' if same else f'{each.measure} '}{sign} {least(each.found, finding.claimed if same else None)}"
 
 
 def _outcome(finding: Finding) -> str:

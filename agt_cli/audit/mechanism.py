@@ -52,9 +52,10 @@ class MechanismAudit:
 
     def check(self, given: Given) -> None:
         """Refuse a mechanism without a budget, and settings that have no effect."""
-        mechanism = mechanism_of(given)
-        if mechanism.kind is ReleaseWeights:
+        target = (given.config.get("mechanism") or {}).get("_target_")
+        if target == f"{ReleaseWeights.__module__}.{ReleaseWeights.__qualname__}":  # before anything about its budget
             raise ConfigError("mechanism=release_weights is audited by agt audit weights, which looks at the weights")
+        mechanism = mechanism_of(given)
         for key, choices in (("accounting", Accounting), ("counting", Counting)):
             check_choice(given.config.get(key), choices, key)
         if given.run is None:

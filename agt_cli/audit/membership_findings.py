@@ -20,10 +20,12 @@ from agt.audit.membership import (
 from agt.audit.one_run import MOST, canaries_needed, one_run_epsilon, planned_guesses
 from agt.audit.roc import Roc
 from agt.audit.shadows import Shadows
+from agt.audit.written import least
 from agt.problem import Problem
 from agt.settings import RemovalConfig
 from agt_cli.audit.membership_target import WORDS, Target
 
+UNLIKE = 0.05  # shares of classes that differ by more are told beside each number
 RATES = (0.001, 0.01)
 BOUND = "exact"  # of one_run.BOUNDS
 UNCLAIMED = "nothing: certificates speak of labels, and say nothing about scores"
@@ -42,11 +44,14 @@ def scored(
     Args:
         why: there is no rehearsal.
     """
-    made = 0 if shadows is None else len(shadows)
+    made, unlike = 0 if shadows is None else len(shadows), target.unlike if target.two_sided else 0.0
+    differ = f" (training against test, whose classes differ by up to {100 * unlike:.1f} points)" * (unlike >= UNLIKE)
+    for name in ATTACKS if rehearsal is not None else ():
+        yield _in_turn(name, rehearsal, confidence)  # type: ignore[arg-type]
     for name, words in WORDS.items():
         missing = NOBODY if not target.two_sided else why if name not in target.scores else ""
         blank = Finding(
-            subject=f"membership by {name}",
+            subject=f"membership by {name}{differ}",
             claim=UNCLAIMED,
             attack=words,
             effort=f"{target.sides}; {made} shadow models",
@@ -55,9 +60,7 @@ def scored(
             measure="AUC",
             strength=Strength.ASYMPTOTIC,
         )
-        yield blank if missing else area_of(blank, name, target.roc(name), confidence)
-    for name in ATTACKS if rehearsal is not None else ():
-        yield _in_turn(name, rehearsal, confidence)  # type: ignore[arg-type]
+        yield blank if missing else area_of(blank, f"{name}{differ}", target.roc(name), confidence)
 
 
 def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
@@ -68,6 +71,8 @@ def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
         return replace(blank, meaning=f"{name}: {UPSIDE_DOWN.format(shown=shown)}")
     at = roc.at(RATES[1], confidence)
     few = fewest(RATES[1], at.mistakes.without)
+    if at.mistakes.alarms < RATES[1] * at.mistakes.without / 2 and not few:
+        few = f"no threshold lies near {100 * RATES[1]:g} %, as scores take few values: this one has fewer false alarms"
     limits = " to ".join(f"{100 * limit:.2f}" for limit in at.tpr_limits)
     meaning = (
         f"{name}: a training record scores above a test record with probability {shown}; at {100 * RATES[1]:g} % "
@@ -172,8 +177,8 @@ def noise_claim(target: Target, reference: Reference | None, confidence: float) 
     )
     effort = f"{made.made} guesses about {canaries} units, their number fixed by the claim"
     if most <= noise.epsilon:
-        least = canaries_needed(noise.epsilon, noise.delta, confidence, BOUND)
-        enough = f"{least:,} are the least" if least < MOST else "with this confidence and delta no number would do"
+        few = canaries_needed(noise.epsilon, noise.delta, confidence, BOUND)
+        enough = f"{few:,} are the least" if few < MOST else "with this confidence and delta no number would do"
         why = f"too few units to contradict epsilon {noise.epsilon:g}, whatever is guessed: {enough}"
         yield replace(blank, effort=effort, meaning=why, noticeable=f"nothing: {why}")
         return
@@ -181,7 +186,7 @@ def noise_claim(target: Target, reference: Reference | None, confidence: float) 
         blank,
         effort=effort,
         outcome=Outcome.VIOLATED if shown > noise.epsilon else Outcome.STANDS,
-        meaning=f"{made.right} of {made.made} guesses were right: epsilon is at least {shown:.3g}",
+        meaning=f"{made.right} of {made.made} guesses were right: epsilon is at least {least(shown, noise.epsilon)}",
         found=shown,
         noticeable=f"an epsilon of up to {most:.3g}, had every guess been right",
     )

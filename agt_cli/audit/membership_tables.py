@@ -104,11 +104,8 @@ def notes(target: Target, shadows: Shadows | None, rehearsal: Rehearsal | None) 
 
 def _alike(target: Target) -> str:
     """What else tells training records from test records."""
-    member, labels = target.pool.member, target.pool.records.labels
-    classes = len(target.opened.dataset.classes)
-    shares = [np.bincount(labels[side], minlength=classes) / side.sum() for side in (member, ~member)]
     return (
         "members are training records, non-members test records: where the two differ in anything else, scores tell that, "
-        f"too (shares of classes differ by up to {100 * np.abs(shares[0] - shares[1]).max():.1f} points); the halves of "
+        f"too (shares of classes differ by up to {100 * target.unlike:.1f} points); the halves of "
         "shadow models do not differ"
     )

@@ -68,7 +68,14 @@ class Target:
     def sides(self) -> str:
         """How many there are of each."""
         members = int(self.pool.member.sum())
-        return f"{members} training records against {len(self.pool) - members} test records"
+        return f"{members:,} training records against {len(self.pool) - members:,} test records"
+
+    @property
+    def unlike(self) -> float:
+        """The most by which the shares of a class differ between both sides, which scores tell, too."""
+        member, labels, classes = self.pool.member, self.pool.records.labels, len(self.opened.dataset.classes)
+        members, others = (np.bincount(labels[side], minlength=classes) / side.sum() for side in (member, ~member))
+        return float(np.abs(members - others).max())
 
 
 def attacked(given: Given, opened: OpenedRun, pool: Pool, reference: Reference | None, console: Console) -> Target:

@@ -23,6 +23,12 @@ from agt_cli.runs.model import certifying
 from agt_cli.runs.queries import OpenedRun
 
 OWNER = "for the data owner alone: this report names records, and says how much the model learnt of each"
+HALVES = (
+    "tables and figure are of other models than the run's, on random halves of the data, and most of them are estimates by "
+    "few models, the largest of many: chance alone gives some that are large (as many as lie as far below 0), and only "
+    "at_least, the rigorous bound over all of them, is sure where it is above 0. The run's certificate says nothing of "
+    "them: it says that a label of the run's own training stays where that record alone is left out"
+)
 NEAREST = "of those left out in turn, half are certified and nearest to not being so, half are not certified"
 COLOURS = {"certified": "#2c7fb8", "not certified": "#d95f0e"}
 
@@ -75,7 +81,7 @@ class Memorisation:
         tables["influence"] = _pairs(pool, pairs, decided)
         captions = drawn(record, learnt.value[members], distance[members] >= 1, opened.dataset.name)
         failed = (f"{len(shadows.failed)} models failed; the first: {shadows.failed[0][1]}",) if shadows.failed else ()
-        notes = (OWNER, SIZES, NEAREST, *failed)
+        notes = (OWNER, HALVES, SIZES, NEAREST, *failed)
         run = opened.trained.finished
         counts = {"shadows": len(shadows), "shadows_reused": shadows.reused}
         return Audited(run.folder.name, run.digest, findings, notes, tables, captions, counts)
@@ -113,11 +119,11 @@ class Memorisation:
         least, _ = learnt.bounds(confidence, len(members))
         table = pd.DataFrame({"id": pool.records.ids, "label": [opened.dataset.classes[y] for y in pool.records.labels]})
         table["stable_distance"] = distance
-        table["memorisation"], table["standard_error"] = learnt.value, learnt.error
+        table["estimate_over_halves"], table["standard_error"] = learnt.value, learnt.error
         table["at_least"] = least
         table["right_with"], table["models_with"] = learnt.right_with, learnt.having
         table["right_without"], table["models_without"] = learnt.right_without, learnt.without
-        shown = table.iloc[members].sort_values("memorisation", ascending=False, kind="stable").head(self.shown)
+        shown = table.iloc[members].sort_values("estimate_over_halves", ascending=False, kind="stable").head(self.shown)
         return shown.map(_short)
 
 
@@ -141,7 +147,8 @@ def drawn(record: RunRecord, values: np.ndarray, certified: np.ndarray, dataset:
         high = int((values[known] >= 0.25).sum())
         headline(figure, f"Estimates of a quarter or more: {high:,} of {len(values):,} training records", dataset)
     return {
-        "memorisation": "Memorisation of training records, by whether their label is certified (stable distance 1 or more)."
+        "memorisation": "Estimates over random halves, by whether the run's own label of the record is certified (stable "
+        "distance 1 or more), which says nothing of models on halves: they lie on both sides of 0 by chance, too."
     }
 
 
@@ -155,20 +162,25 @@ def _memorised(learnt: Contrast, members: np.ndarray, models: int, confidence: f
     of_members, looks = learnt.take(members), len(members)
     few = _too_few(of_members, looks, confidence, "record", 2)
     surely, quarter = _surely(of_members, confidence, looks), int((of_members.value >= 0.25).sum())
-    sure = few or f"{surely:,} of {looks:,} training records are memorised for sure"
+    sure = (
+        few or f"{surely:,} of {looks:,} training records are surely labelled right more often where they were trained on"
+    )
     return Finding(
         subject="memorisation",
         claim="nothing: P(label right | trained on it) - P(label right | not)",
         attack="models on random halves, those with a record against those without it",
         effort=f"{models} models, {looks:,} records",
         outcome=Outcome.UNTESTED if few else Outcome.REPORTED,
-        meaning=f"{sure}; {quarter:,} are estimated at a quarter or more",
+        meaning=(
+            f"over random halves: {sure}; of {quarter:,} the probability to be labelled right is estimated to be a quarter "
+            "or more higher where they were trained on, some of them by chance"
+        ),
         measure="records memorised",
         found=None if few else float(surely),
         confidence=None if few else confidence,
         noticeable="a record that every model with it has right and none without it, if there are that many models"
         if few
-        else f"memorisation of {_least(of_members, confidence, looks):.2g}, if every model with it has it right",
+        else f"a difference in probability of {_least(of_members, confidence, looks):.2g}, if all with it have it right",
         estimator="Clopper-Pearson, the error shared among all records",
     )
 
@@ -229,16 +241,16 @@ def _exactly(gone: LeftOut, certified: np.ndarray) -> Finding:
     refused = f"; {len(gone.refused)} could not be left out: {gone.refused[0]}" if gone.refused else ""
     return Finding(
         subject="memorisation of certified records",
-        claim="memorisation is exactly 0 where the stable distance is 1 or more: leaving a record out leaves its label",
+        claim="a record's own label stays where its stable distance is 1 or more and it alone is left out",
         attack="training again without a record's unit, all else as it was",
         effort=f"{held} certified records, nearest to not being so, and {len(certified) - held} others",
         outcome=Outcome.VIOLATED if broken else Outcome.STANDS if held else Outcome.UNTESTED,
         meaning=(
-            (f"{broken} of {held} certified records are memorised all the same" if broken else f"exactly 0 for all {held}")
+            f"labels that change when that record alone is left out: {broken} of the {held} certified asked"
             if held
             else "no certified record was left out"
         )
-        + f"; of the {len(certified) - held} others, {loose} are memorised{refused}",
+        + f"; {loose} of the {len(certified) - held} uncertified asked{refused}",
         measure="certified records memorised",
         claimed=0.0,
         found=float(broken) if held else None,

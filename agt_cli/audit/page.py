@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
-from agt.audit.findings import Audit, Finding, Outcome, Strength
+from agt.audit.findings import Audit, Finding, Outcome
+from agt.audit.written import number
 from agt_cli.audit import joint
 from agt_cli.audit.job import Audited
 from agt_cli.audit.words import (
@@ -12,13 +13,12 @@ from agt_cli.audit.words import (
     ORDER,
     PLANTED_LIMITS,
     TESTED,
+    by_chance,
     chance,
     found,
     headline,
     legend,
-    number,
     others,
-    percent,
     risk,
     seen,
 )
@@ -40,19 +40,8 @@ def lines(audit: Audit) -> Iterator[str]:
         return
     for finding in audit.findings:
         yield f"{finding.outcome.value}: {finding.meaning}"
-    yield from _by_chance(audit)
+    yield from by_chance(audit)
     yield from dict.fromkeys(filter(None, (risk(finding, audit.kind) for finding in audit.findings)))
-
-
-def _by_chance(audit: Audit) -> Iterator[str]:
-    """What to do where nothing but bounds with a confidence contradicts the claims; nothing else."""
-    wrong = audit.violations
-    if wrong and all(finding.strength is Strength.CONFIDENT and finding.confidence for finding in wrong):
-        most = percent(max(1 - (finding.confidence or 0) for finding in wrong), up=True)
-        yield (
-            f"By chance alone a bound calls a true claim violated in up to {most} of audits. Audit again, with more "
-            "trials: draws are made anew each time, and what is really violated stays so. Until then do not publish on it."
-        )
 
 
 def page(audit: Audit, audited: Audited) -> str:
@@ -65,7 +54,7 @@ def page(audit: Audit, audited: Audited) -> str:
     parts = [
         f"# Audit: {plain(audit.kind)} of {plain(audit.subject)}",
         verdict if planted else f"{verdict} {OWNER}{_state(audit)}",
-        *_by_chance(audit),
+        *(() if planted else map(plain, by_chance(audit))),
         *body,
         *_section("What this does not show", [*(PLANTED_LIMITS if planted else LIMITS), *chance(audit)]),
         *_section("Notes", audit.notes),
@@ -94,7 +83,8 @@ def _gathered(audit: Audit, audited: Audited) -> Iterator[str]:
     if wrong:
         yield "## What is violated"
         yield _told(wrong, audit)
-    for title, table in (("Claims and lower bounds", joint.losses(audit)), ("Other claims", joint.others(audit))):
+    tables = {"Claims and lower bounds": joint.losses(audit), "Other claims": joint.others(audit)}
+    for title, table in {**tables, "Numbers only reported": joint.numbers_alone(audit)}.items():
         if table:
             yield f"## {title}"
             yield markdown_table(table[0], table[1][:MOST])
@@ -193,13 +183,16 @@ def _capital(text: str) -> str:
 
 
 def _cells(table: pd.DataFrame) -> list[list[str]]:
-    return [[_cell(value) for value in line] for line in table.itertuples(index=False)]
+    rates = ["%" in str(column) for column in table.columns]  # a share of records, at so many per cent
+    return [[_cell(*each) for each in zip(line, rates, strict=True)] for line in table.itertuples(index=False)]
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, rate: bool = False) -> str:
     """As a reader takes it; nothing where there is nothing."""
     if value is None or value != value:
         return "-"
     if isinstance(value, float) and abs(value) != float("inf"):
+        if rate:
+            return f"{number(100 * float(value))} %"
         return number(float(value), beside=1.0)  # of a share, how near to all it is must be seen
     return str(value)

@@ -18,7 +18,7 @@ from pydantic import Field
 from agt.audit.estimates import Claimed
 from agt.audit.findings import Finding
 from agt.audit.poisoning import aims, edited, poisoned
-from agt.audit.prediction import Event, Pair, alike, between_roots, event_of_sum, judged, most_telling
+from agt.audit.prediction import Event, Pair, alike, alike_everywhere, between_roots, event_of_sum, judged, most_telling
 from agt.audit.verdict import Attacked
 from agt.data.dataset import DataError, Records
 from agt.errors import ConfigError
@@ -308,7 +308,7 @@ class _Audit:
     # -- draws -------------------------------------------------------------------------------------------------------------
 
     def _attacked(self, scene: Scene) -> list[Finding]:
-        """Draw on both sides, then ask each event; all were fixed before."""
+        """Draw on both sides, then ask each event; all were fixed before. Where both answer alike, nothing is drawn."""
         config, confidence = self.config, self.given.confidence
         attacks = [(self._attack(scene, self.claim.text, self.claimed), scene.event)]
         for claimed, words in self.totals:
@@ -316,6 +316,8 @@ class _Audit:
             event = event_of_sum(scene.event, config.together, claimed, groups, confidence, self.events)
             attack = self._attack(scene, f"{config.together} queries together: {words}", claimed)
             attacks.append((replace(attack, together=config.together), event))
+        if scene.event.hit == scene.event.alarm:
+            return [alike_everywhere(attacked) for attacked, _ in attacks]
         queries = alike(scene.pair, scene.query, config.trials, self.rng)
         having, lacking = (self.stage.drawn(side, self.mechanism, queries, self.claim.proved) for side in scene.sides)
         return [judged(attacked, event, having, lacking) for attacked, event in attacks]

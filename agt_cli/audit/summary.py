@@ -84,7 +84,13 @@ class Summary:
         findings = tuple(_numbered(gathered))
         done = {each.audit.kind for each in gathered if each.current}
         unaudited = tuple(kind for kind in usage.options("audit") if kind not in (*done, *OF_NO_RUN))
-        notes = (*_states(gathered), *_unfinished(run, given.output_dir), _selftest(given.output_dir), OWN)
+        notes = (
+            *_states(gathered),
+            *_unfinished(run, given.output_dir),
+            *_of_none(given.output_dir),
+            _selftest(given.output_dir),
+            OWN,
+        )
         record.environment(audits=[[str(each.record.folder.resolve()), each.record.digest] for each in gathered])
         captions = claimed_against_found(record, findings, run.folder.name)
         parts = tuple(each.part for each in gathered)
@@ -149,7 +155,19 @@ def _unfinished(run: FinishedRun, outputs: Path) -> Iterator[str]:
     for each in _audits(outputs):
         if each.state in ("failed", "killed") and _is_of(each, run):
             error = f": {each.error.splitlines()[0][:120]}" if each.error else ""
-            yield f"an audit did not finish: {each.folder.name}, {each.state}{error}"
+            kind = each.environment.get("kind") or "kind not known"
+            yield f"an audit did not finish: {kind} ({each.folder.name}), {each.state}{error}"
+
+
+def _of_none(outputs: Path) -> Iterator[str]:
+    """Audits of no run, of mechanisms by themselves say, that found a violation: they are of no line of the table."""
+    for each in _audits(outputs):
+        about_none = each.environment.get("kind") not in OF_NO_RUN and not each.environment.get("trained_digest")
+        if each.state == "done" and about_none and each.metrics.get("violations"):
+            yield (
+                f"an audit of no run found a violation, and is not counted here: {each.environment.get('kind')} "
+                f"({each.folder.name})"
+            )
 
 
 def _selftest(outputs: Path) -> str:

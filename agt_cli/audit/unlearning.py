@@ -91,13 +91,28 @@ class Unlearning:
             opened.dataset.train, families(opened.kept.source, opened.dataset.train), self.records, self.trials, given.seed
         )
         findings, rows, effort = list[Finding](), list[dict[str, object]](), Effort(given.confidence, self.releases)
+        methods, absent = self._methods(opened)
         with TemporaryDirectory(dir=record.folder, prefix=".copies-") as scratch:
-            for method in self.methods or METHODS:
+            for method in methods:
                 found, trials = self._method(method, opened, forget, Path(scratch), effort, console)
                 findings += found
                 rows += [_row(method, trial) for trial in trials]
         table = pd.DataFrame(rows, columns=list(_row("retrain", Trial("", "", 0, None, False, ""))))
-        return Audited(trained.finished.folder.name, trained.finished.digest, tuple(findings), NOTES, {"attacks": table})
+        about = (trained.finished.folder.name, trained.finished.digest, tuple(findings), (*absent, *NOTES))
+        return Audited(*about, {"attacks": table})
+
+    def _methods(self, opened: OpenedRun) -> tuple[tuple[MethodName, ...], tuple[str, ...]]:
+        """(the methods to attack: those that are asked for, or all that this run has; notes of those that it has not)."""
+        if self.methods:
+            return self.methods, ()
+        made, absent = list[MethodName](), list[str]()
+        for method in METHODS:
+            try:
+                chosen(method, opened.trained.settings, False)
+                made.append(method)
+            except ConfigError as error:
+                absent.append(f"this run has no method={method}, so that there was nothing to attack: {error}")
+        return tuple(made), tuple(absent)
 
     def _method(
         self, method: MethodName, opened: OpenedRun, forget: ForgetSets, scratch: Path, effort: Effort, console: Console

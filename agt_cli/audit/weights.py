@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from agt.audit.findings import Finding
 from agt.audit.mechanism import Plan
 from agt.audit.weights import Heads, audit_weights, farthest
 from agt.errors import ConfigError
@@ -58,10 +59,11 @@ class WeightsAudit:
         claim = prepare_weights(opened.model, mechanism, conditions=opened.conditions).claim
         assert isinstance(opened.model, LinearModel)  # else it was refused
         heads = farthest(opened.model, opened.queries.features, self.neighbours, given.seed)
-        nowhere = (not_found(mechanism, self.neighbours, "a neighbour with other weights"),)
-        made, finished = (
-            nowhere if heads is None else audit_weights(mechanism, heads, plan).findings,
-            opened.trained.finished,
-        )
+        nowhere: tuple[Finding, ...] = (not_found(mechanism, self.neighbours, "a neighbour with other weights"),)
+        finished, made = opened.trained.finished, nowhere
+        if heads is not None:
+            with console.progress("releases on both sides", "release") as report:
+                every = 2 * plan.trials
+                made = audit_weights(mechanism, heads, plan, lambda done: report(done, every, done, every)).findings
         notes = (claim.text, OWNER, f"{self.neighbours} neighbouring datasets at most were trained, of all there are")
         return Audited(finished.folder.name, finished.digest, made, notes)

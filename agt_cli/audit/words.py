@@ -4,14 +4,16 @@ A number that was found is cut off towards less and a limit towards more, so tha
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import product
 
 from agt.audit.findings import LOWER, Audit, Finding, Outcome, Strength
 from agt.audit.success import advantage, gaussian_advantage, posterior
+from agt.audit.written import least, number
 
 PASSED = "let pass"
 PRIORS = (0.5, 0.01)
-DIGITS, MOST_DIGITS = 3, 12
+AREA = "AUC"
 FEW = 3  # estimates beside the first
 QUESTIONS = {"unlearning": "the erased records had ever been used"}  # what somebody wants to know, by the kind of audit
 QUESTION = "a person's record was used"
@@ -47,14 +49,65 @@ def headline(audit: Audit) -> str:
     """The verdict, in one line."""
     tested = [finding for finding in audit.findings if finding.outcome in TESTED]
     wrong, untested = len(audit.violations), sum(finding.outcome is Outcome.UNTESTED for finding in audit.findings)
-    rest = f"; {many(untested, 'attack')} not made" if untested else ""
+    rest = "".join(
+        [f"; {many(untested, 'attack')} not made" if untested else "", *(f"; {each}" for each in _reported(audit))]
+    )
     if audit.kind == "selftest":
         return _of_itself(tested)
     if wrong:
         return f"claims VIOLATED, by {wrong} of {many(len(tested), 'attack')}{rest}"
     if not tested:
-        return f"no claim was tested: {f'{untested} could not be' if untested else 'numbers are reported'}"
+        return f"no claim was tested{rest}"
     return f"no claim contradicted by {many(len(tested), 'attack')}: that is no proof{rest}"
+
+
+def reported(audit: Audit) -> list[Finding]:
+    """Numbers of which nothing is claimed; other estimates of a tested claim's trials are none of them."""
+    tested = {_trials(finding) for finding in audit.findings if finding.outcome in TESTED}
+    alone = [finding for finding in audit.findings if finding.outcome is Outcome.REPORTED and finding.found is not None]
+    return [finding for finding in alone if _trials(finding) not in tested]
+
+
+def strongest(findings: Iterable[Finding]) -> list[Finding]:
+    """The greatest of each kind of area: of shadow models in turn, and of training against test records."""
+    best: dict[tuple[object, ...], Finding] = {}
+    for finding in findings:
+        key = (finding.part, finding.estimator)
+        if finding.measure == AREA and (finding.found or 0) > (best[key].found or 0 if key in best else 0):
+            best[key] = finding
+    return list(best.values())
+
+
+def by_chance(audit: Audit) -> Iterator[str]:
+    """What to make of violations that are confidence bounds, each of which may be one by chance; nothing of others."""
+    violations = audit.violations
+    if not violations or any(each.strength is not Strength.CONFIDENT or not each.confidence for each in violations):
+        return
+    most = percent(max(1 - (each.confidence or 0.0) for each in violations), up=True)
+    yield (
+        f"By chance alone a bound calls a true claim violated in up to {most} of audits. Audit again, with more trials: "
+        "draws are made anew each time, and what is really violated stays so. Until then do not publish on it."
+    )
+    for wrong, table in product(audit.violations, audit.findings):
+        same = (table.part, table.claim, table.measure) == (wrong.part, wrong.claim, wrong.measure)
+        exact = table.strength is Strength.CERTAIN and table.outcome is Outcome.STANDS and table.found is not None
+        if same and exact and table.subject.startswith(wrong.subject):
+            yield (
+                f"Worked out without chance, {table.subject} stands at {table.measure} {least(table.found or 0.0)}, not "
+                f"above the {number(wrong.claimed or 0.0)} claimed: draws are not what the table says, or this is chance."
+            )
+
+
+def _trials(finding: Finding) -> tuple[object, ...]:
+    return (finding.part, finding.subject, finding.claim, finding.attack, finding.effort)
+
+
+def _reported(audit: Audit) -> Iterator[str]:
+    """How many numbers were only reported, and the strongest that tell members."""
+    if alone := reported(audit):
+        areas = [f"{each.measure} {number(each.found or 0.0)} ({each.subject})" for each in strongest(alone)]
+        largest = f", the strongest: {' and '.join(areas)}" if areas else ""
+        yield f"{many(len(alone), 'number')} only reported{largest}"
 
 
 def _of_itself(tested: list[Finding]) -> str:
@@ -75,28 +128,6 @@ def many(count: int, one: str) -> str:
     return f"{count:,} {one}{'' if count == 1 else 's'}"
 
 
-def number(value: float, up: bool = False, down: bool = False, beside: float | None = None) -> str:
-    """A number as a reader takes it: three digits that count, rounded as is asked; whole numbers whole.
-
-    Args:
-        beside: a number that it is compared with: as many more digits as tell the two apart.
-    """
-    if value == int(value) and abs(value) < 10**15:
-        return f"{int(value):,}"
-    for digits in range(DIGITS, MOST_DIGITS + 1):
-        text = _cut(value, up, down, digits)
-        if beside is None or float(text) != beside:
-            break
-    return text
-
-
-def _cut(value: float, up: bool, down: bool, digits: int) -> str:
-    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
-    cut = math.ceil if up else math.floor if down else round
-    slack = 1e-9 * (down - up)  # what is a multiple already stays one
-    return f"{cut(value / unit + slack) * unit:.{digits}g}".replace("e-0", "e-")
-
-
 def percent(share: float, up: bool) -> str:
     """In per cent, to a tenth: up for a limit, down for what was seen."""
     cut = math.ceil(1000 * share - 1e-9) if up else math.floor(1000 * share + 1e-9)
@@ -110,7 +141,8 @@ def found(finding: Finding) -> str:
     loss, sign = finding.measure in LOWER, SIGNS[finding.strength]
     sure = f"{100 * finding.confidence:.12g} %" if finding.confidence else ""
     notes = ", ".join(filter(None, (sure, finding.estimator)))
-    words = f"{sign if loss or sign == ABOUT else ''} {number(finding.found, down=loss, beside=finding.claimed)}".strip()
+    value = least(finding.found, finding.claimed) if loss else number(finding.found)
+    words = f"{sign if loss or sign == ABOUT else ''} {value}".strip()
     told = f"{words} {finding.measure}" if " " in finding.measure else f"{finding.measure} {words}"
     return f"{told}{f' ({notes})' if notes else ''}"
 
@@ -120,7 +152,7 @@ def others(finding: Finding) -> Iterator[str]:
     more = [each for each in finding.estimates if each.estimator != finding.estimator]
     for each in more if len(more) <= FEW else ():
         measure = "" if each.measure == finding.measure else f"{each.measure} "
-        yield f"{measure}{SIGNS[each.strength]} {number(each.found, down=True)} ({each.estimator})"
+        yield f"{measure}{SIGNS[each.strength]} {least(each.found)} ({each.estimator})"
 
 
 def legend(audit: Audit) -> Iterator[str]:
@@ -164,8 +196,8 @@ def seen(finding: Finding, kind: str) -> str:
             if rigorous
             else "if the estimate is right, an attacker has"
         )
-        least = number(finding.found, down=True)
-        return f"{did} mu = {least}: where the noise is Gaussian, right {half} of the time at even odds"
+        mu = least(finding.found, finding.claimed)
+        return f"{did} mu = {mu}: where the noise is Gaussian, right {half} of the time at even odds"
     did = "an attacker was seen to do at least this" if rigorous else "if the estimate is right, an attacker does this"
     return f"{did}: {_surer(finding.found, QUESTIONS.get(kind, QUESTION), False)}"
 

@@ -11,10 +11,10 @@ from erasing import erase, pending
 
 from agt.audit.findings import Finding, Outcome, read_audit
 from agt.audit.planted import catalogue
+from agt.audit.written import number
 from agt.data.blobs import Blobs
 from agt.manifest import NAME as MANIFEST
 from agt.manifest import Manifest
-from agt_cli.audit.words import number
 from agt_cli.cli import main
 from agt_cli.report.unfinished import LOCK, lock_of
 

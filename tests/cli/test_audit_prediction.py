@@ -85,14 +85,15 @@ def test_a_head_end_to_end(audit: Audit, run: Run, agt: Agt) -> None:
     findings = said.json["audit"]["findings"]
     certain = {each["claim"] for each in findings if each["strength"] == "certain"}
     assert certain == set(COUNTED)
-    assert {each["outcome"] for each in findings} == {"not contradicted"}
+    assert {each["outcome"] for each in findings} <= {"not contradicted", "not tested"}
+    assert all("nothing was drawn" in each["effort"] for each in findings if each["outcome"] == "not tested")
     folder = next(Path("outputs/audit").iterdir())
     table = pd.read_csv(folder / "tables/adversaries.csv")
     assert [name for name in table["adversary"] if "poison" not in name] == ADVERSARIES
     assert [name.split(", ")[1] for name in table["adversary"] if "poison" in name] == ["natural query", "chosen query"]
-    assert (table["found"] <= 1).all()
+    assert not (table["found"] > 1).any()
     assert (table["found"][1:] > 0.3).all()
-    assert table["found"][0] < table["found"][1]
+    assert not table["found"][0] >= table["found"][1], "less, or nothing: both models answer all natural queries alike"
     assert nothing_left()
     assert not Path("ledgers").exists()
     assert before == {path: path.read_bytes() for path in run("head").rglob("*") if path.is_file()}

@@ -1,0 +1,98 @@
+"""What a page says: the digits of a violation, what chance may have done, numbers only reported, the strongest of many."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from unit.test_audit_findings import OTHER, RUN, audit, finding
+
+from agt.audit.estimates import Claimed
+from agt.audit.findings import VERSION, Audit, Outcome, Part, Strength
+from agt.audit.prediction import alike_everywhere
+from agt.audit.unlearning import Attack, Effort, Promised, Served, audit_unlearning
+from agt.audit.verdict import Attacked
+from agt.audit.written import least, number
+from agt_cli.audit import joint
+from agt_cli.audit.page import lines, row
+from agt_cli.audit.words import by_chance, headline
+
+WRONG = finding(outcome=Outcome.VIOLATED, found=1.00231, estimator="Clopper-Pearson")
+
+
+@pytest.mark.parametrize(
+    ("found", "claimed", "words"),
+    [
+        (0.37796, 1.0, "0.377"),
+        (1.00231, 1.0, "1.002"),
+        (1.00231, None, "1"),
+        (1.2, 1.0, "1.2"),
+        (1.0986123, 1.09861, "1.098612"),
+    ],
+)
+def test_a_bound_is_cut_off_and_a_violation_shows_its_digits(found: float, claimed: float | None, words: str) -> None:
+    assert least(found, claimed) == words
+
+
+def test_no_bound_stands_above_what_was_found() -> None:
+    rng = np.random.default_rng(0)
+    for claimed, more in zip(rng.uniform(0.01, 30, 500), 10.0 ** rng.uniform(-16, 1, 500), strict=True):
+        found = float(np.nextafter(claimed, 99) + more)
+        assert claimed < float(least(found, float(claimed))) <= found
+        assert float(number(found, down=True).replace(",", "")) <= found
+
+
+def test_a_violation_by_a_bound_says_what_chance_may_have_done() -> None:
+    table = finding(subject="randomized_response: its table", found=1.0, strength=Strength.CERTAIN, confidence=None)
+    found = audit(WRONG, table)
+    once, exact = by_chance(found)
+    assert "in up to 5 % of audits. Audit again, with more trials" in once
+    assert "its table stands at epsilon 1, not above the 1 claimed" in exact
+    assert once in list(lines(found))
+    assert "epsilon ≥ 1.002 (95 %, Clopper-Pearson)" in row([WRONG])[-1]
+    certain = replace(WRONG, strength=Strength.CERTAIN, confidence=None, subject="another")
+    assert not list(by_chance(audit(WRONG, certain))), "a counterexample is no chance"
+    assert not list(by_chance(audit(table)))
+
+
+def test_the_headline_counts_what_was_only_reported() -> None:
+    area = finding(measure="AUC", claimed=None, delta=None, outcome=Outcome.REPORTED, estimator="DeLong")
+    halves = replace(area, subject="on halves", found=0.51, estimator="mean", strength=Strength.CERTAIN)
+    other = finding(outcome=Outcome.REPORTED, estimator="Katz", strength=Strength.ASYMPTOTIC)
+    found = audit(
+        finding(), other, halves, replace(area, subject="loss", found=0.6), replace(area, subject="rmia", found=0.7)
+    )
+    assert headline(found) == (
+        "no claim contradicted by 1 attack: that is no proof; 3 numbers only reported, the strongest: AUC 0.51 (on halves) "
+        "and AUC 0.7 (rmia)"
+    )
+
+
+def test_a_summary_shows_the_strongest_of_many_attacks_on_a_claim_and_what_was_reported() -> None:
+    weak, strong = (finding(attack=name, found=found, part=1) for name, found in (("natural", 0.1), ("chosen", 0.9)))
+    area = finding(measure="AUC", claimed=None, delta=None, outcome=Outcome.REPORTED, subject="rmia", found=0.6, part=1)
+    parts = (Part("prediction", "one", OTHER, RUN),)
+    gathered = Audit(VERSION, "summary", "2026-01-31", (weak, strong, area), RUN, parts=parts)
+    table = joint.losses(gathered)
+    assert table is not None
+    (line,) = table[1]
+    assert line[2] == "randomized_response; most of 2 attacks: chosen"
+    assert line[-1] == "90 %"
+    reported = joint.numbers_alone(gathered)
+    assert reported is not None
+    assert reported[1] == [("prediction", "rmia", "AUC 0.6")]
+
+
+def test_what_could_tell_nothing_is_no_attack() -> None:
+    blank = alike_everywhere(Attacked("a mechanism", "1-DP", "natural queries", "", Claimed("epsilon", 1.0), 0.95))
+    assert (blank.outcome, blank.found) == (Outcome.UNTESTED, None)
+    labels, answered = np.zeros(3), iter((np.zeros(3, dtype=bool), np.ones(3, dtype=bool)))
+    findings, trials = audit_unlearning(
+        "a method",
+        lambda: (Served(labels), lambda rows: Served(labels, answered=next(answered))),
+        lambda rows: Served(labels),
+        [Attack(name, (lambda served: np.array([0]),)) for name in ("a whole class", "one record")],
+        Promised("the same labels", True),
+        Effort(0.95, 1000),
+    )
+    assert [trial.found for trial in trials] == [None, 0.0]
+    assert findings[0].effort == "1 attack (one record)"
