@@ -49,6 +49,7 @@ from agt.problem import Problem
 from agt.settings import BoxConfig, KGridConfig, TrainingConfig, default_n_max, schema
 from agt.training.ensemble import aligned
 
+SHADOWS = "shadows"  # below output_dir: where they are kept
 FORMAT = 1
 TURNS = 4  # tasks of each process: few, as each carries all records, and enough that none waits long for another
 Failure = tuple[int, str]

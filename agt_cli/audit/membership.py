@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from agt.audit.membership import Reference, Rehearsal
-from agt.audit.shadows import Pool, ShadowConfig, Shadows, train_shadows
+from agt.audit.shadows import SHADOWS, Pool, ShadowConfig, Shadows, train_shadows
 from agt.errors import ConfigError
 from agt.problem import Problem
 from agt.settings import schema
@@ -66,7 +66,7 @@ class Membership:
         return Audited(run.folder.name, run.digest, tuple(findings), said, tables, drawn, {**metrics, **counts})
 
     def _train(self, given: Given, problem: Problem, pool: Pool, console: Console) -> Shadows:
-        config, folder = ShadowConfig(self.shadows, given.seed, self.workers), given.output_dir / "shadows"
+        config, folder = ShadowConfig(self.shadows, given.seed, self.workers), given.output_dir / SHADOWS
         with console.progress(f"training {self.shadows} shadow models", "model") as report:
             return train_shadows(problem, pool, config, folder, lambda done: report(done, self.shadows, done, self.shadows))
 

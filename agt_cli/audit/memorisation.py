@@ -9,7 +9,7 @@ from pydantic import Field
 
 from agt.audit.findings import Finding, Outcome, Strength
 from agt.audit.memorisation import Contrast, LeftOut, left_out, memorisation, needed, strongest
-from agt.audit.shadows import Pool, ShadowConfig, Shadows, train_shadows
+from agt.audit.shadows import SHADOWS, Pool, ShadowConfig, Shadows, train_shadows
 from agt.errors import ConfigError
 from agt.models.model import Model
 from agt.settings import schema
@@ -93,7 +93,7 @@ class Memorisation:
                 opened.kept.problem,
                 pool,
                 config,
-                given.output_dir / "shadows",
+                given.output_dir / SHADOWS,
                 lambda done: report(done, self.shadows, done, self.shadows),
             )
 

@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from agt.audit.shadows import SHADOWS
 from agt.data.dataset import Records
 from agt.data.erasure import part
 from agt.data.ids import CONTENT
@@ -176,6 +177,10 @@ def search(wanted: Wanted, run: FinishedRun, records: Sequence[Path], ids: str |
         if still
         else "the run's own data: none of the erased records has a row in it any more",
         *["the file that the ids came in: delete it when it is not needed"] * len(leave),
+        *[
+            "shadow models that audits of membership keep in output_dir, each trained on about half of such records: remove them"
+        ]
+        * any((folder / SHADOWS).exists() for folder in records),
         *[f"{words}: not there, seen from this working folder" for words, place in beside.items() if not place.exists()],
         "caches of compiled code, which hold no data",
     ]
