@@ -231,7 +231,9 @@ def judged(attacked: Attacked, event: Event, having: np.ndarray, lacking: np.nda
     mistakes = event.mistakes(having, lacking)
     effort = f"{len(having):,} labels a side" + (f", {mistakes.having:,} trials of {event.answers}" * (event.answers > 1))
     effort += f"; {attacked.events} bounds share the error probability" if attacked.events > 1 else ""
-    return replace(attacked, attack=f"{attacked.attack}; {event.words}", effort=effort).judge(mistakes)
+    each = 1 - (1 - attacked.confidence) / attacked.events  # so that all of them hold with the confidence asked for
+    told = replace(attacked, attack=f"{attacked.attack}; {event.words}", effort=effort, confidence=each, events=1)
+    return told.judge(mistakes)
 
 
 def alike_everywhere(attacked: Attacked) -> Finding:
