@@ -339,6 +339,7 @@ def audit(trainer: Trainer, canary: Canaries, effort: Effort, several: Canaries 
 def judged(trainer: Trainer, canary: Canaries, effort: Effort, bounds: Sequence[Bound]) -> Finding:
     """The greatest rigorous bound held against the claim."""
     claim, sure = trainer.claim, [bound for bound in bounds if bound.strength is Strength.CONFIDENT]
+    noticed = _noticed(claim, effort, len(sure))
     best = max(sure, key=lambda bound: bound.epsilon)
     violated = best.epsilon > claim.epsilon
     once = sorted({bound.adversary for bound in sure if bound.adversary.startswith(ONE_RUN)})
@@ -361,7 +362,8 @@ def judged(trainer: Trainer, canary: Canaries, effort: Effort, bounds: Sequence[
         found=best.epsilon,
         confidence=effort.confidence,
         estimator=best.estimate,
-        noticeable=_noticeable(claim, effort, len(sure)),
+        noticeable=_noticeable(noticed),
+        noticed=noticed,
         estimates=tuple(
             Estimated(f"{each.estimate}, {each.adversary}", "epsilon", each.epsilon, each.strength) for each in bounds
         ),
@@ -379,17 +381,22 @@ def trials_needed(claim: Claim, confidence: float, events: int) -> int:
     raise ConfigError(f"audit.eps={claim.epsilon:g}: no {MOST_TRIALS} trials could contradict it: audit a smaller claim")
 
 
-def _noticeable(claim: Claim, effort: Effort, events: int) -> str:
+def _noticeable(noticed: float | None) -> str:
+    if noticed is None:
+        return "only what betrays nearly every run"
+    return f"noise as for epsilon {noticed:.3g} or more, about every second time, by whoever sees every noisy sum"
+
+
+def _noticed(claim: Claim, effort: Effort, events: int) -> float | None:
     """The least epsilon that the best attack on the sums would, by expected counts, have told from the claimed one."""
     counted, noise = effort.trials - effort.trials // 3, claim.noise
     for _ in range(60):
         total = 1 - Curve(noise, claim.rate, claim.steps).delta(0)
         wrong = int(np.ceil(counted * total / 2))
         if claim.curve.excludes(*_limits(Mistakes(wrong, counted, wrong, counted), 1 - (1 - effort.confidence) / events)):
-            shown = Curve(noise, claim.rate, claim.steps).epsilon(claim.delta)
-            return f"noise as for epsilon {shown:.3g} or more, about every second time, by whoever sees every noisy sum"
+            return Curve(noise, claim.rate, claim.steps).epsilon(claim.delta)
         noise *= 0.97
-    return "only what betrays nearly every run"
+    return None
 
 
 def _curve_name(claim: Claim) -> str:

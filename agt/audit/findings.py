@@ -87,6 +87,8 @@ class Finding:
         estimates: what other ways to count make of the same trials; the outcome does not rest on them.
         part: of a summary: the number of the audit that it comes from, in ``Audit.parts``, from 1; None: of no other.
 
+        noticed: of a claimed epsilon or mu, the true one that ``noticeable`` names; None: it names none.
+
     Raises:
         ConfigError: a number that is none, or an outcome that its numbers contradict.
     """
@@ -107,6 +109,7 @@ class Finding:
     estimator: str = ""
     estimates: tuple[Estimated, ...] = ()
     part: Annotated[int, Field(ge=1)] | None = None
+    noticed: Annotated[float, Field(ge=0)] | None = None
 
     def __post_init__(self) -> None:
         numbers, loss = (self.claimed, self.found), self.measure in LOWER

@@ -85,6 +85,7 @@ class Attacked:
             confidence=self.confidence,
             noticeable=self._noticeable(trials, needed),
             estimator="Clopper-Pearson",
+            noticed=self.claimed.noticed(trials, self.confidence, self.events),
         )
 
     def _meaning(self, bound: float, outcome: Outcome, mistakes: Mistakes, needed: int) -> str:

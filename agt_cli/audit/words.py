@@ -14,6 +14,7 @@ from agt.audit.written import least, number
 PASSED = "let pass"
 PRIORS = (0.5, 0.01)
 AREA = "AUC"
+FAR = 2  # times the claim: an audit that could have noticed only more says little
 FEW = 3  # estimates beside the first
 QUESTIONS = {"unlearning": "the erased records had ever been used"}  # what somebody wants to know, by the kind of audit
 QUESTION = "a person's record was used"
@@ -49,6 +50,7 @@ def headline(audit: Audit) -> str:
     """The verdict, in one line."""
     tested = [finding for finding in audit.findings if finding.outcome in TESTED]
     wrong, untested = len(audit.violations), sum(finding.outcome is Outcome.UNTESTED for finding in audit.findings)
+    weak = _weak(tested)
     rest = "".join(
         [f"; {many(untested, 'attack')} not made" if untested else "", *(f"; {each}" for each in _reported(audit))]
     )
@@ -58,7 +60,18 @@ def headline(audit: Audit) -> str:
         return f"claims VIOLATED, by {wrong} of {many(len(tested), 'attack')}{rest}"
     if not tested:
         return f"no claim was tested{rest}"
-    return f"no claim contradicted by {many(len(tested), 'attack')}: that is no proof{rest}"
+    return f"no claim contradicted by {many(len(tested), 'attack')}: that is no proof{weak}{rest}"
+
+
+def _weak(tested: list[Finding]) -> str:
+    """Where draws could have told only a far greater loss than is claimed, that it says little; empty: they could more."""
+    known = [each for each in tested if each.noticed is not None and each.claimed]
+    weak = [each for each in known if (each.noticed or 0.0) > FAR * (each.claimed or 0.0)]
+    if not weak:
+        return ""
+    worst = max(weak, key=lambda each: (each.noticed or 0.0) / (each.claimed or 1.0))
+    told = f"{worst.measure} {number(worst.noticed or 0.0, up=True)} or more, of {number(worst.claimed or 0.0)} claimed"
+    return f", and {len(weak)} of {len(known)} could have noticed only a far larger loss ({told})"
 
 
 def reported(audit: Audit) -> list[Finding]:

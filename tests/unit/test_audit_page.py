@@ -67,6 +67,13 @@ def test_the_headline_counts_what_was_only_reported() -> None:
     )
 
 
+def test_the_headline_says_where_little_could_have_been_noticed() -> None:
+    assert headline(audit(finding(noticed=20.51, claimed=2.0), finding(noticed=1.3))) == (
+        "no claim contradicted by 2 attacks: that is no proof, and 1 of 2 could have noticed only a far larger loss "
+        "(epsilon 20.6 or more, of 2 claimed)"
+    )
+
+
 def test_a_summary_shows_the_strongest_of_many_attacks_on_a_claim_and_what_was_reported() -> None:
     weak, strong = (finding(attack=name, found=found, part=1) for name, found in (("natural", 0.1), ("chosen", 0.9)))
     area = finding(measure="AUC", claimed=None, delta=None, outcome=Outcome.REPORTED, subject="rmia", found=0.6, part=1)
