@@ -135,7 +135,7 @@ def test_what_lies_beside_the_run_is_looked_at(agt: Agt) -> None:
     Path("mine/shadows").mkdir()
     told = account(agt("unlearn", f"run={run}", "ids=ids.txt", "--json"))
     assert len(told["earlier"]) == 1
-    assert any(line.startswith("shadow models that audits") for line in told["sweep"]["unlooked"])
+    assert any(line.startswith("shadow models of membership audits") for line in told["sweep"]["unlooked"])
     trained_on = [place for place in told["sweep"]["places"] if place["place"].startswith("other training runs")]
     assert [place["found"] for place in trained_on] == [0, 2]
     assert Path(other).name in trained_on[1]["words"]
