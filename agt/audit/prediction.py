@@ -236,13 +236,15 @@ def judged(attacked: Attacked, event: Event, having: np.ndarray, lacking: np.nda
     return told.judge(mistakes)
 
 
-def alike_everywhere(attacked: Attacked) -> Finding:
-    """Of a claim that was not attacked, as both models have the same law of labels at every query that was looked at."""
+def alike_everywhere(attacked: Attacked, effort: str = "nothing was drawn") -> Finding:
+    """Of a claim that was not attacked, as both models have the same law of labels at every query that was looked at, or
+    gave the same label every time.
+    """
     return Finding(
         subject=attacked.subject,
         claim=attacked.claim,
         attack=attacked.attack,
-        effort="nothing was drawn",
+        effort=effort,
         outcome=Outcome.UNTESTED,
         meaning="no query was found at which the two models answer differently: there was nothing to tell apart",
         measure=attacked.claimed.measure,

@@ -320,6 +320,8 @@ class _Audit:
             return [alike_everywhere(attacked) for attacked, _ in attacks]
         queries = alike(scene.pair, scene.query, config.trials, self.rng)
         having, lacking = (self.stage.drawn(side, self.mechanism, queries, self.claim.proved) for side in scene.sides)
+        if len(np.unique(np.concatenate([having, lacking]))) == 1:
+            return [alike_everywhere(attacked, f"{len(having):,} labels a side, all the same") for attacked, _ in attacks]
         return [judged(attacked, event, having, lacking) for attacked, event in attacks]
 
     def _attack(self, scene: Scene, claim: str, claimed: Claimed) -> Attacked:

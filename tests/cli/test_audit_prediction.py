@@ -86,7 +86,11 @@ def test_a_head_end_to_end(audit: Audit, run: Run, agt: Agt) -> None:
     certain = {each["claim"] for each in findings if each["strength"] == "certain"}
     assert certain == set(COUNTED)
     assert {each["outcome"] for each in findings} <= {"not contradicted", "not tested"}
-    assert all("nothing was drawn" in each["effort"] for each in findings if each["outcome"] == "not tested")
+    assert all(
+        "drawn" in each["effort"] or "all the same" in each["effort"]
+        for each in findings
+        if each["outcome"] == "not tested"
+    )
     folder = next(Path("outputs/audit").iterdir())
     table = pd.read_csv(folder / "tables/adversaries.csv")
     assert [name for name in table["adversary"] if "poison" not in name] == ADVERSARIES
