@@ -177,9 +177,7 @@ def search(wanted: Wanted, run: FinishedRun, records: Sequence[Path], ids: str |
         if still
         else "the run's own data: none of the erased records has a row in it any more",
         *["the file that the ids came in: delete it when it is not needed"] * len(leave),
-        *[
-            "shadow models that audits of membership keep in output_dir, each trained on about half of such records: remove them"
-        ]
+        *["shadow models of membership audits, kept in output_dir, each trained on half of such records: remove them"]
         * any((folder / SHADOWS).exists() for folder in records),
         *[f"{words}: not there, seen from this working folder" for words, place in beside.items() if not place.exists()],
         "caches of compiled code, which hold no data",
