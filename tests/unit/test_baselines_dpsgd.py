@@ -186,5 +186,5 @@ def test_what_cannot_be_done_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="Opacus finds no noise"):
         make(epochs=0.5).plan(1000, 1.0, 1e-17)
     monkeypatch.setitem(sys.modules, "opacus", None)
-    with pytest.raises(ConfigError, match=r"pip install 'agt\[dpsgd\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'agt-certified\[dpsgd\]'"):
         make().plan(1000, *BUDGET)
