@@ -289,7 +289,8 @@ def in_one_run(trainer: Trainer, canaries: Canaries, effort: Effort, events: int
     coins = np.random.default_rng(effort.seed).random((1, 1, m)) < 0.5
     scores, bounds = likelihood(trainer.train(canaries, coins), claim).sum(1)[0], []
     for name in one_run_bounds(claim, canaries):
-        made = planned_guesses(m, claim.epsilon, claim.delta, sure, name if name in BOUNDS else "gdp")
+        bound = name if name in BOUNDS else "gdp"
+        made = planned_guesses(m, claim.epsilon, claim.delta, sure, bound, contradicting=True)
         guesses = guesses_from(scores, coins[0, 0], made - made // 2, made // 2)
         if name in BOUNDS:
             epsilon = one_run_epsilon(guesses.right, made, m, claim.delta, sure, name)

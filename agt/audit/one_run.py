@@ -169,12 +169,17 @@ def contradicts(
     return bounds.refuses(*_counts(guesses), alarm, error)
 
 
-def planned_guesses(canaries: int, epsilon: float, delta: float, confidence: float, bound: str) -> int:
+def planned_guesses(
+    canaries: int, epsilon: float, delta: float, confidence: float, bound: str, contradicting: bool = False
+) -> int:
     """How many guesses show the most, on canaries that do not meet, of a mechanism that spends all of its claim.
 
-    Only numbers that contradict the claim if all guesses are right count, where there are any. It rests on the claim alone,
-    so it may be asked before the run. Where the claim has no delta, all: randomized response is as sure of each canary as
-    of any other.
+    It rests on the claim alone, so it may be asked before the run. Where the claim has no delta, all: randomized response
+    is as sure of each canary as of any other.
+
+    Args:
+        contradicting: only of the numbers that contradict the claim if all guesses are right, where there are any: less is
+            shown of a mechanism that holds, and more can be of one that does not.
     """
     if not delta:
         return canaries
@@ -184,8 +189,9 @@ def planned_guesses(canaries: int, epsilon: float, delta: float, confidence: flo
     def shown(right: int, number: int) -> float:
         return one_run_epsilon(right, number, canaries, delta, confidence, bound)
 
-    telling = [number for number in numbers if shown(number, number) > epsilon] or [canaries]
-    return max(telling, key=lambda number: shown(int(bounds.mean_right(number, canaries, alarm)), number))
+    if contradicting:
+        numbers = [number for number in numbers if shown(number, number) > epsilon] or [canaries]
+    return max(numbers, key=lambda number: shown(int(bounds.mean_right(number, canaries, alarm)), number))
 
 
 def canaries_needed(epsilon: float, delta: float, confidence: float, bound: str) -> int:

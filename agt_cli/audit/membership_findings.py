@@ -170,7 +170,7 @@ def noise_claim(target: Target, reference: Reference | None, confidence: float) 
         yield replace(blank, meaning=why)
         return
     canaries = len(np.unique(units))
-    planned = planned_guesses(canaries, noise.epsilon, noise.delta, confidence, BOUND)
+    planned = planned_guesses(canaries, noise.epsilon, noise.delta, confidence, BOUND, contradicting=True)
     made = coin_guesses(reference, units, planned)
     shown, most = (
         one_run_epsilon(right, made.made, canaries, noise.delta, confidence, BOUND) for right in (made.right, made.made)
