@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from agt.audit.claims import apart, beyond, by_distance, by_index, deviations, redrawn, roots, torn
+from agt.audit.claims import apart, beyond, by_distance, by_index, deviations, loose, rebent, redrawn, roots, torn
 from agt.audit.edits import Edited, Editor, Target, Terms
 from agt.audit.evidence import Evidence, Extent
 from agt.audit.neighbours import retrained, retrained_members
@@ -24,9 +24,10 @@ from agt.models.box import BoxModel
 from agt.models.ensemble import EnsembleModel
 from agt.models.linear import LinearModel
 from agt.models.model import Model
+from agt.models.tube import TubeModel
 from agt.problem import Problem
 from agt.relations import RELATIONS
-from agt.settings import BoxConfig, RemovalConfig
+from agt.settings import BoxConfig, RemovalConfig, TubeConfig
 from agt.training.ensemble import shards
 
 PART = 64  # neighbours that are trained together
@@ -78,6 +79,11 @@ class Auditor:
     def boxes(self) -> bool:
         """Parameters are bounded one by one."""
         return isinstance(self.problem.settings.certificate, BoxConfig)
+
+    @property
+    def tube(self) -> bool:
+        """All parameters are bounded together, k by k."""
+        return isinstance(self.problem.settings.certificate, TubeConfig)
 
     @property
     def dense(self) -> bool:
@@ -296,20 +302,20 @@ class Auditor:
 
     @property
     def exact(self) -> bool:
-        """Whether distances and boxes of neighbours are claimed to go together."""
+        """Whether distances and bounds of neighbours are claimed to go together: not where a tube has actual gradients."""
+        if self.tube:
+            return RELATIONS[self.problem.settings.relation.name].symmetric
         return not self.boxes or self.problem.recipe.training.product == "exact"
 
     @property
     def nests(self) -> bool:
-        """Whether boxes of neighbours are claimed to lie within one another."""
-        return self.boxes and self.dense and self.exact
+        """Whether boxes or balls of neighbours are claimed to lie within one another."""
+        return (self.boxes or self.tube) and self.dense and self.exact
 
     def _nested(self, theirs: Model, symmetric: bool) -> None:
         for mine, other in zip(members_of(self.model), members_of(theirs), strict=True):
-            assert isinstance(mine, BoxModel)
-            assert isinstance(other, BoxModel)
             for outer, inner in ((mine, other), (other, mine))[: 2 if symmetric else 1]:
-                out, looked = beyond(outer.box, inner.box)
+                out, looked = _sticking(outer, inner)
                 self.evidence.stuck += out
                 self.evidence.ends += looked
 
@@ -345,6 +351,17 @@ class Auditor:
             evidence.idle = max(evidence.idle, *(shares or {"": 0.0}).values())
             if isinstance(mine, BoxModel) and isinstance(other, BoxModel):
                 evidence.moved = max(evidence.moved, redrawn(mine.box, other.box))
+            if isinstance(mine, TubeModel) and isinstance(other, TubeModel):
+                evidence.moved = max(evidence.moved, rebent(mine.trained.radii, other.trained.radii))
+
+
+def _sticking(outer: Model, inner: Model) -> tuple[int, int]:
+    """(bounds of ``inner`` that stick out of those of ``outer`` one k further, bounds looked at)."""
+    if isinstance(outer, BoxModel) and isinstance(inner, BoxModel):
+        return beyond(outer.box, inner.box)
+    assert isinstance(outer, TubeModel)
+    assert isinstance(inner, TubeModel)
+    return loose(outer, inner)
 
 
 def members_of(model: Model) -> Sequence[Model]:
@@ -357,5 +374,7 @@ def numbers(model: Model) -> list[torch.Tensor]:
     if isinstance(model, BoxModel):
         box = model.box
         return [tensor for part in (box.nominal, box.lower, box.upper) for tensor in part.values()]
+    if isinstance(model, TubeModel):
+        return [model.trained.weight, torch.from_numpy(model.trained.radii)]
     assert isinstance(model, LinearModel)
     return [model.trained.weight]

@@ -11,7 +11,6 @@ from agt.audit.evidence import Extent
 from agt.audit.findings import Finding, Outcome, Strength
 from agt.models.model import Model
 from agt.relations import RELATIONS
-from agt.settings import BoxConfig
 
 GRAINS = {"float64": 1e-6, "float32": 2e-3}
 """Dtype -> how far ends of boxes may be from those of training again on another processor, in widths of a box."""
@@ -77,7 +76,7 @@ def notes(auditor: Auditor) -> Iterator[str]:
     for why, count in evidence.why.most_common(SHOWN):
         yield f"training refused {count} neighbours: {why}"
     if evidence.unreached:
-        yield f"{evidence.unreached} neighbours were farther away than the run's grid of k reaches: no bound was kept"
+        yield f"{evidence.unreached} neighbours were farther away than the run's bounds reach: none was kept"
     if evidence.unconfirmed:
         yield (
             f"{evidence.unconfirmed} neighbours trained together left a bound that they keep when trained alone (products "
@@ -160,9 +159,9 @@ def _again(auditor: Auditor) -> Iterator[Finding]:
             f"{evidence.apart} of {evidence.bits} numbers differ, parameters within what rounding is allowed: {reason}"
         )
         outcome = Outcome.REPORTED
-    boxes = "parameters and boxes" if auditor.boxes else "weights"
+    on_record = "parameters and boxes" if auditor.boxes else "weights and radii" if auditor.tube else "weights"
     yield Finding(
-        subject=f"{boxes} on record",
+        subject=f"{on_record} on record",
         claim="they are what the run's settings and records make",
         attack="trained again on the same records, with the same bounds",
         effort=f"{evidence.bits} numbers compared",
@@ -178,8 +177,7 @@ def _again(auditor: Auditor) -> Iterator[Finding]:
 
 def _contained(auditor: Auditor) -> Finding:
     evidence, share = auditor.evidence, auditor.evidence.share
-    boxes = isinstance(auditor.problem.settings.certificate, BoxConfig)
-    bound = "the box of k" if boxes else "k times the recorded sensitivity"
+    bound = "the box of k" if auditor.boxes else "the radius of k" if auditor.tube else "k times the recorded sensitivity"
     meaning = f"the farthest neighbour went {way(share)}"
     outcome = Outcome.STANDS if evidence.groups else Outcome.UNTESTED
     if evidence.outside:
@@ -190,7 +188,7 @@ def _contained(auditor: Auditor) -> Finding:
     elif not evidence.trained:
         meaning = "no neighbour was trained (audit.units, audit.neighbours, audit.seconds)"
     elif not evidence.groups:
-        meaning = "every neighbour was farther away than the run's grid of k reaches: no bound was kept"
+        meaning = "every neighbour was farther away than the run's bounds reach: none was kept"
     relation = auditor.problem.settings.relation
     ball = RELATIONS[relation.name].ball_of(relation.unit_rows)
     return Finding(
@@ -286,6 +284,11 @@ def _pairs(auditor: Auditor) -> Iterator[Finding]:
             auditor, "nesting", "box(D', k-1) lies within box(D, k) for neighbours D and D'", reason, evidence.ends,
             evidence.stuck, "ends of boxes",
         )  # fmt: skip
+    if auditor.tube:
+        yield _of_pairs(
+            auditor, "nesting", "the ball of k - 1 around D's neighbour lies within that of k around D",
+            _unclaimed(auditor, auditor.nests), evidence.ends, evidence.stuck, "radii",
+        )  # fmt: skip
     unit = "distances" if auditor.dense else "steps of the grid"
     yield _of_pairs(
         auditor, "stable distances", f"{unit} of neighbours differ by 1 at most, and labels only where both are 0",
@@ -297,6 +300,8 @@ def _unclaimed(auditor: Auditor, claimed: bool) -> str:
     """Why a claim about pairs cannot be tested; empty: it can."""
     if claimed:
         return "" if auditor.evidence.pairs else "no neighbour was trained with its bounds (audit.bounded, audit.seconds)"
+    if not auditor.exact and auditor.tube:
+        return "nothing is claimed: under relation=remove radii go with the run's own gradients, a neighbour's with others"
     if not auditor.exact:
         return f"nothing is claimed: product={auditor.problem.recipe.training.product} keeps no boxes within one another"
     return "nothing is claimed: the grid of k skips values"

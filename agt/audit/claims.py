@@ -1,5 +1,6 @@
 """What certificates claim of a neighbour, and how a neighbour is held against it: pure functions of two models."""
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -13,6 +14,7 @@ from agt.models.box import BoxModel
 from agt.models.ensemble import VoteCertificates
 from agt.models.linear import LinearModel
 from agt.models.model import Model
+from agt.models.tube import TubeModel
 
 SLACK = 1 - 2.0**-30  # of a distance between heads, as computed: rounded down
 
@@ -28,16 +30,24 @@ def apart(edit: Edited, relation: str) -> int:
 def deviations(mine: Model, theirs: Model, k: int) -> dict[str, float] | None:
     """Parameters by name -> how far they went of what ``mine`` allows at k; above 1: out of bounds.
 
-    None where no bound is kept: k is beyond the grid.
+    None where no bound is kept: k is beyond the grid, or beyond what has a radius.
     """
     if isinstance(mine, BoxModel) and isinstance(theirs, BoxModel):
         return _of_box(mine.box, theirs.box.nominal, k)
+    if isinstance(mine, TubeModel) and isinstance(theirs, TubeModel):
+        radius = float(mine.trained.radii[k]) if k <= mine.farthest else np.inf
+        return {"weight": moved_by(mine, theirs) / radius} if np.isfinite(radius) else None
     assert isinstance(mine, LinearModel)
     assert isinstance(theirs, LinearModel)
     sensitivity, difference = mine.trained.sensitivity, theirs.trained.weight - mine.trained.weight
     length = torch.linalg.vector_norm
     moved = length(difference, dim=1).max() if mine.trained.loss.kind == "one_vs_all" else length(difference)
     return {"weight": float(moved) * SLACK / (k * sensitivity.per_k or sensitivity.rounding)}
+
+
+def moved_by(mine: TubeModel, theirs: TubeModel) -> float:
+    """How far apart two networks' weights are, rounded down."""
+    return float(torch.linalg.vector_norm(theirs.trained.weight - mine.trained.weight)) * SLACK
 
 
 def _of_box(box: Box, nominal: Mapping[str, Tensor], k: int) -> dict[str, float] | None:
@@ -122,6 +132,12 @@ def beyond(outer: Box, inner: Box) -> tuple[int, int]:
     return out, looked
 
 
+def loose(outer: TubeModel, inner: TubeModel) -> tuple[int, int]:
+    """(radii of ``inner`` at k - 1 whose ball sticks out of that of ``outer`` at k, radii looked at)."""
+    large, small = outer.trained.radii[1:], inner.trained.radii[:-1]
+    return int((small + moved_by(outer, inner) > large).sum()), len(large)
+
+
 def torn(one: tuple[np.ndarray, np.ndarray], two: tuple[np.ndarray, np.ndarray], symmetric: bool) -> np.ndarray:
     """[n] bool: queries of which neighbours say what no two may.
 
@@ -149,3 +165,11 @@ def redrawn(recorded: Box, again: Box) -> float:
             if shares.numel():  # nothing of a grid of k = 0 alone
                 farthest = max(farthest, float(shares.max().nan_to_num()))
     return farthest
+
+
+def rebent(recorded: np.ndarray, again: np.ndarray) -> float:
+    """How far recorded radii lie from those of training again, at most, of the latter's."""
+    known = np.isfinite(recorded) & np.isfinite(again) & (again > 0)
+    shares = np.abs(recorded[known] - again[known]) / again[known]
+    same = (recorded == again) | known
+    return float(shares.max(initial=0.0)) if same.all() else math.inf

@@ -206,8 +206,8 @@ def audit_pair(mechanism: Mechanism, pair: Pair, plan: Plan, farthest: int) -> A
     first, second = (partial(_labels, mechanism, side, farthest, plan.source) for side in sides)
     subject = subject_of(mechanism)
     target = Target(subject, mechanism.guarantee, str(pair), pair.where, mechanism.classes)
-    certain = certain_finding(mechanism, exact, f"the mechanism's own table at {pair}", pair.where)
-    return AuditedPair(certain, _attacked((first, second), target, plan))
+    table = certain_finding(mechanism, exact, f"the mechanism's own table at {pair}", pair.where)
+    return AuditedPair(table, attacked((first, second), target, plan))
 
 
 def audit_quantile(
@@ -223,13 +223,13 @@ def audit_quantile(
     draws = partial(draw, distances[0]), partial(draw, distances[1])
     subject, sides = f"certified_quantile with eps={mechanism.eps:g}", f"K_q = {k} against K_q = {other}"
     exact = Exact(mechanism.eps * abs(k - other), abs(k - other) > 1)
-    certain = _certain(subject, mechanism.guarantee, exact, f"the noise's own law at {sides}", where)
-    return AuditedPair(certain, _attacked(draws, Target(subject, mechanism.guarantee, sides, where, None), plan))
+    law = certain(subject, mechanism.guarantee, exact, f"the noise's own law at {sides}", where)
+    return AuditedPair(law, attacked(draws, Target(subject, mechanism.guarantee, sides, where, None), plan))
 
 
 def certain_finding(mechanism: Mechanism, exact: Exact, attack: str, effort: str) -> Finding:
     """What the mechanism's table says of a pair, or of the worst of many."""
-    return _certain(subject_of(mechanism), mechanism.guarantee, exact, attack, effort)
+    return certain(subject_of(mechanism), mechanism.guarantee, exact, attack, effort)
 
 
 def subject_of(mechanism: Mechanism) -> str:
@@ -279,8 +279,12 @@ def audit_alone(mechanism: Mechanism, values: Sequence[int], plan: Plan) -> Alon
     return Alone((table, *(finding for one in audited for finding in one.drawn)), losses)
 
 
-def _attacked(draws: tuple[Draw, Draw], target: Target, plan: Plan) -> tuple[Finding, ...]:
-    """Draw, count, and hold against the claim."""
+def attacked(draws: tuple[Draw, Draw], target: Target, plan: Plan) -> tuple[Finding, ...]:
+    """Draw, count, and hold against the claim.
+
+    Args:
+        draws: of either side: how many -> [n] outputs, labels or numbers.
+    """
     claimed, trials, shared = Claimed.of(target.guarantee), plan.trials, 1
     if plan.choosing == "fixed":
         if target.classes is None:
@@ -293,7 +297,7 @@ def _attacked(draws: tuple[Draw, Draw], target: Target, plan: Plan) -> tuple[Fin
         event = chosen(draws[0](trials), draws[1](trials), claimed, plan.confidence, target.classes is not None)
         first, second = (draw(trials) for draw in draws)
         how = f"the event was chosen on {trials:,} releases a side, and counted on others: {event}"
-    attacked = Attacked(
+    judged = Attacked(
         target.subject,
         str(target.guarantee),
         f"{target.sides}; {how}",
@@ -302,7 +306,7 @@ def _attacked(draws: tuple[Draw, Draw], target: Target, plan: Plan) -> tuple[Fin
         plan.confidence,
         shared,
     )
-    return attacked.findings(counted(event, first, second))
+    return judged.findings(counted(event, first, second))
 
 
 def _labels(mechanism: Mechanism, side: Side, farthest: int, source: Randomness, count: int) -> np.ndarray:
@@ -310,7 +314,8 @@ def _labels(mechanism: Mechanism, side: Side, farthest: int, source: Randomness,
     return mechanism.release(np.full(count, side.label), np.full(count, side.evidence), source, farthest)
 
 
-def _certain(subject: str, guarantee: Guarantee, exact: Exact, attack: str, effort: str) -> Finding:
+def certain(subject: str, guarantee: Guarantee, exact: Exact, attack: str, effort: str) -> Finding:
+    """What is known of a pair without a draw."""
     claimed = Claimed.of(guarantee)
     at, value = f" at delta {claimed.delta:g}" if claimed.delta else "", exact.within(claimed.value)
     loss = (

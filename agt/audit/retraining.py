@@ -10,6 +10,7 @@ Formal guarantees
     sum of a neighbour is exact, as integers below 2^53 in float64.
     Heads. Sums are float64 in another order than training's; each computed step is within the tau of
     training/sensitivity.py, which holds for any order, so that what neighbours may differ by charges it.
+    Tubes. Each neighbour takes the steps of tube/training.py by itself, its radii left out; they go with what it computes.
     Minimisers. However found, a head whose computed gradient is below the run's goal is within tolerance / lambda of the
     minimiser (training/erm.py), the same claim as training's own.
     An ensemble's members that an edit leaves alone are the run's: their records are the same bytes in the same order.
@@ -38,6 +39,7 @@ from agt.models.ensemble import EnsembleModel
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.models.removal import RemovalModel, training_rows
+from agt.models.tube import TubeModel
 from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.settings import ErmConfig, StabilityConfig
@@ -52,6 +54,7 @@ from agt.training.sensitivity import LinearSetting, Schedule
 ROWS = 1024  # records at once: their features stay in the cache between the two products of a step
 MEMORY = 2**27  # bytes of what a block of neighbours holds at once
 NEWTON = 400  # steps with one Hessian
+INFINITE = "a parameter became NaN or infinite"
 
 
 @dataclass(frozen=True)
@@ -231,9 +234,11 @@ def _kind(model: Model, problem: Problem) -> tuple[Callable[[Pool], list[Outcome
         if isinstance(problem.settings.certificate, ErmConfig):
             return lambda pool: _minimisers(model, problem, pool), size
         return lambda pool: _heads(model, problem, pool), size
+    if isinstance(model, TubeModel):
+        return lambda pool: _tubes(model, problem, pool), 8
     assert isinstance(model, BoxModel)
     parameters = sum(p.numel() for p in model.box.nominal.values())
-    widths = sum(sum(p.shape) for p in model.box.nominal.values() if p.dim() == 2)
+    widths = model.widths
     size = max(1, min(64, MEMORY // (8 * (8 * parameters + 6 * widths * 256))))
     return lambda pool: _boxes(model, problem, pool), size
 
@@ -277,7 +282,7 @@ def _boxes(model: BoxModel, problem: Problem, pool: Pool) -> list[Outcome]:
     for index in range(count):
         nominal = {name: value[index] for name, value in point.items()}
         finite = all(bool(torch.isfinite(value).all()) for value in nominal.values())
-        refused = Refused("a parameter became NaN or infinite")
+        refused = Refused(INFINITE)
         outcomes.append(replace(model, box=Box.start((0,), nominal)) if finite else refused)
     return outcomes
 
@@ -356,11 +361,20 @@ class _Boxes:
             scaled = d.double()
             if out is not None and bool(out.any()):
                 scaled = scaled.masked_fill(out.view(*out.shape, *[1] * (d.dim() - 2)), 0.0)
+            if d.dim() > 3:
+                self._add_images(sums, name, scaled, inputs.double())
+                continue
             shared = inputs[0].double() if place == first else None
             for kind, here in ((f"{name}.weight", inputs), (f"{name}.bias", None)):
                 if kind in sums:
                     part = self._summed(scaled, here, shared if here is not None else None)
                     sums[kind] += self.network.expand(kind, part, part)[0]
+
+    def _add_images(self, sums: dict[str, Tensor], name: str, d: Tensor, inputs: Tensor) -> None:
+        """Add those of a layer of images, whose gradients are made for each neighbour."""
+        for index in range(len(d)):
+            for kind, factor, other in self.network.trained(name).nominal_gradients(d[index], inputs[index]):
+                sums[kind][index] += self.kernel.nominal_sum(factor, other).view_as(sums[kind][index])
 
     def _summed(self, d: Tensor, inputs: Tensor | None, shared: Tensor | None) -> Tensor:
         """[N, out, in] or [N, out]: one pass over ``shared`` inputs for all neighbours, where they have the same."""
@@ -440,6 +454,23 @@ def _heads(model: LinearModel, problem: Problem, pool: Pool) -> list[Outcome]:
         if step >= plan.steps - config.average:
             total += theta
     return [_with_weight(model, weight) for weight in total / config.average]
+
+
+def _tubes(model: TubeModel, problem: Problem, pool: Pool) -> list[Outcome]:
+    """SGD of each neighbour: its features alone are shared, since no two have the same hidden units."""
+    start = TubeModel.untrained(problem, model.features)
+    seen = replace(pool.records, features=model.phi(pool.records.features))
+    return [_tube(model, start, seen.take(inside)) for inside in pool.inside]
+
+
+def _tube(model: TubeModel, start: TubeModel, records: Records) -> Outcome:
+    weight, plan = start.trained.weight, replace(start.plan, n_max=2**30)
+    for step, rows in enumerate(batches_of(plan, records.units)):
+        at = Schedule.at(start.setting.training, plan, step)
+        weight = weight * at.keep - start.network.gradient_sum(weight, records, rows) * at.step
+    if not bool(torch.isfinite(weight).all()):
+        return Refused(INFINITE)
+    return replace(model, trained=replace(model.trained, weight=weight))
 
 
 def _minimisers(model: LinearModel, problem: Problem, pool: Pool) -> list[Outcome]:
@@ -539,5 +570,5 @@ def _removals(model: RemovalModel, problem: Problem, pool: Pool) -> list[Outcome
 
 def _with_weight(model: LinearModel, weight: Tensor) -> Outcome:
     if not bool(torch.isfinite(weight).all()):
-        return Refused("a parameter became NaN or infinite")
+        return Refused(INFINITE)
     return model.with_weight(weight)

@@ -151,6 +151,7 @@ def train_shadows(
     config: ShadowConfig,
     folder: Path,
     on_done: Callable[[int], None] = lambda done: None,
+    which: Sequence[int] | None = None,
 ) -> Shadows:
     """Train what is not there yet, several processes at once, and read all of it.
 
@@ -158,6 +159,7 @@ def train_shadows(
         problem: of the run, with its dataset.
         folder: of all shadow models; those of these settings lie in a folder of their own inside.
         on_done: called with the number of models that are there or have failed.
+        which: the numbers of some models, that are alone looked at; None: all. They are the same models as among all.
 
     Raises:
         CheckError: every model failed; names the first reason.
@@ -165,8 +167,9 @@ def train_shadows(
     """
     half, sides = halved(problem, pool), pool.sides(config)
     home = folder / shadow_key(half, pool, config)
-    there = {index: logits for index in range(config.models) if (logits := _stored(home, index)) is not None}
-    missing = [index for index in range(config.models) if index not in there]
+    which = range(config.models) if which is None else which
+    there = {index: logits for index in which if (logits := _stored(home, index)) is not None}
+    missing = [index for index in which if index not in there]
     on_done(len(there))
     failures = dict[int, str]()
     for count, (index, why) in enumerate(_trained(half, pool, sides, missing, config, home), start=len(there) + 1):
@@ -177,9 +180,9 @@ def train_shadows(
         else:
             there[index] = logits
     if not there:
-        raise CheckError(f"all {config.models} shadow models failed; the first: {failures[min(failures)]}")
+        raise CheckError(f"all {len(which)} shadow models failed; the first: {failures[min(failures)]}")
     kept = sorted(there)
-    reused = config.models - len(missing)
+    reused = len(which) - len(missing)
     return Shadows(sides[kept], np.stack([there[index] for index in kept]), tuple(sorted(failures.items())), reused)
 
 

@@ -18,7 +18,7 @@ from agt.audit.events import Tail, counted
 from agt.audit.findings import Finding, Outcome, Strength
 from agt.audit.mechanism import AuditedPair, Plan
 from agt.audit.verdict import Attacked
-from agt.audit.worst import Neighbour, neighbours, segments
+from agt.audit.worst import neighbours, segments
 from agt.audit.written import least
 from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
 from agt.models.linear import LinearModel
@@ -92,21 +92,23 @@ def farthest(model: LinearModel, anchors: np.ndarray, count: int, seed: int) -> 
         anchors: [n, ...] features, between which newcomers are put.
         count: how many neighbouring datasets are trained.
     """
-    a, b = segments(model, anchors, count, np.random.default_rng(seed))
-    near = (a + (b - a) / 2).astype(a.dtype)
-    pairs = list(_heads(model, neighbours(model, near, count)))
+    pairs = [heads for _, heads in neighbouring_heads(model, anchors, count, seed)]
     return max(pairs, key=lambda heads: heads.apart, default=None)
 
 
-def _heads(model: LinearModel, others: Iterator[Neighbour]) -> Iterator[Heads]:
+def neighbouring_heads(
+    model: LinearModel, anchors: np.ndarray, count: int, seed: int
+) -> Iterator[tuple[LinearModel, Heads]]:
+    """(what was trained on a neighbour of a run, both sides' weights), where they differ. Arguments as ``farthest``."""
+    a, b = segments(model, anchors, count, np.random.default_rng(seed))
     mine = model.trained.weight.numpy()
-    for other in others:
+    for other in neighbours(model, (a + (b - a) / 2).astype(a.dtype), count):
         assert isinstance(other.model, LinearModel)
         heads = Heads(
             mine, other.model.trained.weight.numpy(), model.moves, f"the run's own data, and the same {other.edit}"
         )
         if heads.apart:
-            yield heads
+            yield other.model, heads
 
 
 def _exact(mechanism: ReleaseWeights, heads: Heads, sigma: float) -> Finding:

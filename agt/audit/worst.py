@@ -24,6 +24,7 @@ from agt.mechanisms.release import Labelling
 from agt.models.ensemble import EnsembleModel
 from agt.models.linear import LinearModel
 from agt.models.model import Model
+from agt.models.tube import TubeModel
 from agt.relations import RELATIONS
 from agt.training.ensemble import shards
 
@@ -227,7 +228,7 @@ def values_of(labelling: Labelling) -> tuple[int, ...]:
     """The evidence that queries of a model can have, as far as it is looked at."""
     model = labelling.model
     end, ks = min(model.farthest, FURTHEST), model.problem.settings.kgrid.ks
-    closed = isinstance(model, LinearModel | EnsembleModel) or labelling.mechanism.needs == "votes"
+    closed = isinstance(model, LinearModel | TubeModel | EnsembleModel) or labelling.mechanism.needs == "votes"
     if closed or labelling.counting == "index":
         return tuple(range((end if closed else len(ks)) + 1))
     return tuple(sorted({0, *ks}))

@@ -7,6 +7,9 @@ Formal guarantees
     L = the number of grid values certified from the least one on, without a gap, read off as the last such k; 0 if
     none. On the dense grid nested boxes make L 1-Lipschitz between neighbours (method.md section 3); on any other
     grid only the index ``stable_index`` is.
+    ``envelope``: over the box for k the computed margin of every neighbour's training, the logit less the threshold, lies
+    in its bounds less the threshold (one rounding, monotone); nested boxes have nested bounds (rounding.py), and where one
+    overflows nothing is claimed: an ``Envelope`` as envelope.py asks, in steps of the grid.
     A finite query whose bounds overflow is not certified at that k, and nothing fails: whether they do depends on the
     box, so a failure would tell a private fact. Nesting survives: bounds that are finite over D's box for k, rounding
     included, enclose those over a neighbour's box for k-1, which are finite then.
@@ -26,11 +29,13 @@ from agt.bounds.box import Box, part_of
 from agt.bounds.interval import watched
 from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding, check_precision
-from agt.bounds.rules.contract import Intervals
+from agt.bounds.rules.contract import Intervals, Point
+from agt.certificates.envelope import Envelope
+from agt.distributed import group
 from agt.errors import UnsoundError
 from agt.kernels.select import pick_device, pick_kernel
 from agt.settings import ComputeConfig, RelationName
-from agt.training.loop import Progress
+from agt.training.loop import Progress, counted
 from agt.training.recipe import Recipe
 
 
@@ -115,29 +120,75 @@ def certify(
         ConfigError: the queries' width is not the model's.
         UnsoundError: a box or a query is NaN or infinite.
     """
-    training, compute = recipe.training, recipe.compute
-    network = Network.of(head, training.loss, recipe.classes, pick_kernel(compute).products(training.product))
-    network.check(features.shape[1:], box.nominal, "inputs: a query")
-    device, dtype = pick_device(compute), getattr(torch, training.dtype)
-    box = box.to(device, dtype)
-    rounding = Rounding.of(box.ks, dtype, device)
-    prediction = np.empty(len(features), dtype=np.int64)
-    certified = np.zeros((len(box.ks), len(features)), dtype=bool)
-    size, part = _block(box.bounds, compute, dtype, len(box.ks), network.outputs)
+    at = _Bounded.of(head, recipe, box, features)
+
+    def work(rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        x = at.queries(features[rows])
+        labels = at.network.predict(x, at.point)
+        held = [certified_labels(at.network, x, labels, *part).cpu() for part in at.parts]
+        return labels.cpu().numpy(), torch.cat(held).numpy()
+
     with torch.no_grad():
-        for start in range(0, len(features), size):
-            rows = slice(start, start + size)
-            x = torch.from_numpy(np.array(features[rows], order="C")).to(device, dtype)  # a copy: features may be read-only
-            check_queries(x, training.dtype)
-            labels = network.predict(x, box.nominal)
-            prediction[rows] = labels.cpu().numpy()
-            for low in range(0, len(box.ks), part):
-                ks = slice(low, low + part)
-                held = certified_labels(network, x, labels, part_of(box.bounds, ks), rounding[ks])
-                certified[ks, rows] = held.cpu().numpy()
-            done = min(start + size, len(features))
-            on_progress(Progress(done, len(features), done * len(box.ks), len(features) * len(box.ks)))
-    return Certificates(box.ks, recipe.relation.name, prediction, certified)
+        made = group().shared(len(features), at.at_once, work, counted(on_progress, len(features), len(box.ks)))
+    prediction, certified = zip(*made, strict=True)
+    return Certificates(box.ks, recipe.relation.name, np.concatenate(prediction), np.concatenate(certified, axis=1))
+
+
+def envelope(head: nn.Sequential, recipe: Recipe, box: Box, features: np.ndarray) -> Envelope:
+    """The margin of two classes with its bounds over the box of each k >= 1. Arguments and errors as ``certify``."""
+    some, at = slice(int(box.ks[0] == 0), None), _Bounded.of(head, recipe, box, features)
+
+    def work(rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        x = at.queries(features[rows])
+        logits = at.network.logits(x, at.network.collapse_point(at.point))
+        margin = (logits[:, 0] - at.network.loss.threshold).nan_to_num(-torch.inf, torch.inf, -torch.inf)
+        lower, upper = zip(*(bounded_margins(at.network, x, *part) for part in at.parts), strict=True)
+        low, high = (torch.cat(end).cpu().double().numpy() for end in (lower, upper))
+        return margin.cpu().double().numpy(), low, high
+
+    with torch.no_grad():
+        margin, lower, upper = zip(*group().shared(len(features), at.at_once, work), strict=True)
+    bounds = (np.concatenate(each, axis=1)[some] for each in (lower, upper))
+    return Envelope(box.ks[some], np.concatenate(margin), *bounds)
+
+
+@dataclass(frozen=True)
+class _Bounded:
+    """A network over a box, in parts that fit beside some queries.
+
+    Attributes:
+        point: the nominal parameters.
+        parts: (bounds for some of the ks, their rounding), in the order of the ks.
+        at_once: how many queries fit beside one.
+        dtype, device: of the queries.
+    """
+
+    network: Network
+    point: Point
+    parts: tuple[tuple[Intervals, Rounding], ...]
+    at_once: int
+    dtype: str
+    device: torch.device
+
+    @classmethod
+    def of(cls, head: nn.Sequential, recipe: Recipe, box: Box, features: np.ndarray) -> "_Bounded":
+        """For queries of such a shape, within the working memory."""
+        training, compute = recipe.training, recipe.compute
+        network = Network.of(head, training.loss, recipe.classes, pick_kernel(compute).products(training.product))
+        network.check(features.shape[1:], box.nominal, "inputs: a query")
+        device, dtype = pick_device(compute), getattr(torch, training.dtype)
+        box = box.to(device, dtype)
+        rounding = Rounding.of(box.ks, dtype, device)
+        widths = network.widths(features.shape[1:], box.nominal)
+        size, part = _block(widths, compute, dtype, len(box.ks), network.outputs)
+        ks = [slice(low, low + part) for low in range(0, len(box.ks), part)]
+        parts = tuple((part_of(box.bounds, some), rounding[some]) for some in ks)
+        return cls(network, box.nominal, parts, size, training.dtype, device)
+
+    def queries(self, features: np.ndarray) -> Tensor:
+        """A copy, as features may be read-only; checked."""
+        x = torch.from_numpy(np.array(features, order="C")).to(self.device, getattr(torch, self.dtype))
+        return check_queries(x, self.dtype)
 
 
 def check_queries(x: Tensor, dtype: str) -> Tensor:
@@ -165,9 +216,18 @@ def certified_labels(network: Network, x: Tensor, labels: Tensor, bounds: Interv
     return held if watch.finite is None else held & watch.finite
 
 
-def _block(bounds: Intervals, compute: ComputeConfig, dtype: torch.dtype, ks: int, outputs: int) -> tuple[int, int]:
+def bounded_margins(network: Network, x: Tensor, bounds: Intervals, rounding: Rounding) -> tuple[Tensor, Tensor]:
+    """([K, n], [K, n]): bounds on the margin of two classes; infinite where one overflows, as in ``certified_labels``."""
+    with watched() as watch:
+        f, threshold = network.bound_logits(x, bounds, rounding), network.loss.threshold
+    low, high = f.lower[..., 0] - threshold, f.upper[..., 0] - threshold
+    if watch.finite is None:
+        return low, high
+    return torch.where(watch.finite, low, -torch.inf), torch.where(watch.finite, high, torch.inf)
+
+
+def _block(widths: int, compute: ComputeConfig, dtype: torch.dtype, ks: int, outputs: int) -> tuple[int, int]:
     """(queries at once, k at once) that fit the working memory, with the margin of each pair of classes."""
-    widths = sum(i.shape[-1] + i.shape[-2] for i in bounds.values() if i.lower.dim() == 3) + outputs * (outputs - 1) // 2
-    budget = compute.memory_mb * 2**20 // (12 * dtype.itemsize * widths)
+    budget = compute.memory_mb * 2**20 // (12 * dtype.itemsize * (widths + outputs * (outputs - 1) // 2))
     part = max(1, min(ks, budget // 256))
     return max(1, min(4096, budget // part)), part

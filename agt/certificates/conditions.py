@@ -13,11 +13,11 @@ from agt.training.batches import BatchPlan
 from agt.training.linear import LinearTrained
 from agt.training.recipe import Recipe
 
-NAMES = {  # d has one for boxes and one for heads in closed form
+NAMES = {  # d has one for boxes, for heads in closed form, for tubes
     "a": ("dense grid",),
     "b": ("each record stands alone",),
     "c": ("public constants",),
-    "d": ("inclusion-monotone rules", "every step non-expansive"),
+    "d": ("inclusion-monotone rules", "every step non-expansive", "curvature moves as a neighbour does"),
     "e": ("public preprocessing and choices",),
     "f": ("floating point",),
     "g": ("symmetric relation",),
@@ -169,6 +169,40 @@ def assess_linear(
         _condition("d", "every step non-expansive", proved(moves)),
         _choices(dataset, choices, features),
         _condition("f", "floating point", proved(f"{rounding}; margins and distances carry their own")),
+        _symmetric(recipe.relation),
+    )
+
+
+def assess_tube(
+    dataset: Dataset,
+    recipe: Recipe,
+    plan: BatchPlan,
+    constants: str,
+    moves: str,
+    rounding: str,
+    features: Sequence[Fact],
+    choices: Fact,
+) -> tuple[Condition, ...]:
+    """Conditions a-g for one network whose radii come from its curvature (agt/tube).
+
+    Args:
+        dataset: what was trained on, and what is known of how it was made.
+        recipe, plan: how it was trained.
+        constants: in words, the public constants beside the batch plan's (condition c).
+        moves: in words, why radii nest (condition d).
+        rounding: in words, what it costs (condition f).
+        features: the public feature map, for condition e.
+        choices: what the settings were chosen on, for condition e.
+    """
+    end = recipe.kgrid.ks[-1]
+    every = proved(f"one recursion has every integer k up to {end}, the grid's end, whatever grid is shown")
+    return (
+        _condition("a", "dense grid", every),
+        _alone(dataset),
+        _constants(dataset, recipe.training, plan, constants),
+        _condition("d", "curvature moves as a neighbour does", proved(moves)),
+        _choices(dataset, choices, features),
+        _condition("f", "floating point", proved(f"{rounding}; norms, margins and distances carry their own")),
         _symmetric(recipe.relation),
     )
 

@@ -18,10 +18,13 @@ Formal guarantees
     quotient of two floats is never half way), and floats are no denser above N + 1. So ceil(fl(Q')) <= ceil(fl(Q)) + 1.
     Different labels i, i': M_ii' >= 0 >= M'_ii', each at most w in size, so Q, Q' <= 1 and L = L' = 0, as the mechanisms
     need.
+    Envelopes (envelope.py): lower(0) = M, the signed margin, and lower(j) = fl(lower(j-1) - w). |M - M'| <= w and M' is a
+    float, so M' >= fl(M - w) = lower(D, 1): rounding is monotone. With lower(D', j-1) >= lower(D, j) one more step of the
+    same w keeps it so, w being the query's own and public. The upper bounds mirror it.
     A tie has M = 0 and L = 0. phi, n and e of a query come from the query and public constants, whatever the records are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -30,8 +33,9 @@ import torch
 from torch import Tensor
 
 from agt.certificates.box import Certificates
+from agt.certificates.envelope import Envelope
 from agt.errors import UnsoundError
-from agt.numeric import UNIT, labels_of, margins_of
+from agt.numeric import UNIT, labels_of, margins_of, signed_margins
 from agt.settings import RelationName
 from agt.training.linear import LinearTrained
 from agt.training.sensitivity import margin_rounding
@@ -81,10 +85,15 @@ class ClosedForm(Certificates):
     distance: np.ndarray
 
     @classmethod
-    def joined(cls, parts: Sequence["ClosedForm"]) -> "ClosedForm":
-        """Of pieces of one head's queries, in their order; at least one."""
-        kept = [(part.prediction, cast(Levels, part.certified).same, part.distance) for part in parts]
-        return cls.of(parts[0].ks, parts[0].relation, *(np.concatenate(found) for found in zip(*kept, strict=True)))
+    def joined(cls, parts: Iterable["ClosedForm"], rows: int) -> "ClosedForm":
+        """Of pieces of one head's ``rows`` queries, in order, at least one: each is copied to its place as it comes."""
+        prediction, same, distance = np.empty(rows, np.int64), np.empty(rows, bool), np.empty(rows, np.int64)
+        start = 0
+        for part in parts:
+            place = slice(start, start := start + len(part.distance))
+            prediction[place], distance[place] = part.prediction, part.distance
+            same[place] = cast(Levels, part.certified).same
+        return cls.of(part.ks, part.relation, prediction, same, distance)
 
     @classmethod
     def of(
@@ -114,20 +123,38 @@ def certify_linear(trained: LinearTrained, phi: np.ndarray, relation: RelationNa
     Raises:
         UnsoundError: a logit is NaN or infinite.
     """
-    loss, sensitivity = trained.loss, trained.sensitivity
-    logits = logits_of(trained.weight, phi)
-    if not bool(np.isfinite(logits).all()):
-        raise UnsoundError("a query's logit is NaN or infinite: its features, or the weights, are out of range")
+    logits = _finite_logits(trained, phi)
     prediction, margin = labels_of(logits), margins_of(logits)
-    length = upper_lengths(phi)
-    error = margin_rounding(loss, phi.shape[1], sensitivity.radius, length)
-    step, idle = (  # between neighbours; between two runs on the same records
-        (loss.pair * move * length * (1 + 8 * UNIT) + 2 * error) * (1 + 8 * UNIT)
-        for move in (sensitivity.per_k, sensitivity.rounding)
-    )
+    step, idle = _moves(trained, phi)
     share = margin / step
     distance = np.minimum(np.maximum(np.ceil(share) - 1, 0), FARTHEST).astype(np.int64)
     return ClosedForm.of(ks, relation, prediction, margin > idle, distance)
+
+
+def envelope_linear(trained: LinearTrained, phi: np.ndarray, ks: tuple[int, ...]) -> Envelope:
+    """The margin of two classes with its bounds at these k >= 1: one step of w after another. Arguments as above."""
+    margin, (step, _) = signed_margins(_finite_logits(trained, phi))[0], _moves(trained, phi)
+    steps = np.vstack([margin, np.broadcast_to(step, (max(ks, default=0), len(step)))])
+    lower, upper = (walked.accumulate(steps, axis=0)[list(ks)] for walked in (np.subtract, np.add))
+    return Envelope(ks, margin, lower, upper)
+
+
+def _finite_logits(trained: LinearTrained, phi: np.ndarray) -> np.ndarray:
+    logits = logits_of(trained.weight, phi)
+    if not bool(np.isfinite(logits).all()):
+        raise UnsoundError("a query's logit is NaN or infinite: its features, or the weights, are out of range")
+    return logits
+
+
+def _moves(trained: LinearTrained, phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """([n] w, by how much neighbours' computed margins differ at most; [n] the same of two runs on the same records)."""
+    loss, sensitivity, length = trained.loss, trained.sensitivity, upper_lengths(phi)
+    error = margin_rounding(loss, phi.shape[1], sensitivity.radius, length)
+    step, idle = (
+        (loss.pair * move * length * (1 + 8 * UNIT) + 2 * error) * (1 + 8 * UNIT)
+        for move in (sensitivity.per_k, sensitivity.rounding)
+    )
+    return step, idle
 
 
 def logits_of(weight: Tensor, phi: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ Formal guarantees of ``certified_vote``
     Sound: no k <= L edits change the winner. Of k edits let shard i lose a_i units and gain b_i. For m = 1 it is a_i + b_i
     edits that reach shard i, they sum to at most k, and y_i stands while a_i + b_i < c_i. For m = 2 the edits take out k
     units in all and put in k, so sum_i a_i <= k and sum_i b_i <= k; member i's certificate at k covers up to k units gone
-    and, independently, up to k come (relations.py for boxes; a linear head's per_k is two moves of rho, and
+    and, independently, up to k come (relations.py for boxes; a linear head's per_k is two moves of rho, a tube's c 2 k, and
     a_i + b_i <= 2 max(a_i, b_i)), so y_i stands while max(a_i, b_i) < c_i. Either way a changed label has
     a_i + b_i >= c_i, and turning y into v takes sum_i [v_i != y_i] c_i <= sum_i (a_i + b_i) <= m k. So F <= m k where the
     winner changes, and k <= L has m k < F.
@@ -31,6 +31,7 @@ Formal guarantees of ``certified_vote``
     is 1 and floor((n0-n1)/2) + 1 if it is 0.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +53,14 @@ class Vote:
     prediction: np.ndarray
     distance: np.ndarray
     lipschitz: bool
+
+    @classmethod
+    def joined(cls, parts: Sequence["Vote"]) -> "Vote":
+        """Of pieces of the queries, in their order; at least one."""
+        prediction, distance = (
+            np.concatenate(each) for each in zip(*((v.prediction, v.distance) for v in parts), strict=True)
+        )
+        return cls(prediction, distance, all(part.lipschitz for part in parts))
 
 
 def certified_vote(labels: np.ndarray, distances: np.ndarray, classes: int = 2, *, touches: int) -> Vote:

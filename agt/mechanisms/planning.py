@@ -1,14 +1,18 @@
 """What private answers will cost: the exact expected accuracy of each mechanism for given budgets, before any release.
 
-Only expectations over a mechanism's own coin flips are taken, in closed form; nothing is drawn. The inputs are diagnostics
-about private data (method.md section 3), so a plan is for the data owner.
+Only expectations over a mechanism's own coin flips are taken, in closed form; nothing is drawn. Two are not exact:
+objective perturbation's is to first order in its noise (objective.py, ``expected_deviations``). Shrunk weights, of which no
+closed form is known, are simulated. The inputs are diagnostics about private data (method.md section 3), so a plan is for
+the data owner.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
+import torch
 
 from agt.certificates.box import Certificates
 from agt.certificates.stability import logits_of, upper_lengths
@@ -17,16 +21,25 @@ from agt.mechanisms.catalogue import MECHANISMS
 from agt.mechanisms.composition import BOUNDS, per_query
 from agt.mechanisms.guarantee import GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.objective import (
+    ObjectivePerturbation,
+    check_possible,
+    expected_deviations,
+    objective_budget,
+)
 from agt.mechanisms.rigour import Counting, evidence_of, two_votes_moved
+from agt.mechanisms.shrinkage import PrincipalAxes, answering
 from agt.mechanisms.weights import ReleaseWeights, expected_accuracy, noise_scale, weights_budget
 from agt.models.ensemble import VoteCertificates
 from agt.models.linear import LinearModel
 from agt.models.model import Model
-from agt.numeric import bisect, whole_midpoint
+from agt.numeric import bisect, labels_of, whole_midpoint
 from agt.quality import rate_words
 from agt.training.loop import Progress
 
 WITHIN = 0.01  # advice calls "as good" what is within a point of the best
+SHRUNK = f"{ReleaseWeights.name} mechanism.shrink=true"  # as agt predict takes it
+DRAWS = 64  # simulated releases that stand for what is expected of shrunk ones
 
 
 @dataclass(frozen=True)
@@ -39,7 +52,7 @@ class Evidence:
         distance: [n] the stable distances, or steps of the grid (``counting=index``).
         classes: C.
         gap: [n] |n1 - n0| of an ensemble's votes; None without one.
-        votes: [n] the ensemble's plain vote.
+        votes: [n] the label that most of its members give.
     """
 
     labels: np.ndarray
@@ -56,7 +69,7 @@ class Evidence:
         """What certificates say of labelled queries; votes only where one k changes no more than one of them."""
         distance = evidence_of(certificates, counting)
         if isinstance(certificates, VoteCertificates) and classes == 2 and not two_votes_moved(certificates.relation):
-            return cls(labels, certificates.prediction, distance, classes, certificates.gap, certificates.prediction)
+            return cls(labels, certificates.prediction, distance, classes, certificates.gap, certificates.plurality)
         return cls(labels, certificates.prediction, distance, classes)
 
     @property
@@ -108,6 +121,31 @@ class Offer:
     accuracy: float
 
 
+@dataclass(frozen=True)
+class Weighing:
+    """A way to release weights, once.
+
+    Attributes:
+        afford: (total eps, total delta) -> the guarantee of the one release. Raises ConfigError: none fits.
+        accuracy: the guarantee's parameters -> the expected accuracy of the labels.
+    """
+
+    afford: Callable[[float, float], Guarantee]
+    accuracy: Callable[..., float]
+
+    def expected(self, guarantee: Guarantee) -> float:
+        """The expected accuracy of one release. Raises ConfigError: the guarantee is too strong for this way."""
+        return self.accuracy(*guarantee.parameters.values())
+
+    def offer(self, eps: float, delta: float) -> tuple[Guarantee, float] | None:
+        """(the guarantee that a total affords, expected accuracy); None: it affords none."""
+        try:
+            each = self.afford(eps, delta)
+            return each, self.expected(each)
+        except ConfigError:
+            return None
+
+
 def weights_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> Callable[[float], float] | None:
     """mu -> the exact expected accuracy of released weights on these queries; None where weights cannot be released."""
     if not isinstance(model, LinearModel):
@@ -116,6 +154,62 @@ def weights_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> 
     logits, lengths = logits_of(model.trained.weight, phi), upper_lengths(phi)
     moves = model.moves
     return lambda mu: expected_accuracy(logits, lengths, labels, noise_scale(moves, GaussianDP(mu)))
+
+
+def shrunk_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> Callable[[float], float] | None:
+    """mu -> the accuracy of released weights drawn in (shrinkage.py), a mean over simulations; None: there are none."""
+    if not isinstance(model, LinearModel) or PrincipalAxes.of(model.features) is None:
+        return None
+    phi, theta = model.phi(features), model.trained.weight.numpy()
+    noise = np.random.default_rng(0).standard_normal((DRAWS, *theta.shape))
+
+    @cache
+    def accuracy(mu: float) -> float:
+        sigma = noise_scale(model.moves, GaussianDP(mu))
+        drawn = torch.from_numpy(answering(theta + noise * sigma, sigma, True, model.features))
+        return float(np.mean([(labels_of(logits_of(weight, phi)) == labels).mean() for weight in drawn]))
+
+    return accuracy
+
+
+def objective_accuracy(
+    model: Model, features: np.ndarray, labels: np.ndarray, weight_decay: float | None = None
+) -> Callable[[float, float], float] | None:
+    """(eps, delta) -> the expected accuracy of weights released by objective perturbation, to first order in its noise.
+
+    None where no proof covers it, or the training records are not there. What is returned raises ConfigError where epsilon
+    is too little.
+
+    Args:
+        weight_decay: of the release; None: the model's own.
+    """
+    if not isinstance(model, LinearModel):
+        return None
+    try:
+        check_possible(model)
+    except ConfigError:
+        return None
+    phi = model.phi(features)
+    mean, deviations = expected_deviations(model, phi, weight_decay)
+    return lambda eps, delta: expected_accuracy(mean, deviations(eps, delta), labels, 1.0)
+
+
+def weights_on_offer(
+    model: Model, features: np.ndarray, labels: np.ndarray, weight_decay: float | None = None
+) -> Mapping[str, Weighing]:
+    """Every way to release the weights once, by the mechanism's name.
+
+    Args:
+        weight_decay: of objective perturbation; None: the model's own.
+    """
+    ways: dict[str, Weighing] = {}
+    if (added := weights_accuracy(model, features, labels)) is not None:
+        ways[ReleaseWeights.name] = Weighing(weights_budget, added)
+    if (drawn_in := shrunk_accuracy(model, features, labels)) is not None:
+        ways[SHRUNK] = Weighing(weights_budget, drawn_in)
+    if (solved := objective_accuracy(model, features, labels, weight_decay)) is not None:
+        ways[ObjectivePerturbation.name] = Weighing(objective_budget, solved)
+    return ways
 
 
 def applicable(evidence: Evidence) -> tuple[str, ...]:
@@ -138,12 +232,12 @@ def afford(mechanism: type[Mechanism], budget: Budget, classes: int, bounds: Seq
 
 
 def offers(
-    evidence: Evidence, names: Iterable[str], weights: Callable[[float], float] | None, budgets: Sequence[Budget]
+    evidence: Evidence, names: Iterable[str], weights: Mapping[str, Weighing], budgets: Sequence[Budget]
 ) -> tuple[Offer, ...]:
     """Each mechanism at each budget that it can meet, and weights, which spend theirs once whatever the number of queries.
 
     Args:
-        weights: mu -> the exact expected accuracy of the released weights' labels; None: they cannot be released.
+        weights: the ways to release them, as ``weights_on_offer`` has them.
     """
     made = []
     for name in names:
@@ -153,10 +247,10 @@ def offers(
             except ConfigError:
                 continue
             made.append(Offer(name, budget, mechanism.guarantee, evidence.expected(mechanism)))
-    for budget in budgets:
-        if weights and budget.delta:
-            each = weights_budget(budget.eps, budget.delta)
-            made.append(Offer(ReleaseWeights.name, budget, each, weights(each.mu)))
+    for name, way in weights.items():
+        for budget in budgets:
+            offered = way.offer(budget.eps, budget.delta)
+            made += [Offer(name, budget, *offered)] if offered else []
     return tuple(made)
 
 
@@ -188,14 +282,14 @@ class Advice:
     Attributes:
         nominal: accuracy without noise.
         delta: of every total.
-        weights: (total eps, expected accuracy) of released weights; None: there are none to release.
+        weights: (total eps, expected accuracy, mechanism) of weights, released in the best way; None: none can be released.
         singly: total eps -> (how many queries, by which mechanism) can be answered one by one within ``WITHIN`` of the
             nominal accuracy; budgets at which not one can are left out.
     """
 
     nominal: float
     delta: float
-    weights: tuple[tuple[float, float], ...] | None
+    weights: tuple[tuple[float, float, str], ...] | None
     singly: Mapping[float, tuple[int, str]]
 
     @property
@@ -205,7 +299,12 @@ class Advice:
             return self._singly
         if not self.weights:
             return f"Released weights need delta > 0. {self._singly}"
-        gained = ", ".join(f"{rate_words(accuracy)} at total eps = {eps:g}" for eps, accuracy in self.weights)
+        several = len({mechanism for *_, mechanism in self.weights} | {ReleaseWeights.name}) > 1
+        gained = ", ".join(
+            f"{rate_words(accuracy)} at total eps = {eps:g}{f' with {mechanism}' if several else ''}"
+            f"{f' (the mean of {DRAWS} simulated draws)' if mechanism == SHRUNK else ''}"
+            for eps, accuracy, mechanism in self.weights
+        )
         return (
             f"Release the weights once: any number of queries at an expected accuracy of {gained} "
             f"(delta = {self.delta:g}; {rate_words(self.nominal)} without noise). {self._singly}"
@@ -265,7 +364,7 @@ def plan(
         on_progress: called as queries are certified.
     """
     evidence = Evidence.of(model.certify(features, on_progress=on_progress), labels, model.problem.classes, counting)
-    weights = weights_accuracy(model, features, labels)
+    weights = weights_on_offer(model, features, labels)
     names = applicable(evidence) if names is None else tuple(names)
     budgets = [Budget(e, delta, count) for e in eps for count in queries]
     advice = _advice(evidence, names, weights, eps, delta)
@@ -275,7 +374,7 @@ def plan(
 def _advice(
     evidence: Evidence,
     names: Sequence[str],
-    weights: Callable[[float], float] | None,
+    weights: Mapping[str, Weighing],
     eps: Sequence[float],
     delta: float,
 ) -> Advice:
@@ -285,5 +384,9 @@ def _advice(
         best = max(counts, key=lambda name: counts[name], default=None)
         if best is not None and counts[best]:
             singly[e] = (counts[best], best)
-    gained = weights and tuple((e, weights(weights_budget(e, delta).mu)) for e in eps if delta)
-    return Advice(evidence.accuracy, delta, gained, singly)
+    gained = []
+    for e in eps:
+        reached = {name: offered[1] for name, way in weights.items() if (offered := way.offer(e, delta))}
+        best = max(reached, key=lambda name: reached[name], default=None)
+        gained += [(e, reached[best], best)] if best is not None else []
+    return Advice(evidence.accuracy, delta, tuple(gained) if weights else None, singly)

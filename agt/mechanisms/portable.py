@@ -27,13 +27,15 @@ import numpy as np
 import torch
 
 from agt.certificates.stability import logits_of
-from agt.data.blocks import pieces
+from agt.data.blocks import gathered, pieces
 from agt.data.dataset import DataSource
 from agt.errors import ConfigError
 from agt.folder import BoundFolder
 from agt.manifest import NAME as MANIFEST
 from agt.manifest import Manifest
-from agt.mechanisms.weights import ReleasedWeights
+from agt.mechanisms.objective import ObjectivePerturbation
+from agt.mechanisms.shrinkage import answering, shrinking_axes
+from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.features import FeatureMap
 from agt.models.linear import LinearModel
 from agt.models.store import Store, as_json
@@ -41,9 +43,10 @@ from agt.numeric import labels_of
 from agt.settings import FeaturesConfig, build, validate
 
 FORMAT = 1
+SHRUNK = 2  # the form whose answers come from weights drawn in: an agt that knows the first alone would answer otherwise
 COMMAND = "agt.release"  # what such a folder's manifest says wrote it
 RELEASE, WEIGHTS, README, CLAIM = "release.json", "weights.npz", "README.md", "claim.json"
-_NOISE = {"sigma", "step", "mu", "eps", "delta"}
+_NOISE = {"sigma", "step", "tilt", "mu", "eps", "delta"}
 AT_HOME = ("data_dir", "test", "obtain", "download", "public_digest")  # settings of a dataset that queries do not need
 
 
@@ -58,8 +61,9 @@ class Portable:
         features: the public feature map.
         dtype: of its results.
         weight: [1 or classes, outputs] float64.
-        noise: the guarantee's parameters, sigma and the lattice's step.
+        noise: the guarantee's parameters, sigma, the lattice's step, and tilt where there was one (``ReleasedWeights``).
         words: all that may be said of the release, a line each, the claim first.
+        shrink: whether answers come from the weights drawn in (shrinkage.py).
     """
 
     name: str
@@ -70,6 +74,7 @@ class Portable:
     weight: np.ndarray
     noise: Mapping[str, float]
     words: tuple[str, ...]
+    shrink: bool = False
 
     @classmethod
     def of(
@@ -88,10 +93,11 @@ class Portable:
         kept = {key: value for key, value in source.items() if key not in AT_HOME}
         if "path" in kept:
             kept["path"] = PurePath(str(kept["path"])).name
-        dataset, noise = model.problem.dataset, {"sigma": released.sigma, "step": released.step}
+        dataset = model.problem.dataset
         name, dtype = str(source.get("name") or dataset.name), model.settings.training.dtype
-        noise |= released.guarantee.parameters
-        return cls(name, dataset.classes, kept, model.features, dtype, released.weight, noise, tuple(words))
+        classes, noise = dataset.classes, released.described
+        weight, shrink = released.weight, released.shrink
+        return cls(name, classes, kept, model.features, dtype, weight, noise, tuple(words), shrink)
 
     def save(self, store: Store, claim: bytes) -> str:
         """Write the folder, with claim.json (statement.py); returns its digest."""
@@ -126,8 +132,10 @@ class Portable:
         shelf = BoundFolder.open(inside if (inside / MANIFEST).is_file() else folder, COMMAND, digest, "release")
         try:
             node = json.loads(shelf.read(RELEASE))
-            if node["format"] != FORMAT:
-                raise ConfigError(f"release={folder}: {RELEASE} is of format {node['format']}; this agt reads {FORMAT}")
+            if node["format"] not in (FORMAT, SHRUNK):
+                raise ConfigError(
+                    f"release={folder}: {RELEASE} is of format {node['format']}; this agt reads {FORMAT} and {SHRUNK}"
+                )
             with np.load(BytesIO(shelf.read(WEIGHTS)), allow_pickle=False) as arrays:
                 matrices = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
             weight = matrices.pop("weight").numpy()
@@ -136,11 +144,18 @@ class Portable:
             if weight.shape[1] != features.outputs or not np.isfinite(weight).all():
                 raise ValueError(f"weights of shape {weight.shape}")
             _check_described(node, len(weight))
+            if node["format"] == SHRUNK:
+                shrinking_axes(features)
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise ConfigError(f"release={folder}: cannot be read ({error}): made by another version?") from None
         _check_code(node["source"], folder, digest)
-        classes, words = tuple(node["classes"]), tuple(node["words"])
-        return cls(node["name"], classes, node["source"], features, node["dtype"], weight, node["noise"], words)
+        classes, words, shrink = tuple(node["classes"]), tuple(node["words"]), node["format"] == SHRUNK
+        return cls(node["name"], classes, node["source"], features, node["dtype"], weight, node["noise"], words, shrink)
+
+    @property
+    def mechanism(self) -> str:
+        """The name of what released them."""
+        return ObjectivePerturbation.name if "tilt" in self.noise else ReleaseWeights.name
 
     def queries(self) -> DataSource:
         """What reads files of queries.
@@ -153,14 +168,15 @@ class Portable:
 
     def labels(self, features: np.ndarray) -> np.ndarray:
         """[n] int64 labels of queries as ``queries`` reads them; nothing is spent."""
-        logits = [logits_of(torch.from_numpy(self.weight), self.features(piece, self.dtype)) for piece in pieces(features)]
-        return labels_of(np.concatenate(logits))
+        weight = torch.from_numpy(answering(self.weight, self.noise["sigma"], self.shrink, self.features))
+        parts = (labels_of(logits_of(weight, self.features(piece, self.dtype))) for piece in pieces(features))
+        return gathered(parts, len(features))
 
     def _described(self) -> dict[str, Any]:
         """release.json, the constants that the lines in README.md need among it."""
         config = self.features.config
         return {
-            "format": FORMAT,
+            "format": SHRUNK if self.shrink else FORMAT,
             "name": self.name,
             "words": self.words,
             "noise": self.noise,
@@ -178,7 +194,7 @@ class Portable:
     def _formula(self) -> dict[str, Any]:
         """What makes a query's vector, for the lines in README.md; empty: they do not know how."""
         formula = getattr(self.queries(), "formula", None)
-        return {} if formula is None or self.features.matrices else formula()
+        return {} if formula is None or not self.features.plain else formula()
 
     def readme(self) -> str:
         """The claim, and how to answer from the weights."""

@@ -10,8 +10,9 @@ Formal guarantees
     Each draw is a release of its own and spends the guarantee anew; composition.py adds them up.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -20,17 +21,22 @@ import torch
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
 from agt.certificates.votes import published_vote
+from agt.data.blocks import gathered, pieces
 from agt.errors import ConfigError
 from agt.mechanisms.aggregate import CertifiedQuantile, release_quantile
 from agt.mechanisms.composition import Total, total
 from agt.mechanisms.guarantee import ApproximateDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.rigour import Accounting, Claim, Counting, Output, Voting, claim, evidence_of
-from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, release_weights
+from agt.mechanisms.shrinkage import answering
+from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
 from agt.models.ensemble import VoteCertificates
 from agt.models.linear import LinearModel
 from agt.models.model import Model
+from agt.models.tube import TubeModel
 from agt.randomness import Randomness
+from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import Progress
 
 SHOWN_DELTA = 1e-5  # where a total is shown for budgets given per query
@@ -47,6 +53,7 @@ APART = (
 NO_ACCOUNT = ("this call keeps no account of other releases about the same data: their losses add up",)
 Drawn = TypeVar("Drawn")
 OnProgress = Callable[[Progress], None]
+WeightsMechanism = ReleaseWeights | ObjectivePerturbation
 
 
 @dataclass(frozen=True)
@@ -134,7 +141,7 @@ class Labelling:
                 f"mechanism.classes={mechanism.classes} and the model has {classes}: give classes={classes}, or, in a "
                 "configuration, leave it null"
             )
-        voting = _voting(settings.ensemble.members > 1, mechanism, accounting, classes)
+        voting = _voting(settings.ensemble, mechanism, accounting, classes)
         conditions = model.conditions if conditions is None else conditions
         granted = claim(conditions, settings.relation, mechanism, accounting, counting, voting)
         return cls(model, mechanism, granted, counting, voting)
@@ -155,8 +162,18 @@ class Labelling:
         self, features: np.ndarray, randomness: Randomness, on_progress: OnProgress = lambda progress: None
     ) -> np.ndarray:
         """[n] int64: certify queries and draw a label for each, which spends the guarantee of each."""
-        prediction, evidence = self.seen(features, on_progress)
-        return self.mechanism.release(prediction, evidence, randomness, self.model.farthest)
+        return gathered(self.drawn(features, randomness, on_progress), len(features))
+
+    def drawn(
+        self, features: np.ndarray, randomness: Randomness, on_progress: OnProgress = lambda progress: None
+    ) -> Iterator[np.ndarray]:
+        """The same piece by piece, each certified and drawn when it is asked for: the draws are one after the other."""
+        count, start = len(features), 0
+        for piece in pieces(features):
+            told = on_progress if len(piece) == count else partial(_told, on_progress, start, len(piece), count)
+            prediction, evidence = self.seen(piece, told)
+            yield self.mechanism.release(prediction, evidence, randomness, self.model.farthest)
+            start += len(piece)
 
     def seen(self, features: np.ndarray, on_progress: OnProgress = lambda progress: None) -> tuple[np.ndarray, np.ndarray]:
         """(nominal labels [n], evidence [n]): what the mechanism sees of each query; private."""
@@ -221,34 +238,46 @@ def prepare_quantile(
 
 
 def prepare_weights(
-    model: Model, mechanism: ReleaseWeights, *, conditions: Sequence[Condition] | None = None, delta: float = 0.0
+    model: Model, mechanism: WeightsMechanism, *, conditions: Sequence[Condition] | None = None, delta: float = 0.0
 ) -> Release[ReleasedWeights]:
     """The weights of a linear head, from which ``labels_from`` answers any number of queries. Arguments as for labels.
 
     Raises:
-        ConfigError: the model is no single linear head, or a condition does not hold: all of them count.
+        ConfigError: the model is no single linear head, or one that no proof of the mechanism covers, or a condition does
+            not hold: all of them count.
     """
-    head = _linear(model)
+    head = _linear(model, mechanism.name)
     conditions = model.conditions if conditions is None else conditions
     granted = claim(conditions, head.settings.relation, mechanism, output=Output.WEIGHTS)
+    mechanism.check(head)
 
     def draw(randomness: Randomness) -> ReleasedWeights:
-        return release_weights(head.trained.weight.numpy(), head.moves, mechanism.guarantee, randomness)
+        return mechanism.draw(head, randomness)
 
-    shown = total(mechanism.guarantee, 1, delta or SHOWN_DELTA)
-    return Release(granted, draw, (shown,), None, head.settings.noise is not None)
+    totals = (weights_total(mechanism.guarantee, delta),)
+    return Release(granted, draw, totals, None, head.settings.noise is not None)
 
 
-def labels_from(model: Model, features: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """What released weights answer: weight [J, w] float64 -> [n] int64 labels; nothing more is spent.
+def weights_total(guarantee: Guarantee, delta: float) -> Total:
+    """What weights cost, which are released once: at ``delta``, or, where that is 0, at their own or at one to show."""
+    return total(guarantee, 1, delta or getattr(guarantee, "delta", SHOWN_DELTA))
+
+
+def labels_from(model: Model, features: np.ndarray) -> Callable[[ReleasedWeights], np.ndarray]:
+    """What released weights answer: [n] int64 labels; nothing more is spent.
 
     Args:
         model: the head that the weights are released from, for its public features.
         features: [n, ...] the queries, as the head takes them.
     """
-    head = _linear(model)
+    head = _linear(model, ReleaseWeights.name)
     head.check(features)
-    return lambda weight: head.with_weight(torch.from_numpy(weight)).predict(features)
+
+    def labels(released: ReleasedWeights) -> np.ndarray:
+        weight = answering(released.weight, released.sigma, released.shrink, head.features)
+        return head.with_weight(torch.from_numpy(weight)).predict(features)
+
+    return labels
 
 
 def totals_of(guarantee: Guarantee, queries: int, delta: float) -> tuple[Total, ...]:
@@ -273,8 +302,9 @@ def totals_of(guarantee: Guarantee, queries: int, delta: float) -> tuple[Total, 
     return (pure, shown) if shown.eps < pure.eps else (pure,)
 
 
-def _voting(ensemble: bool, mechanism: Mechanism, accounting: Accounting, classes: int) -> Voting:
+def _voting(config: EnsembleConfig, mechanism: Mechanism, accounting: Accounting, classes: int) -> Voting:
     """How evidence is made of an ensemble's members."""
+    ensemble = config.members > 1
     if mechanism.needs == "votes" and not ensemble:
         raise ConfigError(f"mechanism={mechanism.name} counts an ensemble's votes: train with ensemble.members=T")
     if not (ensemble and accounting == "paper" and mechanism.needs == "distance"):
@@ -284,6 +314,11 @@ def _voting(ensemble: bool, mechanism: Mechanism, accounting: Accounting, classe
             "accounting=paper: the published vote of an ensemble (001 Theorem 5.3) is of two classes and the model "
             f"has {classes}: use accounting=rigorous, whose certified vote takes any number"
         )
+    if config.vote == "margins":
+        raise ConfigError(
+            "accounting=paper: the published vote of an ensemble (001 Theorem 5.3) is of labels and this one is of margins "
+            "(ensemble.vote=margins): use accounting=rigorous, or train with ensemble.vote=labels"
+        )
     return "published"
 
 
@@ -291,16 +326,29 @@ def _seen(certificates: Certificates, by_votes: bool, voting: Voting, counting: 
     """(nominal labels [n], what the mechanism sees of each query [n])."""
     if isinstance(certificates, VoteCertificates):
         if by_votes:
-            return certificates.prediction, certificates.gap
+            return certificates.plurality, certificates.gap
         if voting == "published":
             vote = published_vote(certificates.members, certificates.member_distances)
             return vote.prediction, vote.distance
     return certificates.prediction, evidence_of(certificates, counting)
 
 
-def _linear(model: Model) -> LinearModel:
+def _told(on_progress: OnProgress, start: int, size: int, count: int, at: Progress) -> None:
+    """Of a piece of the queries, how far it brings all of them."""
+    done = start + size * at.done // max(at.total, 1)
+    on_progress(Progress(done, count, done, count))
+
+
+def _linear(model: Model, mechanism: str) -> LinearModel:
+    certificate = "erm" if mechanism == ObjectivePerturbation.name else "stability"
+    if isinstance(model, TubeModel):
+        raise ConfigError(
+            f"mechanism={mechanism}: how far one record moves a tube's weights depends on the data, and noise scaled to "
+            "it would tell of them: answer query by query, as agt plan compares, or train with model=linear "
+            f"certificate={certificate}"
+        )
     if not isinstance(model, LinearModel):
         raise ConfigError(
-            "mechanism=release_weights is for one linear head: train with model=linear certificate=stability, no ensemble"
+            f"mechanism={mechanism} is for one linear head: train with model=linear certificate={certificate}, no ensemble"
         )
     return model

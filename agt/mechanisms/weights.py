@@ -8,7 +8,7 @@ Formal guarantees
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -19,6 +19,8 @@ from agt.lattice import noisy, step_of
 from agt.mechanisms.composition import per_query
 from agt.mechanisms.guarantee import GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mu, Need
+from agt.mechanisms.shrinkage import shrinking_axes
+from agt.models.linear import LinearModel
 from agt.numeric import next_up
 from agt.randomness import Randomness
 from agt.settings import schema
@@ -36,6 +38,9 @@ class ReleasedWeights:
         sigma: standard deviation of the noise in each coordinate.
         step: the lattice.
         simulated: drawn from a seeded generator: no guarantee.
+        tilt: standard deviation of each coordinate of the random linear term that they were solved with (objective.py); 0:
+            there was none.
+        shrink: whether answers come from these weights drawn in (shrinkage.py).
     """
 
     weight: np.ndarray
@@ -43,6 +48,14 @@ class ReleasedWeights:
     sigma: float
     step: float
     simulated: bool
+    tilt: float = 0.0
+    shrink: bool = False
+
+    @property
+    def described(self) -> dict[str, float]:
+        """The guarantee's parameters, and the noise, by name."""
+        noise = {"sigma": self.sigma, "step": self.step, **({"tilt": self.tilt} if self.tilt else {})}
+        return {**self.guarantee.parameters, **noise}
 
 
 @schema
@@ -51,9 +64,11 @@ class ReleaseWeights:
 
     Attributes:
         mu: of the one release.
+        shrink: whether answers come from the weights as shrinkage.py draws them in; what is released stays as it is.
     """
 
     mu: Mu
+    shrink: bool = False
 
     name: ClassVar[str] = "release_weights"
     needs: ClassVar[Need] = "distance"  # every condition: weights depend on all of training
@@ -62,6 +77,16 @@ class ReleaseWeights:
     def guarantee(self) -> GaussianDP:
         """GaussianDP."""
         return GaussianDP(self.mu)
+
+    def check(self, head: LinearModel) -> None:
+        """Every linear head's weights can be released so; ConfigError: not all can be shrunk."""
+        if self.shrink:
+            shrinking_axes(head.features)
+
+    def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
+        """The release."""
+        released = release_weights(head.trained.weight.numpy(), head.moves, self.guarantee, source)
+        return replace(released, shrink=self.shrink)
 
 
 def weights_budget(eps: float, delta: float) -> GaussianDP:

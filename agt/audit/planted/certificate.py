@@ -15,10 +15,13 @@ from agt.bounds.box import Box
 from agt.certificates.box import Certificates
 from agt.data.arrays import Declared
 from agt.models.box import BoxModel
+from agt.models.model import Model
+from agt.models.tube import TubeModel
 from agt.training.loop import Progress
 
 EXTENT = Extent(units=20, neighbours=30, farthest=2, bounded=0, queries=20, lines=6, again=False)
 PAIRS = replace(EXTENT, units=0, neighbours=0, bounded=3)  # neighbours with all their bounds alone
+AGAIN = replace(EXTENT, units=0, neighbours=0, again=True)  # the run itself alone
 STEP = {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "clip": 0.1, "dtype": "float64"}
 
 
@@ -39,7 +42,26 @@ def box_of_other_products(seed: int) -> Finding:
     settings: dict[str, Any] = {"network": (4,), "epochs": 3}
     model = _trained(seed, **settings)
     rump = replace(model, box=_trained(seed, product="rump", **settings).box)
-    return _audited(rump, seed, "parameters and boxes", replace(EXTENT, neighbours=0, units=0, bounded=0, again=True))
+    return _audited(rump, seed, "parameters and boxes", AGAIN)
+
+
+def narrowed_tube(seed: int) -> Finding:
+    """Every radius 1 % less, in a one-step run from weights of 0, where each record's gradient is as long as any can be."""
+    return _audited(_with_radii(_in_tube(seed, spread=0.0, epochs=1), 0.99), seed, "parameters")
+
+
+def tube_without_twist(seed: int) -> Finding:
+    """Radii that leave out how the curvature itself moves."""
+    model = _in_tube(seed)
+    setting = replace(model.setting)
+    setting.__dict__["curvature"] = replace(setting.curvature, twist=0.0)
+    untwisted = replace(model, setting=setting).retrained(model.problem.dataset.train)
+    return _audited(replace(untwisted, setting=model.setting), seed, "weights and radii", AGAIN)
+
+
+def radii_that_do_not_nest(seed: int) -> Finding:
+    """Radii twice as large as they need be: each holds its neighbours, and does not hold a neighbour's one k less."""
+    return _audited(_with_radii(_in_tube(seed), 2.0), seed, "nesting", PAIRS)
 
 
 def distance_one_too_large(seed: int) -> Finding:
@@ -85,18 +107,39 @@ def _boasting(model: BoxModel, more: int) -> BoxModel:
 
 
 def _trained(seed: int, x: np.ndarray | None = None, y: np.ndarray | None = None, **settings: Any) -> BoxModel:
+    model = _fitted(seed, x, y, **settings)
+    assert isinstance(model, BoxModel)
+    return model
+
+
+def _fitted(seed: int, x: np.ndarray | None, y: np.ndarray | None, **settings: Any) -> Model:
     rng = np.random.default_rng(seed)
     if x is None or y is None:
         x = rng.normal(size=(40, 3))
         y = (x[:, 0] + 0.3 * rng.normal(size=40) > 0).astype(int)
     declared = Declared(classes=[0, 1], size=40, features=True, settings=True)
     given = {"certificate": "box", "ks": 4, "compute": {"threads": 1}, **STEP, **settings}
-    model = fit(x, y, declared=declared, **given).model
-    assert isinstance(model, BoxModel)
+    return fit(x, y, declared=declared, **given).model
+
+
+def _in_tube(seed: int, spread: float = 1.0, **settings: Any) -> TubeModel:
+    given = {
+        "certificate": {"name": "tube", "length": 1.0, "spread": spread},
+        "network": (8,),
+        "epochs": 4,
+        "lr": 4.0,
+        "clip": 0.5,
+    }
+    model = _fitted(seed, None, None, **{**given, **settings})
+    assert isinstance(model, TubeModel)
     return model
 
 
-def _audited(model: BoxModel, seed: int, about: str, extent: Extent = EXTENT) -> Finding:
+def _with_radii(model: TubeModel, times: float) -> TubeModel:
+    return replace(model, trained=replace(model.trained, radii=model.trained.radii * times))
+
+
+def _audited(model: Model, seed: int, about: str, extent: Extent = EXTENT) -> Finding:
     found = findings(audit_certificates(model, extent, seed))
     return next(finding for finding in found if finding.subject.startswith(about))
 
@@ -113,6 +156,11 @@ def boxes_that_do_not_nest(seed: int) -> Finding:
     return _audited(replace(model, box=_widened(model.box, 2.0)), seed, "nesting", PAIRS)
 
 
+def sound_tube(seed: int) -> Finding:
+    """A tube as it is made, every claim of it attacked; of its findings the worst."""
+    return worst(findings(audit_certificates(_in_tube(seed), replace(EXTENT, bounded=2, again=True), seed)))
+
+
 def sound(seed: int) -> Finding:
     """Certificates as they are made, every claim of theirs attacked; of its findings the worst."""
     return worst(findings(audit_certificates(_trained(seed), replace(EXTENT, bounded=2, again=True), seed)))
@@ -122,9 +170,12 @@ PLANTED = {
     "a box narrowed by 1 %": narrowed_box,
     "a box by another relation's rule": box_of_another_relation,
     "a box by other products than recorded": box_of_other_products,
+    "a tube narrowed by 1 %": narrowed_tube,
+    "a tube without the curvature's own change": tube_without_twist,
     "a stable distance one too large": distance_one_too_large,
     "a certified record that was memorised": memorised_and_certified,
     "stable distances that jump from one dataset to the next": distances_that_jump,
     "boxes that do not nest in those of a neighbour": boxes_that_do_not_nest,
+    "radii that do not nest in those of a neighbour": radii_that_do_not_nest,
 }
-SOUND = {"boxes as they are made": sound}
+SOUND = {"boxes as they are made": sound, "a tube as it is made": sound_tube}
