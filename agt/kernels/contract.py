@@ -24,6 +24,7 @@ from torch import Tensor
 from agt.bounds.interval import Interval
 
 QUANTA = 2**30  # quanta in one clip level gamma
+NONE = 2**31 - 1  # where a selection keeps nothing yet: int32, beyond any bound
 
 
 class Extremes(Protocol):
@@ -31,6 +32,13 @@ class Extremes(Protocol):
 
     def update(self, d: Interval, x: Interval | None) -> None:
         """Take in a fragment: d [K, n, out], x [K or 1, n, in]; x None for a bias."""
+        ...
+
+    def kept(self) -> tuple[Tensor, Tensor]:
+        """(the greatest lower bounds, negated; the least upper bounds), int32, [K, out, in, c] or [K, out, c].
+
+        In any order. c: as many as are wanted at the k that wants most; ``NONE`` where there are fewer. To be read alone.
+        """
         ...
 
     def result(self) -> tuple[Tensor, Tensor]:

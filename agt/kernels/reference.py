@@ -12,7 +12,7 @@ from torch import Tensor
 from agt.bounds import rounding
 from agt.bounds.interval import Interval
 from agt.bounds.products import PRODUCTS, Products, corners
-from agt.kernels.contract import QUANTA, Extremes
+from agt.kernels.contract import NONE, QUANTA, Extremes
 
 _BLOCK = 1 << 21  # elements of a [K, records, out, in] block
 RUMP_ROUNDINGS = 64  # in units of eps |d||x|: past every rounding of a midpoint-radius product
@@ -96,6 +96,10 @@ class ReferenceKernel:
         """
         return ReferenceExtremes(counts, shape, capped, product)
 
+    def kept_bytes(self, rows: int) -> int:
+        """What a selection of ``rows`` records keeps, for each parameter and k."""
+        return 16 * (rows + 1)
+
     def products(self, product: str) -> Products:
         """The interval products of this name, where this kernel has faster ones with those."""
         return PRODUCTS[product]
@@ -132,6 +136,14 @@ class ReferenceExtremes:
     def _keep(kept: Tensor, fresh: Tensor, count: int, largest: bool) -> Tensor:
         pool = torch.cat([kept, fresh])
         return pool.topk(count, dim=0, largest=largest, sorted=False).values if len(pool) > count else pool
+
+    def kept(self) -> tuple[Tensor, Tensor]:
+        shape = (2, len(self.counts), *self.shape, int(self.counts.max()))
+        kept = torch.full(shape, NONE, dtype=torch.int32, device=self.counts.device)
+        for k, (greatest, least) in enumerate(zip(self._greatest, self._least, strict=True)):
+            kept[0, k, ..., : len(greatest)] = -greatest.movedim(0, -1)
+            kept[1, k, ..., : len(least)] = least.movedim(0, -1)
+        return kept[0], kept[1]
 
     def result(self) -> tuple[Tensor, Tensor]:
         zeros = torch.zeros((len(self.counts), *self.shape), dtype=torch.int64, device=self.counts.device)

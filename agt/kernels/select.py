@@ -133,12 +133,37 @@ def _point_product(kernel: ReferenceKernel, probe: _Probe) -> tuple[Tensor, Tens
     return (products.point or linear_point)(probe.few.lower, probe.point_weights)
 
 
+def _matrix(probe: _Probe) -> Interval:
+    """[1, 18, 18]: with it there are outputs to vectorise over, and inputs of each sign for more than one list."""
+    numbers = probe.many.lower[0].repeat(3, 1)[:18]
+    return Interval(numbers[None], numbers[None] + 0.25)
+
+
+def _corner_product(kernel: ReferenceKernel, probe: _Probe) -> tuple[Tensor, ...]:
+    x, products = probe.many.lower, kernel.products("exact")
+    signed = Interval(torch.minimum(x, x.flip(2)), torch.maximum(x, x.flip(2)))  # of one sign, of either, and 0
+    return *products.corners(probe.wide, probe.weights), *products.corners(signed, _matrix(probe))
+
+
+def _nonnegative_product(kernel: ReferenceKernel, probe: _Probe) -> tuple[Tensor, Tensor]:
+    x = probe.many.lower.clamp(min=0)
+    return kernel.products("exact").forward(Interval(x, x * 1.5), _matrix(probe), nonnegative=True)
+
+
+def _nonnegative_sum(kernel: ReferenceKernel, probe: _Probe) -> tuple[Tensor, Tensor]:
+    """Of x as behind a ReLU and of enough outputs, d 0 in some, beyond the clip in others."""
+    size, x = _matrix(probe)[:, :7].lower * (QUANTA / 8), probe.many.lower.clamp(min=0)
+    d = Interval(torch.minimum(size, size * 1.5), torch.maximum(size, size * 1.5))
+    return kernel.bound_sum(d, Interval(x, x * 1.5), "exact")
+
+
 CASES: dict[str, Case] = {
     "nominal sum": lambda kernel, at: (kernel.nominal_sum(at.d.upper[0], at.many.lower[0]),),
     "nominal sum of a bias": lambda kernel, at: (kernel.nominal_sum(at.d.upper[0], None),),
     "bound sum, point x of few inputs": lambda kernel, at: kernel.bound_sum(at.d, at.few, "exact"),
     "bound sum, point x of many inputs": lambda kernel, at: kernel.bound_sum(at.d, at.many, "exact"),
     "bound sum, interval x": lambda kernel, at: kernel.bound_sum(at.d, at.wide, "exact"),
+    "bound sum, interval x >= 0": _nonnegative_sum,
     "bound sum, interval x, midpoint-radius": lambda kernel, at: kernel.bound_sum(at.d, at.wide, "rump"),
     "bound sum of a bias": lambda kernel, at: kernel.bound_sum(at.d, None, "exact"),
     "selection, point x": lambda kernel, at: _select(kernel, at, at.few, capped=False),
@@ -146,7 +171,8 @@ CASES: dict[str, Case] = {
     "selection, interval x, midpoint-radius": lambda kernel, at: _select(kernel, at, at.wide, capped=False, product="rump"),
     "selection, capped": lambda kernel, at: _select(kernel, at, at.wide, capped=True),
     "selection of a bias": lambda kernel, at: _select(kernel, at, None, capped=False),
-    "corner product": lambda kernel, at: kernel.products("exact").corners(at.wide, at.weights),
+    "corner product": _corner_product,
+    "nonnegative product": _nonnegative_product,
     "point product": _point_product,
     "relu backward": _relu_backward,
     "outward": _outward,
