@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from agt.api import Answers, Fitted, Published, fit, load
     from agt.data.arrays import Declared
     from agt.data.dataset import DataError
+    from agt.distributed import together
     from agt.errors import AgtError, ConfigError, UnsoundError
     from agt.estimator import CertifiedClassifier
     from agt.mechanisms.comparisons import ExponentialMechanism, InverseSensitivity
@@ -53,11 +54,13 @@ __all__ = [
     "afford",
     "fit",
     "load",
+    "together",
 ]
 _HOMES = {
     "agt.api": ("Answers", "Fitted", "Published", "fit", "load"),
     "agt.data.arrays": ("Declared",),
     "agt.data.dataset": ("DataError",),
+    "agt.distributed": ("together",),
     "agt.errors": ("AgtError", "ConfigError", "UnsoundError"),
     "agt.estimator": ("CertifiedClassifier",),
     "agt.mechanisms.comparisons": ("ExponentialMechanism", "InverseSensitivity"),

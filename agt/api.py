@@ -23,6 +23,7 @@ from agt import facts
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, weaker
 from agt.data.arrays import Declared, dataset_of, query_records
+from agt.distributed import group
 from agt.errors import ConfigError
 from agt.facts import Fact
 from agt.folder import BoundFolder, NewFolder
@@ -41,12 +42,16 @@ from agt.provenance import surroundings
 from agt.randomness import SeededRandomness, SystemRandomness
 from agt.settings import (
     RECIPE,
+    USUAL_COUNTS,
+    BoxConfig,
     CertificateConfig,
     ComputeConfig,
+    FeaturesConfig,
     KGridConfig,
     RelationConfig,
     RelationName,
     TrainingConfig,
+    TubeConfig,
     certificate_config,
     validate,
 )
@@ -64,7 +69,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "stability": CLOSED_FORM,
     "erm": CLOSED_FORM,
     "removal": CLOSED_FORM,
+    "tube": CLOSED_FORM,
 }
+SOFTMAX = {"loss": "cross_entropy", "clip": 1.0}  # of a tube of more than two classes
+SMOOTH = HeadConfig(hidden=(256,), activation="tanh")  # in a tube where no network is given, as in conf/model/smooth.yaml
 
 OnProgress = Callable[[Progress], None]
 
@@ -220,12 +228,15 @@ def fit(
     *,
     declared: Declared | None = None,
     network: Sequence[int] | nn.Sequential = (),
-    activation: str = "relu",
+    activation: str | None = None,
     certificate: str | CertificateConfig | Mapping[str, Any] | None = None,
+    features: str | Mapping[str, Any] | None = None,
     relation: RelationName = "add_remove",
     unit_rows: int = 1,
     ks: int | Iterable[int] = 50,
     members: int = 1,
+    vote: str = "labels",
+    margin_clip: float | None = None,
     ids: np.ndarray | None = None,
     units: np.ndarray | None = None,
     public: np.ndarray | None = None,
@@ -241,20 +252,25 @@ def fit(
         y: [n] labels: numbers or text.
         declared: what you say of data and settings, for claims of privacy; None: nothing.
         network: widths of hidden layers (none: linear), or an ``nn.Sequential`` of your own, which is left as it is.
-        activation: of hidden layers given by width.
-        certificate: box (any network), stability, erm or removal (linear, in closed form), or its settings
-            (settings.py); None: stability for a linear head, box for any other.
+        activation: of hidden layers given by width; None: relu, in a tube tanh.
+        certificate: box (any network), stability, erm or removal (linear, in closed form), tube (one hidden layer of tanh,
+            softplus or gelu; no network: 256 of tanh), or its settings (settings.py); None: stability for a linear head,
+            box for any other.
+        features: public features in front of a head or a tube: relu, fourier, landmarks or crosses, or settings of
+            ``FeaturesConfig`` such as ``{"map": "landmarks", "public": "train"}``; None: x itself, or the certificate's.
         relation: which datasets are neighbours (relations.py), and so what one k counts.
         unit_rows: public cap on the rows of one unit.
         ks: bounds for every k from 0 to this, or for the values listed.
         members: trained on disjoint shards, answering by certified vote; 1: no ensemble.
+        vote: of their labels, or of their margins (two classes), each clipped to ``margin_clip``, a public constant.
         ids, units, public: [n] names, people and public flags of the records (data/arrays.py).
         compute: settings of ``ComputeConfig`` by name, such as ``{"device": "cuda"}``.
         on_progress: called as training goes on.
         checkpoint: a folder of its own for what training has reached: the same call goes on from there if the process was
             killed, and ends with the same bits (training/checkpoint.py). It is gone when this returns. None: none.
         training: settings of ``TrainingConfig`` by name, such as ``lr``, ``epochs``, ``clip``, ``batch={"count": 4}``; a
-            linear head's are the recipe's unless given, and ``caution`` moves them along its curve (training/strength.py).
+            linear head's and a tube's are the recipe's unless given, and ``caution`` moves them along its curve
+            (training/strength.py, tube/strength.py).
 
     Raises:
         ConfigError: a setting that is wrong, or that no proof covers.
@@ -264,10 +280,10 @@ def fit(
     declarations = Declared() if declared is None else declared
     if not isinstance(declarations, Declared):
         raise ConfigError(f"declared: expected agt.Declared(...), got {declared!r}")
-    ensemble = validate(EnsembleConfig, {"members": members}, "")
+    ensemble = validate(EnsembleConfig, {"members": members, "vote": vote, "margin_clip": margin_clip}, "")
     dataset, classes = dataset_of(x, y, declarations, ids, units, public)
-    head = _head(network, activation)
-    kind = _certificate(certificate, head)
+    head, kind = _trained_for(network, activation, certificate)
+    kind = _with_features(kind, features)
     if ensemble.members > 1 and declarations.size is None:
         raise ConfigError("members: the members of an ensemble share one normaliser: give declared.size, a public constant")
     neighbours = validate(RelationConfig, {"name": relation, "unit_rows": unit_rows}, "relation")
@@ -275,7 +291,7 @@ def fit(
     how = validate(ComputeConfig, compute or {}, "compute")
     settings = Settings(
         model=head,
-        training=_training(kind, training),
+        training=_training(kind, training, len(dataset.classes)),
         relation=neighbours,
         kgrid=kgrid,
         compute=how,
@@ -285,6 +301,7 @@ def fit(
         choices=_choices(declarations.settings),
     )
     problem = Problem(dataset, settings)
+    checkpoint = checkpoint if group().rank == 0 else None  # of several processes the first keeps them for all
     with kept_in(Path(checkpoint), _about(problem), how.checkpoint_seconds) if checkpoint else nullcontext(NOWHERE) as kept:
         return Fitted(fit_model(problem, on_progress or _silent, kept), classes)
 
@@ -336,12 +353,45 @@ def _about(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _certificate(certificate: str | CertificateConfig | Mapping[str, Any] | None, head: Head) -> CertificateConfig:
-    if certificate is None:
-        certificate = "stability" if head.linear else "box"
+def _trained_for(
+    network: Sequence[int] | nn.Sequential,
+    activation: str | None,
+    certificate: str | CertificateConfig | Mapping[str, Any] | None,
+) -> tuple[Head, CertificateConfig]:
+    """The head, and its certificate: each as given, or what goes with the other."""
+    kind = None if certificate is None else _certificate(certificate)
+    tube = isinstance(kind, TubeConfig)
+    if tube and activation is None and not isinstance(network, nn.Module) and network == ():
+        return SMOOTH, kind  # type: ignore[return-value]  # a tube's
+    head = _head(network, activation or ("tanh" if tube else "relu"))
+    return head, kind or _certificate("stability" if head.linear else "box")
+
+
+def _certificate(certificate: str | CertificateConfig | Mapping[str, Any]) -> CertificateConfig:
     if isinstance(certificate, CertificateConfig):
         return certificate
     return certificate_config({"name": certificate} if isinstance(certificate, str) else certificate)
+
+
+def _with_features(certificate: CertificateConfig, features: str | Mapping[str, Any] | None) -> CertificateConfig:
+    """The certificate's settings, on these features."""
+    if features is None:
+        return certificate
+    if isinstance(certificate, BoxConfig):
+        raise ConfigError(
+            "features: public features stand in front of a linear head or a tube: use certificate=stability, network=()"
+        )
+    if certificate.features != FeaturesConfig():
+        raise ConfigError("features: the certificate has features of its own: give them in one place")
+    return replace(certificate, features=_features(features))
+
+
+def _features(given: str | Mapping[str, Any]) -> FeaturesConfig:
+    """A map's settings, its count the usual one unless given."""
+    named = {"map": given} if isinstance(given, str) else given
+    usual = USUAL_COUNTS.get(str(named.get("map"))) if isinstance(named, Mapping) else None
+    made: FeaturesConfig = validate(FeaturesConfig, named if usual is None else {"count": usual, **named}, "features")
+    return made
 
 
 def _head(network: Sequence[int] | nn.Sequential, activation: str) -> Head:
@@ -353,12 +403,13 @@ def _head(network: Sequence[int] | nn.Sequential, activation: str) -> Head:
     return head
 
 
-def _training(certificate: CertificateConfig, given: dict[str, Any]) -> TrainingConfig:
-    """The settings given, on defaults that suit the certificate: for a linear head the recipe's (training/strength.py)."""
+def _training(certificate: CertificateConfig, given: dict[str, Any], classes: int) -> TrainingConfig:
+    """The settings given, on defaults that suit the certificate: the recipe's where there is one (training/strength.py)."""
     for key in ("chosen_on", "chosen_for"):
         if key in given:
             raise ConfigError(f"{key}: say what settings were chosen on with declared=agt.Declared(settings=True)")
-    training: TrainingConfig = validate(TrainingConfig, DEFAULTS[certificate.name] | given, "training")
+    several = SOFTMAX if isinstance(certificate, TubeConfig) and classes > 2 else {}
+    training: TrainingConfig = validate(TrainingConfig, DEFAULTS[certificate.name] | several | given, "training")
     return training
 
 

@@ -6,7 +6,7 @@ A step in front of it that is fitted on the records (a scaler, PCA) makes every 
 then about the classifier alone, given those features, and ``declared.features`` must not be set.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,7 +34,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
     """A classifier whose every answer has a stable distance (``certify``).
 
     Args:
-        declared, network, activation, certificate, relation, ks, members: as in ``agt.fit``.
+        declared, network, activation, certificate, features, relation, ks, members, vote, margin_clip: as in ``agt.fit``.
         loss, epochs, lr, clip, batches, weight_decay, dtype, seed: of training; None: ``agt.fit``'s default.
         on_progress: called as training goes on; None: nothing is.
 
@@ -49,11 +49,14 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         *,
         declared: Declared | None = None,
         network: Sequence[int] | nn.Sequential = (),
-        activation: str = "relu",
+        activation: str | None = None,
         certificate: str | None = None,
+        features: str | Mapping[str, Any] | None = None,
         relation: str = "add_remove",
         ks: int | Sequence[int] = 50,
         members: int = 1,
+        vote: str = "labels",
+        margin_clip: float | None = None,
         loss: str | None = None,
         epochs: int | None = None,
         lr: float | None = None,
@@ -68,9 +71,12 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         self.network = network
         self.activation = activation
         self.certificate = certificate
+        self.features = features
         self.relation = relation
         self.ks = ks
         self.members = members
+        self.vote = vote
+        self.margin_clip = margin_clip
         self.loss = loss
         self.epochs = epochs
         self.lr = lr
@@ -108,9 +114,12 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
                 network=self.network,
                 activation=self.activation,
                 certificate=self.certificate,
+                features=self.features,
                 relation=self.relation,  # type: ignore[arg-type]  # validated there
                 ks=self.ks,
                 members=self.members,
+                vote=self.vote,
+                margin_clip=self.margin_clip,
                 on_progress=self.on_progress,
                 **training,
             )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -14,6 +15,7 @@ from agt.models.features import check_dtype
 from agt.models.heads import Head
 from agt.relations import rows_at_stake
 from agt.settings import (
+    MOST_KS,
     BoxConfig,
     CertificateConfig,
     ComputeConfig,
@@ -23,6 +25,7 @@ from agt.settings import (
     RemovalConfig,
     StabilityConfig,
     TrainingConfig,
+    TubeConfig,
 )
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
@@ -31,6 +34,8 @@ from agt.training.noise import NoiseConfig, step_sensitivity
 from agt.training.recipe import Recipe
 from agt.training.sensitivity import check_optimizer, rows_moved
 from agt.training.strength import check_open, settled
+from agt.tube.activations import SMOOTH
+from agt.tube.strength import settled as tube_settled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +65,9 @@ class Settings:
     def __post_init__(self) -> None:
         pick_device(self.compute)
         check_open(self.training, self.certificate.name)
-        if not isinstance(self.certificate, BoxConfig):
+        if isinstance(self.certificate, TubeConfig):
+            _check_tube(self)
+        elif not isinstance(self.certificate, BoxConfig):
             _check_linear(self)
         _check_noise(self)
         _check_slices(self)
@@ -77,12 +84,22 @@ class Problem:
         initial: ``weight.0``, ``bias.0``, ...: dense layers that the head starts from, where there are any.
         records: how many records were trained on, or each member of an ensemble was, where ``dataset`` no longer holds
             them: a model read back without its data. It matters only where no size was declared.
+
+    Raises:
+        ConfigError: a vote of margins, and not two classes.
     """
 
     dataset: Dataset
     settings: Settings
     initial: Mapping[str, Tensor] | None = field(default=None, compare=False)
     records: int | tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.settings.ensemble.vote == "margins" and self.classes != 2:
+            raise ConfigError(
+                f"ensemble.vote=margins: margins of {self.classes} classes have no one sign that a sum could be certified "
+                "by: use ensemble.vote=labels, whose certified vote takes any number of classes"
+            )
 
     @property
     def classes(self) -> int:
@@ -93,8 +110,16 @@ class Problem:
     def recipe(self) -> Recipe:
         """How to train, the records aside; what the settings leave to the recipe is settled here, and nowhere else."""
         s, size = self.settings, self.dataset.declared_size
-        training = settled(s.training, s.certificate.name, self.classes, size or self.trained_on, s.relation.unit_rows)
-        return Recipe(self.classes, training, s.relation, s.kgrid, s.compute, size, s.ensemble.dealing)
+        return Recipe(
+            self.classes, self._settled(size or self.trained_on), s.relation, s.kgrid, s.compute, size, s.ensemble.dealing
+        )
+
+    def _settled(self, size: float) -> TrainingConfig:
+        s = self.settings
+        if isinstance(s.certificate, TubeConfig):
+            hidden, activation = _layers(s.model)
+            return tube_settled(s.training, s.certificate, SMOOTH[activation], hidden[0], self.classes, size)
+        return settled(s.training, s.certificate.name, self.classes, size, s.relation.unit_rows)
 
     @property
     def plan(self) -> BatchPlan:
@@ -136,13 +161,7 @@ def _check_linear(settings: Settings) -> None:
             f"{shown}: certificate={settings.certificate.name} is proved for linear heads alone (no hidden layers), which "
             "it trains itself: use model=linear, or certificate=box"
         )
-    if settings.compute.device != "cpu":
-        raise ConfigError(
-            f"compute.device={settings.compute.device}: certificate={settings.certificate.name} runs on the CPU, where it "
-            "takes seconds: use compute=default"
-        )
-    rows_moved(settings.relation)
-    check_optimizer(settings.training)
+    _check_closed(settings)
     if isinstance(settings.certificate, ErmConfig | RemovalConfig):
         check_erm(settings.training, settings.certificate.name)
     if isinstance(settings.certificate, RemovalConfig) and settings.ensemble.members > 1:
@@ -150,8 +169,61 @@ def _check_linear(settings: Settings) -> None:
             f"ensemble.members={settings.ensemble.members}: certificate=removal removes records from one head; an ensemble "
             "trains the members that had them again, whatever its certificate: use ensemble.members=1, or certificate=erm"
         )
-    if not isinstance(settings.certificate, BoxConfig):
-        check_dtype(settings.certificate.features, settings.training.dtype)
+
+
+def _check_closed(settings: Settings) -> None:
+    """What linear heads and tubes both need.
+
+    Raises:
+        ConfigError: another device than the CPU, a relation or momentum that no proof covers, features of too few digits.
+    """
+    certificate = settings.certificate
+    if settings.compute.device != "cpu":
+        raise ConfigError(
+            f"compute.device={settings.compute.device}: certificate={certificate.name} runs on the CPU: use compute=default"
+        )
+    rows_moved(settings.relation)
+    check_optimizer(settings.training)
+    if not isinstance(certificate, BoxConfig):
+        check_dtype(certificate.features, settings.training.dtype)
+
+
+def _check_tube(settings: Settings) -> None:
+    """Refuse what no tube is proved for.
+
+    Raises:
+        ConfigError: not one hidden layer of a smooth activation, momentum, a relation that the proof leaves out; by key.
+    """
+    hidden, activation = _layers(settings.model)
+    if getattr(settings.model, "encoder", None) is not None:
+        raise ConfigError(
+            "model.encoder: certificate=tube is proved for one hidden layer on features as they are: prepare them first, "
+            "and use model=smooth, or certificate=box"
+        )
+    if hidden is None or len(hidden) != 1:
+        shown = "model: a network of your own" if hidden is None else f"model.hidden={list(hidden)}"
+        raise ConfigError(
+            f"{shown}: certificate=tube is proved for one hidden layer on features as they are: use model=smooth, or "
+            "certificate=box"
+        )
+    if activation not in SMOOTH:
+        raise ConfigError(
+            f"model.activation={activation}: certificate=tube needs an activation with three bounded derivatives: use "
+            f"{', '.join(SMOOTH)}, or certificate=box"
+        )
+    if hidden[0] % 2:
+        raise ConfigError(f"model.hidden={list(hidden)}: certificate=tube pairs its units: give an even number of them")
+    if settings.kgrid.ks[-1] >= MOST_KS:
+        raise ConfigError(
+            f"kgrid.values: k = {settings.kgrid.ks[-1]}: certificate=tube carries every integer up to the last, at most "
+            f"{MOST_KS - 1}: end the grid there or before"
+        )
+    _check_closed(settings)
+
+
+def _layers(head: Head) -> tuple[Any, Any]:
+    """(widths of hidden layers, their activation); None for either where the head does not say."""
+    return getattr(head, "hidden", None), getattr(head, "activation", None)
 
 
 def _check_noise(settings: Settings) -> None:
@@ -164,8 +236,12 @@ def _check_noise(settings: Settings) -> None:
         return
     if not isinstance(settings.certificate, BoxConfig):
         raise ConfigError(
-            f"noise.epsilon: certificate={settings.certificate.name} trains without noise in its steps; agt predict "
-            "mechanism=release_weights adds it once, at the end, and needs less"
+            f"noise.epsilon: certificate={settings.certificate.name} trains without noise in its steps"
+            + (
+                ": leave the noise out, and answer by agt predict"
+                if isinstance(settings.certificate, TubeConfig)
+                else "; agt predict mechanism=release_weights adds it once, at the end, and needs less"
+            )
         )
     if settings.ensemble.members > 1:
         raise ConfigError(
@@ -195,8 +271,12 @@ def _check_slices(settings: Settings) -> None:
             "2 or more"
         )
     if not isinstance(settings.certificate, BoxConfig | StabilityConfig):
+        why = (
+            "has no proof for records that join in on the way"
+            if isinstance(settings.certificate, TubeConfig)
+            else "goes to a minimum that does not depend on where it starts from, so that states on the way save nothing"
+        )
         raise ConfigError(
-            f"ensemble.slices={settings.ensemble.slices}: certificate={settings.certificate.name} goes to a minimum that "
-            "does not depend on where it starts from, so that states on the way save nothing: leave slices out, or use "
-            "certificate=stability or box"
+            f"ensemble.slices={settings.ensemble.slices}: certificate={settings.certificate.name} {why}: leave slices out, "
+            "or use certificate=stability or box"
         )

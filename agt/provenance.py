@@ -21,6 +21,7 @@ from pathlib import Path
 from agt.errors import AgtError
 
 PACKAGES = ("torch", "numpy", "numba", "scipy", "scikit-learn")
+CODE = "agt's code"  # a word of ``surroundings``
 _KNOWN = {"torch", "numpy", "numba", "scipy", "sklearn"}  # the same by the names that are imported: versions stand for them
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 _LIBRARY = __name__.partition(".")[0]
@@ -114,7 +115,7 @@ def surroundings(device: str, threads: int | None) -> dict[str, object]:
         device, threads: as ``compute.device`` and ``compute.threads``.
     """
     known = {f"this machine's {key}": value for key, value in machine(device).items()}
-    return {"agt's code": package_digest(_LIBRARY), "threads": threads or list(default_threads()), **known}
+    return {CODE: package_digest(_LIBRARY), "threads": threads or list(default_threads()), **known}
 
 
 def default_threads() -> tuple[int | None, str | None]:

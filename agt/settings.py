@@ -219,19 +219,23 @@ class FeaturesConfig:
     """Public features phi(x) of norm at most 1 in front of a linear head (models/features.py); every setting is public.
 
     Attributes:
-        map: none; relu: max(W x, 0) with a random W; fourier: cosines and sines of W x.
-        count: how many random features; needed by relu and fourier alone.
-        bandwidth: fourier: the length over which the kernel that these features stand for decays.
-        seed: public seed of W.
+        map: none; relu: max(W x, 0) with a random W; fourier: cosines and sines of W x; landmarks: a Gaussian kernel's
+            values at public rows; crosses: x, and products of its coordinates hashed into buckets.
+        count: how many random features, landmarks or buckets; needed by all but none.
+        bandwidth: fourier, landmarks: the length over which the kernel decays, where records have length 1.
+        seed: public seed of W, of the choice of landmarks, of the buckets.
         whiten: p: x -> cov^(-p/2) x before anything else, cov being public rows' covariance; 0: nothing, 1: whitening.
-        public: the rows that are declared public for whitening: "test", the dataset's test records without their labels,
-            or "train", training records that are marked public.
-        ridge: share of the mean variance added to the covariance.
+        public: the rows that are declared public for whitening and landmarks: "test", the dataset's test records without
+            their labels, or "train", training records that are marked public.
+        ridge: share of the mean variance added to the covariance, and to the kernel of ``root``.
         radius: null: every vector is brought to length 1; else vectors are divided by it, and longer ones brought to 1.
         bias: the bias coordinate, relative to a vector of length 1.
+        root: landmarks: p: their values are multiplied by K^(-p/2), K their own kernel; 0: nothing, 1: Nystroem's map.
+        order: crosses: products of up to so many coordinates.
+        weight: crosses: their length beside x of length 1.
     """
 
-    map: Literal["none", "relu", "fourier"] = "none"
+    map: Literal["none", "relu", "fourier", "landmarks", "crosses"] = "none"
     count: Annotated[int, Field(ge=2, le=2**20)] | None = None
     bandwidth: Positive = 1.0
     seed: Annotated[int, Field(ge=0)] = 0
@@ -240,14 +244,28 @@ class FeaturesConfig:
     ridge: Annotated[float, Field(ge=0, le=1)] = 1e-3
     radius: Positive | None = None
     bias: Annotated[float, Field(ge=0, le=10)] = 0.1
+    root: Annotated[float, Field(ge=0, le=1)] = 1.0
+    order: Literal[2, 3] = 2
+    weight: Annotated[float, Field(ge=1e-3, le=1e3)] = 1.0
 
     def __post_init__(self) -> None:
-        if (self.map == "none") != (self.count is None):
-            raise ValueError("count says how many random features relu or fourier make; with map=none it must be null")
+        if self.map == "none" and self.count is not None:
+            raise ValueError("count is of relu, fourier, landmarks or crosses: with map=none it must be null")
+        if self.map != "none" and self.count is None:
+            raise ValueError(f"count: say how many features map={self.map} makes, such as {USUAL_COUNTS[self.map]}")
         if self.map == "fourier" and self.count is not None and self.count % 2:
             raise ValueError(f"count={self.count}: fourier features come in pairs, a cosine and a sine; give an even count")
-        if bool(self.whiten) != (self.public is not None):
+        if self.map == "landmarks" and self.public is None:
+            raise ValueError(
+                "map=landmarks takes its landmarks from rows that are declared public: give public=test (the test records, "
+                "without their labels) or public=train (training records marked public)"
+            )
+        if bool(self.whiten or self.map == "landmarks") != (self.public is not None):
             raise ValueError("whitening needs rows that are declared public: give both whiten > 0 and public, or neither")
+
+
+USUAL_COUNTS = {"relu": 1024, "fourier": 1024, "landmarks": 512, "crosses": 1024}
+"""What a map asked for by its name alone makes, as in conf/certificate/features."""
 
 
 @schema
@@ -333,12 +351,34 @@ class RemovalConfig:
             )
 
 
-CertificateConfig = BoxConfig | StabilityConfig | ErmConfig | RemovalConfig
+@schema
+class TubeConfig:
+    """One hidden layer of a smooth activation, certified by how curved its loss is (method.md section 9; agt/tube).
+
+    Width and activation are the model's: ``model.hidden`` of one width, even, ``model.activation`` tanh, softplus or gelu.
+
+    Attributes:
+        features: the public feature map in front of it.
+        length: l2 norm of the public output weights of one logit, which are not trained. Longer ones, at rates that go
+            with 1 / length^2, keep the hidden weights nearer to where they began, where less curvature piles up.
+        spread: standard deviation of each initial hidden weight: of W x, for a record of length 1.
+        norms: how curvature is bounded: cheap, by one matrix a step, or exact, by one for each unit: sharper, and dearer.
+    """
+
+    name: Literal["tube"] = "tube"
+    features: FeaturesConfig = Field(default_factory=FeaturesConfig)
+    length: Annotated[float, Field(gt=0, le=1e6)] = 16.0
+    spread: Annotated[float, Field(ge=0, le=1e6)] = 1.0
+    norms: Literal["cheap", "exact"] = "cheap"
+
+
+CertificateConfig = BoxConfig | StabilityConfig | ErmConfig | RemovalConfig | TubeConfig
 CERTIFICATES: dict[str, type[Any]] = {
     "box": BoxConfig,
     "stability": StabilityConfig,
     "erm": ErmConfig,
     "removal": RemovalConfig,
+    "tube": TubeConfig,
 }
 
 
@@ -365,7 +405,8 @@ class ComputeConfig:
         device: cpu or cuda.
         kernel: who sums gradients; auto takes the fastest that this device has.
         fragment: records handled at once; auto fits it to ``memory_mb``.
-        memory_mb: working memory for one fragment, MiB; small enough for the caches is fastest on a CPU.
+        memory_mb: working memory for one fragment, MiB; small enough for the caches is fastest on a CPU. On a GPU it is the
+            card's, and the records have a share of their own (training/staging.py).
         threads: CPU threads; None: all.
         checkpoint_seconds: between two checkpoints (training/checkpoint.py); None: as often as they cost little; 0: none.
     """

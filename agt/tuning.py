@@ -23,7 +23,7 @@ from agt.mechanisms.weights import expected_accuracy, noise_scale
 from agt.models.features import FeatureMap
 from agt.models.linear import LinearModel
 from agt.problem import Problem, Settings
-from agt.settings import BoxConfig, RemovalConfig
+from agt.settings import BoxConfig, RemovalConfig, TubeConfig
 
 Objective = Literal["accuracy", "certified", "expected"]
 SCORES: tuple[Objective, ...] = ("accuracy", "certified", "expected")
@@ -69,14 +69,11 @@ class Candidate:
             k: the distance that ``certified`` asks for.
             release: the budget of the released weights that ``expected`` is about.
         """
-        return np.array([self._judge(*parts, k, release) for parts in _folds(self.rows, folds)])
+        return np.array([_judge(*parts, k, release) for parts in self.stand_ins(folds)])
 
-    def _judge(self, inside: Records, outside: Records, k: int, release: GaussianDP) -> list[float]:
-        model = self._stand_in(inside)
-        known, right = model.certify(outside.features), model.predict(outside.features) == outside.labels
-        phi, sigma = model.phi(outside.features), noise_scale(model.moves, release)
-        expected = expected_accuracy(logits_of(model.trained.weight, phi), upper_lengths(phi), outside.labels, sigma)
-        return [float(right.mean()), float((right & (known.stable_distance >= k)).mean()), expected]
+    def stand_ins(self, folds: int) -> Iterator[tuple[LinearModel, Records]]:
+        """(what stands for the real run's head, trained without a fold; the fold's rows), for each fold."""
+        return ((self._stand_in(inside), outside) for inside, outside in _folds(self.rows, folds))
 
     def _stand_in(self, rows: Records) -> LinearModel:
         """The real run's head, its weights from these rows: as many steps at the same rates, each over all of the rows, B
@@ -96,7 +93,7 @@ def linear_head(dataset: Dataset, settings: Settings) -> LinearModel:
     Raises:
         ConfigError: they train none, or several.
     """
-    if isinstance(settings.certificate, BoxConfig | RemovalConfig) or settings.ensemble.members > 1:
+    if isinstance(settings.certificate, BoxConfig | RemovalConfig | TubeConfig) or settings.ensemble.members > 1:
         raise ConfigError(
             "agt tune compares linear heads, whose distances and noise are known in closed form: use model=linear "
             "certificate=erm, and no ensemble"
@@ -124,6 +121,14 @@ def best(scores: Sequence[np.ndarray], objective: Objective) -> int:
 def standard_error(values: np.ndarray) -> float:
     """Of the mean of the folds' values."""
     return float(values.std(ddof=1) / math.sqrt(len(values)))
+
+
+def _judge(model: LinearModel, rows: Records, k: int, release: GaussianDP) -> list[float]:
+    """A stand-in's ``SCORES`` on rows that it has not seen."""
+    known, right = model.certify(rows.features), model.predict(rows.features) == rows.labels
+    phi, sigma = model.phi(rows.features), noise_scale(model.moves, release)
+    expected = expected_accuracy(logits_of(model.trained.weight, phi), upper_lengths(phi), rows.labels, sigma)
+    return [float(right.mean()), float((right & (known.stable_distance >= k)).mean()), expected]
 
 
 def _folds(rows: Records, folds: int) -> Iterator[tuple[Records, Records]]:

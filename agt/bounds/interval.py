@@ -1,7 +1,7 @@
 """The value every bound is: a pair of tensors, lower <= upper, with nothing undefined in it."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -118,8 +118,12 @@ class Interval:
         """The same bounds in float64: every float32 is one, so nothing is rounded."""
         if self.lower.dtype == torch.float64:
             return self
-        lower = self.lower.double()
-        return Interval.image(lower, lower if self.is_point else self.upper.double())
+        return self.moved(Tensor.double)
+
+    def moved(self, arranged: Callable[[Tensor], Tensor]) -> "Interval":
+        """Both ends rearranged alike: ``arranged`` copies numbers, and may add zeros. A point stays one."""
+        lower = arranged(self.lower)
+        return Interval.image(lower, lower if self.is_point else arranged(self.upper))
 
     def magnitude(self) -> Tensor:
         """The largest absolute value in each element's interval; grows with the interval."""
@@ -127,9 +131,6 @@ class Interval:
 
     def inf_norm(self) -> Tensor:
         """The greatest infinity norm of each row (last axis), kept as an axis of length 1."""
-        if self.is_point:
-            least, greatest = self.lower.aminmax(dim=-1, keepdim=True)
-            return torch.maximum(greatest, -least)
         return torch.maximum(self.upper.amax(dim=-1, keepdim=True), -self.lower.amin(dim=-1, keepdim=True))
 
     def __sub__(self, other: "Interval") -> "Interval":
@@ -137,8 +138,7 @@ class Interval:
         return make(self.lower - other.upper, self.upper - other.lower)
 
     def __getitem__(self, index: Any) -> "Interval":
-        lower = self.lower[index]
-        return Interval.image(lower, lower if self.is_point else self.upper[index])
+        return self.moved(lambda end: end[index])
 
     def contains(self, value: Tensor) -> bool:
         """True if every element of ``value`` (broadcast) lies in its interval."""

@@ -15,19 +15,19 @@ from agt.bounds.interval import Interval
 from agt.bounds.losses import Loss, loss_of
 from agt.bounds.products import EXACT, Bounds, Products
 from agt.bounds.rounding import Rounding
-from agt.bounds.rules import LinearRule, rules_for
-from agt.bounds.rules.contract import Intervals, Point, Rule
+from agt.bounds.rules import TRAINED, LinearRule, rules_for
+from agt.bounds.rules.contract import Gradient, Intervals, Point, Rule, Trained
 from agt.errors import ConfigError
 from agt.numeric import labels_of
 
 
 class Factors(NamedTuple):
-    """What one linear layer's per-record gradient is made of: dW = d (x) x, db = d.
+    """What one trained layer's per-record gradient is made of.
 
     Attributes:
         name: the layer's parameter prefix.
-        d: the loss gradient in the layer's output, [K, n, out].
-        x: the layer's input, [K or 1, n, in].
+        d: the loss gradient in the layer's output, [K, n, ...].
+        x: the layer's input, [K or 1, n, ...].
     """
 
     name: str
@@ -84,12 +84,16 @@ class Network:
         return cast(LinearRule, self.rules[-1])
 
     @property
-    def first(self) -> LinearRule:
-        """The first linear layer's rule: it takes the features."""
-        return next(rule for rule in self.rules if isinstance(rule, LinearRule))
+    def first(self) -> Trained:
+        """The first trained layer's rule: its input is the same whatever the parameters are."""
+        return cast(Trained, self.rules[self._first])
+
+    def trained(self, name: str) -> Trained:
+        """The rule of the trained layer of this name."""
+        return next(cast(Trained, rule) for rule in self.rules if rule.name == name)
 
     def check(self, shape: Sequence[int], point: Point, record: str) -> None:
-        """Refuse records that do not reach the first linear layer as rows of the width it takes.
+        """Refuse records that do not pass through the layers.
 
         Args:
             shape: of one record.
@@ -97,15 +101,29 @@ class Network:
             record: what messages call it.
 
         Raises:
-            ConfigError: they do not.
+            ConfigError: they do not reach a linear layer as rows of the width it takes, or another as images it takes.
         """
-        width = point[f"{self.first.name}.weight"].shape[-1]
-        x = torch.zeros((1, *shape))
-        for rule in self.rules[: self._first_linear]:
-            x = rule.nominal(x, {})
-        if x.shape[1:] != (width,):
-            images = "" if x.dim() == 2 else ", in a row: put nn.Flatten() in front"
-            raise ConfigError(f"{record} has {x.numel()} features and the model takes {width}{images}")
+        for rule, x, _ in self._passed(shape, point, record):
+            del rule, x
+
+    def widths(self, shape: Sequence[int], point: Point) -> int:
+        """How many numbers of a record of this shape the trained layers hold, in and out."""
+        passed = self._passed(shape, point, "model: a record")
+        return sum(rule.alive(x, y) for rule, x, y in passed if isinstance(rule, TRAINED))
+
+    def _passed(self, shape: Sequence[int], point: Point, record: str) -> Iterator[tuple[Rule, Tensor, Tensor]]:
+        """Each rule, with a record of zeros before and behind it, [1, ...]."""
+        x = torch.zeros((1, *shape), dtype=next(iter(point.values())).dtype, device=next(iter(point.values())).device)
+        for index, rule in enumerate(self.rules):
+            width = point[f"{rule.name}.weight"].shape[-1] if isinstance(rule, LinearRule) else None
+            if width is not None and x.shape[1:] != (width,):
+                images = "" if x.dim() == 2 else ", in a row: put nn.Flatten() in front"
+                if index > self._first:
+                    raise ConfigError(f"model: layer {rule.name} (Linear) takes {width} numbers, given {x.numel()}{images}")
+                raise ConfigError(f"{record} has {x.numel()} features and the model takes {width}{images}")
+            y = rule.nominal(x, point)
+            yield rule, x, y
+            x = y
 
     # -- nominal ---------------------------------------------------------------------------------------------------
 
@@ -122,16 +140,16 @@ class Network:
     def nominal_factors(
         self, x: Tensor, labels: Tensor, point: Point, scale: float = 1.0
     ) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Per linear layer, last first: its name, d [n, out] and x [n, in], with scale * dW = d (x) x for each record."""
+        """Per trained layer, last first: its name, d [n, ...] in its output, times ``scale``, and its input x [n, ...]."""
         point = self.collapse_point(point)
         inputs = [x]
         for rule in self.rules:
             inputs.append(rule.nominal(inputs[-1], point))
         d = self.loss.nominal(inputs.pop(), labels) * scale
         for index, rule in reversed(list(enumerate(self.rules))):
-            if isinstance(rule, LinearRule):
+            if isinstance(rule, TRAINED):
                 yield rule.name, d, inputs[index]
-            if index > self._first_linear:
+            if index > self._first:
                 d = rule.nominal_back(d, inputs[index], point)
 
     # -- bounded ---------------------------------------------------------------------------------------------------
@@ -171,16 +189,21 @@ class Network:
     def factors(
         self, x: Tensor, labels: Tensor, box: Intervals, rounding: Rounding, scale: float = 1.0
     ) -> Iterator[Factors]:
-        """Bounds on what each record's gradient, times ``scale`` > 0, is made of, per linear layer, last first."""
+        """Bounds on what each record's gradient, times ``scale`` > 0, is made of, per trained layer, last first."""
         box = self.collapse(box)
         inputs = self._bound(self.rules, x, box, rounding)
         d = self.loss.bound(inputs.pop(), labels, rounding)
         d = Interval(d.lower * scale, d.upper * scale)  # one rounding, as in the nominal pass: monotone
         for index, rule in reversed(list(enumerate(self.rules))):
-            if isinstance(rule, LinearRule):
+            if isinstance(rule, TRAINED):
                 yield Factors(rule.name, d, inputs[index])
-            if index > self._first_linear:
+            if index > self._first:
                 d = rule.bound_back(d, inputs[index], box, rounding, self.products)
+
+    def gradients(self, factors: Factors, rounding: Rounding) -> Iterator[Gradient]:
+        """Bounds on each record's gradients in a layer's parameters, in float64, as kernels take them."""
+        rule = self.trained(factors.name)
+        return rule.gradients(factors.d.double(), factors.x.double(), rounding.double(), self.products)
 
     def _bound(self, rules: tuple[Rule, ...], x: Tensor, box: Intervals, rounding: Rounding) -> list[Interval]:
         """Bounds on the input of each of the rules, the first ones of the head, and on the output of the last."""
@@ -190,8 +213,8 @@ class Network:
         return values
 
     @property
-    def _first_linear(self) -> int:
-        return next(i for i, rule in enumerate(self.rules) if isinstance(rule, LinearRule))
+    def _first(self) -> int:
+        return next(i for i, rule in enumerate(self.rules) if isinstance(rule, TRAINED))
 
     # -- the two-class head ----------------------------------------------------------------------------------------
 

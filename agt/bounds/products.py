@@ -1,7 +1,8 @@
 """Interval products: a box of matrices applied to intervals (method.md section 1).
 
 Every function returns fresh (lower, upper) tensors, correct in exact arithmetic; the caller widens them for rounding.
-Shapes: x is [K or 1, n, in], weights are [K, out, in], results [K, n, out].
+Shapes: x is [K or 1, n, in], weights are [K, out, in], results [K, n, out]; or more axes in front, which broadcast, for
+matrices of each record.
 """
 
 from collections.abc import Callable
@@ -30,15 +31,15 @@ def linear_point(x: Tensor, weights: Interval) -> Bounds:
     Equal to max(x,0) W_l^T + min(x,0) W_u^T below, and with W_l, W_u swapped above.
     """
     middle, radius = _midpoint_radius(weights)
-    centre = x @ middle.mT
-    spread = x.abs() @ radius.mT
+    centre = _times(x, middle)
+    spread = _times(x.abs(), radius)
     return centre - spread, centre.add_(spread)
 
 
 def linear_nonnegative(x: Interval, weights: Interval) -> Bounds:
     """Exact for x >= 0 (after a ReLU): the sign of the weight alone decides which end of x counts. Wrong for signed x."""
-    lower = (x.lower @ weights.lower.clamp(min=0).mT).add_(x.upper @ weights.lower.clamp(max=0).mT)
-    upper = (x.upper @ weights.upper.clamp(min=0).mT).add_(x.lower @ weights.upper.clamp(max=0).mT)
+    lower = _times(x.lower, weights.lower.clamp(min=0)).add_(_times(x.upper, weights.lower.clamp(max=0)))
+    upper = _times(x.upper, weights.upper.clamp(min=0)).add_(_times(x.lower, weights.upper.clamp(max=0)))
     return lower, upper
 
 
@@ -58,8 +59,8 @@ def linear_rump(x: Interval, weights: Interval) -> Bounds:
     """Rump's midpoint-radius product: three matrix products, up to 1.5 times as wide as the exact one."""
     x_mid, x_rad = _midpoint_radius(x)
     w_mid, w_rad = _midpoint_radius(weights)
-    centre = x_mid @ w_mid.mT
-    spread = x_mid.abs() @ w_rad.mT + x_rad @ (w_mid.abs() + w_rad).mT
+    centre = _times(x_mid, w_mid)
+    spread = _times(x_mid.abs(), w_rad) + _times(x_rad, w_mid.abs() + w_rad)
     return centre - spread, centre + spread
 
 
@@ -78,12 +79,13 @@ class Products:
     Attributes:
         interval: where an interval meets an interval; None: exactly, in the cheapest form.
         corners: ``linear_corners``.
-        point: ``linear_point``; None: that one.
+        nonnegative, point: ``linear_nonnegative`` and ``linear_point``; None: those.
         relu_backward: ``relu_backward``; it may overwrite d, which only the backward pass holds.
     """
 
     interval: Callable[[Interval, Interval], Bounds] | None = None
     corners: Callable[[Interval, Interval], Bounds] = linear_corners
+    nonnegative: Callable[[Interval, Interval], Bounds] | None = None
     point: Callable[[Tensor, Interval], Bounds] | None = None
     relu_backward: Callable[[Interval, Interval], Bounds] = relu_backward
 
@@ -97,7 +99,7 @@ class Products:
             return (self.point or linear_point)(x.lower, weights)
         if self.interval:
             return self.interval(x, weights)
-        return linear_nonnegative(x, weights) if nonnegative else self.corners(x, weights)
+        return (self.nonnegative or linear_nonnegative)(x, weights) if nonnegative else self.corners(x, weights)
 
     def back(self, d: Interval, weights: Interval) -> Bounds:
         """The backward pass's product: gradients have any sign."""
@@ -108,6 +110,11 @@ class Products:
 # monotone. Gradients of weights are products of two numbers, exact for all entries but ``rump``: kernels see to them.
 EXACT = Products()
 PRODUCTS: dict[str, Products] = {"exact": EXACT, "rump": Products(linear_rump)}
+
+
+def _times(x: Tensor, weights: Tensor) -> Tensor:
+    """x W^T; for matrices of each record, whose x is the longer one, as (W x^T)^T, which takes half the time."""
+    return x @ weights.mT if x.dim() < 4 else (weights @ x.mT).mT
 
 
 def _midpoint_radius(interval: Interval) -> Bounds:

@@ -18,7 +18,7 @@ tau must not itself depend on the order of a sum: it is built from maxima alone.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -41,7 +41,7 @@ def check_precision(dtype: torch.dtype, device: torch.device) -> None:
     Raises:
         ConfigError: float32 matrices are multiplied at reduced precision (TF32, bfloat16), or autocast is on.
     """
-    if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
+    if dtype == torch.float32 and _reduced():
         raise ConfigError(
             "training.dtype=float32: PyTorch is set to reduced-precision matrix products, which breaks the bounds: "
             "call torch.set_float32_matmul_precision('highest'), or use float64"
@@ -51,6 +51,13 @@ def check_precision(dtype: torch.dtype, device: torch.device) -> None:
             "PyTorch's autocast is on, which computes some layers in a precision that no bound covers: train and "
             "certify outside of it"
         )
+
+
+def _reduced() -> bool:
+    try:
+        return torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # set for each backend, or both ways: PyTorch has no one answer then
+        return True
 
 
 @dataclass(frozen=True)
@@ -89,8 +96,14 @@ class Rounding:
         return Rounding(self.factor[part], self.unit, self.tiny, self.outward)
 
     def widen(self, bounds: tuple[Tensor, Tensor], tau: Tensor | float) -> Interval:
-        """[lower - 2(k+1) tau, upper + 2(k+1) tau], overwriting ``bounds``."""
-        return self.outward(*bounds, self.factor * tau)
+        """[lower - 2(k+1) tau, upper + 2(k+1) tau], overwriting ``bounds`` [K, ...]."""
+        factor = self.factor.view(-1, *[1] * (bounds[0].dim() - 1))
+        return self.outward(*bounds, factor * tau)
+
+    def double(self) -> "Rounding":
+        """For what the same group computes in float64."""
+        info = torch.finfo(torch.float64)
+        return replace(self, factor=self.factor.double(), unit=info.eps / 2, tiny=info.tiny)
 
     def dot(self, left: Interval, weight: Interval, bias: Interval | None = None) -> Tensor:
         """tau of a linear map, for any order of summation, fused or not; one number for all of a record's outputs.
@@ -110,4 +123,8 @@ class Rounding:
         size = (left.inf_norm() * length) * weight.magnitude().amax(dim=(1, 2))[:, None, None]
         if bias is not None:
             size = size + bias.magnitude().amax(dim=1)[:, None, None]
+        return self.of_sum(length, size)
+
+    def of_sum(self, length: int, size: Tensor) -> Tensor:
+        """tau of sums of at most ``length`` products, and a bias, whose magnitudes add up to at most ``size``."""
         return size * (4 * (length + _OPERATIONS) * self.unit) + length * self.tiny

@@ -77,7 +77,7 @@ def class_indices(
     if optional:
         index[None] = UNLABELLED
     _check_labels(words, classes, path, row_of, optional)
-    return np.array([index[word] for word in words], dtype=np.int64)
+    return np.fromiter((index[word] for word in words), dtype=np.int64, count=len(words))
 
 
 def _check_labels(
@@ -114,10 +114,10 @@ def records(
     """Records whose unit is the record itself and which are private, unless said otherwise."""
     return Records(
         features=features,
-        labels=labels.astype(np.int64),
+        labels=labels.astype(np.int64, copy=False),
         ids=ids,
         units=ids if units is None else units,
-        public=np.zeros(len(features), dtype=bool) if public is None else public,
+        public=np.broadcast_to(np.False_, len(features)) if public is None else public,
         groups=groups or {},
     )
 
@@ -142,7 +142,7 @@ def default_ids(
 def query_labels(columns: Columns, label: str, classes: Sequence[str], n: int) -> np.ndarray:
     """[n] int64 labels of queries: UNLABELLED where the column, or a value in it, is absent."""
     if label not in columns.names:
-        return np.full(n, UNLABELLED, dtype=np.int64)
+        return np.broadcast_to(np.int64(UNLABELLED), n)
     words = columns.words(label, "dataset.label")
     return class_indices(words, classes, columns.path, columns.row, optional=True)
 

@@ -5,6 +5,7 @@ of method.md section 3, and it is what lets a certificate speak about datasets t
 """
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -12,10 +13,9 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from agt.data.blocks import Blocks
+from agt.data.blocks import Blocks, Numbered
+from agt.data.ids import most_frequent
 from agt.errors import AgtError
 from agt.facts import Fact, Grounds
 
@@ -105,9 +105,9 @@ class Records:
         if row is not None:
             which = f"record {str(self.ids[row])!r} (number {row + 1} of {n})"
             raise DataError(f"{which} has a NaN or infinite feature: repair or drop it")
-        if len(pc.unique(pa.array(self.ids, pa.string()))) != n:
-            unique, counts = np.unique(self.ids, return_counts=True)
-            raise DataError(f"record id {str(unique[counts > 1][0])!r} occurs {counts.max()} times: ids must be unique")
+        repeated = None if isinstance(self.ids, Numbered) else most_frequent(self.ids)
+        if repeated:
+            raise DataError(f"record id {repeated[0]!r} occurs {repeated[1]} times: ids must be unique")
 
     def __len__(self) -> int:
         return len(self.features)
@@ -115,15 +115,35 @@ class Records:
     def take(self, rows: np.ndarray) -> "Records":
         """The records at ``rows`` (indices or a mask), in that order; an unbroken run is a view, not a copy."""
         places = np.flatnonzero(rows) if rows.dtype == bool else rows
-        if len(places) and places[0] >= 0 and (np.diff(places) == 1).all():
+        steps, inside = np.diff(places), len(places) > 0 and places[0] >= 0
+        if inside and (steps == 1).all():
             return self._at(slice(int(places[0]), int(places[-1]) + 1))
-        return self._at(rows)
+        part = self._at(rows)
+        if not (inside and (steps > 0).all()):
+            part.__post_init__()  # a row may be there twice
+        return part
 
     def _at(self, rows: np.ndarray | slice) -> "Records":
-        groups = {name: values[rows] for name, values in self.groups.items()}
-        return Records(
-            self.features[rows], self.labels[rows], self.ids[rows], self.units[rows], self.public[rows], groups=groups
-        )
+        """The same at some rows, none of them twice: what holds of all records holds of these."""
+        part, ids = copy(self), self.ids[rows]
+        taken = {
+            "features": self.features[rows],
+            "labels": self.labels[rows],
+            "ids": ids,
+            "units": ids if self.units is self.ids else self.units[rows],
+            "public": self.public[rows],
+            "groups": {name: values[rows] for name, values in self.groups.items()},
+            "outside": (),
+        }
+        for name, value in taken.items():
+            object.__setattr__(part, name, value)
+        return part
+
+    def seen_as(self, features: np.ndarray) -> "Records":
+        """The same records with other features, finite ones, which are not looked at."""
+        part = copy(self)
+        object.__setattr__(part, "features", features)
+        return part
 
 
 @dataclass(frozen=True)
@@ -227,7 +247,8 @@ def fingerprint(*parts: Records) -> str:
         for array in (records.labels, records.public):
             h.update(array.tobytes())
         for array in (records.ids, records.units):
-            h.update("\n".join(array.tolist()).encode())
+            for start in range(0, len(array), _CHUNK):
+                h.update(("\n" if start else "").encode() + "\n".join(array[start : start + _CHUNK].tolist()).encode())
     return h.hexdigest()
 
 

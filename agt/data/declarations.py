@@ -62,7 +62,7 @@ def _names_fact(setting: str, column: str | None, names: np.ndarray, permanent: 
 
 def ordinal(names: np.ndarray) -> bool:
     """Whether names count in equal steps, up or down, such as p7, p8, p9 or 30, 20, 10; fewer than three say nothing."""
-    if len(names) < 3:
+    if len(names) < 3 or (len(names) > 3 and not ordinal(names[:3])):
         return False
     matches = [_ORDINAL.fullmatch(name) for name in names.tolist()]
     if any(match is None for match in matches):

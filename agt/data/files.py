@@ -22,13 +22,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from agt.data.blocks import ROWS
+from agt.data.blocks import ROWS, pieces
 from agt.data.dataset import DataError, not_finite, row_words
 from agt.data.delimited import NULLS, SEPARATORS, SUFFIXES, CsvFormat, is_delimited, lines
+from agt.data.ids import most_frequent
 from agt.errors import DataMissing, first_line, nearest
 
 FORMATS = (".npz", ".csv", ".parquet", *SUFFIXES[1:], ".csv.gz")
 _DAMAGED = (ValueError, OSError, EOFError, KeyError, struct.error, zlib.error, zipfile.BadZipFile, pa.ArrowException)
+_TURNED = 2**11  # rows of columns that are brought side by side
 _AT_ONCE = 2**23  # bytes of text that are read as a whole; sixteen times as many of arrays
 _FLAGS = {"1": True, "true": True, "test": True, "0": False, "false": False, "train": False}
 _WITH_COMMA = re.compile(r"[+-]?\d[\d.' ]*,[\d.,' ]*\d")
@@ -168,17 +170,19 @@ class Columns:
     def _checked_ids(self, ids: np.ndarray, name: str, setting: str) -> np.ndarray:
         """The same ids, of which there may be millions, none blank and no two alike but for spaces."""
         where = f"{self.path}: {setting}: column '{name}'"
-        words = pa.array(ids, pa.string())
-        trimmed = pc.utf8_trim_whitespace(words)
-        missing = pc.indices_nonzero(pc.is_in(trimmed, pa.array(NULLS)))
-        if len(missing):
-            row = missing[0].as_py()
-            written = f" ({str(ids[row])!r})" if trimmed[row].as_py() else ""
-            raise DataError(f"{where} has no value in {self.row(row)}{written}: every row needs one")
-        padded = pc.not_equal(trimmed, words)
+        padded = list[tuple[str, str]]()
+        for start, words in zip(range(0, len(ids) or 1, ROWS), map(pa.array, pieces(ids)), strict=True):
+            trimmed = pc.utf8_trim_whitespace(words)
+            missing = pc.indices_nonzero(pc.is_in(trimmed, pa.array(NULLS)))
+            if len(missing):
+                row = missing[0].as_py()
+                written = f" ({words[row].as_py()!r})" if trimmed[row].as_py() else ""
+                raise DataError(f"{where} has no value in {self.row(start + row)}{written}: every row needs one")
+            spaced = pc.not_equal(trimmed, words)
+            padded += zip(words.filter(spaced).to_pylist(), trimmed.filter(spaced).to_pylist(), strict=True)
         spellings: dict[str, str] = {}
-        names = set(ids.tolist()) if pc.any(padded).as_py() else set()
-        for word, short in zip(words.filter(padded).to_pylist(), trimmed.filter(padded).to_pylist(), strict=True):
+        names = set(ids.tolist()) if padded else set()
+        for word, short in padded:
             other = short if short in names else spellings.setdefault(short, word)
             if other != word:
                 raise DataError(
@@ -204,31 +208,35 @@ class Columns:
     def unique_ids(self, name: str, setting: str, as_text: bool = False) -> np.ndarray:
         """[n] str: as ``ids``, and no value occurs twice. Raises DataError naming the column and one that does."""
         ids = self.ids(name, setting, as_text)
-        unique, counts = np.unique(ids, return_counts=True)
-        if len(unique) < len(ids):
-            example, count = unique[counts > 1][0], counts[counts > 1][0]
+        repeated = most_frequent(ids)
+        if repeated:
             raise DataError(
-                f"{self.path}: {setting}: column '{name}' has {str(example)!r} {count} times: a record's id must be "
+                f"{self.path}: {setting}: column '{name}' has {repeated[0]!r} {repeated[1]} times: a record's id must be "
                 "unique (rows of one person belong together by dataset.unit)"
             )
         return ids
 
     def flags(self, name: str, setting: str) -> np.ndarray:
         """[n] bool: True for 1, true or test; False for 0, false or train. Raises DataError for anything else."""
-        words = [None if word is None else word.strip().lower() for word in self.words(name, setting)]
-        for row, word in enumerate(words):
-            if word not in _FLAGS:
+        raw = self.raw(name, setting)
+        if isinstance(raw, np.ndarray) and raw.ndim == 1 and raw.dtype == bool:
+            return np.array(raw)
+        words = self.words(name, setting)
+        plain = {word: None if word is None else word.strip().lower() for word in set(words.tolist())}
+        flags = {word: _FLAGS.get(str(short)) for word, short in plain.items()}
+        for row, word in enumerate(words if None in flags.values() else ()):
+            if flags[word] is None:
                 raise DataError(
-                    f"{self.path}: {setting}: column '{name}' has {word!r} in {self.row(row)}; "
+                    f"{self.path}: {setting}: column '{name}' has {plain[word]!r} in {self.row(row)}; "
                     "expected 0, false or train, or else 1, true or test"
                 )
-        return np.array([_FLAGS[str(word)] for word in words], dtype=bool)
+        return np.fromiter((flags[word] for word in words), dtype=bool, count=len(words))
 
     def matrix(self, name: str, setting: str) -> np.ndarray:
         """[n, ...] numbers: an npz array, a column of lists, or the columns NAME0, NAME1, ... (also NAME_0, ...).
 
         Returns:
-            an npz array in its own dtype, otherwise float64; at least two axes.
+            an npz array in its own dtype, otherwise float64, or float32 if all are stored so; at least two axes.
 
         Raises:
             DataError: not numeric, lists of different lengths, a numbered column is absent, or NaN or inf (the row).
@@ -254,7 +262,8 @@ class Columns:
         if len(widths) != 1 or widths[0] != widths[0]:
             raise DataError(f"{self.path}: column '{name}' has lists of different lengths, or none in some row")
         flat = pc.list_flatten(column).to_numpy(zero_copy_only=False)
-        return np.asarray(flat, dtype=np.float64).reshape(len(column), int(widths[0]))
+        flat = flat if flat.dtype == np.float32 else np.asarray(flat, dtype=np.float64)
+        return flat.reshape(len(column), int(widths[0]))
 
     def _numbered(self, name: str, setting: str) -> np.ndarray:
         pattern = re.compile(re.escape(name) + r"_?(\d+)")
@@ -266,7 +275,19 @@ class Columns:
             raise DataError(
                 f"{self.path}: the columns {name}{numbers[0]}..{name}{numbers[-1]} are not all there, once each"
             )
-        return np.stack([self.numbers(column, setting) for _, column in numbered], axis=1)
+        columns = [self._single(column, setting) for _, column in numbered]
+        stacked = np.empty((len(columns[0]), len(columns)), np.result_type(*columns))
+        for start in range(0, len(stacked), _TURNED):  # a few rows, which stay in the cache while they are turned
+            rows = slice(start, start + _TURNED)
+            np.stack([column[rows] for column in columns], axis=1, out=stacked[rows])
+        return stacked
+
+    def _single(self, name: str, setting: str) -> np.ndarray:
+        """``numbers``, in single precision if that is what the file has."""
+        column = self.vector(name, setting)
+        if column.type == pa.float32() and not column.null_count:
+            return column.to_numpy()
+        return self.numbers(name, setting)
 
     def vector(self, name: str, setting: str) -> pa.Array:
         """The column as an arrow array of one value a row; bytes become text. Raises DataError."""

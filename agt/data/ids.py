@@ -7,6 +7,8 @@ from hashlib import blake2b
 
 import numpy as np
 
+from agt.data.blocks import ROWS, pieces
+
 CONTENT = re.compile("[0-9a-f]{32}")
 """What ``content_ids`` makes."""
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
@@ -57,9 +59,40 @@ def exact_row(row: np.ndarray) -> np.ndarray:
 
 def keyed_hash(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
     """[n] uint64, uniform, a function of each name and the public key alone."""
-    secret = blake2b(key.encode(), digest_size=32).digest()
-    digests = (blake2b(str(name).encode(), digest_size=8, key=secret).digest() for name in names)
-    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+    secret, hashes = blake2b(key.encode(), digest_size=32).digest(), np.empty(len(names), dtype="<u8")
+    for start in range(0, len(names), ROWS):
+        some = names[start : start + ROWS]
+        digests = (blake2b(str(name).encode(), digest_size=8, key=secret).digest() for name in some)
+        hashes[start : start + ROWS] = np.frombuffer(b"".join(digests), dtype="<u8")
+    return hashes.astype(np.uint64, copy=False)
+
+
+def most_frequent(names: np.ndarray, allowed: int = 1) -> tuple[str, int] | None:
+    """A name that occurs more than ``allowed`` times, the most frequent, and how often; None: no name does.
+
+    Names are counted by rough hashes, which only ever count too many; those that seem to be too many are counted exactly.
+
+    Args:
+        names: [n] str, of which there may be millions.
+    """
+    hashes = np.concatenate([np.empty(0, np.uint64), *map(_rough, pieces(names))])
+    ordered = np.sort(hashes)
+    often = ordered[allowed:][ordered[allowed:] == ordered[: len(ordered) - allowed]]
+    if not len(often):
+        return None
+    exact, counts = np.unique(names[np.isin(hashes, often)], return_counts=True)
+    at = int(counts.argmax())
+    return (str(exact[at]), int(counts[at])) if counts[at] > allowed else None
+
+
+def _rough(names: np.ndarray) -> np.ndarray:
+    """[n] uint64, the same for equal names however wide the array is, and for others hardly ever."""
+    plain = np.ascontiguousarray(names, dtype=str)
+    letters = plain.view(np.uint32).reshape(len(plain), plain.itemsize // 4)
+    hashes = np.zeros(len(plain), dtype=np.uint64)
+    for place, letter in enumerate(letters.T):
+        hashes += remix(letter.astype(np.uint64), place) * (letter > 0)
+    return hashes
 
 
 def remix(hashes: np.ndarray, turn: int) -> np.ndarray:

@@ -26,9 +26,9 @@ from agt.data.assemble import (
     same_length,
     subgroups,
 )
-from agt.data.blocks import Blocks, as_array
+from agt.data.blocks import Blocks, Numbered, as_array
 from agt.data.checks import Word, check_classes, check_label, together
-from agt.data.dataset import DataError, Dataset, Outside, Records
+from agt.data.dataset import UNLABELLED, DataError, Dataset, Outside, Records
 from agt.data.declarations import classes_fact, id_facts, split_fact
 from agt.data.delimited import CsvFormat
 from agt.data.erasure import Gone, check_last, nobody
@@ -346,26 +346,39 @@ class LabelledFile(ABC):
     def _streamed(self, path: Path, settled: Settled) -> Records:
         """Queries of a large file: one pass for what is known of them by name, and one for each who asks for features."""
         id, found, outside, totals = self.id or "id", list[tuple[Any, ...]](), list[Outside](), Counter[str]()
-        state = changed_of(path)
+        state, rows = changed_of(path), 0
         for columns in open_blocks(path, self._form):
             content = self._content(columns)
-            ids = columns.ids(id, "dataset.id", self.id_as_text) if id in columns.names else np.empty(len(content[0]), "U1")
-            labels, groups = self._told(columns, len(ids), settled.classes)
-            same_length(path, len(content[0]), {"label": labels, id: ids})
-            found.append((ids, labels, *(groups[name] for name in self.subgroups if name in groups)))
+            count, named, labelled = len(content[0]), id in columns.names, self.label in columns.names
+            ids = columns.ids(id, "dataset.id", self.id_as_text) if named else np.empty(0, "U1")
+            labels, groups = self._told(columns, count, settled.classes)
+            same_length(path, count, {"label": labels, **({id: ids} if named else {})})
+            found.append((ids, labels if labelled else labels[:0], *(groups[n] for n in self.subgroups if n in groups)))
+            rows += count
             outside += self._misfit(content, settled)
             totals.update(self._counted(content))
 
-        def read() -> Iterator[np.ndarray]:
+        def unchanged() -> None:
             if changed_of(path) != state:
                 raise DataError(f"{path}: changed while it was read: ask again")
-            for part in open_blocks(path, self._form):
-                yield self._asked(part, self._content(part), settled)
 
+        def read() -> Iterator[np.ndarray]:
+            unchanged()
+            try:
+                for part in open_blocks(path, self._form):
+                    yield self._asked(part, self._content(part), settled)
+                    unchanged()
+            except DataError:
+                unchanged()  # what is read of another file may well look damaged
+                raise
+
+        if not rows:
+            raise DataError(f"{path}: no rows: at least one query is needed")
         ids, labels, *rest = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-        ids = ids if id in columns.names else np.arange(len(ids)).astype(str)
+        ids = ids if named else as_array(Numbered(rows))
+        labels = labels if labelled else np.broadcast_to(np.int64(UNLABELLED), rows)
         groups = dict(zip((name for name in self.subgroups if name in columns.names), rest, strict=True))
-        features = as_array(Blocks(read, len(ids)))
+        features = as_array(Blocks(read, rows))
         return replace(records(features, labels, ids, groups=groups), outside=together(outside, totals))
 
     @property

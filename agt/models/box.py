@@ -1,8 +1,9 @@
 """A head trained with parameter boxes: any layers, any relation."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -11,8 +12,11 @@ from torch import Tensor, nn
 
 from agt.bounds.box import Box
 from agt.bounds.network import Network
-from agt.certificates.box import Certificates, certify, check_queries
+from agt.certificates.box import Certificates, certify, check_queries, envelope
 from agt.certificates.conditions import Condition, assess
+from agt.certificates.envelope import Envelope
+from agt.data.blocks import Blocks, gathered
+from agt.distributed import group
 from agt.facts import proved
 from agt.models.heads import layers_of
 from agt.models.store import NETWORK, Shelf, Store, as_json, read_boxes, write_boxes
@@ -25,6 +29,7 @@ from agt.training.noise import SEED, NoisePlan, draw_noise, noise_seed, plan_noi
 
 GIVEN_THE_DRAW = "the noise is one draw, the same for every dataset compared with"
 BLOCK = 8192
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,11 @@ class BoxModel:
         return sum(tensor.numel() for tensor in self.box.nominal.values())
 
     @property
+    def widths(self) -> int:
+        """How many numbers of a record its layers hold, in and out."""
+        return self._network().widths(self.problem.dataset.train.features.shape[1:], self.box.nominal)
+
+    @property
     def farthest(self) -> int:
         """The end of the grid."""
         return self.box.ks[-1]
@@ -96,20 +106,21 @@ class BoxModel:
     def check(self, features: np.ndarray) -> None:
         """Raise ConfigError for queries of another width, UnsoundError where one is not finite in the model's precision."""
         self._network().check(features.shape[1:], self.box.nominal, "inputs: a query")
-        for _ in self._blocks(features):
+        exact = features.dtype == np.float32 or self.settings.training.dtype == "float64"  # what is finite there stays so
+        for _ in self._shared(features[:0] if exact and isinstance(features, Blocks) else features, lambda x: None):
             pass
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """[n] int64 labels."""
         network = self._network()
-        labels = [network.predict(x, self.box.nominal) for x in self._blocks(features)]
-        return torch.cat(labels).numpy().astype(np.int64)
+        labels = self._shared(features, lambda x: network.predict(x, self.box.nominal).numpy().astype(np.int64))
+        return gathered(labels, len(features))
 
     def margins(self, features: np.ndarray) -> np.ndarray:
         """[1, n] one output less its threshold, or two's difference; else [classes, n] each logit less the best other."""
         network = self._network()
-        logits = [network.logits(x, self.box.nominal) for x in self._blocks(features)]
-        return signed_margins(torch.cat(logits).numpy() - network.loss.threshold)
+        logits = self._shared(features, lambda x: network.logits(x, self.box.nominal).numpy())
+        return signed_margins(gathered(logits, len(features)) - network.loss.threshold)
 
     def certify(
         self,
@@ -121,14 +132,22 @@ class BoxModel:
         box = self.box if ks is None else self.box.at(ks)
         return certify(self.head, self.problem.recipe, box, features, on_progress)
 
+    def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
+        """Over every box, or those of some k."""
+        return envelope(self.head, self.problem.recipe, self.box if ks is None else self.box.at(ks), features)
+
     def _network(self) -> Network:
         return Network.of(self.head, self.settings.training.loss, self.problem.classes)
 
-    def _blocks(self, features: np.ndarray) -> Iterator[Tensor]:
-        dtype = getattr(torch, self.settings.training.dtype)
-        for start in range(0, len(features) or 1, BLOCK):
-            block = np.array(features[start : start + BLOCK], order="C")  # a copy: features may be read-only
-            yield check_queries(torch.from_numpy(block).to(dtype), self.settings.training.dtype)
+    def _shared(self, features: np.ndarray, of: Callable[[Tensor], T]) -> Iterable[T]:
+        """What is made of the queries, a block at a time."""
+        dtype = self.settings.training.dtype
+
+        def work(rows: slice) -> T:
+            block = np.array(features[rows], order="C")  # a copy: features may be read-only
+            return of(check_queries(torch.from_numpy(block).to(getattr(torch, dtype)), dtype))
+
+        return group().shared(len(features), BLOCK, work)
 
 
 def conditions_of(problem: Problem) -> tuple[Condition, ...]:
@@ -142,8 +161,8 @@ def conditions_of(problem: Problem) -> tuple[Condition, ...]:
 
 
 def start_from(head: nn.Sequential, initial: Mapping[str, Tensor]) -> bool:
-    """Copy ``weight.0``, ``bias.0``, ``weight.1``, ... into the head's linear layers; False if a shape differs."""
-    layers = [layer for layer in head if isinstance(layer, nn.Linear)]
+    """Copy ``weight.0``, ``bias.0``, ``weight.1``, ... into the head's trained layers; False if a shape differs."""
+    layers = [layer for layer in head if isinstance(layer, nn.Linear | nn.Conv2d)]
     pairs = [(getattr(layer, kind), f"{kind}.{i}") for i, layer in enumerate(layers) for kind in ("weight", "bias")]
     if {name for _, name in pairs} != set(initial) or any(p.shape != initial[name].shape for p, name in pairs):
         return False

@@ -113,7 +113,7 @@ def dataset_of(node: Mapping[str, Any], name: str) -> tuple[Dataset, int | tuple
 
 def _head(problem: Problem) -> dict[str, Any]:
     head, shape = problem.settings.model, problem.dataset.train.features.shape[1:]
-    if isinstance(head, HeadConfig):
+    if type(head) is HeadConfig:
         return {"hidden": head.hidden, "activation": head.activation}
     return {"layers": layers_of(head.build(shape, problem.classes, problem.settings.training))}
 

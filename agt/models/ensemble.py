@@ -1,4 +1,5 @@
-"""An ensemble of models on disjoint shards, answering by certified vote (001 section 5; method.md section 4).
+"""An ensemble of models on disjoint shards, answering by certified vote (001 section 5; method.md section 4): of their
+labels, or of their margins.
 
 Beside each member's model lies what a later training of some members needs to know (agt/unlearning/sisa.py): shard.json has
 a digest of the records of each slice of its shard, and what else its bits depend on; slices/001.safetensors, ... the states
@@ -15,9 +16,13 @@ import numpy as np
 
 from agt.certificates.box import Certificates, grid_index
 from agt.certificates.conditions import Condition
+from agt.certificates.envelope import REACH
+from agt.certificates.margin_votes import margin_labels, margin_vote
 from agt.certificates.stability import ClosedForm, Levels
-from agt.certificates.votes import certified_vote, vote_gap
+from agt.certificates.votes import Vote, certified_vote, vote_gap
+from agt.data.blocks import ROWS
 from agt.data.dataset import Records, fingerprint
+from agt.distributed import group
 from agt.errors import UnsoundError
 from agt.facts import proved
 from agt.models.box import initial_digest
@@ -34,8 +39,9 @@ from agt.training.recipe import Recipe
 from agt.training.slices import Stages, read_state, written
 
 SHARD = "shard.json"
+_MARGIN_BYTES = 40  # of working memory for each query, member and edit looked at
 SHOWN = 400  # distances of a vote that tables and curves list one by one
-Kind = Any  # BoxModel or LinearModel: fit(problem) and load(problem, shelf)
+Kind = Any  # BoxModel or LinearModel: fit(problem), load(problem, shelf); of margins, envelope(features, ks)
 
 
 @dataclass(frozen=True)
@@ -46,13 +52,24 @@ class VoteCertificates(ClosedForm):
         steps: [n] int64, the vote's distance with each member's counted in steps of its grid (``counting=index``).
         members: [T, n] int64, each member's label.
         member_distances: [T, n] int64, each member's stable distance.
+        plurality: [n] int64, the label that most members give: the prediction, unless that is by margins.
         gap: [n] int64, |n1 - n0| of two classes' votes; zeros for more classes, whose votes noisy_argmax does not take.
+        by_margins: prediction, distances and steps are of the members' margins, all else of their labels.
     """
 
     steps: np.ndarray
     members: np.ndarray
     member_distances: np.ndarray
+    plurality: np.ndarray
     gap: np.ndarray
+    by_margins: bool = False
+
+    def with_margins(self, by_distance: Vote, by_steps: Vote) -> "VoteCertificates":
+        """The same members, voting by their margins: with each record, and each step of the grid, counted."""
+        ks, distance = _ks(int(by_distance.distance.max(initial=0))), by_distance.distance
+        certified = cast(np.ndarray, Levels(ks, np.ones(len(distance), dtype=bool), distance))
+        known = replace(self, ks=ks, prediction=by_distance.prediction, certified=certified, distance=distance)
+        return replace(known, steps=by_steps.distance, by_margins=True)
 
 
 @dataclass(frozen=True)
@@ -148,7 +165,10 @@ class EnsembleModel:
             joins = f"{self.settings.ensemble.slices} slices of each by another: a record joins in with its slice's stage"
             dealt = proved(f"{dealt.why}; {joins}")
         conditions: tuple[Condition, ...] = self.members[0].conditions
-        return tuple(c.and_(dealt) if c.letter == "b" else c for c in conditions)
+        facts = {"b": dealt}
+        if self._clip is not None:
+            facts["c"] = proved(f"margins clipped to {self._clip:g}, {REACH} edits looked at")
+        return tuple(c.and_(facts[c.letter]) if c.letter in facts else c for c in conditions)
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
@@ -157,8 +177,19 @@ class EnsembleModel:
 
     @property
     def farthest(self) -> int:
-        """As far as all members together reach, and as many votes as there are."""
+        """As far as all members together reach, or a vote of margins looks; and as many votes as there are."""
+        if self._clip is not None:
+            return max(REACH, len(self.members))
         return sum(member.farthest + 1 for member in self.members)
+
+    @property
+    def _clip(self) -> float | None:
+        """Of a vote of margins; None: it is one of labels."""
+        return self.settings.ensemble.margin_clip
+
+    @property
+    def _touches(self) -> int:
+        return RELATIONS[self.settings.relation.name].touches
 
     def check(self, features: np.ndarray) -> None:
         """As every member does: they are alike but for their parameters."""
@@ -166,17 +197,31 @@ class EnsembleModel:
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """[n] int64: the vote's labels, ties to the smaller class."""
+        if self._clip is not None:
+            return self._summed(features, self._clip)[0]
         labels = np.stack([member.predict(features) for member in self.members])
-        touches = RELATIONS[self.settings.relation.name].touches
-        return certified_vote(labels, np.zeros_like(labels), self.problem.classes, touches=touches).prediction
+        return certified_vote(labels, np.zeros_like(labels), self.problem.classes, touches=self._touches).prediction
 
     def margins(self, features: np.ndarray) -> np.ndarray:
-        """[1, n] of two classes: share of votes for class 1, less a half; else each class's share less the best other's."""
+        """[1, n] of two classes: share of votes for class 1, less a half, or the mean of the clipped margins; else each
+        class's share less the best other's."""
+        if self._clip is not None:
+            return self._summed(features, self._clip)[1][None]
         labels = np.stack([member.predict(features) for member in self.members])
         shares = np.stack([(labels == c).mean(axis=0) for c in range(self.problem.classes)])
         if len(shares) == 2:
             return shares[1:] - 0.5
         return shares - np.stack([np.delete(shares, c, axis=0).max(axis=0) for c in range(len(shares))])
+
+    def _summed(self, features: np.ndarray, clip: float) -> tuple[np.ndarray, np.ndarray]:
+        """``margin_labels`` of some queries."""
+        least = self.settings.kgrid.ks[:1]  # bounds at one k, as none of them is looked at
+
+        def work(rows: slice) -> tuple[np.ndarray, np.ndarray]:
+            return margin_labels([member.envelope(features[rows], least).margin for member in self.members], clip)
+
+        labels, means = zip(*group().shared(len(features), ROWS, work), strict=True)
+        return np.concatenate(labels), np.concatenate(means)
 
     def certify(
         self,
@@ -189,7 +234,27 @@ class EnsembleModel:
         for done, member in enumerate(self.members, start=1):
             certificates.append(member.certify(features, ks))
             on_progress(Progress(done, count, done, count))
-        return vote(certificates, self.problem.classes)
+        known = vote(certificates, self.problem.classes)
+        return known if self._clip is None else known.with_margins(*self._margin_votes(features, ks, self._clip))
+
+    def _margin_votes(self, features: np.ndarray, ks: tuple[int, ...] | None, clip: float) -> tuple[Vote, Vote]:
+        """The vote of margins with its distance in records, and in steps of the grid: on a dense one they are the same."""
+        grid = self.settings.kgrid
+        by_distance = self._margin_vote(features, ks, clip, steps=False)
+        if ks is None and grid.dense:
+            return by_distance, by_distance
+        return by_distance, self._margin_vote(features, grid.ks if ks is None else ks, clip, steps=True)
+
+    def _margin_vote(self, features: np.ndarray, ks: tuple[int, ...] | None, clip: float, steps: bool) -> Vote:
+        """Of as many queries at once as the working memory takes."""
+        at_once = max(1, self.settings.compute.memory_mb * 2**20 // (_MARGIN_BYTES * len(self.members) * REACH))
+
+        def work(rows: slice) -> Vote:
+            some = [member.envelope(features[rows], ks) for member in self.members]
+            some = some if steps else [envelope.by_record(REACH) for envelope in some]
+            return margin_vote(some, clip, touches=self._touches)
+
+        return Vote.joined([*group().shared(len(features), at_once, work)])
 
 
 def vote(members: list[Certificates], classes: int) -> VoteCertificates:
@@ -211,6 +276,7 @@ def vote(members: list[Certificates], classes: int) -> VoteCertificates:
         by_steps.distance,
         labels,
         distances,
+        by_distance.prediction,
         gap,
     )
 

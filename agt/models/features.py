@@ -1,21 +1,19 @@
-"""Public features phi(x) in front of a linear head: whitening, random ReLU or Fourier features, norm at most 1.
+"""Public features phi(x) in front of a linear head: whitening, then random features, landmarks or crosses, norm at most 1.
 
 A closed-form certificate (certificates/stability.py) asks two things of phi: a norm of at most 1, rounding included, and
 that a record's features depend on that record and on public constants alone, to the last bit.
 
 Formal guarantees
     Norm. Let v be a stage's input and keep = 1 - 4 (w + 16) u - 2 u' for w coordinates, u = 2^-53 and u' the roundoff of
-    the dtype returned. ``_bring`` divides by the greatest |v_i| first, so that the sum of squares lies in [1, w] and
+    the dtype returned. ``bring`` divides by the greatest |v_i| first, so that the sum of squares lies in [1, w] and
     neither overflows nor loses an underflow that matters (w 2^-1074). Its computed length is at least |v| (1 - g), with
     g = (w + 4) u / (1 - (w + 4) u) for w additions, w squares, a root and a division; each entry is then multiplied by keep
     and by 1/sqrt(1 + bias^2), and rounded to the dtype: at most six roundings more. So the norm of what is stored is at
     most keep (1 + g)(1 + 6 u)(1 + u') <= 1 for w u < 2^-10, which ``FeatureMap`` requires. ``__call__`` checks it as
     well, record by record.
-    Each alone. ``_bring`` is compiled without reassociation or contraction and walks one record at a time. A matrix product
-    would add in an order that depends on how many records stand beside it, so its operands are integers: a record is
-    rounded to multiples of 2^-22 of its length, a public matrix to integers with columns of length below 2^29. By
-    Cauchy-Schwarz every partial sum stays below 2^23 * 2^29 < 2^53: the product is exact in any order, fused or not. What
-    remains, ReLU and powers of two, is exact too. So two runs that hold the same record hold the same bits.
+    Each alone. Lengths, exact products and exponentials are those of arithmetic.py; landmarks.py and crosses.py say why
+    theirs are too. What remains, ReLU, powers of two, sums of two numbers, is rounded alone. So two runs that hold the same
+    record hold the same bits.
     Cosines and sines are elementwise, of an exact argument, and a vector unit may compute them otherwise than a scalar
     one: each is within 4 u of the true value. ``slack`` bounds |phi computed - phi|, phi being the function of the record
     alone, and the sensitivity's rounding term carries it (training/sensitivity.py).
@@ -23,34 +21,34 @@ Formal guarantees
     public rows come in and however many threads there are. Each row is brought to length 1 and rounded to multiples of
     2^-18; sums of entries and of their products are then sums of integers: entries are at most 2^18 in size, so a block of
     2^12 rows adds up to at most 2^48 in float64, and 2^26 rows to at most 2^62 in int64. They are exact in any order and
-    any blocks; the covariance is formed from them by elementwise operations, each rounded alone. The rest, eigenvectors
-    and one product, is LAPACK's and BLAS's: they get the same bytes, in one thread, and run the same instructions on the
-    same machine with the same libraries. Another machine may make another matrix, so a run keeps its own
-    (``FeatureMap.with_matrices``) and never makes it again.
+    any blocks; the covariance is formed from them by elementwise operations, each rounded alone. The rest is
+    ``arithmetic.inverse_root``, and a run keeps the matrix (``FeatureMap.with_matrices``).
+
+Source of Fourier features: Rahimi, Recht (2007).
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
-from numba import njit
-from threadpoolctl import threadpool_limits
 from torch import Tensor
 
+from agt.data.blocks import Mapped, as_array
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Fact, declared, proved
+from agt.models.arithmetic import COLUMN, GRAIN, bring, inverse_root, product, whole
+from agt.models.crosses import shifts_of, sketches
+from agt.models.landmarks import choose, kernel, root
 from agt.numeric import UNIT
 from agt.settings import FeaturesConfig
 
-GRAIN = 22  # a record's coordinates are multiples of 2^-22 of its length where a matrix follows
-COLUMN = 29  # a public matrix's columns are shorter than 2^29
 PUBLIC_GRAIN = 18  # a public row's coordinates are multiples of 2^-18 of its length where a covariance is taken
 PUBLIC_ROWS = 2**26  # ... of so many rows at most: sums of products stay within int64
 _BLOCK = 4096
-_SINGULAR = 2.0**-43  # of the largest eigenvalue: smaller ones are rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +59,8 @@ class FeatureMap:
         config: what it was made from.
         width: coordinates of a record, flattened.
         whitening: [width, width] integers, or None.
-        projection: [width, count or count / 2] integers, or None.
+        projection: [width, count or count / 2] integers: random directions, or landmarks; or None.
+        root: [count, count] integers that landmarks' values are multiplied by, or None.
 
     Raises:
         ConfigError: too wide for the rounding argument above.
@@ -72,11 +71,12 @@ class FeatureMap:
     width: int
     whitening: np.ndarray | None = None
     projection: np.ndarray | None = None
+    root: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        for name, matrix in (("whitening", self.whitening), ("projection", self.projection)):
-            whole = matrix is None or bool((matrix == np.rint(matrix)).all())
-            if matrix is not None and not (whole and float(np.linalg.norm(matrix, axis=0).max()) < 2.0**COLUMN):
+        for name, matrix in self._named.items():
+            longest = GRAIN + 1 if name == "projection" and self.config.map == "landmarks" else COLUMN
+            if not ((matrix == np.rint(matrix)).all() and float(np.linalg.norm(matrix, axis=0).max()) < 2.0**longest):
                 raise UnsoundError(f"certificate.features: the {name} matrix has entries that no exact product can take")
         if max(self.width, self.outputs) * UNIT >= 2.0**-10:
             raise ConfigError(f"certificate.features: {max(self.width, self.outputs)} coordinates are too many")
@@ -86,33 +86,61 @@ class FeatureMap:
         """Build the map; of the data, only rows that are declared public are read, and never a label.
 
         Raises:
-            ConfigError: there are no such rows.
+            ConfigError: there are no such rows, or too few; or crosses of images.
         """
-        width = int(np.prod(dataset.train.features.shape[1:]))
-        whitening = None if not config.whiten else _whitening(_public_rows(config, dataset), config)
-        return cls(config, width, whitening, _projection(config, width))
+        shape = dataset.train.features.shape[1:]
+        if config.map == "crosses" and len(shape) > 1:
+            raise ConfigError(
+                "certificate.features.map=crosses: crosses are products of a table's columns, and these records are of "
+                f"shape {shape}: use relu, fourier or landmarks"
+            )
+        made = cls(config, int(np.prod(shape)))
+        if config.whiten:
+            made = replace(made, whitening=_whitening(_public_rows(config, dataset), config))
+        if config.map == "landmarks":
+            return made._with_landmarks(_public_rows(config, dataset))
+        return replace(made, projection=_projection(config, made.width))
+
+    def _with_landmarks(self, rows: np.ndarray) -> "FeatureMap":
+        config, blocks = self.config, range(0, len(rows), _BLOCK)
+        units = np.concatenate([whole(self._unit(rows[at : at + _BLOCK].astype(np.float64))) for at in blocks])
+        landmarks = choose(units, _columns(config), config.seed)
+        square = root(landmarks, config.bandwidth, config.root, config.ridge) if config.root else None
+        return replace(self, projection=landmarks, root=square)
 
     @classmethod
     def blank(cls, config: FeaturesConfig, width: int) -> "FeatureMap":
         """A map of the right shape, its matrices to be filled in by ``with_matrices``."""
         whitening = np.zeros((width, width)) if config.whiten else None
-        return cls(config, width, whitening, None if config.map == "none" else np.zeros((width, _columns(config))))
+        projection = None if config.map in ("none", "crosses") else np.zeros((width, _columns(config)))
+        square = np.zeros((_columns(config),) * 2) if config.map == "landmarks" and config.root else None
+        return cls(config, width, whitening, projection, square)
+
+    @property
+    def _named(self) -> dict[str, np.ndarray]:
+        named = {"whitening": self.whitening, "projection": self.projection, "root": self.root}
+        return {name: matrix for name, matrix in named.items() if matrix is not None}
 
     @property
     def matrices(self) -> dict[str, Tensor]:
         """The public matrices by name, as a run record keeps them."""
-        named = {"whitening": self.whitening, "projection": self.projection}
-        return {name: torch.from_numpy(matrix) for name, matrix in named.items() if matrix is not None}
+        return {name: torch.from_numpy(matrix) for name, matrix in self._named.items()}
 
     def with_matrices(self, matrices: Mapping[str, Tensor]) -> "FeatureMap":
         """The same map with the matrices given (name -> tensor, as ``matrices`` has them)."""
-        found = {name: matrix.numpy() for name, matrix in matrices.items()}
-        return replace(self, whitening=found.get("whitening"), projection=found.get("projection"))
+        given = {name: matrix.numpy() for name, matrix in matrices.items()}
+        return FeatureMap(self.config, self.width, *(given.get(name) for name in ("whitening", "projection", "root")))
 
     @property
     def outputs(self) -> int:
         """Coordinates of phi(x), the bias included."""
-        return (self.config.count or self.width) + 1
+        kept = self.width if self.config.map in ("none", "crosses") else 0
+        return kept + (self.config.count or 0) + 1
+
+    @property
+    def plain(self) -> bool:
+        """Whether phi(x) is x, brought to its length, and the bias."""
+        return self.config.map == "none" and not self.config.whiten
 
     @property
     def slack(self) -> float:
@@ -124,17 +152,19 @@ class FeatureMap:
         """What the map was made from, for condition e."""
         config = self.config
         facts = [proved("each record is brought to norm 1 on its own")]
-        if config.whiten:
-            rows = {"test": "the test records", "train": "the training records marked public"}[str(config.public)]
-            facts.append(
-                declared(
-                    f"{rows}, whose covariance whitens the features, are public without their labels "
-                    f"(certificate.features.public={config.public})",
-                    "one of them is private, or is among them because of private ones",
-                )
-            )
-        if config.map != "none":
+        if config.public is not None:
+            facts.append(_public_fact(config))
+        if config.map in ("relu", "fourier"):
             facts.append(proved(f"{config.count} random {config.map} features from the public seed {config.seed}"))
+        if config.map == "landmarks":
+            facts.append(
+                proved(f"the {config.count} landmarks are those whose content's hash is least, with seed {config.seed}")
+            )
+        if config.map == "crosses":
+            kinds = "pairs" if config.order == 2 else "pairs and triples"
+            facts.append(
+                proved(f"{kinds} of features, hashed to {config.count} buckets with the public seed {config.seed}")
+            )
         return tuple(facts)
 
     def __call__(self, x: np.ndarray, dtype: str = "float64") -> np.ndarray:
@@ -161,22 +191,57 @@ class FeatureMap:
             check_norms(phi[rows])
         return phi
 
+    def over(self, x: np.ndarray, dtype: str, memory_mb: int) -> np.ndarray:
+        """phi of training records, which are asked for again in every step. Arguments and errors as above.
+
+        Where they take more memory than this, and cost little (``plain``), each is made anew whenever it is asked for: the
+        same bits, as each is made alone.
+        """
+        large = len(x) * self.outputs * np.dtype(dtype).itemsize > memory_mb * 2**20
+        return as_array(Mapped(x, partial(self, dtype=dtype))) if large and self.plain else self(x, dtype)
+
     def _rows(self, v: np.ndarray, dtype: str) -> np.ndarray:
-        radius = self.config.radius or 0.0
-        if self.whitening is not None:
-            v, radius = _product(_bring(v, radius, 1.0), self.whitening), 0.0
-        if self.projection is not None:
-            v, radius = _product(_bring(v, radius, 1.0), self.projection), 0.0
-        if self.config.map == "relu":
-            v = np.maximum(v, 0.0)
         keep = 1 - 4 * (self.outputs + 16) * UNIT - 2 * float(np.finfo(dtype).eps) / 2
         shorter = keep / math.sqrt(1 + self.config.bias**2)
-        if self.config.map == "fourier":  # pairs: cos^2 + sin^2 = 1, so the length is 1 already
-            angles = np.ldexp(v, -_scale(self.width)) / self.config.bandwidth
-            v = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * (shorter / math.sqrt(v.shape[1]))
-        else:
-            v = _bring(v, radius, shorter)
+        v = getattr(self, f"_{self.config.map}")(v, shorter)
         return np.concatenate([v, np.full((len(v), 1), self.config.bias * shorter)], axis=1)
+
+    def _unit(self, v: np.ndarray) -> np.ndarray:
+        """What a map begins with: whitened rows, brought to a length of at most 1."""
+        return bring(*self._whitened(v), 1.0)
+
+    def _whitened(self, v: np.ndarray) -> tuple[np.ndarray, float]:
+        """(the rows, the radius that they are brought to length 1 by)."""
+        radius = self.config.radius or 0.0
+        return (v, radius) if self.whitening is None else (product(bring(v, radius, 1.0), self.whitening), 0.0)
+
+    @property
+    def _directions(self) -> np.ndarray:
+        assert self.projection is not None, "of() and blank() make one for every map that has directions"
+        return self.projection
+
+    def _none(self, v: np.ndarray, length: float) -> np.ndarray:
+        return bring(*self._whitened(v), length)
+
+    def _relu(self, v: np.ndarray, length: float) -> np.ndarray:
+        return bring(np.maximum(product(self._unit(v), self._directions), 0.0), 0.0, length)
+
+    def _fourier(self, v: np.ndarray, length: float) -> np.ndarray:
+        """Pairs: cos^2 + sin^2 = 1, so the length is 1 already."""
+        angles = np.ldexp(product(self._unit(v), self._directions), -_scale(self.width)) / self.config.bandwidth
+        return np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * (length / math.sqrt(angles.shape[1]))
+
+    def _landmarks(self, v: np.ndarray, length: float) -> np.ndarray:
+        values = kernel(whole(self._unit(v)), self._directions, self.config.bandwidth)
+        return bring(values if self.root is None else product(bring(values, 0.0, 1.0), self.root), 0.0, length)
+
+    def _crosses(self, v: np.ndarray, length: float) -> np.ndarray:
+        """The rows themselves, and beside them ``weight`` times as long their crosses, those of each order alike."""
+        config, v = self.config, self._unit(v)
+        count = _columns(config)
+        parts = sketches(v, *shifts_of(self.width, count, config.seed), count, config.order)
+        crosses = bring(sum(bring(part, 0.0, 1.0) for part in parts), 0.0, config.weight)
+        return bring(np.concatenate([v, crosses], axis=1), 0.0, length)
 
 
 def check_norms(phi: np.ndarray) -> None:
@@ -188,49 +253,13 @@ def check_norms(phi: np.ndarray) -> None:
         raise UnsoundError("a feature vector is not finite or longer than 1: its features are out of range")
 
 
-@njit(cache=True)
-def _bring(v, radius, length):  # type: ignore[no-untyped-def]
-    """Rows of v [n, w] scaled to ``length``; with radius > 0 a row shorter than it keeps its share of it. 0 stays 0."""
-    out = np.empty_like(v)
-    for row in range(v.shape[0]):
-        most = 0.0
-        for i in range(v.shape[1]):
-            most = max(most, abs(v[row, i]))
-        if most == 0.0:
-            out[row] = np.abs(v[row]) * 0.0  # 0; and NaN, which no comparison above saw, stays NaN for check_norms
-            continue
-        total = 0.0
-        for i in range(v.shape[1]):
-            share = v[row, i] / most
-            total += share * share
-        norm = math.sqrt(total)
-        if most * norm < radius:
-            for i in range(v.shape[1]):
-                out[row, i] = v[row, i] / radius * length
-        else:
-            for i in range(v.shape[1]):
-                out[row, i] = v[row, i] / most / norm * length
-    return out
-
-
-def _product(v: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """v [n, w] of norm at most 1, to multiples of 2^-22, times integers [w, m]: exact (see above)."""
-    return np.ldexp(np.rint(np.ldexp(v, GRAIN)) @ matrix, -GRAIN)
-
-
-def _integers(matrix: np.ndarray) -> np.ndarray:
-    """``matrix`` times a power of two, rounded to integers, every column shorter than 2^29."""
-    longest = float(np.linalg.norm(matrix, axis=0).max())
-    return np.rint(np.ldexp(matrix, COLUMN - 1 - math.frexp(longest)[1]))
-
-
 def _columns(config: FeaturesConfig) -> int:
     """Directions of the projection: a Fourier feature is a pair."""
     return (config.count or 0) // (2 if config.map == "fourier" else 1)
 
 
 def _projection(config: FeaturesConfig, width: int) -> np.ndarray | None:
-    if config.map == "none":
+    if config.map in ("none", "crosses"):
         return None
     directions = np.random.default_rng(config.seed).standard_normal((width, _columns(config)))
     return np.rint(np.ldexp(directions, _scale(width)))
@@ -245,11 +274,23 @@ def _public_rows(config: FeaturesConfig, dataset: Dataset) -> np.ndarray:
     """[n, width] features of the rows declared public."""
     records = dataset.public_rows(config.public or "train")
     if len(records) < 2:
+        needs = ("a covariance", "whiten=0") if config.whiten else ("landmarks", "map=relu")
         raise ConfigError(
-            f"certificate.features.public={config.public}: a covariance needs rows, and there are {len(records)} such: "
-            "mark training records public (dataset.public), or use certificate.features.whiten=0"
+            f"certificate.features.public={config.public}: {needs[0]} needs rows, and there are {len(records)} such: "
+            f"mark training records public (dataset.public), or use certificate.features.{needs[1]}"
         )
     return records.features.reshape(len(records), -1)
+
+
+def _public_fact(config: FeaturesConfig) -> Fact:
+    rows = {"test": "the test records", "train": "the training records marked public"}[str(config.public)]
+    whitens = ["whose covariance whitens the features"] if config.whiten else []
+    kept = ["some of which are landmarks and published with weights"] if config.map == "landmarks" else []
+    return declared(
+        f"{rows}, {' and '.join(whitens + kept)}, are public without their labels "
+        f"(certificate.features.public={config.public})",
+        "one of them is private, or is among them because of private ones",
+    )
 
 
 def _whitening(rows: np.ndarray, config: FeaturesConfig, block: int = _BLOCK) -> np.ndarray:
@@ -262,16 +303,11 @@ def _whitening(rows: np.ndarray, config: FeaturesConfig, block: int = _BLOCK) ->
         ConfigError: more rows than the sums are exact for, or a covariance that rounding alone keeps from being singular.
         UnsoundError: a row is not finite.
     """
-    cov = _covariance(rows, block)
-    with threadpool_limits(1, user_api="blas"):
-        values, vectors = np.linalg.eigh(cov)
-        values = np.maximum(values, 0.0) + config.ridge * max(float(values.mean()), 1e-12)
-        if values.min() <= _SINGULAR * values.max():
-            raise ConfigError(
-                f"certificate.features.ridge={config.ridge:g}: the {len(rows)} public rows do not fill all {rows.shape[1]} "
-                "directions of the features, and whitening divides by their spread in each: use 1e-3, or more public rows"
-            )
-        return _integers((vectors * values ** (-config.whiten / 2)) @ vectors.T)
+    fault = (
+        f"the {len(rows)} public rows do not fill all {rows.shape[1]} directions of the features, and whitening divides by "
+        "their spread in each: use 1e-3, or more public rows"
+    )
+    return inverse_root(_covariance(rows, block), config.whiten, config.ridge, fault)
 
 
 def _covariance(rows: np.ndarray, block: int) -> np.ndarray:
@@ -284,7 +320,7 @@ def _covariance(rows: np.ndarray, block: int) -> np.ndarray:
         )
     total, products = np.zeros(width, dtype=np.int64), np.zeros((width, width), dtype=np.int64)
     for start in range(0, count, block):
-        unit = np.rint(np.ldexp(_bring(rows[start : start + block].astype(np.float64), 0.0, 1.0), PUBLIC_GRAIN))
+        unit = np.rint(np.ldexp(bring(rows[start : start + block].astype(np.float64), 0.0, 1.0), PUBLIC_GRAIN))
         if not bool(np.isfinite(unit).all()):
             raise UnsoundError("certificate.features.public: a public row is not finite")
         total += unit.sum(axis=0).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The certified heads: a linear classifier, an MLP of any depth and width, or a network of the user's own.
+"""The certified heads: a linear classifier, an MLP of any depth and width, convolutions, or a network of the user's own.
 
 A head is described, not held: ``build`` makes it anew, with its initial parameters, for training, for reading back what was
 trained, and in each process of an ensemble.
@@ -29,6 +29,7 @@ _LAYERS = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.GELU)
 ACTIVATIONS: dict[str, type[nn.Module]] = dict(zip(get_args(ActivationName), _LAYERS, strict=True))
 
 Layers = list[dict[str, Any]]
+Size = Annotated[int, Field(ge=1, le=2**24)]
 
 
 class Head(Protocol):
@@ -67,7 +68,7 @@ class HeadConfig:
         encoder: None; a head behind a frozen public encoder has a class of its own (``_target_``).
     """
 
-    hidden: tuple[Annotated[int, Field(ge=1, le=2**24)], ...] = ()
+    hidden: tuple[Size, ...] = ()
     activation: ActivationName = "relu"
     encoder: object | None = None
 
@@ -91,14 +92,83 @@ class HeadConfig:
         PyTorch's default initialisation by ``training.seed``, drawn in float64, so that both dtypes start at the same point
         up to rounding.
         """
-        outputs = 1 if LOSSES[training.loss].one_output else classes
-        widths = (int(torch.Size(shape).numel()), *self.hidden, outputs)
         with seeded(training):
             layers: list[nn.Module] = [nn.Flatten()] if len(shape) > 1 else []
-            for i, (fan_in, fan_out) in enumerate(pairwise(widths)):
-                layers += [ACTIVATIONS[self.activation]()] if i else []
-                layers.append(nn.Linear(fan_in, fan_out, dtype=torch.float64))
+            layers += self._dense(int(torch.Size(shape).numel()), classes, training)
         return nn.Sequential(*layers).to(getattr(torch, training.dtype))
+
+    def _dense(self, width: int, classes: int, training: TrainingConfig) -> list[nn.Module]:
+        """Linear layers from ``width`` numbers to the logits, activations between."""
+        outputs = 1 if LOSSES[training.loss].one_output else classes
+        layers: list[nn.Module] = []
+        for i, (fan_in, fan_out) in enumerate(pairwise((width, *self.hidden, outputs))):
+            layers += [ACTIVATIONS[self.activation]()] if i else []
+            layers.append(nn.Linear(fan_in, fan_out, dtype=torch.float64))
+        return layers
+
+
+@schema
+class ConvConfig(HeadConfig):
+    """Convolutions of images, each with its activation and perhaps average pooling, under a head; all of it is trained.
+
+    Attributes:
+        channels: outputs of each convolution.
+        kernels: rows and columns of their windows.
+        strides: steps of their windows.
+        paddings: zeros on each side.
+        pools: windows of average pooling after each; 1: none.
+    """
+
+    channels: Annotated[tuple[Size, ...], Field(min_length=1)] = (16, 32)
+    kernels: tuple[Size, ...] = (4, 4)
+    strides: tuple[Size, ...] = (2, 1)
+    paddings: tuple[Annotated[int, Field(ge=0)], ...] = (0, 0)
+    pools: tuple[Size, ...] = (1, 1)
+
+    def __post_init__(self) -> None:
+        if self.encoder is not None:
+            raise ValueError("encoder: this head's convolutions are trained; give model=small_cnn for a frozen encoder")
+        for name in ("kernels", "strides", "paddings", "pools"):
+            if len(getattr(self, name)) != len(self.channels):
+                raise ValueError(f"{name}: {len(getattr(self, name))} given for {len(self.channels)} channels")
+
+    @property
+    def linear(self) -> bool:
+        """No."""
+        return False
+
+    def build(self, shape: tuple[int, ...], classes: int, training: TrainingConfig) -> nn.Sequential:
+        """As ``HeadConfig.build``, for images [channels, height, width].
+
+        Raises:
+            ConfigError: records are no such images, or too small.
+        """
+        if len(shape) != 3:
+            raise ConfigError(f"model: convolutions take images [channels, height, width], and a record has shape {shape}")
+        with seeded(training):
+            layers, record = list[nn.Module](), torch.zeros(1, *shape, dtype=torch.float64)
+            windows = zip(self.channels, self.kernels, self.strides, self.paddings, self.pools, strict=True)
+            for channels, kernel, stride, padding, pool in windows:
+                layers.append(nn.Conv2d(record.shape[1], channels, kernel, stride, padding, dtype=torch.float64))
+                layers.append(ACTIVATIONS[self.activation]())
+                layers += [nn.AvgPool2d(pool)] if pool > 1 else []
+                record = _passed(nn.Sequential(*layers), shape)
+            layers += [nn.Flatten(), *self._dense(record.numel(), classes, training)]
+        return nn.Sequential(*layers).to(getattr(torch, training.dtype))
+
+
+def _passed(layers: nn.Sequential, shape: tuple[int, ...]) -> torch.Tensor:
+    """What the layers make of a record of zeros, [1, ...].
+
+    Raises:
+        ConfigError: they do not take it.
+    """
+    try:
+        with torch.no_grad():
+            made: torch.Tensor = layers(torch.zeros(1, *shape, dtype=next(layers.parameters()).dtype))
+    except RuntimeError as error:
+        raise ConfigError(f"model: its layers take no record of shape {shape}: {error}") from None
+    return made
 
 
 @dataclass(frozen=True)

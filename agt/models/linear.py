@@ -8,12 +8,13 @@ import torch
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition, assess_linear
-from agt.certificates.stability import FARTHEST, ClosedForm, certify_linear, logits_of
-from agt.data.blocks import pieces
+from agt.certificates.envelope import REACH, Envelope
+from agt.certificates.stability import FARTHEST, ClosedForm, certify_linear, envelope_linear, logits_of
+from agt.data.blocks import ROWS, gathered
 from agt.data.dataset import Records
-from agt.errors import UnsoundError
+from agt.distributed import group
 from agt.models.features import FeatureMap
-from agt.models.store import CONSTANTS, FEATURES, MODEL, Shelf, Store, read_constants, read_tensors, write_linear
+from agt.models.store import CONSTANTS, FEATURES, MODEL, Shelf, Store, check_constants, read_tensors, write_linear
 from agt.numeric import labels_of, next_up, signed_margins
 from agt.problem import Problem, Settings
 from agt.settings import ErmConfig, StabilityConfig
@@ -21,9 +22,10 @@ from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.erm import erm_sensitivity, train_erm
 from agt.training.linear import LinearTrained, train_linear
-from agt.training.loop import Progress
+from agt.training.loop import Progress, counted
 from agt.training.optimizer import learning_rate
 from agt.training.sensitivity import LinearSetting, sgd_sensitivity
+from agt.training.strength import numbers_of
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class LinearModel:
     ) -> "LinearModel":
         """The same head trained on these records, whose features are as the dataset scales them."""
         config, recipe, slack = _config(self.settings), self.problem.recipe, self.features.slack
-        seen = replace(records, features=self.phi(records.features))
+        seen = records.seen_as(self.over(records.features))
         if isinstance(config, ErmConfig):
             trained = train_erm(recipe, seen, slack, config.tolerance, on_progress, checkpoints)
         else:
@@ -98,13 +100,7 @@ class LinearModel:
 
     def check_constants(self, shelf: Shelf) -> None:
         """Raise UnsoundError unless the recorded constants are those that the configuration implies."""
-        now, then = self.constants, read_constants(shelf)
-        for key in now.keys() | then.keys():
-            if now.get(key) != then.get(key):
-                raise UnsoundError(
-                    f"{shelf.folder}/{CONSTANTS}: {key} is {then.get(key)} and the run's configuration implies "
-                    f"{now.get(key)}: train again"
-                )
+        check_constants(shelf, CONSTANTS, self.constants)
 
     def save(self, store: Store) -> None:
         """model.safetensors, features.safetensors and stability.json."""
@@ -131,10 +127,7 @@ class LinearModel:
     @property
     def _settled(self) -> dict[str, float | int]:
         """What the recipe decided, under ``recipe.NAME``; nothing where every setting was a number."""
-        training = self.trained.training
-        numbers = {"lr": training.lr, "epochs": training.epochs, "weight_decay": training.weight_decay}
-        numbers["batch.count"] = training.batch.count
-        return {f"recipe.{name}": numbers[name] for name in self.settings.training.by_recipe}
+        return numbers_of(self.trained.training, self.settings.training.by_recipe)
 
     @property
     def moves(self) -> float:
@@ -167,6 +160,10 @@ class LinearModel:
         """[n, w] public features of norm at most 1."""
         return self.features(features, self.settings.training.dtype)
 
+    def over(self, features: np.ndarray) -> np.ndarray:
+        """The same of training records, for whoever takes slices of them again and again (``FeatureMap.over``)."""
+        return self.features.over(features, self.settings.training.dtype, self.settings.compute.memory_mb)
+
     @property
     def farthest(self) -> int:
         """How many moves of per_k fit into twice the longest weights that there can be; at least the end of the grid."""
@@ -180,7 +177,8 @@ class LinearModel:
 
     def _logits(self, features: np.ndarray) -> np.ndarray:
         """[n, J] float64."""
-        return np.concatenate([logits_of(self.trained.weight, self.phi(piece)) for piece in pieces(features)])
+        parts = group().shared(len(features), ROWS, lambda rows: logits_of(self.trained.weight, self.phi(features[rows])))
+        return gathered(parts, len(features))
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """[n] int64 labels."""
@@ -197,13 +195,18 @@ class LinearModel:
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> Certificates:
         """Stable distances; at some k, tabulated there alone and no farther than the last."""
-        relation, grid, parts = self.settings.relation.name, ks or self.settings.kgrid.ks, list[ClosedForm]()
-        for done, piece in enumerate(pieces(features), start=1):
-            parts.append(certify_linear(self.trained, self.phi(piece), relation, grid))
-            rows = min(done * len(piece), len(features))
-            on_progress(Progress(rows, len(features), rows, len(features)))
-        known = ClosedForm.joined(parts)
+        relation, grid, count = self.settings.relation.name, ks or self.settings.kgrid.ks, len(features)
+
+        def work(rows: slice) -> ClosedForm:
+            return certify_linear(self.trained, self.phi(features[rows]), relation, grid)
+
+        known = ClosedForm.joined(group().shared(count, ROWS, work, counted(on_progress, count)), count)
         return known if ks is None else Certificates(grid, relation, known.prediction, np.asarray(known.certified))
+
+    def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
+        """At every k as far as a margin vote looks, or at these."""
+        some = range(1, REACH + 1) if ks is None else ks
+        return envelope_linear(self.trained, self.phi(features), tuple(k for k in some if 1 <= k <= REACH))
 
 
 def _config(settings: Settings) -> StabilityConfig | ErmConfig:

@@ -1,22 +1,27 @@
 """A trained model, whichever kind of certificate it was trained for: fit it, read it back, ask it."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 
 from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
 from agt.data.dataset import Records
+from agt.distributed import group
 from agt.models.box import BoxModel
-from agt.models.ensemble import EnsembleModel
+from agt.models.description import describe
+from agt.models.ensemble import EnsembleModel, made_by
 from agt.models.linear import LinearModel
 from agt.models.removal import RemovalModel
 from agt.models.store import Shelf, Store
+from agt.models.tube import TubeModel
 from agt.problem import Problem
-from agt.settings import BoxConfig, ErmConfig, RemovalConfig, StabilityConfig
+from agt.settings import BoxConfig, ErmConfig, RemovalConfig, StabilityConfig, TubeConfig
 from agt.training.batches import BatchPlan
-from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.checkpoint import NOWHERE, Checkpoints, Common, flat
 from agt.training.loop import Progress
 
 
@@ -82,11 +87,12 @@ class Model(Protocol):
         ...
 
 
-KINDS: dict[type[Any], type[BoxModel] | type[LinearModel]] = {
+KINDS: dict[type[Any], type[BoxModel] | type[LinearModel] | type[TubeModel]] = {
     BoxConfig: BoxModel,
     StabilityConfig: LinearModel,
     ErmConfig: LinearModel,
     RemovalConfig: RemovalModel,
+    TubeConfig: TubeModel,
 }
 """The settings of a certificate -> the model that is trained for it, alone or as a member of an ensemble."""
 
@@ -96,11 +102,30 @@ def fit(
     on_progress: Callable[[Progress], None] = lambda progress: None,
     checkpoints: Checkpoints = NOWHERE,
 ) -> Model:
-    """Train the kind of model that ``problem.settings.certificate`` names; go on from its checkpoints, if it has any."""
+    """Train the kind of model that ``problem.settings.certificate`` names; go on from its checkpoints, if it has any.
+
+    Raises:
+        ConfigError: a process that shares the work has other data or settings, or computes by other means.
+    """
+    if group().size > 1:
+        group().agree(_agreed(problem))
+        checkpoints = Common(group(), checkpoints)
     kind = KINDS[type(problem.settings.certificate)]
     if problem.settings.ensemble.members > 1:
         return EnsembleModel.fit(kind, problem, on_progress, checkpoints)
     return kind.fit(problem, on_progress, checkpoints)
+
+
+def _agreed(problem: Problem) -> dict[str, object]:
+    """All that the bits of a training depend on, under words for a message."""
+    noise = asdict(problem.settings.noise) if problem.settings.noise else None
+    settings = flat({**describe(problem), "noise": noise})
+    return {
+        **settings,
+        **made_by(problem),
+        "the number of PyTorch's threads": torch.get_num_threads(),
+        "the data's digest": problem.dataset.digest,
+    }
 
 
 def load(problem: Problem, shelf: Shelf) -> Model:

@@ -3,6 +3,7 @@
 model.safetensors, bounds/k=00005.safetensors       nominal parameters, and "lower.<name>", "upper.<name>" for each k
 model.safetensors ("weight" [classes or 1, width]), features.safetensors, stability.json        a linear head's
 removal.safetensors, removal.json                   what removals from it start from, where it was trained for that
+model.safetensors ("weight" [units, width]), radii.safetensors, features.safetensors, tube.json     a tube's
 network.json                                        the layers of a network of the user's own
 members/000/...                                     an ensemble's members, each with the files of its model
 """
@@ -81,10 +82,15 @@ def write_boxes(store: Store, box: Box) -> None:
         store.write(bounds_file(k), save(ends, metadata={"k": str(k)}))
 
 
+def write_tensors(store: Store, name: str, tensors: Tensors) -> None:
+    """One file of tensors."""
+    store.write(name, save({key: tensor.contiguous() for key, tensor in tensors.items()}))
+
+
 def write_linear(store: Store, weight: Tensor, matrices: Tensors, constants: Mapping[str, object]) -> None:
     """Write a linear head, the public matrices of its features, and how far one record moves it."""
-    store.write(MODEL, save({"weight": weight.contiguous()}))
-    store.write(FEATURES, save({name: matrix.contiguous() for name, matrix in matrices.items()}))
+    write_tensors(store, MODEL, {"weight": weight})
+    write_tensors(store, FEATURES, matrices)
     store.write(CONSTANTS, as_json(constants))
 
 
@@ -126,6 +132,17 @@ def read_constants(shelf: Shelf) -> dict[str, Any]:
     return read_json(shelf, CONSTANTS)
 
 
+def check_constants(shelf: Shelf, name: str, now: Mapping[str, object]) -> None:
+    """Raise UnsoundError unless the recorded constants of ``name`` are these, which the configuration implies."""
+    then = read_json(shelf, name)
+    for key in now.keys() | then.keys():
+        if now.get(key) != then.get(key):
+            raise UnsoundError(
+                f"{shelf.folder}/{name}: {key} is {then.get(key)} and the run's configuration implies "
+                f"{now.get(key)}: train again"
+            )
+
+
 def read_json(shelf: Shelf, name: str) -> dict[str, Any]:
     """An object of names and values.
 
@@ -141,13 +158,20 @@ def read_json(shelf: Shelf, name: str) -> dict[str, Any]:
     return value
 
 
-def read_tensors(shelf: Shelf, name: str, like: Tensors, metadata: Mapping[str, str] = MappingProxyType({})) -> Tensors:
+def read_tensors(
+    shelf: Shelf,
+    name: str,
+    like: Tensors,
+    metadata: Mapping[str, str] = MappingProxyType({}),
+    finite: bool = True,
+) -> Tensors:
     """The tensors of one file.
 
     Args:
         name: the file.
         like: name -> a tensor of the shape and dtype expected.
         metadata: what the file's own header must say.
+        finite: refuse infinity; NaN is refused always.
 
     Raises:
         ConfigError: the file is missing, is not what was written, or cannot be read.
@@ -171,6 +195,6 @@ def read_tensors(shelf: Shelf, name: str, like: Tensors, metadata: Mapping[str, 
                 f"{path}: {key} is {tensor.dtype} {tuple(tensor.shape)}, "
                 f"expected {expected.dtype} {tuple(expected.shape)}; train again"
             )
-        if not bool(torch.isfinite(tensor).all()):
+        if bool((~torch.isfinite(tensor) if finite else torch.isnan(tensor)).any()):
             raise UnsoundError(f"{path}: {key} is NaN or infinite; train again")
     return {key: tensors[key] for key in like}  # in the model's order, which a file does not keep

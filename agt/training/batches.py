@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from agt.data.ids import keyed_hash, remix
+from agt.data.ids import keyed_hash, most_frequent, remix
 from agt.errors import ConfigError
 from agt.settings import MOST_ROWS, BatchConfig, default_n_max
 
@@ -150,9 +150,9 @@ def check_unit_rows(units: np.ndarray, unit_rows: int) -> None:
     Raises:
         ConfigError: a unit has more rows; it is named.
     """
-    names, counts = np.unique(units, return_counts=True)
-    if counts.max(initial=0) > unit_rows:
+    most = most_frequent(units, unit_rows)
+    if most:
         raise ConfigError(
-            f"unit {str(names[counts.argmax()])!r} has {counts.max()} rows and relation.unit_rows is {unit_rows}: "
+            f"unit {most[0]!r} has {most[1]} rows and relation.unit_rows is {unit_rows}: "
             "raise relation.unit_rows to a public cap on the rows of one unit, or drop rows"
         )

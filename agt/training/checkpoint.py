@@ -42,6 +42,7 @@ from torch import Tensor
 
 from agt import sealed
 from agt.disk import Lock, remove_parts, write_atomic
+from agt.distributed import Group
 from agt.errors import ConfigError
 
 FORMAT = 1
@@ -114,6 +115,39 @@ class Nowhere:
 
 
 NOWHERE = Nowhere()
+
+
+@dataclass(frozen=True)
+class Common:
+    """Checkpoints of a training that several processes share (``Checkpoints``): the first's, which alone reads and writes.
+
+    All go on from the state that it read, and with the numbers that it drew.
+    """
+
+    group: Group
+    inner: Checkpoints
+
+    def part(self, name: str) -> "Common":
+        """As ``Checkpoints``."""
+        return Common(self.group, self.inner.part(name))
+
+    def last(self) -> State | None:
+        """As ``Checkpoints``."""
+        state = self.group.sent(self.inner.last() if self._first else None)
+        return None if state is None else State(state.step, apart(state.tensors))
+
+    def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
+        """As ``Checkpoints``."""
+        if self._first:
+            self.inner.offer(step, tensors, last)
+
+    def number(self, name: str, draw: Callable[[], int]) -> int:
+        """As ``Checkpoints``."""
+        return self.group.sent(self.inner.number(name, draw) if self._first else 0)
+
+    @property
+    def _first(self) -> bool:
+        return self.group.rank == 0
 
 
 @dataclass
@@ -222,7 +256,7 @@ def open_checkpoints(folder: Path, about: Mapping[str, Any], every: float | None
     path, started = folder / RUN, time.perf_counter()
     if not path.exists() and folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder}: something else is there, and no {RUN}: checkpoints need a folder of their own")
-    content = sealed.seal({"format": FORMAT, **_flat(about)})
+    content = sealed.seal({"format": FORMAT, **flat(about)})
     if path.exists():
         _compare(path, json.loads(content))
     else:
@@ -275,13 +309,13 @@ def _compare(path: Path, now: Mapping[str, Any]) -> None:
             )
 
 
-def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings by dotted keys."""
-    flat: dict[str, Any] = {}
+    dotted: dict[str, Any] = {}
     for key, value in node.items():
         inside = isinstance(value, Mapping) and value
-        flat |= _flat(value, f"{prefix}{key}.") if inside else {f"{prefix}{key}": value}
-    return flat
+        dotted |= flat(value, f"{prefix}{key}.") if inside else {f"{prefix}{key}": value}
+    return dotted
 
 
 def _states(folder: Path) -> list[Path]:

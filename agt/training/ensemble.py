@@ -17,7 +17,7 @@ Formal guarantees
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, Literal, Protocol, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed, parallel_config
@@ -25,6 +25,7 @@ from pydantic import Field
 
 from agt.data.dataset import Records
 from agt.data.ids import keyed_hash
+from agt.distributed import group
 from agt.settings import ComputeConfig, schema
 from agt.training.batches import Slices
 from agt.training.checkpoint import NOWHERE, Checkpoints
@@ -35,18 +36,30 @@ T = TypeVar("T", covariant=True)
 
 @schema
 class EnsembleConfig:
-    """How many members, and the public key of the hash that deals records to them.
+    """How many members, the public key of the hash that deals records to them, and how they answer together.
 
     Attributes:
         members: T; 1: no ensemble, every record in the one member's training set.
         key: the public key of the hashes.
         slices: S of each shard: a member learns from one slice after another, and the states on the way are kept, so that
             after a removal it is not trained from its beginning (batches.py); 1: none.
+        vote: labels: the class that most members give (certificates/votes.py); margins: the sign of the sum of their
+            margins, each clipped, of two classes (certificates/margin_votes.py).
+        margin_clip: what a member's margin is clipped to, a public constant in units of the logit; of margins alone.
     """
 
     members: Annotated[int, Field(ge=1, le=10_000)] = 1
     key: str = "agt"
     slices: Annotated[int, Field(ge=1, le=1000)] = 1
+    vote: Literal["labels", "margins"] = "labels"
+    margin_clip: Annotated[float, Field(ge=1e-9, le=1e4)] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.vote == "margins") != (self.margin_clip is not None):
+            raise ValueError(
+                "vote=margins needs margin_clip, a public constant that no member's margin counts for more than (about the "
+                "size of a member's usual logits), and vote=labels takes none"
+            )
 
     @property
     def dealing(self) -> Slices:
@@ -93,6 +106,8 @@ def train_members(
 ) -> list[T]:
     """Train every member on its shard, or some members, several processes at once where the machine has the cores.
 
+    Among processes that share their work (``agt.distributed``) one member after another, all of them at each.
+
     Args:
         member: trains one; called with its recipe, its shard and its checkpoints.
         recipe: of the whole; a member's has an equal share of the declared size and of the threads.
@@ -110,7 +125,7 @@ def train_members(
     which = range(config.members) if which is None else which
     shares = zip(which, parts(records, config, which), strict=True)
     dealt = [(recipe, part, checkpoints.part(member_folder(at))) for at, part in shares]
-    if workers == 1:
+    if workers == 1 or group().size > 1:
         return _counted((member(*one) for one in dealt), on_done)
     with parallel_config("loky", n_jobs=workers, inner_max_num_threads=threads):
         return _counted(Parallel(return_as="generator")(delayed(member)(*one) for one in dealt), on_done)

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from agt.data.dataset import Records
 from agt.errors import ConfigError, UnsoundError
-from agt.numeric import COVER, UNIT, next_up
+from agt.numeric import COVER, UNIT, Array, next_up
 from agt.settings import TrainingConfig
 from agt.training.batches import check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
@@ -108,7 +108,6 @@ def train_erm(
     sensitivity = erm_sensitivity(setting, tolerance)
     goal = tolerance - gradient_rounding(setting, sensitivity.radius)
     smoothness = loss.smoothness * plan.n_max / plan.normalizer + strength
-    root = math.sqrt(strength / smoothness)
     (rows,) = plan.batches(records.units)
     x = y = torch.zeros((loss.outputs, setting.width), dtype=torch.float64)
     most, taken = iterations(setting, tolerance), 0
@@ -119,8 +118,7 @@ def train_erm(
         if size_of(loss, gradient) <= goal and size_of(loss, y) <= sensitivity.radius:
             checkpoints.offer(step, partial(dict, x=x, y=y), last=True)
             return LinearTrained(y, loss, plan, sensitivity, recipe.training)
-        x, before = y - gradient / smoothness, x
-        y = x + (x - before) * ((1 - root) / (1 + root))
+        x, y = accelerated(x, y, gradient, smoothness, strength)
         checkpoints.offer(step + 1, partial(dict, x=x, y=y))
         if step % _REPORT == 0:
             on_progress(Progress(min(step + 1, most), most, min(step + 1, most), most))
@@ -128,6 +126,13 @@ def train_erm(
         f"certificate.tolerance={tolerance:g} was not reached in {ITERATIONS * most} iterations (the gradient's norm is "
         f"{size_of(loss, gradient):.3g}), so nothing is certified: raise the tolerance, or training.weight_decay"
     )
+
+
+def accelerated(x: Array, y: Array, gradient: Array, smoothness: float, strength: float) -> tuple[Array, Array]:
+    """The next (x, y) of Nesterov's method with a constant momentum, from the gradient at y."""
+    root = math.sqrt(strength / smoothness)
+    ahead = y - gradient / smoothness
+    return ahead, ahead + (ahead - x) * ((1 - root) / (1 + root))
 
 
 def iterations(setting: LinearSetting, tolerance: float) -> int:

@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from agt.data.blocks import Mapped
 from agt.data.dataset import Records
+from agt.distributed import group, spans
 from agt.errors import UnsoundError
 from agt.settings import TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
@@ -26,7 +29,7 @@ from agt.training.loop import Progress
 from agt.training.recipe import Recipe
 from agt.training.sensitivity import LinearLoss, LinearSetting, Schedule, Sensitivity, sgd_sensitivity
 
-_ROWS = 1024  # records at once: their features stay in the cache between the two products
+BLOCK = 1024  # records at once: their features stay in the cache between the two products
 _REPORT = 16  # steps between two reports of progress
 
 
@@ -109,10 +112,14 @@ def batches_of(plan: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:
 
 def gradient_sum(loss: LinearLoss, theta: Tensor, records: Records, rows: np.ndarray) -> Tensor:
     """[J, w] the sum over the records at ``rows`` of c (x) phi."""
-    total = torch.zeros_like(theta)
-    for phi, labels in _blocks(records, rows):
-        total += derivative(loss, phi @ theta.T, labels).T @ phi
-    return total
+
+    def part(span: slice) -> tuple[Tensor]:
+        total = torch.zeros_like(theta)
+        for phi, labels in blocks_of(records, rows[span]):
+            total += derivative(loss, phi @ theta.T, labels).T @ phi
+        return (total,)
+
+    return group().summed(spans(len(rows), BLOCK), part)[0]
 
 
 def derivative(loss: LinearLoss, logits: Tensor, labels: Tensor) -> Tensor:
@@ -128,16 +135,19 @@ def derivative(loss: LinearLoss, logits: Tensor, labels: Tensor) -> Tensor:
     return (torch.sigmoid(logits) - target).clamp_(-loss.reach, loss.reach)
 
 
-def _blocks(records: Records, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
+def blocks_of(records: Records, rows: np.ndarray, size: int = BLOCK) -> Iterator[tuple[Tensor, Tensor]]:
     """(features in float64, labels) of the records at ``rows``, a few at a time.
 
-    Indexed by PyTorch, whose memory begins at a multiple of 64 bytes: a product may round otherwise at another address.
+    At a multiple of 64 bytes, where PyTorch's own memory begins: a product may round otherwise at another address.
     """
-    features, labels = torch.from_numpy(records.features), torch.from_numpy(records.labels)
+    made, labels = isinstance(records.features, Mapped), torch.from_numpy(records.labels)
+    features: Any = records.features if made else torch.from_numpy(records.features)
     unbroken = len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows)  # rows increase
-    for start, stop in pairwise(sorted({*range(0, len(rows), _ROWS), len(rows)})):
-        part = slice(rows[start], rows[stop - 1] + 1) if unbroken else torch.from_numpy(rows[start:stop])
-        yield features[part].double(), labels[part]
+    for start, stop in pairwise(sorted({*range(0, len(rows), size), len(rows)})):
+        part = slice(rows[start], rows[stop - 1] + 1) if unbroken else rows[start:stop]
+        x = features[part]
+        wide = (torch.from_numpy(x) if made else x).double()
+        yield wide if wide.data_ptr() % 64 == 0 else wide.clone(), labels[part]
 
 
 def _one_hot(labels: Tensor, classes: int) -> Tensor:

@@ -18,8 +18,9 @@ from agt.bounds.box import Box, part_of
 from agt.bounds.interval import Interval
 from agt.bounds.network import Network
 from agt.bounds.rounding import Rounding
-from agt.bounds.rules.contract import Point
+from agt.bounds.rules.contract import Gradient, Point
 from agt.data.dataset import Records
+from agt.distributed import group as processes
 from agt.errors import ConfigError
 from agt.kernels.contract import QUANTA, Extremes
 from agt.kernels.select import pick_device, pick_kernel
@@ -28,6 +29,7 @@ from agt.training.batches import check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints, State
 from agt.training.optimizer import Key, Sgd, descend, learning_rate
 from agt.training.recipe import Recipe
+from agt.training.selection import selected_sums
 from agt.training.stream import Stream, check_sizes
 
 Tensors = dict[str, Tensor]
@@ -42,6 +44,11 @@ class Progress:
     steps: int
     done: int
     total: int
+
+
+def counted(on_progress: Callable[[Progress], None], rows: int, ks: int = 1) -> Callable[[int], None]:
+    """What reports progress of a piece of work on so many rows, each for so many k, from the rows that are done."""
+    return lambda done: on_progress(Progress(done, rows, done * ks, rows * ks))
 
 
 def train(
@@ -132,9 +139,11 @@ class Run:
         self.stakes = torch.tensor(stakes, device=device)
         self.point: Point = {n: p.detach().to(device, self.dtype, copy=True) for n, p in head.state_dict().items()}
         self.network.check(records.features.shape[1:], self.point, "model: a record")
-        self.stream = Stream.of(records, recipe, self.point)
+        self.stream = Stream.of(records, recipe, self.point, self.network.widths(records.features.shape[1:], self.point))
         check_sizes(recipe, self.plan, self.stream.parameters)
-        self.groups = self.stream.groups(stakes) if self.relation.selects else [slice(0, len(self.ks))]
+        self.groups = (
+            self.stream.groups(stakes, self.kernel.kept_bytes) if self.relation.selects else [slice(0, len(self.ks))]
+        )
         self.bounds = Box.start(self.ks, self.point).bounds
         self.sgd = Sgd(training)
         self.taken, self.done = 0, 0
@@ -176,7 +185,7 @@ class Run:
         total = self.nominal_sums(rows)
         # Private records first, so that a selection over private records is a prefix.
         public = self.records.public[rows]
-        rows = np.concatenate([rows[~public], rows[public]])
+        rows = np.concatenate([rows[~public], rows[public]]) if public.any() else rows
         eligible = int((~public).sum()) if self.relation.capped else at.batch
         moved = [self._moved_box(group, self.bound_sums(rows, eligible, group), at) for group in self.groups]
         self.bounds = moved[0] if len(moved) == 1 else _joined(moved)
@@ -187,13 +196,13 @@ class Run:
     def nominal_sums(self, rows: np.ndarray) -> Tensors:
         """Parameter name -> int64 sum over the batch of the records' clipped gradients, in quanta."""
         sums: Tensors = {n: torch.zeros_like(p, dtype=torch.int64) for n, p in self.point.items()}
-        for x, y in self.stream.fragments(rows):
+        for _, x, y in self.stream.fragments(rows):
             for name, d, inputs in self.network.nominal_factors(x, y, self.point, self._scale):
-                scaled, inputs = d.double(), inputs.double()
-                for parameter, factor in ((f"{name}.weight", inputs), (f"{name}.bias", None)):
-                    if parameter in self.point:
-                        part = self.kernel.nominal_sum(scaled, factor)[None]
-                        sums[parameter] += self.network.expand(parameter, part, part)[0][0]
+                gradients = self.network.trained(name).nominal_gradients(d.double(), inputs.double())
+                for parameter, factor, other in gradients:
+                    part = self.kernel.nominal_sum(factor, other)[None]
+                    sums[parameter] += self.network.expand(parameter, part, part)[0].reshape(sums[parameter].shape)
+        processes().total([*sums.values()])
         return sums
 
     def bound_sums(self, rows: np.ndarray, eligible: int, group: slice) -> dict[str, Sums]:
@@ -205,45 +214,50 @@ class Run:
         lower, upper = ({n: torch.zeros_like(i.lower, dtype=torch.int64) for n, i in bounds.items()} for _ in range(2))
         parts = self.stream.parts(group)
         selectors = [self._selectors(part, len(rows), eligible) for part in parts]
-        streamed = 0
-        for x, y in self.stream.fragments(rows, eligible):
+        done = self.done
+        for piece, x, y in self.stream.fragments(rows, eligible):
             for part, selector in zip(parts, selectors, strict=True):
                 here = slice(part.start - group.start, part.stop - group.start)
-                for parameter, d, inputs in self._factors(x, y, part):
+                for parameter, d, inputs in self._gradients(x, y, part):
                     sums = self.kernel.bound_sum(d, inputs, self.training.product)
                     low, high = self.network.expand(parameter, *sums)
-                    lower[parameter][here] += low
-                    upper[parameter][here] += high
-                    if selector and streamed < eligible:
+                    lower[parameter][here] += low.reshape(lower[parameter][here].shape)
+                    upper[parameter][here] += high.reshape(upper[parameter][here].shape)
+                    if selector and piece.start < eligible:
                         selector[parameter].update(d, inputs)
-            streamed += len(x)
             self.done += len(x) * (group.stop - group.start)
             self._report()
-        if not self.relation.selects:
-            return {n: Sums(lower[n], upper[n]) for n in lower}
-        return {n: Sums(lower[n], upper[n], *self._selected(n, selectors)) for n in lower}
+        batch = {n: Sums(lower[n], upper[n]) for n in lower}
+        if self.relation.selects:
+            counts = [self._counts(part, len(rows), eligible) for part in parts]
+            batch = {n: Sums(lower[n], upper[n], *self._selected(n, selectors, counts)) for n in lower}
+        processes().total([tensor for sums in batch.values() for tensor in sums if tensor is not None])
+        self.done = done + len(rows) * (group.stop - group.start)
+        return batch
 
-    def _factors(self, x: Tensor, y: Tensor, part: slice) -> Iterator[tuple[str, Interval, Interval | None]]:
-        """Per parameter: its name, and bounds on the scaled factors of its per-record gradient (x None for a bias)."""
-        bounds = part_of(self.bounds, part)
-        for name, d, inputs in self.network.factors(x, y, bounds, self.rounding[part], self._scale):
-            scaled = d.double()
-            yield f"{name}.weight", scaled, inputs.double()
-            if f"{name}.bias" in bounds:
-                yield f"{name}.bias", scaled, None
+    def _gradients(self, x: Tensor, y: Tensor, part: slice) -> Iterator[Gradient]:
+        """Bounds on the scaled per-record gradients in each parameter, all records at once or some after others."""
+        rounding = self.rounding[part]
+        for factors in self.network.factors(x, y, part_of(self.bounds, part), rounding, self._scale):
+            yield from self.network.gradients(factors, rounding)
 
     def _selectors(self, part: slice, batch: int, eligible: int) -> dict[str, Extremes]:
         """Parameter name -> the selection of its most extreme bounds, for the k of ``part``; empty where none is needed."""
         if not self.relation.selects:
             return {}
         counts = self._counts(part, batch, eligible)
-        shapes = {n: tuple(p.shape) for n, p in self.network.collapse_point(self.point).items()}
+        point = self.network.collapse_point(self.point)
+        shapes = {n: tuple(p.shape) if p.dim() < 3 else (p.numel(),) for n, p in point.items()}
         return {n: self.kernel.extremes(counts, s, self.relation.capped, self.training.product) for n, s in shapes.items()}
 
-    def _selected(self, name: str, selectors: list[dict[str, Extremes]]) -> tuple[Tensor, Tensor]:
-        results = [selector[name].result() for selector in selectors]
+    def _selected(self, name: str, selectors: list[dict[str, Extremes]], counts: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """This process's part of the selections' sums."""
+        pairs = zip(selectors, counts, strict=True)
+        results = [selected_sums(processes(), selector[name], some) for selector, some in pairs]
         greatest, least = (torch.cat(tensors) for tensors in zip(*results, strict=True))
-        return self.network.expand(name, greatest, least)
+        greatest, least = self.network.expand(name, greatest, least)
+        shape = (len(greatest), *self.point[name].shape)
+        return greatest.reshape(shape), least.reshape(shape)
 
     def _counts(self, part: slice, batch: int, eligible: int) -> Tensor:
         stakes = self.stakes[part]

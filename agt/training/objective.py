@@ -10,7 +10,8 @@ Formal guarantees
         e = g(CHUNK + c) |w|, since sum_j |w_j x_ij| <= |w|;
       - a slope l' moves by at most h e, h = max l''; the logistic function is computed to 8 u, and the subtraction rounds
         once: e_i = h e + 8 u + u |s_i|, s_i the slope as computed (no 8 u for squares);
-      - s_i x_i is summed over ``PIECE`` rows in one product, over the ROWS / PIECE pieces of a block and over the m blocks:
+      - s_i x_i is summed over ``PIECE`` rows in one product, over the ROWS / PIECE pieces of a block and over the m blocks,
+        along a tree of them (distributed.py), whose depth is below m:
         each term takes part in at most PIECE + ROWS / PIECE + m + 2 roundings, so that the sum errs by
         g(PIECE + ROWS / PIECE + m + 2) (sum_i |s_i| + strength |w| + |b|): each coordinate by g sum_i |s_i||x_ij|, and the
         norm of a sum is at most the sum of norms; the regulariser and b enter it with three roundings of their own;
@@ -27,14 +28,16 @@ Sources: Guo, Goldstein, Hannun, van der Maaten (2020) [003]; Chaudhuri, Montele
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import torch
 from scipy.linalg.blas import dsyrk
 from scipy.special import expit
 
+from agt.distributed import group, spans
 from agt.numeric import COVER, UNIT, gamma_up
 
 LossName = Literal["logistic", "least_squares"]
@@ -106,12 +109,14 @@ class Objective:
 
     def values(self, weight: np.ndarray, features: np.ndarray, targets: np.ndarray, tilt: np.ndarray) -> np.ndarray:
         """[J] L_b of each output, to rounding. Arguments as for ``slope``."""
-        total = np.einsum("jd,jd->j", 0.5 * self.strength * weight + tilt, weight)
-        for rows in blocks(len(features)):
+
+        def lost(rows: slice) -> tuple[np.ndarray]:
             f, t = features_in(features, rows) @ weight.T, targets[rows]
-            lost = (f - t) ** 2 / 2 if self.loss == "least_squares" else np.logaddexp(0, f) - t * f
-            total += lost.sum(axis=0)
-        return total
+            each = (f - t) ** 2 / 2 if self.loss == "least_squares" else np.logaddexp(0, f) - t * f
+            return (each.sum(axis=0),)
+
+        still: np.ndarray = np.einsum("jd,jd->j", 0.5 * self.strength * weight + tilt, weight)
+        return still + summed(len(features), lost)[0]
 
     def slope(
         self, weight: np.ndarray, features: np.ndarray, targets: np.ndarray, tilt: np.ndarray, slack: float = 0.0
@@ -129,15 +134,19 @@ class Objective:
         """
         if targets.shape != (len(features), len(weight)):
             raise ValueError(f"targets are {targets.shape}, expected {(len(features), len(weight))}")
-        gradient, sizes, count = self.strength * weight + tilt, np.zeros(len(weight)), len(features)
-        for rows in blocks(count):
-            part = np.zeros_like(gradient)
+        count = len(features)
+
+        def pulls(rows: slice) -> tuple[np.ndarray, np.ndarray]:
+            part, sizes = np.zeros_like(weight), np.zeros(len(weight))
             for piece in blocks(rows.stop - rows.start, PIECE, rows.start):
                 x = features_in(features, piece)
                 slopes = self.slopes(logits_in(x, weight), targets[piece])
                 sizes += np.abs(slopes).sum(axis=0)
                 part += slopes.T @ x
-            gradient += part
+            return part, sizes
+
+        force, sizes = summed(count, pulls)
+        gradient = self.strength * weight + tilt + force
         lengths = np.linalg.norm(weight, axis=1)
         still = self.strength * lengths + np.linalg.norm(tilt, axis=1)
         return Slope(gradient, float(np.linalg.norm(self.rounding(lengths, still, sizes, count, weight.shape[1], slack))))
@@ -170,14 +179,15 @@ class Objective:
         """Of L_b, symmetric. [J, d, d] float64; [1, d, d] for squares, where it is the same for every output."""
         weight = weight[:1] if self.loss == "least_squares" else weight
         outputs, width = weight.shape
-        total = np.zeros((outputs, width, width), order="C")
-        for rows in blocks(len(features)):
+
+        def squares(rows: slice) -> tuple[np.ndarray]:
             x = features_in(features, rows)
             roots = np.sqrt(self.curvatures(logits_in(x, weight)))
-            for output in range(outputs):
-                _add_square(total[output], x * roots[:, output : output + 1])
+            return (np.stack([square(x * roots[:, output : output + 1]) for output in range(outputs)]),)
+
+        (total,) = summed(len(features), squares)
         for matrix in total:
-            _fill(matrix)
+            fill(matrix)
             matrix[np.diag_indices(width)] += self.strength
         return total
 
@@ -196,10 +206,8 @@ class Objective:
 
 def gram(features: np.ndarray) -> np.ndarray:
     """K = X'X, symmetric. [d, d] float64; the features as for ``Objective.slope``."""
-    total = np.zeros((features.shape[1], features.shape[1]))
-    for rows in blocks(len(features)):
-        _add_square(total, features_in(features, rows))
-    _fill(total)
+    (total,) = summed(len(features), lambda rows: (square(features_in(features, rows)),))
+    fill(total)
     return total
 
 
@@ -208,10 +216,24 @@ def gram_rounding(count: int) -> float:
     return gamma_up(min(count, ROWS) + math.ceil(count / ROWS) + 2) * count * COVER + TINY
 
 
-def blocks(rows: int, size: int = ROWS, start: int = 0) -> Iterator[slice]:
+def summed(count: int, part: Callable[[slice], tuple[np.ndarray, ...]], block: int = ROWS) -> tuple[np.ndarray, ...]:
+    """The sums of ``part`` over blocks of ``count`` rows, each one process's; of an empty one where there are none."""
+
+    def span_sum(span: slice) -> tuple[torch.Tensor, ...]:
+        first, *others = blocks(span.stop - span.start, block, span.start) or [span]
+        totals = part(first)
+        for rows in others:
+            for total, each in zip(totals, part(rows), strict=True):
+                total += each
+        return tuple(map(torch.from_numpy, totals))
+
+    return tuple(total.numpy() for total in group().summed(spans(count, block), span_sum))
+
+
+def blocks(rows: int, size: int = ROWS, start: int = 0) -> list[slice]:
     """Slices of ``size`` rows each, the last one shorter, from ``start`` on."""
     stop = start + rows
-    return (slice(at, min(at + size, stop)) for at in range(start, stop, size))
+    return [slice(at, min(at + size, stop)) for at in range(start, stop, size)]
 
 
 def features_in(features: np.ndarray, rows: slice) -> np.ndarray:
@@ -227,15 +249,16 @@ def logits_in(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return total
 
 
-def _add_square(total: np.ndarray, x: np.ndarray) -> None:
-    """Add x'x to the lower triangle of ``total`` [d, d], in its place: half the work of a product.
+def square(x: np.ndarray) -> np.ndarray:
+    """[d, d] x'x in the lower triangle, zeros above: half the work of a product.
 
-    The block's product is formed by itself: added to a total as it goes, each of its panels would round all of the total.
+    Formed by itself: added to a total as it goes, each of its panels would round all of the total.
     """
-    total += dsyrk(1.0, x.T).T
+    product: np.ndarray = dsyrk(1.0, x.T).T
+    return product
 
 
-def _fill(matrix: np.ndarray) -> None:
+def fill(matrix: np.ndarray) -> None:
     """Copy the lower triangle to the upper, a row at a time: no second matrix."""
     for row in range(len(matrix)):
         matrix[row, row + 1 :] = matrix[row + 1 :, row]

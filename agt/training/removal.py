@@ -44,6 +44,7 @@ import numpy as np
 import torch
 from scipy.linalg import cho_factor, cho_solve
 
+from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError
 from agt.lattice import noisy, step_of
 from agt.numeric import COVER, UNIT, gaussian_mu, next_up
@@ -302,11 +303,11 @@ def minimise(
         reference, factors = weight, [cho_factor(matrix, lower=True) for matrix in hessian]
         if slope.bound <= problem.config.tolerance:
             break
-        weight = _searched(values_at, weight, slope.gradient, newton_step(factors, slope.gradient))
+        weight = _searched(values_at, weight, slope.gradient, group().sent(newton_step(factors, slope.gradient)))
         checkpoints.offer(step + 1, partial(dict, weight=torch.from_numpy(weight)))
         on_progress(Progress(step + 1, STEPS, step + 1, STEPS))
     for _ in range(POLISH):
-        after = weight - newton_step(factors, slope.gradient)
+        after = weight - group().sent(newton_step(factors, slope.gradient))
         polished = slope_at(after)
         if polished.bound >= slope.bound:
             break
@@ -316,9 +317,9 @@ def minimise(
             f"certificate.tolerance={problem.config.tolerance:g} was not reached in {STEPS} Newton steps (the gradient's "
             f"norm is at most {slope.bound:.3g}), so nothing is certified: raise the tolerance, or training.weight_decay"
         )
-    products, count = gram(features), len(features)
+    products, count, served = gram(features), len(features), group().sent(problem.served(weight))
     return RemovalState(
-        weight, tilt, problem.served(weight), reference, hessian, products, spectral_norm(products, count), slope.bound,
+        weight, tilt, served, reference, hessian, products, spectral_norm(products, count), slope.bound,
         problem.config.tolerance, count,
     )  # fmt: skip
 

@@ -93,7 +93,7 @@ class LinearLoss:
             if training.clip < 1:
                 raise ConfigError(
                     f"training.clip={training.clip:g}: a clamped softmax gradient is no gradient of a convex function, so "
-                    "nothing bounds how far it moves: use training.clip=1 (nothing is clamped), or "
+                    "nothing bounds how far it moves: use training.clip=1 (nothing is clamped), or, for linear heads, "
                     "training.loss=binary_cross_entropy, which trains one clamped classifier for each class"
                 )
             root = next_up(math.sqrt(2))
@@ -197,7 +197,7 @@ def rows_moved(relation: RelationConfig) -> int:
     if rule.mean:
         raise ConfigError(
             f"relation={relation.name} divides by the size of the actual batch, so that one record changes every other "
-            "record's weight: a closed-form certificate needs relation=add_remove, substitute or remove, or certificate=box"
+            "record's weight: certificate=box alone covers that; others need relation=add_remove, substitute or remove"
         )
     return rule.touches * relation.unit_rows
 
@@ -242,7 +242,7 @@ def check_optimizer(training: TrainingConfig) -> None:
     """Raise ConfigError if the optimizer remembers: with momentum a step is no function of theta alone."""
     if training.momentum:
         raise ConfigError(
-            f"training.momentum={training.momentum:g}: a closed-form certificate is proved for plain SGD: use "
+            f"training.momentum={training.momentum:g}: every certificate but box is proved for plain SGD: use "
             "training.momentum=0 (the largest momentum allowed), or certificate=box"
         )
 

@@ -1,8 +1,9 @@
 """Records and the grid of k in pieces that fit the working memory. How they are cut moves no bound past its rounding."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -10,12 +11,15 @@ import torch
 from torch import Tensor
 
 from agt.data.dataset import Records
+from agt.distributed import group
 from agt.errors import ConfigError
 from agt.relations import EXACT_ROWS, RELATIONS
 from agt.settings import ComputeConfig
 from agt.training.batches import BatchPlan
 from agt.training.recipe import Recipe
+from agt.training.staging import Card, Cuda, Staged
 
+_MOST = {"cpu": 1024, "cuda": 8192}  # records of a fragment: a CPU's caches take no more, and a GPU wants few launches
 _SELECTION = 8  # what a selection keeps may take this many times the working memory of a fragment
 
 
@@ -30,7 +34,8 @@ class Stream:
         compute: the memory to use, and the device.
         dtype: of the features a fragment hands out: float64 or float32.
         parameters: how many scalar parameters the head has.
-        widths: the sum of all layers' inputs and outputs.
+        widths: how many numbers of a record the layers hold: their inputs and outputs.
+        staged: the records on their way to a GPU; None: they are read where they are.
     """
 
     records: Records
@@ -38,39 +43,66 @@ class Stream:
     dtype: str
     parameters: int
     widths: int
+    staged: Staged | None = None
 
     @classmethod
-    def of(cls, records: Records, recipe: Recipe, point: Mapping[str, Tensor]) -> "Stream":
-        """For a head with these parameters."""
-        widths = sum(sum(p.shape) for p in point.values() if p.dim() == 2)
-        return cls(records, recipe.compute, recipe.training.dtype, sum(p.numel() for p in point.values()), widths)
+    def of(
+        cls, records: Records, recipe: Recipe, point: Mapping[str, Tensor], widths: int, card: Card | None = None
+    ) -> "Stream":
+        """For a head with these parameters; ``card``: where its records go, by default the GPU if one computes."""
+        sizes = recipe.compute, recipe.training.dtype, sum(p.numel() for p in point.values()), widths
+        if card is None and recipe.compute.device != "cpu":
+            card = Cuda()
+        staged = (
+            Staged(card, partial(_read, records, recipe.training.dtype), len(records)) if card and len(records) else None
+        )
+        return cls(records, *sizes, staged)
 
     @property
     def fragment(self) -> int:
         """Records at a time."""
         if self.compute.fragment != "auto":
             return self.compute.fragment
-        return max(16, min(1024, self._memory // self._record_bytes))
+        return max(16, min(_MOST[self.compute.device], self._memory // self._record_bytes))
 
-    def fragments(self, rows: np.ndarray, boundary: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """(features [n, ...], labels [n]) of the records at ``rows``; no fragment straddles the ``boundary``-th of them."""
+    def fragments(self, rows: np.ndarray, boundary: int = 0) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """(which of ``rows``, features [n, ...], labels [n]) of this process's fragments of a batch.
+
+        Who sees to a fragment changes nothing about it: the cuts are those of one process.
+
+        Args:
+            boundary: no fragment straddles the ``boundary``-th of ``rows``.
+        """
         size = self.fragment
         cuts = sorted({*range(0, boundary, size), *range(boundary, len(rows), size), len(rows)})
-        for start, stop in pairwise(cuts):
-            part = _as_slice(rows[start:stop])
-            x = _as_tensor(self.records.features[part], self.dtype)
-            yield x.to(self.compute.device), _as_tensor(self.records.labels[part], "int64").to(self.compute.device)
+        pieces = list(pairwise(cuts))
+        mine = [slice(*pieces[i]) for i in group().mine(len(pieces))]
+        parts = [_as_slice(rows[piece]) for piece in mine]
+        read = partial(_read, self.records, self.dtype)
+        for piece, (x, y) in zip(mine, self.staged.fragments(parts) if self.staged else map(read, parts), strict=True):
+            yield piece, x, y
 
-    def groups(self, stakes: list[int]) -> list[slice]:
+    def groups(self, stakes: list[int], kept_bytes: Callable[[int], int]) -> list[slice]:
         """The grid cut into groups that one pass over a batch can select for.
 
         Args:
             stakes: [K] rows at stake at each k: what a selection keeps of every parameter.
+            kept_bytes: how much the kernel needs to keep so many, for each parameter.
+
+        Raises:
+            ConfigError: what one k keeps exceeds a GPU's memory.
         """
-        groups, start, used = [], 0, 0
+        groups, start, used, have = [], 0, 0, device_memory(self.compute.device)
+        most = _SELECTION * self._memory if self.compute.device == "cpu" else min(_SELECTION * self._memory, have // 4)
         for index, rows in enumerate(stakes):
-            cost = 16 * self.parameters * (rows + 1)
-            if index > start and used + cost > _SELECTION * self._memory:
+            cost = self.parameters * kept_bytes(rows)
+            if cost > have and self.compute.device != "cpu":
+                raise ConfigError(
+                    f"kgrid: the {rows} most extreme bounds on each of {self.parameters} parameters, which this relation "
+                    f"keeps, need {cost / 2**30:.1f} GiB and this device has {have / 2**30:.1f} GiB: lower kgrid.max, or "
+                    "train with compute=default"
+                )
+            if index > start and used + cost > most:
                 groups.append(slice(start, index))
                 start, used = index, 0
             used += cost
@@ -123,6 +155,11 @@ def device_memory(device: str) -> int:
     if device == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _read(records: Records, dtype: str, part: np.ndarray | slice) -> tuple[Tensor, Tensor]:
+    """(features, labels) of some records."""
+    return _as_tensor(records.features[part], dtype), _as_tensor(records.labels[part], "int64")
 
 
 def _as_slice(rows: np.ndarray) -> np.ndarray | slice:

@@ -16,6 +16,7 @@ Where no size is declared B is the actual number of records, and condition c doe
 """
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +29,7 @@ BATCH = 512
 """Records of a batch; for units of u rows u^2 times as many. Even if every unit has u rows, a batch then stays 7 standard
 deviations below n_max: 0.1 b + 6 sqrt b against sqrt(b u), b = 512 u^2."""
 SHARE = 0.999  # of the largest learning rate that the proof allows
-CLOSED_FORMS = ("stability", "erm", "removal")  # certificates that the recipe is for
+CERTIFICATES = ("stability", "erm", "removal", "tube")  # that the recipe is for; tube/strength.py has the last
 
 
 def strength(size: float, classes: int, caution: float = 1.0) -> float:
@@ -44,10 +45,10 @@ def strength(size: float, classes: int, caution: float = 1.0) -> float:
 
 def check_open(training: TrainingConfig, certificate: str) -> None:
     """Raise ConfigError where settings are left to the recipe and the certificate is not one that it knows."""
-    if training.by_recipe and certificate not in CLOSED_FORMS:
+    if training.by_recipe and certificate not in CERTIFICATES:
         key = f"training.{training.by_recipe[0]}"
         raise ConfigError(
-            f"{key}=recipe: the recipe is for linear heads in closed form, and this is certificate={certificate}: use "
+            f"{key}=recipe: the recipe is for linear heads and tubes, and this is certificate={certificate}: use "
             "certificate=stability model=linear, or settings with numbers, such as training=generic"
         )
 
@@ -69,10 +70,21 @@ def settled(training: TrainingConfig, certificate: str, classes: int, size: floa
     size = max(size, 1.0)
     force = strength(size, classes, training.caution)
     numbers = _sgd(training, classes, force, size, unit_rows) if certificate == "stability" else _erm(force, size)
-    count = int(numbers.pop("batch.count"))
-    chosen = {name: value for name, value in numbers.items() if name in training.by_recipe}
-    batch = replace(training.batch, count=count) if "batch.count" in training.by_recipe else training.batch
-    return replace(training, by_recipe=(), batch=batch, **chosen)
+    return with_numbers(training, numbers)
+
+
+def with_numbers(training: TrainingConfig, numbers: Mapping[str, Any]) -> TrainingConfig:
+    """The settings with these numbers, by name, for what they leave to the recipe."""
+    left = {name: numbers[name] for name in training.by_recipe}
+    count = left.pop("batch.count", training.batch.count)
+    return replace(training, by_recipe=(), batch=replace(training.batch, count=count), **left)
+
+
+def numbers_of(training: TrainingConfig, left: Iterable[str]) -> dict[str, float | int]:
+    """``recipe.NAME`` -> what was settled for each name that was left to the recipe; nothing where none was."""
+    numbers = {"lr": training.lr, "epochs": training.epochs, "weight_decay": training.weight_decay}
+    numbers["batch.count"] = training.batch.count
+    return {f"recipe.{name}": numbers[name] for name in left}
 
 
 def _erm(force: float, size: float) -> dict[str, Any]:
@@ -84,11 +96,21 @@ def _sgd(training: TrainingConfig, classes: int, force: float, size: float, unit
     count = training.batch.count
     if "batch.count" in training.by_recipe and training.batch.normalizer is None:
         count = min(max(1, int(size / (BATCH * unit_rows**2))), MOST_BATCHES)
+    return rates(training, LinearLoss.of(training, classes).smoothness, size / force, size, count)
+
+
+def rates(training: TrainingConfig, curvature: float, way: float, size: float, count: int) -> dict[str, Any]:
+    """Numbers of plain SGD, without decay: the rates add up to ``way``, each at most what no step swings beyond.
+
+    Args:
+        curvature: bound on the mean loss's second derivative, per unit of the features' second moment.
+        size: records.
+        count: batches of an epoch.
+    """
     of_batch = training.batch.normalizer or size / count
     crowd = (training.batch.n_max or default_n_max(of_batch)) / of_batch
-    largest = SHARE * 2 / (2 * training.weight_decay + LinearLoss.of(training, classes).smoothness * crowd)
+    largest = SHARE * 2 / (2 * training.weight_decay + curvature * crowd)
     if "epochs" not in training.by_recipe:
         return {"weight_decay": 0.0, "lr": largest, "epochs": training.epochs, "batch.count": count}
-    way = size / force
     epochs = max(1, math.ceil(way / ((largest if "lr" in training.by_recipe else training.lr) * count)))
     return {"weight_decay": 0.0, "lr": min(largest, way / (epochs * count)), "epochs": epochs, "batch.count": count}

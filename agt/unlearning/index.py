@@ -11,11 +11,13 @@ import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from agt.data.blocks import gathered
 from agt.data.dataset import DataError, Records
 from agt.folder import BoundFolder, refusing
 from agt.manifest import Broken
@@ -46,11 +48,11 @@ class Index:
     def made(cls, records: Records, key: Key) -> "Index":
         """Of the training records; their features may be memory-mapped, and are read once, in pieces."""
         ids = key.names(records.ids, "record")
-        own = bool(np.array_equal(records.ids, records.units))
+        own = records.units is records.ids or bool(np.array_equal(records.ids, records.units))
         units = None if own else _of_units(records.units, key)
         marked = np.zeros((len(records), SIZE), np.uint8) if units is None else units
-        parts = [np.empty((0, SIZE), np.uint8), *_contents(records, marked, key)]
-        return cls(key.check, ids, np.concatenate(parts), units)
+        contents = gathered(chain([np.empty((0, SIZE), np.uint8)], _contents(records, marked, key)), len(records))
+        return cls(key.check, ids, contents, units)
 
     @classmethod
     def read(cls, content: bytes) -> "Index":
@@ -83,11 +85,16 @@ class Index:
         return index
 
     @property
-    def content(self) -> bytes:
-        """The file's bytes."""
+    def parts(self) -> Iterator[bytes | memoryview]:
+        """The file's bytes, one part after the other."""
         head = {"format": FORMAT, "key": self.key, "records": len(self), "units": self.units is not None}
-        columns = (self.ids, *([] if self.units is None else [self.units]), self.contents)
-        return b"".join([json.dumps(head).encode() + b"\n", *(column.tobytes() for column in columns)])
+        yield json.dumps(head).encode() + b"\n"
+        yield from (np.ascontiguousarray(c).data for c in (self.ids, self.units, self.contents) if c is not None)
+
+    @property
+    def content(self) -> bytes:
+        """The same in one piece."""
+        return b"".join(self.parts)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -10,7 +10,7 @@ Formal guarantees
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -73,14 +73,16 @@ class Key:
 
     def names(self, names: Sequence[str] | np.ndarray, kind: Kind) -> np.ndarray:
         """[n, 16] uint8: the keyed hash of each name."""
-        hashes = [self._hash(name.encode(), kind) for name in (names.tolist() if isinstance(names, np.ndarray) else names)]
-        return np.frombuffer(b"".join(hashes), dtype=np.uint8).reshape(len(hashes), SIZE)
+        return self._hashes((str(name).encode() for name in names), len(names), kind)
 
     def rows(self, rows: np.ndarray, kind: Kind) -> np.ndarray:
         """[n, 16] uint8: the keyed hash of each row of bytes. ``rows``: [n, width] uint8."""
         content, width = memoryview(rows.tobytes()), rows.shape[1]
-        hashes = [self._hash(content[start : start + width], kind) for start in range(0, len(content), width)]
-        return np.frombuffer(b"".join(hashes), dtype=np.uint8).reshape(len(rows), SIZE)
+        return self._hashes((content[start : start + width] for start in range(0, len(content), width)), len(rows), kind)
+
+    def _hashes(self, contents: Iterable[bytes | memoryview], count: int, kind: Kind) -> np.ndarray:
+        hashes = np.fromiter((self._hash(content, kind) for content in contents), dtype=f"V{SIZE}", count=count)
+        return hashes.view(np.uint8).reshape(count, SIZE)
 
     def _hash(self, content: bytes | memoryview, kind: Kind) -> bytes:
         return blake2b(content, digest_size=SIZE, key=self.secret, person=kind.encode()).digest()

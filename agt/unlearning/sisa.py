@@ -6,9 +6,9 @@ Formal guarantees of ``retrain_affected``
     and of settings and public constants (training/ensemble.py). It is kept if and only if the digest of each slice of its
     shard is the one that it was trained on; else training goes on from the state before the first slice whose digest
     differs, which is a function of the slices before (training/slices.py); from its beginning, where that state was made by
-    other code or threads. So it does not matter which records are gone,
-    nor whether anybody still knows their ids, and a shard is touched by its own requests alone, since a unit's shard and
-    slice are keyed hashes of its id.
+    other code or threads, or where features are made from the public rows of its shard, of all its slices. So it does not
+    matter which records are gone, nor whether anybody still knows their ids, and a shard is touched by its own requests
+    alone, since a unit's shard and slice are keyed hashes of its id.
     What could tie members to the number of all records does not. The declared size, the normaliser and what the recipe
     settles from them are public constants; where no size is declared, a member's come from its own shard, and slices,
     whose early states would then depend on later records, are refused (``BatchPlan``). Threads are divided by the number of
@@ -99,10 +99,11 @@ def retrain_affected(
         raise CheckError(f"method=sisa: the run is one model, and each record is in it (ensemble.members=1): {INSTEAD}")
     kept = _shards(shelf, ensemble.members, ensemble.slices)
     begun, now_made, dealt = {}, made_by(problem), parts(problem.dataset.train, ensemble)
+    shared = getattr(problem.settings.certificate, "features", FeaturesConfig()).public == "train"  # by a shard's slices
     for index, records in enumerate(dealt):
         differs = [now != then for now, then in zip(shard_digests(records, ensemble), kept[index].digests, strict=True)]
         if any(differs):
-            begun[index] = differs.index(True) if kept[index].made == now_made else 0
+            begun[index] = differs.index(True) if kept[index].made == now_made and not shared else 0
     whole = [index for index in range(ensemble.members) if index not in begun]
     members: dict[int, Any] = dict(zip(whole, load_members(kind, problem, shelf, whole), strict=True))
     for index, member in members.items():
@@ -131,6 +132,6 @@ def _check_features(member: Any, shard: Dataset) -> None:
     now, then = FeatureMap.of(features, shard).matrices, member.features.matrices
     if now.keys() != then.keys() or not all(torch.equal(now[name], then[name]) for name in now):
         raise CheckError(
-            "method=sisa: the public rows that certificate.features.whiten works with are others now, so every member "
-            f"would be: {INSTEAD}"
+            "method=sisa: the public rows that the features are made from (certificate.features.public) are others now, so "
+            f"every member would be: {INSTEAD}"
         )

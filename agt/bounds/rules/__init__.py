@@ -6,12 +6,12 @@ other layer, and an unknown layer is an error before training starts. What a rul
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise, takewhile
 from typing import Any
 
 from torch import nn
 
 from agt.bounds.rules.contract import Rule
+from agt.bounds.rules.conv import ConvRule
 from agt.bounds.rules.elementwise import ELEMENTWISE, ElementwiseRule
 from agt.bounds.rules.flatten import FlattenRule
 from agt.bounds.rules.linear import LinearRule
@@ -22,18 +22,31 @@ from agt.errors import ConfigError, nearest
 RULES: dict[type[nn.Module], Callable[[str, Any], Rule]] = {
     nn.Linear: lambda name, layer: LinearRule(name, layer.bias is not None),
     nn.ReLU: lambda name, layer: ReluRule(name),
-    nn.Flatten: lambda name, layer: FlattenRule(name),
+    nn.Flatten: FlattenRule.of,
+    nn.Unflatten: FlattenRule.back,
     nn.AvgPool2d: AvgPoolRule.of,
+    nn.Conv2d: ConvRule.of,
     **dict.fromkeys(ELEMENTWISE, ElementwiseRule.of),
 }
+
+
+TRAINED = (LinearRule, ConvRule)  # those with parameters (contract.Trained)
+TURNS: dict[type[nn.Module], tuple[str, str]] = {  # what a layer takes and leaves; the others take both, and leave the same
+    nn.Linear: ("rows", "rows"),
+    nn.Conv2d: ("images", "images"),
+    nn.AvgPool2d: ("images", "images"),
+    nn.Flatten: ("images", "rows"),
+    nn.Unflatten: ("rows", "images"),
+}
+Layers = dict[str, nn.Module]
 
 
 def rules_for(head: nn.Sequential) -> tuple[Rule, ...]:
     """The rule of each layer, in order.
 
     Raises:
-        ConfigError: a layer has no rule, two layers share a parameter (their gradients would have to be added), or layers
-            for images stand elsewhere than in front.
+        ConfigError: a layer has no rule, two layers share a parameter (their gradients would have to be added), or a
+            layer for images is given rows, or one for rows images.
     """
     if len(list(head.parameters())) < len(list(head.named_parameters(remove_duplicate=False))):
         raise ConfigError("model: two layers share a parameter, which no bound rule covers")
@@ -43,31 +56,31 @@ def rules_for(head: nn.Sequential) -> tuple[Rule, ...]:
         if type(layer) not in RULES:
             kind = type(layer).__name__
             raise ConfigError(f"model: no bound rule for layer {name} ({kind}){nearest(kind, [t.__name__ for t in RULES])}")
-    rules = [RULES[type(layer)](name, layer) for name, layer in layers.items()]
-    for place, (before, rule) in enumerate(pairwise(rules), start=1):
-        if isinstance(rule, LinearRule) and _nonnegative(before):
-            rules[place] = replace(rule, nonnegative=True)
-    _check_front(layers)
+    _check_order(layers)
+    rules, nonnegative = list[Rule](), False
+    for name, layer in layers.items():
+        rule = RULES[type(layer)](name, layer)
+        rules.append(replace(rule, nonnegative=nonnegative) if isinstance(rule, TRAINED) else rule)
+        nonnegative = _nonnegative(rule, nonnegative)
     return tuple(rules)
 
 
-def _nonnegative(rule: Rule) -> bool:
-    """Whether a layer gives no value below 0, whatever it is given."""
+def _nonnegative(rule: Rule, before: bool) -> bool:
+    """Whether a layer gives no value below 0, whatever it is given; ``before``: of none below 0."""
+    if isinstance(rule, FlattenRule | AvgPoolRule):
+        return before  # the same numbers, or their means
     return isinstance(rule, ReluRule) or (isinstance(rule, ElementwiseRule) and rule.activation.range[0] >= 0)
 
 
-def _check_front(layers: dict[str, nn.Module]) -> None:
-    """Raise ConfigError unless records become rows of numbers in front: AvgPool2d layers, if any, and then one Flatten.
+def _check_order(layers: Layers) -> None:
+    """Raise ConfigError where a layer that takes rows is given images, or the other way round.
 
-    Every other rule takes rows, [n, width], and is proved and widened for them alone.
+    Whether they have the right size is another question, and what records are, too (network.Network.check).
     """
-    kinds = [type(layer) for layer in layers.values()]
-    pools = len(list(takewhile(lambda kind: kind is nn.AvgPool2d, kinds)))
-    flattened = kinds[pools : pools + 1] == [nn.Flatten]
-    if pools and not flattened:
-        raise ConfigError(f"model: layer {list(layers)[pools - 1]} (AvgPool2d) leaves images: put nn.Flatten() after it")
-    for index, (name, layer) in enumerate(layers.items()):
-        if isinstance(layer, nn.Flatten) and (layer.start_dim != 1 or layer.end_dim != -1):
-            raise ConfigError(f"model: layer {name} (Flatten) flattens some axes alone: use plain nn.Flatten()")
-        if isinstance(layer, nn.AvgPool2d | nn.Flatten) and index >= pools + flattened:
-            raise ConfigError(f"model: layer {name} ({type(layer).__name__}) is supported in front of all others only")
+    last, given = "", ""
+    for name, layer in layers.items():
+        kind, (takes, leaves) = f"layer {name} ({type(layer).__name__})", TURNS.get(type(layer), (given, given))
+        if given and takes != given:
+            between = "nn.Flatten()" if takes == "rows" else "nn.Unflatten()"
+            raise ConfigError(f"model: {kind} takes {takes}, and {last} leaves {given}: put {between} between them")
+        last, given = kind, leaves

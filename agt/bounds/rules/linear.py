@@ -1,5 +1,6 @@
-"""The linear layer, the only one with parameters."""
+"""The linear layer: a record's gradient in its weight is one outer product, which kernels make and add up."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -7,7 +8,7 @@ from torch import Tensor, nn
 from agt.bounds.interval import Interval
 from agt.bounds.products import Bounds, Products
 from agt.bounds.rounding import Rounding
-from agt.bounds.rules.contract import Intervals, Point
+from agt.bounds.rules.contract import Gradient, Intervals, Point
 
 
 @dataclass(frozen=True)
@@ -51,3 +52,18 @@ class LinearRule:
         weight = box[f"{self.name}.weight"]
         transposed = Interval.image(weight.lower.mT, weight.upper.mT)
         return rounding.widen(products.back(d, transposed), rounding.dot(d, weight))
+
+    def nominal_gradients(self, d: Tensor, x: Tensor) -> Iterator[tuple[str, Tensor, Tensor | None]]:
+        """d [n, out] and x [n, in]: dW = d (x) x, db = d."""
+        yield f"{self.name}.weight", d, x
+        if self.bias:
+            yield f"{self.name}.bias", d, None
+
+    def gradients(self, d: Interval, x: Interval, rounding: Rounding, products: Products) -> Iterator[Gradient]:
+        """The same for intervals: kernels multiply, exactly or as training.product asks."""
+        yield Gradient(f"{self.name}.weight", d, x)
+        if self.bias:
+            yield Gradient(f"{self.name}.bias", d, None)
+
+    def alive(self, x: Tensor, y: Tensor) -> int:
+        return x.numel() + y.numel()

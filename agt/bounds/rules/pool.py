@@ -54,7 +54,7 @@ class AvgPoolRule:
                 raise ConfigError(
                     f"model: no bound rule for layer {name} (AvgPool2d) with {setting}={value!r}, only with {usual!r}"
                 )
-        size, stride, padding = (_pair(getattr(layer, setting)) for setting in ("kernel_size", "stride", "padding"))
+        size, stride, padding = (pair(getattr(layer, setting)) for setting in ("kernel_size", "stride", "padding"))
         if min(*size, *stride) < 1 or not all(0 <= 2 * p <= s for p, s in zip(padding, size, strict=True)):
             raise ConfigError(
                 f"model: layer {name} (AvgPool2d) has kernel_size={size}, stride={stride} and padding={padding}: give "
@@ -123,7 +123,7 @@ class AvgPoolRule:
         return list(product(rows, columns))
 
 
-def _pair(value: Any) -> Pair:
+def pair(value: Any) -> Pair:
     """PyTorch's one number for both axes, or one for each."""
     first, second = (value, value) if isinstance(value, int) else value
     return int(first), int(second)
