@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import agt_cli
 from agt.errors import AgtError, CheckError, ConfigError, nearest
-from agt_cli import signals, usage
+from agt_cli import signals, torchrun, usage
 from agt_cli.jobs import Outcome, Task, command_line, words
 from agt_cli.mistakes import explain
 from agt_cli.streams import mute, muted
@@ -28,7 +28,7 @@ VERBOSITY = {"-q": "quiet", "--quiet": "quiet", "-v": "verbose", "--verbose": "v
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line.
+    """Run one command line; where torchrun started several processes, with the others' help, or as one of them.
 
     Args:
         arguments: without the program's name; None: the process's own.
@@ -36,6 +36,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code (errors.py); 1 also where whoever read the output stopped reading.
     """
+    try:
+        if torchrun.size() > 1:
+            return _one_of_several(arguments)
+    except AgtError as error:
+        return _complain(str(error), error.exit_code)
+    return _alone(arguments)
+
+
+def _one_of_several(arguments: Sequence[str] | None) -> int:
+    torchrun.end_with_it()
+    if torchrun.rank():
+        from agt_cli.runs import workers
+
+        return workers.work()
+    from agt_cli.runs import team
+
+    return team.lead(lambda: _alone(arguments))
+
+
+def _alone(arguments: Sequence[str] | None) -> int:
     try:
         with signals.heard():
             code = _main(list(sys.argv[1:] if arguments is None else arguments))
@@ -111,6 +131,7 @@ def _dispatch(name: str, rest: list[str], console: "Console") -> int:
         _check_flags(rest)
         _check_places(rest)
         _check_sweep(name, rest)
+        torchrun.check(name, rest)
         _run_hydra(name, rest, console, outcome)
         if outcome.error:
             raise outcome.error

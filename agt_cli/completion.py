@@ -51,7 +51,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "training.chosen_on": ("public", "data", "recipe"),
     "compute.device": ("cpu", "cuda"),
     "compute.kernel": ("auto", "reference", "cpu", "gpu"),
-    "certificate.features.map": ("none", "relu", "fourier"),
+    "certificate.features.map": ("none", "relu", "fourier", "landmarks", "crosses"),
     "certificate.features.public": ("test", "train"),
     "dataset.missing": ("error", "indicator"),
     "noise.release": ("always", "inside_box"),
@@ -184,7 +184,7 @@ def _ledgers(typed: str) -> Iterator[str]:
 def _keys(name: str, chosen: Mapping[str, str], typed: str) -> Iterator[str]:
     """Groups and keys, one level at a time: ``training.`` before what is in it."""
     groups, tree = usage.groups(usage.COMMANDS[name].config), composed(name, chosen)
-    yield from (f"{group}=" for group in _starting(typed, groups) if "/" not in group)
+    yield from (f"{group}=" for group in _starting(typed, groups))
     for key in _starting(typed, dict(_flat(tree))):
         head, dot, _ = key[len(typed) :].partition(".")
         yield typed + head + dot if dot else f"{key}="
@@ -266,7 +266,7 @@ def composed(name: str, chosen: Mapping[str, str]) -> dict[str, Any]:
     choices |= chosen
     for group in usage.groups(usage.COMMANDS[name].config):
         option = str(choices.get(group) or "").replace("${dataset}", str(choices.get("dataset")))
-        if group != "experiment" and option in usage.options(group):
+        if group != "experiment" and "/" not in group and option in usage.options(group):
             config[group] = _file(usage.options(group)[option])[0]
     return config
 

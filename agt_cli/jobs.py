@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from agt.errors import AgtError, CheckError, ConfigError
 from agt_cli import latest, signals, usage
 from agt_cli.mistakes import explain
+from agt_cli.shares import Share
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -51,6 +52,7 @@ class Task:
         outcome: filled in the process that the user started.
         labels: of a sweep: the folder of each job -> what messages call it.
         process: the one that the user started.
+        share: of the machine, for a job in another process.
     """
 
     command: str
@@ -59,6 +61,7 @@ class Task:
     outcome: Outcome = field(default_factory=Outcome)
     labels: Mapping[str, str] = field(default_factory=dict)
     process: int = field(default_factory=os.getpid)
+    share: Share = field(default_factory=Share)
 
     def __call__(self, config: "DictConfig") -> dict[str, Any]:
         """Run one job; returns what --json shows of it."""
@@ -83,8 +86,12 @@ class Task:
         self.console.note(f"-- {label}")
         try:
             with command_line(self.line), signals.heard():  # nobody else listens in a launcher's process
+                if elsewhere:
+                    self.share.take(config, self.console.note)
                 console = type(self.console)(json=True, quiet=True) if elsewhere else self.console
                 result = run(self.command, config, folder, console, overrides, sweep=True)
+        except signals.Terminated as error:
+            raise error.__cause__ or error from None  # as the launcher raised it, who has the job queued again
         except Exception as error:
             known = explain(error, usage.COMMANDS[self.command].config, ())
             if known is None and self.console.verbose:
@@ -153,6 +160,7 @@ def run(
     from agt_cli.report.record import RunRecord
     from agt_cli.report.unfinished import Unfinished
     from agt_cli.runs.resume import unfinished
+    from agt_cli.runs.team import team
     from agt_cli.runs.unread import unread
 
     with ExitStack() as stack:
@@ -160,6 +168,8 @@ def run(
         try:
             settings = settled(command, config, overrides, console)
             begun = sweep and (folder / "status.json").exists()  # a killed job that this one is to go on with
+            if begun and command != "train":  # queued again by a cluster: what it drew before must not be forgotten
+                raise ConfigError(f"{folder}: a job that was stopped in its middle; the same line runs it anew, beside it")
             again = Unfinished.open(folder, command) if begun else None
             if command == "train" and not begun:
                 again = unfinished(settings, overrides, sweep)
@@ -175,6 +185,8 @@ def run(
             configured = task.configure(settings)
             if not sweep:
                 stack.enter_context(record)
+            if shared := team():
+                record.environment(processes=shared.described)
             for line in unread(settings, overrides) if command == "train" else ():
                 console.note(line)
         except Exception:

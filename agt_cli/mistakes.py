@@ -191,6 +191,8 @@ def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) 
     added = message.rpartition("To append to your config use ")[2]
     if key in _flatten(_compose(config, overrides)):
         return f"'{key}' takes new entries with a plus sign: '{added}'"
+    if "/" in key and key in usage.groups(config):
+        return f"{key}: public features stand in front of a linear head: add model=linear certificate=stability (or erm)"
     return f"unknown key '{key}'{_known_key(key, config, overrides)}"
 
 

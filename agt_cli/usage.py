@@ -32,7 +32,7 @@ HYDRA = (
 SWEEPS = (
     ("-m, --multirun", "run every combination of comma-separated values: agt train -m training.seed=0,1,2"),
     ("sweep=NAME", "with -m: keep the sweep under this name; the same line again runs only what is not done yet"),
-    ("hydra/launcher=joblib", "with -m: several at once; or submitit_local, submitit_slurm (agt-certified[cluster])"),
+    ("hydra/launcher=joblib", "with -m: several at once; or submitit_local, slurm (agt-certified[cluster])"),
 )
 ALSO = (
     ("help COMMAND", "the same as agt COMMAND --help"),
@@ -171,6 +171,7 @@ COMMANDS: dict[str, Command] = {
             "agt unlearn run=... ids=requests.csv method=certificate    noted; what is stable without them is answered",
             "agt unlearn run=...                                   what was noted is carried out",
             "agt unlearn run=... ids=- by=id key=owner.pem fresh=true",
+            "agt unlearn -m run=... ids=requests.txt method=newton,retrain rehearse=true   compared, on copies",
         ),
     ),
     "reproduce": Command(
@@ -416,11 +417,13 @@ def _ways(words: Sequence[Word]) -> list[str]:
 
 
 def groups(config: str) -> list[str]:
-    """The configuration groups that a command's primary file chooses from; Hydra's own left out."""
+    """The configuration groups that a command's primary file chooses from, last those inside them
+    (``certificate/features``); Hydra's own left out."""
     chosen = [line.removeprefix("  - ").strip() for line in _lines(config) if line.startswith("  - ")]
     below = [group for name in chosen if name in COMMANDS for group in groups(name)]  # tune's settings are train's and more
-    names = [line.split(":")[0] for line in chosen if ":" in line]
-    return [*below, *(name for name in names if name != "hydra")]
+    names = [name for line in chosen if ":" in line and (name := line.split(":")[0]) != "hydra"]
+    inside = (path for name in names for path in sorted((config_dir() / name).glob("*")) if path.is_dir())
+    return [*below, *names, *(path.relative_to(config_dir()).as_posix() for path in inside)]
 
 
 def options(group: str) -> dict[str, Path]:

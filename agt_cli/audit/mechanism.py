@@ -11,6 +11,7 @@ from agt.audit.worst import Found, Quarry, search
 from agt.errors import ConfigError
 from agt.mechanisms.aggregate import CertifiedQuantile
 from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.release import Labelling, prepare_quantile
 from agt.mechanisms.rigour import Accounting, Claim, Counting
@@ -53,8 +54,9 @@ class MechanismAudit:
     def check(self, given: Given) -> None:
         """Refuse a mechanism without a budget, and settings that have no effect."""
         target = (given.config.get("mechanism") or {}).get("_target_")
-        if target == f"{ReleaseWeights.__module__}.{ReleaseWeights.__qualname__}":  # before anything about its budget
-            raise ConfigError("mechanism=release_weights is audited by agt audit weights, which looks at the weights")
+        for kind in (ReleaseWeights, ObjectivePerturbation):
+            if target == f"{kind.__module__}.{kind.__qualname__}":  # before anything about its budget
+                raise ConfigError(f"mechanism={kind.name} is audited by agt audit weights, which looks at the weights")
         mechanism = mechanism_of(given)
         for key, choices in (("accounting", Accounting), ("counting", Counting)):
             check_choice(given.config.get(key), choices, key)

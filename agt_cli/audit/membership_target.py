@@ -109,7 +109,7 @@ def _service(
     how = f"labels released by {config.kind.name}"
     if isinstance(mechanism, ReleaseWeights):
         released = prepare_weights(model, mechanism, conditions=conditions).draw(randomness)
-        return lambda queries: labels_from(model, queries)(released.weight), how
+        return lambda queries: labels_from(model, queries)(released), how
     accounting, counting = (given.config[key] for key in ("accounting", "counting"))
     labelling = Labelling.of(model, mechanism, conditions, accounting, counting)  # type: ignore[arg-type]
     return lambda queries: labelling.labels(queries, randomness), how

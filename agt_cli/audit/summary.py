@@ -20,7 +20,7 @@ from agt_cli.report.listed import Run, runs_below
 from agt_cli.report.record import RunRecord
 
 OWN = "what each audit did not cover is in the notes of its own report"
-OF_NO_RUN = ("selftest", "summary")
+NO_AUDITS = ("selftest", "summary", "shadows")
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Summary:
             )
         findings = tuple(_numbered(gathered))
         done = {each.audit.kind for each in gathered if each.current}
-        unaudited = tuple(kind for kind in usage.options("audit") if kind not in (*done, *OF_NO_RUN))
+        unaudited = tuple(kind for kind in usage.options("audit") if kind not in (*done, *NO_AUDITS))
         notes = (
             *_states(gathered),
             *_unfinished(run, given.output_dir),
@@ -104,7 +104,7 @@ class Summary:
 def _of(run: FinishedRun, earlier: set[str], outputs: Path) -> list[Path]:
     """Finished audits of the run, in any of its states, by what they say themselves; the oldest first."""
     states = {run.digest, *earlier}
-    runs = [each for each in _audits(outputs) if each.state == "done" and each.environment.get("kind") not in OF_NO_RUN]
+    runs = [each for each in _audits(outputs) if each.state == "done" and each.environment.get("kind") not in NO_AUDITS]
     return [each.folder for each in runs if each.environment.get("trained_digest") in states or _is_of(each, run)]
 
 
@@ -127,7 +127,7 @@ def _read(folder: Path, run: FinishedRun, earlier: set[str]) -> Gathered:
     """
     record = open_run(folder, "audit", key="audit.audits")
     audit, state = read_audit(record.read(NAME)), record.environment.get("trained_digest")
-    if audit.kind in OF_NO_RUN:
+    if audit.kind in NO_AUDITS:
         raise ConfigError(f"audit.audits={folder}: is a {audit.kind}: name the audits themselves")
     if state not in {run.digest, *earlier}:
         about = f"the run of {state}" if state else "no run"
@@ -162,7 +162,7 @@ def _unfinished(run: FinishedRun, outputs: Path) -> Iterator[str]:
 def _of_none(outputs: Path) -> Iterator[str]:
     """Audits of no run, of mechanisms by themselves say, that found a violation: they are of no line of the table."""
     for each in _audits(outputs):
-        about_none = each.environment.get("kind") not in OF_NO_RUN and not each.environment.get("trained_digest")
+        about_none = each.environment.get("kind") not in NO_AUDITS and not each.environment.get("trained_digest")
         if each.state == "done" and about_none and each.metrics.get("violations"):
             yield (
                 f"an audit of no run found a violation, and is not counted here: {each.environment.get('kind')} "

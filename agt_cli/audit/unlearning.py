@@ -39,7 +39,7 @@ from agt_cli.audit.job import Audited, Given
 from agt_cli.report.console import Console
 from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.report.swap import LOCK, hold
+from agt_cli.report.swap import hold
 from agt_cli.runs.erased import gone_of
 from agt_cli.runs.prepare import Prepared, prepare
 from agt_cli.runs.queries import OpenedRun, TrainedRun
@@ -47,6 +47,7 @@ from agt_cli.runs.waiting import Waiting
 from agt_cli.unlearn.erasure import Order, erase
 from agt_cli.unlearn.job import Job
 from agt_cli.unlearn.methods import chosen
+from agt_cli.unlearn.rehearsal import copied
 from agt_cli.unlearn.retrain import from_the_start
 
 QUIET = Console(json=True, quiet=True)  # what would be said is of copies, and not of the run
@@ -192,9 +193,7 @@ class Sides:
     def begin(self) -> tuple[Served, Unlearn]:
         """A fresh copy."""
         shutil.rmtree(self.copy, ignore_errors=True)
-        shutil.copytree(
-            self.run.folder, self.copy, ignore=lambda place, names: [Path(LOCK).name] if "lock" in names else []
-        )
+        copied(self.run, self.copy)
         self.gone = self.gone[:0]
         return self._first, self._unlearn
 

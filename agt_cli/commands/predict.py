@@ -8,7 +8,6 @@ from pydantic import Field, InstanceOf
 
 from agt.errors import ConfigError
 from agt.mechanisms.rigour import Accounting, Counting
-from agt.mechanisms.weights import ReleaseWeights
 from agt.randomness import Randomness, SeededRandomness, SystemRandomness
 from agt.settings import schema, validate
 from agt_cli.report.console import Console
@@ -51,10 +50,9 @@ class PredictConfig:
 
     def __post_init__(self) -> None:
         for key, usual in (("accounting", "rigorous"), ("counting", "distance")):
-            if self.mechanism.kind is ReleaseWeights and getattr(self, key) != usual:
-                raise ConfigError(
-                    f"{key}={getattr(self, key)}: mechanism=release_weights reads no stable distance: leave it out"
-                )
+            if self.mechanism.releases_weights and getattr(self, key) != usual:
+                name = self.mechanism.kind.name
+                raise ConfigError(f"{key}={getattr(self, key)}: mechanism={name} reads no stable distance: leave it out")
         if self.lot > 1 and self.trained.inputs != LINES:
             raise ConfigError(f"lot={self.lot}: a file is paid for as one: leave it out, or ask by lines with inputs=-")
 
@@ -78,7 +76,8 @@ def run(config: PredictConfig | Answering, record: RunRecord, console: Console) 
     if isinstance(config, Answering):
         return config.run(record, console)
     randomness: Randomness = SystemRandomness() if config.seed is None else SeededRandomness(config.seed)
-    opened, mechanism, lines = config.trained.open(record, console), config.mechanism, config.trained.inputs == LINES
+    mechanism, lines = config.mechanism, config.trained.inputs == LINES
+    opened = config.trained.open(record, console, mechanism.reads_records)
     count, most = len(opened.queries), mechanism.total.queries
     if most is not None and count > most:
         raise ConfigError(f"the file holds {count} queries and total.queries is {most}: raise it, or cut the file")

@@ -13,9 +13,9 @@ from agt_cli.report.console import Console, show
 from agt_cli.report.quality import say_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import unmet
-from agt_cli.runs.model import fit
+from agt_cli.runs.model import fit, prepared_by_all
 from agt_cli.runs.noise import drawing, noise_words, proved
-from agt_cli.runs.prepare import Prepared, RunSettings, prepare, settings_of
+from agt_cli.runs.prepare import Prepared, RunSettings, settings_of
 from agt_cli.runs.resume import checkpoints_of
 from agt_cli.runs.spending import of_data, unfinished
 from agt_cli.runs.trained import write_trained
@@ -28,7 +28,7 @@ def configure(config: Mapping[str, Any]) -> RunSettings:
 
 def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str, Any]:
     """Train, write the record, and say where it is."""
-    prepared = prepare(settings, console)
+    prepared = prepared_by_all(settings, record.config, console)
     dataset, digest = prepared.dataset, prepared.loaded.digest
     for note in dataset.notes:
         console.note(f"note: {note}")
@@ -73,9 +73,9 @@ def _say(record: RunRecord, name: str, words: list[str], quality: Quality, conso
     m = record.metrics
     if quality.verdict:
         console.say(quality.verdict)
-    reach = (
-        ("moved by one k", show(float(m["moved_by_one_k"]), 5)) if "moved_by_one_k" in m else ("k up to", str(m["k_max"]))
-    )
+    reach = ("k up to", str(m.get("k_with_radius", m["k_max"])))
+    if "moved_by_one_k" in m:
+        reach = ("moved by one k", show(float(m["moved_by_one_k"]), 5))
     console.table(
         f"trained on {name}",
         ("train records", "test records", "train accuracy", reach[0], "steps", "seconds"),

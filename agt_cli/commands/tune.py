@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 
+from agt.data.dataset import PublicRows
 from agt.errors import ConfigError
 from agt.mechanisms.weights import weights_budget
 from agt.settings import validate
@@ -45,13 +46,14 @@ class PublicTuning:
     def run(self, record: RunRecord, console: Console) -> dict[str, Any]:
         """Score every candidate, choose, and write the experiment."""
         data = TuningData(self.tune.public, console)
-        scores = _scores(self, data, console)
+        tried = [choice for choice in self.choices if self.tune.grid or data.able(choice)]
+        scores = _scores(self, tried, data, console)
         at = best(scores, self.tune.objective)
-        choice, about = self.choices[at], data.declaration(self.choices[at])
+        choice, about = tried[at], data.declaration(tried[at])
         declared = {"chosen_on": "public", "chosen_from": asdict(about)}
         config = bound({**choice.config, "training": {**choice.config["training"], **declared}})
         write_experiment(self.path, config, f"chosen by agt tune on {data.words}, {self.tune.words}: {choice.words}")
-        table = pd.DataFrame([_row(*pair) for pair in zip(self.choices, scores, strict=True)])
+        table = pd.DataFrame([_row(*pair) for pair in zip(tried, scores, strict=True)])
         record.environment(public_rows=about.rows, public_digest=about.digest)
         record.table("candidates", table)
         record.add_metrics(candidates=len(table), chosen=at, **{name: float(table[name][at]) for name in SCORES})
@@ -64,7 +66,9 @@ def configure(config: Mapping[str, Any]) -> PublicTuning | PrivateTuning:
     """Validate the settings of every candidate, before any data is read."""
     tune, total = validate(TuneConfig, config.get("tune"), "tune"), validate(TotalConfig, config.get("total"), "total")
     given = {key: value for key, value in config.items() if key not in OWN}
-    candidates = choices(given, tune.grid, exact=tune.private and tune.public is None)
+    public = tune.public or "train"
+    landmarks = public if not tune.private and public in get_args(PublicRows) else None
+    candidates = choices(given, tune.grid, exact=tune.private and tune.public is None, public=landmarks)
     path = free_path(tune.name or f"{chosen_options().get('dataset', 'data')}_tuned")
     if tune.private:
         if total.eps is None:
@@ -78,14 +82,14 @@ def run(tuning: PublicTuning | PrivateTuning, record: RunRecord, console: Consol
     return tuning.run(record, console)
 
 
-def _scores(tuning: PublicTuning, data: TuningData, console: Console) -> list[np.ndarray]:
+def _scores(tuning: PublicTuning, choices: Sequence[Choice], data: TuningData, console: Console) -> list[np.ndarray]:
     """Each candidate's [folds, 3]."""
     budget, scores = weights_budget(tuning.total.eps or USUAL, tuning.total.delta), []
     with console.progress("comparing settings", "candidate") as report:
-        for done, choice in enumerate(tuning.choices, 1):
+        for done, choice in enumerate(choices, 1):
             candidate = Candidate.of(data.prepared(choice).dataset, choice.settings, data.rows(choice))
             scores.append(candidate.scores(tuning.tune.folds, tuning.tune.k, budget))
-            report(done, len(tuning.choices), done, len(tuning.choices))
+            report(done, len(choices), done, len(choices))
     return scores
 
 

@@ -8,6 +8,7 @@ from typing import Any, get_args
 from agt.errors import ConfigError, nearest
 from agt.unlearning.log import By
 from agt.unlearning.signature import Signer
+from agt_cli.audit.stage import remove_leftovers
 from agt_cli.report.console import Console
 from agt_cli.report.finished import open_run
 from agt_cli.report.record import RunRecord
@@ -18,9 +19,10 @@ from agt_cli.unlearn.accounting import account, write
 from agt_cli.unlearn.erasure import Order, erase, owing
 from agt_cli.unlearn.methods import Choice
 from agt_cli.unlearn.page import lines
+from agt_cli.unlearn.rehearsal import rehearse
 
-KEYS = ("run", "digest", "ids", "by", "method", "forbid_retraining", "fresh", "key", "compute", "output_dir")
-FLAGS = ("forbid_retraining", "fresh")
+KEYS = ("run", "digest", "ids", "by", "method", "forbid_retraining", "fresh", "rehearse", "key", "compute", "output_dir")
+FLAGS = ("forbid_retraining", "fresh", "rehearse")
 
 
 def configure(config: Mapping[str, Any]) -> Order:
@@ -37,6 +39,8 @@ def configure(config: Mapping[str, Any]) -> Order:
     for key in FLAGS:
         if not isinstance(config.get(key), bool):
             raise ConfigError(f"{key}={config.get(key)}: expected true or false")
+    if config["rehearse"] and config.get("key") is not None:
+        raise ConfigError("key: a rehearsal erases nothing, and has no account to sign: leave key out, or rehearse=true")
     folder, ids, signing = Path(str(config["run"])), config.get("ids"), config.get("key")
     digest = digest_of(config, "digest")
     open_run(folder, "train", digest)
@@ -51,11 +55,15 @@ def configure(config: Mapping[str, Any]) -> Order:
         config["fresh"],
         None if signing is None else Signer.open(Path(str(signing)).expanduser()),
         Path(str(config["output_dir"])),
+        config["rehearse"],
     )
 
 
 def run(order: Order, record: RunRecord, console: Console) -> dict[str, Any]:
-    """Carry the request out, and account for it."""
+    """Carry the request out, and account for it; or rehearse it."""
+    if order.rehearse:
+        remove_leftovers(record.folder.parent)
+        return rehearse(order, record, console)
     with hold(order.folder):
         erased = erase(order, console)
         with nullcontext() if erased.request is None else owing(erased.words, console):

@@ -96,7 +96,7 @@ def write_tables(
         owed = {} if answered is None else {"answer": np.where(answered[places], "given", OWED).astype(object)}
         return pd.DataFrame(
             {
-                "record_id": queries.ids[places].astype(str).astype(object),
+                "record_id": queries.ids[places].astype(object),
                 "label": names[queries.labels[places]],
                 "prediction": names[prediction[places]],
                 "stable_distance": stable[places],

@@ -21,6 +21,7 @@ from agt_cli.report.record import RunRecord
 # Each mechanism looks the same in every figure; ours are dark and blue, those of the papers warm, comparisons grey.
 STYLES: dict[str, dict[str, Any]] = {
     "release_weights": {"color": "black", "linestyle": "-", "marker": "P"},
+    "release_weights mechanism.shrink=true": {"color": "0.25", "linestyle": "--", "marker": "p"},
     "randomized_response": {"color": "#08306b", "linestyle": "-", "marker": "o"},
     "gaussian_margin": {"color": "#2171b5", "linestyle": "--", "marker": "s"},
     "smooth_cauchy": {"color": "#d94801", "linestyle": "-", "marker": "v"},
@@ -174,3 +175,5 @@ def _panel(axes: Axes, chart: Curves, part: pd.DataFrame, style: dict[str, dict[
         axes.set_xscale("log")
     if chart.ylog:
         axes.set_yscale("log")
+        if chart.level is not None and part[chart.y].isna().all():  # the line alone, which has no scale of its own
+            axes.set_ylim(chart.level / 10, chart.level * 2)

@@ -10,6 +10,7 @@ from agt.certificates.conditions import Condition
 from agt.mechanisms.catalogue import MECHANISMS
 from agt.mechanisms.exposure import gap_loss
 from agt.mechanisms.guarantee import PureDP
+from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.planning import WITHIN, Offer, Plan
 from agt.quality import Quality, rate_words
 from agt_cli.report.curves import Curves, curves
@@ -21,6 +22,7 @@ from agt_cli.report.report_md import conditions_section, figures_section, settin
 EPS = np.geomspace(0.01, 10, 31)  # of one query, in the first figure (001 Fig 2's range)
 DISTANCES = np.arange(0, 101, 5)
 _LINES = "dotted: without noise; dashed grey: always answering the most frequent class"
+_FIRST_ORDER = "; that of objective_perturbation is to first order in its noise"
 GAPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200)
 
 
@@ -117,8 +119,8 @@ def _most_answered(planned: Plan) -> str:
     """What the totals buy, in brief."""
     advice = planned.advice
     if advice.weights:
-        enough = [(eps, reached) for eps, reached in sorted(advice.weights) if reached >= advice.nominal - WITHIN]
-        eps, accuracy = next(iter(enough or sorted(advice.weights)[-1:]))
+        enough = [one for one in sorted(advice.weights) if one[1] >= advice.nominal - WITHIN]
+        eps, accuracy, _ = next(iter(enough or sorted(advice.weights)[-1:]))
         return f"released weights answer any number of queries at {rate_words(accuracy)}, for total eps = {eps:g}"
     if not advice.singly:
         return f"nothing answers even one query within a point of {rate_words(advice.nominal)}"
@@ -162,14 +164,15 @@ def plan_report(
     Args:
         captions: figure name -> what it shows.
     """
+    tilted = any(offer.mechanism == ObjectivePerturbation.name for offer in planned.offers)
     parts = [
         f"# What private answers would cost: {plain(dataset)}",
         *([f"**{plain(quality.verdict)}**"] if quality.verdict else []),
         recommendation,
         f"Every number is an exact expectation over a mechanism's own coin flips, on {plain(queries)}, which are taken to "
-        "be public. Nothing was released and nothing was drawn. The plan itself looks at private distances: it is for the "
-        "data owner, and a mechanism or budget chosen by it is a choice that looked at private data, unless what was "
-        "trained to make the plan is public too.",
+        f"be public{_FIRST_ORDER if tilted else ''}. Nothing was released and nothing was drawn. The plan itself looks at "
+        "private distances: it is for the data owner, and a mechanism or budget chosen by it is a choice that looked at "
+        "private data, unless what was trained to make the plan is public too.",
         "## Accuracy by total budget and number of queries",
         markdown_table(*cells(planned, quality.majority)),
         *quality_section(quality),

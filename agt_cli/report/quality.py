@@ -9,7 +9,7 @@ from agt.data.dataset import Outside, Records
 from agt.models.model import Model
 from agt.problem import Settings
 from agt.quality import LEAST, Estimate, Group, Judged, Quality, rate_words
-from agt.settings import BoxConfig
+from agt.settings import BoxConfig, TubeConfig
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import Markdown, markdown_table, plain
@@ -43,7 +43,7 @@ def judge(
 def _told(settings: Settings) -> tuple[int, ...]:
     """At which k certified shares are told: round ones, of the grid and with its end where that bounds what is known."""
     ks, voted = settings.kgrid.ks, settings.ensemble.members > 1
-    if voted or not isinstance(settings.certificate, BoxConfig):
+    if voted or not isinstance(settings.certificate, BoxConfig | TubeConfig):
         return KS
     return tuple(k for k in ks if k in KS or (k == ks[-1] and k < KS[-1]))
 

@@ -8,6 +8,7 @@
     members/000/shard.json, slices/001.safetensors, ...      what it was trained on, by digest; states on the way
     source.json, encoder.safetensors                         what queries need of the data; release/: portable weights
     certificates.parquet, tables/*.csv, figures/*.{pdf,png}, report.md, report.html (the same words, figures inside)
+    labels.csv, or labels.parquet where the queries came as a parquet file too large to be held: a release's answers
     spent.json    what a release is about to give away, before it does               manifest.json   every file's hash
     records.bin   keyed hashes of the training records; unlearning/: requests to erase, and the key (agt/unlearning);
                   of requests that wait: waiting.json, abstained.jsonl (runs/waiting.py)
@@ -29,16 +30,17 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
-from io import BytesIO
+from io import RawIOBase
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import pandas as pd
@@ -68,6 +70,7 @@ from agt_cli.report.unfinished import (
     remove_leftovers,
     still_running,
 )
+from agt_cli.shares import VISIBLE
 
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "pyarrow", "scikit-learn", "numba", "safetensors")
 
@@ -208,20 +211,28 @@ class RunRecord:
 
     def write(self, name: str, content: bytes) -> Path:
         """Write one file of the record, whole or not at all, and note its hash; returns its path."""
-        return self._write(Pending(self.folder / name), content)
+        with self.opened(name) as file:
+            file.write(content)
+        return self.folder / name
 
-    def reserve(self, name: str, size: int) -> Callable[[bytes], Path]:
-        """``write`` for a file that has ``size`` bytes of the disk from now on (``Pending``)."""
+    def opened(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """``write`` for a file that is written part after part: it appears at the end, or never."""
+        return self._opened(Pending(self.folder / name))
+
+    def reserve(self, name: str, size: int) -> Callable[[], AbstractContextManager[BinaryIO]]:
+        """``opened`` for a file that has ``size`` bytes of the disk from now on (``Pending``)."""
         pending = Pending(self.folder / name, size)
         self._reserved.append(pending)
-        return partial(self._write, pending)
+        return partial(self._opened, pending)
 
-    def _write(self, pending: Pending, content: bytes) -> Path:
+    @contextmanager
+    def _opened(self, pending: Pending) -> Iterator[BinaryIO]:
         if self.digest is not None:
             raise RuntimeError(f"{pending.path}: the run is finished, and its manifest is written")
-        pending.write(content)
-        self._hashes[pending.path.relative_to(self._home).as_posix()] = sha256(content).hexdigest()
-        return pending.path
+        with pending.opened() as file:
+            hashing = Hashing(file)
+            yield cast(BinaryIO, hashing)
+        self._hashes[pending.path.relative_to(self._home).as_posix()] = hashing.hexdigest()
 
     def _write_json(self, name: str, value: object) -> None:
         self.write(name, as_json(value))
@@ -270,12 +281,18 @@ class RunRecord:
         """Write report.md, and report.html from it.
 
         Args:
-            text: Markdown. How each condition stands, if that was written, is added below its title and first paragraph.
+            text: Markdown. How each condition stands, if that was written, is added below its title and first paragraph;
+                at the end, how many processes shared the work, if they were several.
         """
         parts = text.split("\n\n", 2)
-        text = "\n\n".join([*parts[:2], *filter(None, [self._standings]), *parts[2:]])
+        text = "\n\n".join([*parts[:2], *filter(None, [self._standings]), *parts[2:], *self._shared()])
         self.write("report.md", text.encode())
         self.write("report.html", report_page(text, self._figure).encode())
+
+    def _shared(self) -> Iterator[str]:
+        if several := self._environment.get("processes"):
+            on = f"machines: {len(set(several['hosts']))}, threads of each process: {self._environment['threads']}"
+            yield f"Computed by {several['count']} processes ({on}), to the bits of one with as many threads.\n"
 
     def _figure(self, name: str) -> bytes | None:
         """A figure that this run drew; None: it drew no such."""
@@ -288,14 +305,11 @@ class RunRecord:
 
     def parquet(self, name: str, parts: Iterable[pd.DataFrame]) -> None:
         """Write NAME.parquet, part after part; at least one."""
-        buffer, writer = BytesIO(), None
-        for part in parts:
-            rows = pa.Table.from_pandas(part, preserve_index=False)
-            writer = writer or pq.ParquetWriter(buffer, rows.schema)
-            writer.write_table(rows)
-        if writer is not None:
-            writer.close()
-        self.write(f"{name}.parquet", buffer.getvalue())
+        tables = (pa.Table.from_pandas(part, preserve_index=False) for part in parts)
+        first = next(tables)
+        with self.opened(f"{name}.parquet") as file, pq.ParquetWriter(file, first.schema) as writer:
+            for rows in chain([first], tables):
+                writer.write_table(rows)
 
     def part(self, name: str) -> "RunRecord":
         """The same record's subfolder, for a part that keeps its files as a whole run does (a member of an ensemble)."""
@@ -308,6 +322,27 @@ class RunRecord:
         tensor = torch.from_numpy(np.ascontiguousarray(weight))
         self.write("released_weights.safetensors", save({"weight": tensor}))
         self._write_json("released_weights.json", constants)
+
+
+class Hashing(RawIOBase):
+    """A file that is only added to, with the hash of what was written."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._hash = file, sha256()
+        self.hexdigest = self._hash.hexdigest
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def write(self, content: Any) -> int:
+        """All of it."""
+        self._hash.update(content)
+        return self._file.write(content)
+
+    def tell(self) -> int:
+        """Where the next bytes go."""
+        return self._file.tell()
 
 
 def csv_bytes(table: pd.DataFrame) -> bytes:
@@ -332,6 +367,7 @@ def describe_environment(config: Mapping[str, Any]) -> dict[str, Any]:
         "platform": platform.platform(),
         "packages": {name: package_version(name) for name in PACKAGES},
         "device": _device(compute.get("device", "cpu")),
+        **({VISIBLE: os.environ.get(VISIBLE)} if compute.get("device") == "cuda" else {}),
         "cpus": os.cpu_count(),
         "threads": compute.get("threads") or torch.get_num_threads(),
         "argv": sys.argv,

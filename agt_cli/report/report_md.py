@@ -8,7 +8,7 @@ from agt.certificates.conditions import Condition
 from agt.data.dataset import Dataset
 from agt.facts import Standing
 from agt.relations import RELATIONS
-from agt.settings import BoxConfig, CertificateConfig, RelationConfig, RemovalConfig
+from agt.settings import BoxConfig, CertificateConfig, RelationConfig, RemovalConfig, TubeConfig
 from agt_cli.report.markdown import Markdown, markdown_table, plain
 from agt_cli.report.record import RunRecord, to_yaml
 
@@ -105,6 +105,14 @@ def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig
     if isinstance(certificate, BoxConfig):
         bounds = f"{on}, with bounds on the parameters for k up to {record.metrics['k_max']}."
         return [f"# Training with bounds: {plain(dataset.name)}", *useless, bounds]
+    if isinstance(certificate, TubeConfig):
+        most, reached = record.metrics["k_max"], record.metrics["k_with_radius"]
+        short = f" Beyond k = {reached} nothing bounds it, and nothing is certified." if reached != most else ""
+        tube = (
+            f"{on}. How far k can have moved the parameters is bounded step by step from the loss's curvature, for every "
+            f"k up to {most} at once.{short} Every public constant: `tube.json`."
+        )
+        return [f"# Training a network in a curvature tube: {plain(dataset.name)}", *useless, tube]
     moved = float(record.metrics["moved_by_one_k"])
     return [
         f"# Training a linear head: {plain(dataset.name)}",

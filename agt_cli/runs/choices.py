@@ -42,6 +42,10 @@ RECIPE = {
 CODES = {"bins": 20, "crosses": 0}
 """How the recipe codes the columns of a table (conf/dataset/table.yaml)."""
 KEY = "training.chosen_on"
+_LATER: dict[str, dict[str, Any]] = {  # by part, settings that came later, at values that are as before there were any
+    "ensemble": {"slices": 1, "vote": "labels", "margin_clip": None},
+    "features": {"root": 1.0, "order": 2, "weight": 1.0},
+}
 _SAYS = ("chosen_on", "chosen_for", "chosen_from")
 _BROKEN_BY = "one of them was picked by results on the private records, or on other data that is not public"
 
@@ -183,8 +187,10 @@ def _said_about(part: str, node: Any) -> Any:
         for key in ("path", "test"):
             if kept.get(key) is not None:
                 kept[key] = PurePath(str(kept[key])).name
-    if part == "ensemble" and kept.get("slices") == 1:
-        kept.pop("slices")  # as before there were any
+    if part == "ensemble":
+        kept = _earlier(part, kept)
+    if part == "certificate" and isinstance(kept.get("features"), Mapping):
+        kept["features"] = _earlier("features", kept["features"])
     if part == "model" and isinstance(kept.get("encoder"), Mapping):
         kept["encoder"] = {key: value for key, value in kept["encoder"].items() if key != "cache_dir"}
     return kept
@@ -194,3 +200,8 @@ def _hash(node: Any) -> str:
     """Hexadecimal digits behind a letter, so that no yaml reader takes them for a number."""
     text = json.dumps(node, sort_keys=True, default=str)
     return "h" + blake2b(text.encode(), digest_size=6).hexdigest()[:11]
+
+
+def _earlier(part: str, node: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what came later and is as before there was any."""
+    return {key: value for key, value in node.items() if value != _LATER[part].get(key, ...)}

@@ -54,8 +54,8 @@ def deliver(request: Request, randomness: Randomness) -> dict[str, Any]:
     receipt = _paid(publication, request)
     lines, words, result, short = _drawn(request, publication, receipt, randomness, earlier)
     _say(lines, words, claim.proved and not simulated, console)
-    if claim.output is not Output.NUMBER:
-        console.say(f"labels: {record.folder / 'labels.csv'}")
+    if publication.table:
+        console.say(f"labels: {record.folder / publication.table}")
     result = {"metrics": record.metrics, "claim": words[0], "words": [*words, *earlier], **result}
     if claim.output is Output.WEIGHTS and receipt.size:  # a later call can ask for exactly these
         console.say(f"digest: {record.digest}")
@@ -119,10 +119,11 @@ def _paid(publication: Publication, request: Request) -> Receipt:
         return account.free
 
 
-def _answered(publication: Publication, request: Request, receipt: Receipt, labels: np.ndarray) -> tuple[list[str], str]:
+def _answered(publication: Publication, request: Request, receipt: Receipt, drawn: Any) -> tuple[list[str], str]:
     """(how many are answered, in a line, where a ledger remembers answers; what the budget did not hold, exactly)."""
     if publication.asked is None:
         return [], ""
+    (labels,) = drawn  # which a ledger's answers are in one piece
     counts = publication.asked.counts(labels)
     request.record.add_metrics(**counts)
     repeated = counts["answered"] - receipt.size

@@ -12,23 +12,24 @@ import numpy as np
 from agt.data.dataset import Records
 from agt.errors import ConfigError, first_line
 from agt.mechanisms.catalogue import MECHANISMS
-from agt.mechanisms.guarantee import LEAST, GaussianDP, Guarantee
+from agt.mechanisms.guarantee import LEAST, ApproximateDP, GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.planning import Budget, Evidence, Offer, applicable, offers, weights_accuracy
-from agt.mechanisms.release import SHOWN_DELTA, Release
+from agt.mechanisms.objective import ObjectivePerturbation
+from agt.mechanisms.planning import SHRUNK, Budget, Evidence, Offer, applicable, offers, weights_on_offer
+from agt.mechanisms.release import SHOWN_DELTA, Release, WeightsMechanism
 from agt.mechanisms.rigour import Counting, Output, Voting, claim
 from agt.mechanisms.weights import ReleaseWeights
 from agt.models.linear import LinearModel
 from agt.quality import Judged, Quality, rate_words
 from agt_cli.runs.mechanisms import TotalConfig
-from agt_cli.runs.publish import Publication, Request
+from agt_cli.runs.publish import Publication, Request, Rows
 from agt_cli.runs.queries import OpenedRun
 
 MOST, FEW = 10_000, 1_000  # records that a forecast looks at: of a linear head, and where certificates take time
 WORTH = 0.005  # another mechanism is named if it is right so much more often
 
 
-def forecast(request: Request, publication: Publication, release: Release[Any], rows: np.ndarray) -> list[str]:
+def forecast(request: Request, publication: Publication, release: Release[Any], rows: Rows) -> list[str]:
     """Lines for the owner alone; none where nothing is drawn, no labels are, or nothing is proved.
 
     What goes wrong with them is one of the lines. The release is paid by now and goes on: a hint is not worth its budget,
@@ -45,7 +46,7 @@ def forecast(request: Request, publication: Publication, release: Release[Any], 
         return [f"what to expect of this release could not be worked out ({first_line(error)})"]
 
 
-def _forecast(request: Request, publication: Publication, release: Release[Any], rows: np.ndarray) -> list[str]:
+def _forecast(request: Request, publication: Publication, release: Release[Any], rows: Rows) -> list[str]:
     opened, total, counting = request.opened, request.mechanism.total, request.counting
     model = opened.model
     if not len(rows) or release.claim.output is Output.NUMBER or not release.claim.proved:
@@ -55,10 +56,10 @@ def _forecast(request: Request, publication: Publication, release: Release[Any],
     certificates = model.certify(features)
     known = certificates.prediction if labels is None else labels
     evidence = Evidence.of(certificates, known, model.problem.classes, counting)
-    weights = weights_accuracy(model, features, known)
+    weights = weights_on_offer(model, features, known, request.mechanism.given.get("weight_decay"))
     drawn, _ = _mechanism(publication.mechanism, release.claim.guarantee, model.problem.classes)
-    of_weights = weights(drawn.mu) if weights and isinstance(drawn, ReleaseWeights) else 0.0
-    expected = evidence.expected(drawn) if isinstance(drawn, Mechanism) else of_weights
+    way = SHRUNK if request.mechanism.given.get("shrink") else drawn.name
+    expected = evidence.expected(drawn) if isinstance(drawn, Mechanism) else weights[way].expected(drawn.guarantee)
     budget = _budget(release, total, len(opened.queries))
     made = [o for o in offers(evidence, applicable(evidence), weights, [budget]) if _allowed(opened, o, counting)]
     if labels is None:
@@ -74,7 +75,7 @@ def _forecast(request: Request, publication: Publication, release: Release[Any],
     return [*lines, "(for you alone: these numbers depend on private data, and so does a choice made by them)"]
 
 
-def _looked_at(opened: OpenedRun, rows: np.ndarray) -> tuple[Records, np.ndarray | None, str]:
+def _looked_at(opened: OpenedRun, rows: Rows) -> tuple[Records, np.ndarray | None, str]:
     """(some of these queries, their labels if they are known, what they are in words)."""
     records, labels, words = opened.queries, opened.labels, opened.trained.words
     most = MOST if isinstance(opened.model, LinearModel) else FEW
@@ -82,7 +83,7 @@ def _looked_at(opened: OpenedRun, rows: np.ndarray) -> tuple[Records, np.ndarray
         return records, labels, words
     which = f"{len(rows):,} new ones among" if len(rows) <= most else f"sample of {most:,} of"
     most = min(most, len(rows))
-    some = rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
+    some = np.array([rows[place] for place in np.linspace(0, len(rows) - 1, most).astype(np.int64)])
     return records.take(some), None if labels is None else labels[some], f"{which} the {words}"
 
 
@@ -106,9 +107,11 @@ def _allowed(opened: OpenedRun, offer: Offer, counting: Counting) -> bool:
     return True
 
 
-def _mechanism(name: str, guarantee: Guarantee, classes: int) -> tuple[Mechanism | ReleaseWeights, Output]:
-    if isinstance(guarantee, GaussianDP) and name == ReleaseWeights.name:
+def _mechanism(name: str, guarantee: Guarantee, classes: int) -> tuple[Mechanism | WeightsMechanism, Output]:
+    if isinstance(guarantee, GaussianDP) and name in (ReleaseWeights.name, SHRUNK):
         return ReleaseWeights(guarantee.mu), Output.WEIGHTS
+    if isinstance(guarantee, ApproximateDP) and name == ObjectivePerturbation.name:
+        return ObjectivePerturbation(guarantee.eps, guarantee.delta), Output.WEIGHTS
     return MECHANISMS[name].of(guarantee, classes), Output.LABELS
 
 

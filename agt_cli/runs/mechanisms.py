@@ -5,20 +5,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import Field
 
 from agt.errors import ConfigError
 from agt.mechanisms.aggregate import CertifiedQuantile
 from agt.mechanisms.guarantee import PureDP
 from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.objective import ObjectivePerturbation, objective_budget
 from agt.mechanisms.planning import Budget, afford
-from agt.mechanisms.weights import ReleaseWeights, weights_budget
+from agt.mechanisms.release import WeightsMechanism
+from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, weights_budget
 from agt.settings import NonNegative, Positive, imported, schema, validate
 from agt_cli.report.finished import FinishedRun, open_run
 from agt_cli.runs.queries import digest_of
 
-AnyMechanism = Mechanism | ReleaseWeights | CertifiedQuantile
+AnyMechanism = Mechanism | WeightsMechanism | CertifiedQuantile
 
 
 @schema
@@ -87,8 +88,9 @@ class MechanismConfig:
                     f"mechanism.weights were released at a budget of their own, which they keep: leave out {stated[0]}"
                 )
         elif not stated:
-            each = "the one release" if self.kind is ReleaseWeights else "each query"
+            each = "the one release" if self.releases_weights else "each query"
             name = "mu" if "mu" in self.kind.__dataclass_fields__ else "eps"
+            name += " and mechanism.delta" if self.kind is ObjectivePerturbation else ""
             raise ConfigError(
                 f"no budget: give total.eps (and total.delta) for the whole call, or mechanism.{name} for {each}"
             )
@@ -102,8 +104,18 @@ class MechanismConfig:
             )
 
     @property
+    def releases_weights(self) -> bool:
+        """Whether it is weights that are released, once for any number of queries."""
+        return issubclass(self.kind, WeightsMechanism)
+
+    @property
+    def reads_records(self) -> bool:
+        """Whether a release looks at the training records themselves, beside the model."""
+        return self.kind is ObjectivePerturbation
+
+    @property
     def _needs_delta(self) -> bool:
-        return self.kind is ReleaseWeights or (issubclass(self.kind, Mechanism) and self.kind.spends is not PureDP)
+        return self.releases_weights or (issubclass(self.kind, Mechanism) and self.kind.spends is not PureDP)
 
     def mechanism(self, classes: int, queries: int) -> AnyMechanism:
         """The mechanism for a model of ``classes`` classes and that many queries.
@@ -117,12 +129,19 @@ class MechanismConfig:
             if eps is not None:
                 return afford(self.kind, Budget(eps, delta, self.total.queries or queries), classes)
         elif eps is not None:
-            given |= weights_budget(eps, delta).parameters if self.kind is ReleaseWeights else {"eps": eps}
+            given |= _parameters(self.kind, eps, delta)
         mechanism: AnyMechanism = validate(self.kind, given, "mechanism")
         return mechanism
 
 
-def earlier_weights(folder: Path, digest: str | None, trained: FinishedRun) -> tuple[np.ndarray, ReleaseWeights]:
+def _parameters(kind: type[Any], eps: float, delta: float) -> dict[str, float]:
+    """The budget of one release that is all of a total."""
+    if kind is ReleaseWeights:
+        return weights_budget(eps, delta).parameters
+    return objective_budget(eps, delta).parameters if kind is ObjectivePerturbation else {"eps": eps}
+
+
+def earlier_weights(folder: Path, digest: str | None, trained: FinishedRun) -> tuple[ReleasedWeights, ReleaseWeights]:
     """Weights that an earlier call released from the same training run, wherever it lies now, and their mechanism.
 
     Args:
@@ -147,8 +166,15 @@ def earlier_weights(folder: Path, digest: str | None, trained: FinishedRun) -> t
             f"{trained.digest})"
         )
     weight, constants = release.released_weights()
+    if "mu" not in constants:
+        raise ConfigError(
+            f"mechanism.weights={folder}: released by {ObjectivePerturbation.name}: its folder answers by itself: "
+            f"agt predict release={folder / 'release'}"
+        )
     if constants.get("simulated"):
         raise ConfigError(
             f"mechanism.weights={folder}: a simulation (drawn with a seed), which guarantees nothing: release without seed"
         )
-    return weight, ReleaseWeights(mu=float(constants["mu"]))
+    mechanism = ReleaseWeights(mu=float(constants["mu"]), shrink=constants.get("shrink", False))
+    noise = float(constants["sigma"]), float(constants["step"])
+    return ReleasedWeights(weight, mechanism.guarantee, *noise, simulated=False, shrink=mechanism.shrink), mechanism

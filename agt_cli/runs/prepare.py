@@ -79,7 +79,8 @@ def data_files(source: DataSource) -> dict[str, dict[str, str]]:
     given = {key: getattr(source, key, None) for key in FILES}
     data_dir = home(Path(getattr(source, "data_dir", "")))
     there = {key: locate(path, data_dir, f"dataset.{key}").resolve() for key, path in given.items() if path is not None}
-    lies = {key: {"path": str(path)} | ({"sha256": _sha256(path)} if path.is_file() else {}) for key, path in there.items()}
+    hashed = {key: {"sha256": sha256_of(path)} for key, path in there.items() if path.is_file()}
+    lies = {key: {"path": str(path), **hashed.get(key, {})} for key, path in there.items()}
     return lies | ({"data_dir": {"path": str(data_dir.resolve())}} if hasattr(source, "data_dir") else {})
 
 
@@ -93,7 +94,8 @@ def located(config: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]) -
     return {**config, "dataset": {**config["dataset"], **there}} if there else dict(config)
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """The hash of a file's content."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
 

@@ -1,14 +1,19 @@
 """What a release leaves in its run's folder once it is drawn, and in which order: what it spends first."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from agt.data.blocks import selected
+from agt.data.blocks import ROWS, Blocks, Numbered, as_array, gathered, pieces, selected
+from agt.data.dataset import Records
 from agt.data.ids import CONTENT
 from agt.errors import ConfigError
 from agt.ledger.book import Charge
@@ -21,6 +26,7 @@ from agt.mechanisms.release import (
     Labelling,
     OnProgress,
     Release,
+    WeightsMechanism,
     labels_from,
     prepare_quantile,
     prepare_weights,
@@ -28,7 +34,7 @@ from agt.mechanisms.release import (
 )
 from agt.mechanisms.rigour import Accounting, Claim, Counting, Output
 from agt.mechanisms.statement import Statement
-from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
+from agt.mechanisms.weights import ReleasedWeights
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.randomness import Randomness
@@ -41,8 +47,12 @@ from agt_cli.runs.model import certifying
 from agt_cli.runs.queries import OpenedRun
 
 Written = tuple[list[str], dict[str, Any]]
+Rows = np.ndarray | range
+Labels = Iterable[np.ndarray]
 TOLD = 10_000  # labels that --json has in its object; more are in their file alone
 _ODD = re.compile('[",\r\n]')
+_HEAD = b"record_id,label\n"
+_SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("record_id", "label")])
 
 
 @dataclass(frozen=True)
@@ -121,6 +131,7 @@ class Publication:
         prepare: what was paid -> what may be drawn.
         write: (what was drawn, its claim) -> (what it says in lines, the command's object for it),
             once it is in the folder.
+        table: the file of labels; empty: there is none.
         earlier: says which weights, released earlier, answer; empty: something new is drawn.
         asked: the queries by question, where a ledger remembers answers.
     """
@@ -128,15 +139,16 @@ class Publication:
     claim: Claim
     mechanism: str
     files: str
-    rows: np.ndarray
+    rows: Rows
     wanted: int
     metrics: Mapping[str, float]
     prepare: Callable[[Receipt], Release[Any]]
     write: Callable[[Any, Statement], Written]
+    table: str = ""
     earlier: str = ""
     asked: Asked | None = None
 
-    def paid(self, receipt: Receipt) -> np.ndarray:
+    def paid(self, receipt: Receipt) -> Rows:
         """The queries that something new is drawn for: the first so many, where each costs something."""
         return self.rows[: receipt.size] if self.claim.output is Output.LABELS else self.rows
 
@@ -151,7 +163,7 @@ def prepare_publication(request: Request) -> Publication:
     if config.weights is not None:
         return _kept_weights(config.weights, request)
     mechanism = config.mechanism(opened.model.problem.classes, len(opened.queries))
-    if isinstance(mechanism, ReleaseWeights):
+    if isinstance(mechanism, WeightsMechanism):
         made = _new_weights(mechanism, request)
     elif isinstance(mechanism, CertifiedQuantile):
         made = _number(mechanism, request)
@@ -166,28 +178,33 @@ def _labels(labelling: Labelling, request: Request) -> Publication:
     opened.model.check(features)
     asking = Asking(opened.trained.finished.digest, labelling.mechanism, request.accounting, request.counting)
     asked = account.asked(asking, features)
-    rows = np.arange(len(features)) if asked is None else asked.new
+    rows: Rows = range(len(features)) if asked is None else asked.new
     if len(rows):
         totals_of(labelling.mechanism.guarantee, len(rows), request.delta)  # refuses before anything is paid
 
-    def prepare(receipt: Receipt) -> Release[np.ndarray]:
+    def prepare(receipt: Receipt) -> Release[Labels]:
         if asked and not receipt.size:
-            return Release(labelling.claim, lambda _: asked.labels({}), (), None, noisy=False)
-        paid = selected(features, rows[: receipt.size])
+            return Release(labelling.claim, lambda _: [asked.labels({})], (), None, noisy=False)
+        paid = features if asked is None else selected(features, asked.new[: receipt.size])
 
-        def draw(randomness: Randomness) -> np.ndarray:
+        def drawn(randomness: Randomness) -> Iterator[np.ndarray]:
             with certifying(opened.model, request.console) as on_progress:
-                drawn = labelling.labels(paid, randomness, on_progress)
-            return asked.labels(account.keep(receipt, asked.answers(drawn))) if asked else drawn
+                yield from labelling.drawn(paid, randomness, on_progress)
 
-        return replace(labelling.release(paid, request.delta), draw=draw)
+        def draw(randomness: Randomness) -> Labels:
+            if asked is None:
+                return drawn(randomness)
+            return [asked.labels(account.keep(receipt, asked.answers(gathered(drawn(randomness), len(paid)))))]
 
-    metrics, name, write = {"n_queries": len(features)}, labelling.mechanism.name, _label_writer(request)
-    return Publication(labelling.claim, name, "`labels.csv`", rows, len(rows), metrics, prepare, write, asked=asked)
+        judged = labelling.release(paid, request.delta)
+        return Release(judged.claim, draw, judged.totals, judged.queries, judged.noisy)
+
+    metrics, name, (table, write) = {"n_queries": len(features)}, labelling.mechanism.name, _label_writer(request)
+    return Publication(labelling.claim, name, f"`{table}`", rows, len(rows), metrics, prepare, write, table, asked=asked)
 
 
 def _number(mechanism: CertifiedQuantile, request: Request) -> Publication:
-    release, rows = request.quantile(mechanism), np.arange(len(request.opened.queries))
+    release, rows = request.quantile(mechanism), range(len(request.opened.queries))
 
     def draw(randomness: Randomness) -> int:
         with certifying(request.opened.model, request.console) as on_progress:
@@ -202,21 +219,21 @@ def _number(mechanism: CertifiedQuantile, request: Request) -> Publication:
     return Publication(release.claim, mechanism.name, "That number", rows, 1, metrics, lambda _: drawn, write)
 
 
-def _new_weights(mechanism: ReleaseWeights, request: Request) -> Publication:
+def _new_weights(mechanism: WeightsMechanism, request: Request) -> Publication:
     """Weights that are released now, and the labels that they give."""
-    opened, record, write_labels = request.opened, request.record, _label_writer(request)
-    answers = labels_from(opened.model, opened.queries.features)
+    opened, record, (table, write_labels) = request.opened, request.record, _label_writer(request)
+    answers = _answers(request)
     release = prepare_weights(opened.model, mechanism, conditions=opened.conditions, delta=request.delta)
 
     def write(released: ReleasedWeights, claim: Statement) -> Written:
         source = None if opened.kept.encoder is not None else opened.kept.settled
         lines, result = write_weights(opened.model, released, source, claim, record)
-        labelled, labels = write_labels(answers(released.weight), claim)
+        labelled, labels = write_labels(answers(released), claim)
         return [*lines, *labelled], {**result, **labels}
 
-    files, rows = "`labels.csv`, `released_weights.safetensors` and the folder `release`", np.arange(len(opened.queries))
+    files, rows = f"`{table}`, `released_weights.safetensors` and the folder `release`", range(len(opened.queries))
     metrics = {"n_queries": len(rows)}
-    return Publication(release.claim, mechanism.name, files, rows, 1, metrics, lambda _: release, write)
+    return Publication(release.claim, mechanism.name, files, rows, 1, metrics, lambda _: release, write, table)
 
 
 def write_weights(
@@ -228,8 +245,8 @@ def write_weights(
         source: the settled configuration of the dataset (``source.settled``); None: queries pass an encoder.
         claim: of the release.
     """
-    noise = {"sigma": released.sigma, "step": released.step, "simulated": released.simulated}
-    record.released_weights(released.weight, {**released.guarantee.parameters, **noise})
+    shrink = {"shrink": True} if released.shrink else {}
+    record.released_weights(released.weight, {**released.described, "simulated": released.simulated, **shrink})
     if released.simulated:
         return ["no folder release: a simulation is none"], {}
     if source is None or not isinstance(model, LinearModel):
@@ -243,57 +260,128 @@ def write_weights(
 def _kept_weights(folder: Path, request: Request) -> Publication:
     """The labels that weights released earlier give: nothing is drawn."""
     opened = request.opened
-    answers, none = labels_from(opened.model, opened.queries.features), np.arange(0)
-    weight, mechanism = earlier_weights(folder, request.mechanism.weights_digest, opened.trained.finished)
+    answers, none = _answers(request), range(0)
+    config = request.mechanism
+    released, mechanism = earlier_weights(folder, config.weights_digest, opened.trained.finished)
+    mechanism = replace(mechanism, shrink=config.given.get("shrink", mechanism.shrink))
+    released = replace(released, shrink=mechanism.shrink)
     judged = prepare_weights(opened.model, mechanism, conditions=opened.conditions, delta=request.delta)
-    release = Release(judged.claim, lambda _: answers(weight), judged.totals, judged.queries, judged.noisy)
+    release = Release(judged.claim, lambda _: answers(released), judged.totals, judged.queries, judged.noisy)
     earlier = f"weights released earlier ({folder}): these labels spend nothing more"
-    metrics, write = {"n_queries": len(opened.queries)}, _label_writer(request)
-    return Publication(judged.claim, mechanism.name, "`labels.csv`", none, 0, metrics, lambda _: release, write, earlier)
+    metrics, (table, write) = {"n_queries": len(opened.queries)}, _label_writer(request)
+    files, name = f"`{table}`", mechanism.name
+    return Publication(judged.claim, name, files, none, 0, metrics, lambda _: release, write, table, earlier)
 
 
-def _label_writer(request: Request) -> Callable[[np.ndarray, Statement], Written]:
-    """Writes labels.csv, whose room on the disk is taken at once; queries that were not answered are not in it."""
-    names, classes = public_names(request.opened.queries.ids), request.opened.dataset.classes
-    write_file = request.record.reserve("labels.csv", LabelTable(names, classes).size)
+def _answers(request: Request) -> Callable[[ReleasedWeights], Iterator[np.ndarray]]:
+    """What weights answer to the queries, piece by piece; refuses queries that the head does not take."""
+    model, features = request.opened.model, request.opened.queries.features
+    labels_from(model, features)
+    return lambda released: (labels_from(model, piece)(released) for piece in pieces(features))
 
-    def write(labels: np.ndarray, claim: Statement) -> Written:
-        answered = labels != UNANSWERED
-        table, labels = LabelTable(names[answered], classes), labels[answered]
-        path = write_file(table.csv(labels))
-        return [], {"labels": table.names_of(labels) if len(labels) <= TOLD else str(path)}
 
-    return write
+def _label_writer(request: Request) -> tuple[str, Callable[[Labels, Statement], Written]]:
+    """(the table of labels, what writes it); its room on the disk is taken now. Unanswered queries are not in it.
+
+    The labels come in pieces, and what is drawn for each is drawn then; the file appears when all of them are in it, if the
+    run is still in the state that was asked.
+    """
+    opened = request.opened
+    table = LabelTable.of(opened.queries, opened.dataset.classes, opened.trained.inputs)
+    write_file = request.record.reserve(table.file, table.size)
+
+    def write(labels: Labels, claim: Statement) -> Written:
+        with write_file() as file:
+            told = table.write(file, labels)
+            opened.check_current()
+        return [], {"labels": str(request.record.folder / table.file) if told is None else told}
+
+    return table.file, write
 
 
 @dataclass(frozen=True)
 class LabelTable:
-    """labels.csv: names and labels of the queries, whose number of bytes has a public bound.
+    """labels.csv or labels.parquet: names and labels of the queries, whose number of bytes has a public bound.
 
     Attributes:
-        names: [n] str.
+        names: [n] str, or ``Numbered``.
         classes: the labels' names.
+        suffix: .csv, or .parquet where that is how queries came that are too many to be held.
     """
 
     names: np.ndarray
     classes: tuple[str, ...]
+    suffix: str = ".csv"
+
+    @classmethod
+    def of(cls, queries: Records, classes: tuple[str, ...], inputs: Path | None) -> "LabelTable":
+        """For queries, and the file that they are from."""
+        large = isinstance(queries.features, Blocks) and inputs is not None and inputs.suffix.lower() == ".parquet"
+        return cls(public_names(queries.ids), classes, ".parquet" if large else ".csv")
+
+    @property
+    def file(self) -> str:
+        """Its name."""
+        return f"labels{self.suffix}"
 
     @property
     def size(self) -> int:
         """As many bytes as it can come to: every label the longest."""
+        if self.suffix == ".parquet":
+            return self._most
         longest = max(range(len(self.classes)), key=lambda label: len(_cell(self.classes[label]).encode()))
-        return len(self.csv(np.full(len(self.names), longest)))
+        names = pieces(self.names)
+        return len(_HEAD) + sum(len(self._lines(some, np.broadcast_to(longest, len(some)))) for some in names)
+
+    @property
+    def _most(self) -> int:
+        """Of the parquet: each name and label in plain, what cannot be made shorter, and room for the groups' heads."""
+        count, heads = len(self.names), 4096 + 2 * sum(len(name.encode()) + 64 for name in self.classes)
+        if isinstance(self.names, Numbered):
+            letters = count * len(str(count))
+        else:
+            letters = sum(len("".join(some.tolist()).encode()) for some in pieces(self.names))
+        return 7 * (letters + 8 * count) // 6 + heads * (2 + count // ROWS)
 
     def names_of(self, labels: np.ndarray) -> list[str]:
         """[n] class indices as names."""
         return [self.classes[label] for label in labels]
 
     def csv(self, labels: np.ndarray) -> bytes:
-        """The file's content."""
-        words = [_cell(name) for name in self.classes]
-        names = self.names if not _ODD.search("".join(self.names)) else map(_cell, self.names)
-        lines = (f"{name},{words[label]}\n" for name, label in zip(names, labels.tolist(), strict=True))
-        return "".join(("record_id,label\n", *lines)).encode()
+        """The file's content, as a csv."""
+        file = BytesIO()
+        self.write(file, [labels])
+        return file.getvalue()
+
+    def write(self, file: BinaryIO, parts: Labels) -> list[str] | None:
+        """Write the answers, piece by piece; returns their names, if they are few."""
+        told: list[str] | None = []
+        with self._opened(file) as put:
+            start = 0
+            for part in parts:
+                answered = part != UNANSWERED
+                names, labels = self.names[start : start + len(part)][answered], part[answered]
+                start += len(part)
+                put(names, labels)
+                told = None if told is None or len(told) + len(labels) > TOLD else told + self.names_of(labels)
+        return told
+
+    @contextmanager
+    def _opened(self, file: BinaryIO) -> Iterator[Callable[[np.ndarray, np.ndarray], object]]:
+        if self.suffix == ".csv":
+            file.write(_HEAD)
+            yield lambda names, labels: file.write(self._lines(names, labels))
+            return
+        words = pa.array(self.classes, pa.string())
+        with pq.ParquetWriter(file, _SCHEMA, use_dictionary=["label"], write_statistics=False) as writer:
+            yield lambda names, labels: writer.write_table(
+                pa.table([pa.array(names.tolist(), pa.string()), words.take(pa.array(labels))], _SCHEMA)
+            )
+
+    def _lines(self, names: np.ndarray, labels: np.ndarray) -> bytes:
+        words, plain = [_cell(name) for name in self.classes], names.tolist()
+        plain = list(map(_cell, plain)) if _ODD.search("".join(plain)) else plain
+        return "".join(f"{name},{words[label]}\n" for name, label in zip(plain, labels.tolist(), strict=True)).encode()
 
 
 def _cell(word: str) -> str:
@@ -306,6 +394,8 @@ def public_names(ids: np.ndarray) -> np.ndarray:
 
     Ids made from content also hash a test record's true label, so that whoever knows the record could test a guess of it.
     """
-    names = ids.astype(str)
-    made = all(CONTENT.fullmatch(name) for name in names.tolist())
-    return np.arange(len(names)).astype(str) if made else names
+    if isinstance(ids, Numbered):
+        return ids
+    names = ids.astype(str, copy=False)
+    made = all(CONTENT.fullmatch(name) for some in pieces(names) for name in some.tolist())
+    return as_array(Numbered(len(names))) if made else names

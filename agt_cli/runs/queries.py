@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,11 @@ import numpy as np
 
 from agt.certificates.conditions import Condition, weaker
 from agt.data.dataset import UNLABELLED, DataError, Dataset, Records
+from agt.distributed import Group
 from agt.errors import CheckError, ConfigError
 from agt.manifest import read_digest
 from agt.models.model import Model, load
+from agt.provenance import surroundings
 from agt.unlearning.index import Index, check_asked, check_same
 from agt.unlearning.keys import Key
 from agt.unlearning.log import Log
@@ -24,8 +26,9 @@ from agt_cli.report.record import RunRecord
 from agt_cli.runs.choices import naming
 from agt_cli.runs.erased import Watch, gone_of
 from agt_cli.runs.ledger import EARLIER
-from agt_cli.runs.prepare import Prepared, RunSettings, located, prepare, settings_of, use_threads
+from agt_cli.runs.prepare import Prepared, RunSettings, located, prepare, settings_of, sha256_of, use_threads
 from agt_cli.runs.source import Kept, kept, kept_head, settled
+from agt_cli.runs.team import QUERIES, SharedModel, team
 from agt_cli.runs.waiting import Waiting
 
 LINES = Path("-")
@@ -68,11 +71,14 @@ class TrainedRun:
             return "queries of standard input"
         return "test records" if self.inputs is None else f"queries of {self.inputs.name}"
 
-    def open(self, record: RunRecord, console: Console) -> "OpenedRun":
+    def open(self, record: RunRecord, console: Console, with_records: bool = False) -> "OpenedRun":
         """Load the model and the queries, and note in the record what they are.
 
         A file of queries needs the run's folder and nothing of the training data, which is not looked for: certificates
         and releases are about the run that was made. Test records are in the data, which must be what was trained on.
+
+        Args:
+            with_records: the training records are needed whatever the queries are.
 
         Raises:
             ConfigError: the data changed since it was trained on.
@@ -80,7 +86,7 @@ class TrainedRun:
         """
         use_threads(self.settings.compute)
         finished, choices = self.finished, naming(self.settings.choices, self.settings.training.chosen_from)
-        run = None if self.inputs is None else kept(finished, replace(self.settings, choices=choices))
+        run = None if self.inputs is None or with_records else kept(finished, replace(self.settings, choices=choices))
         looked = "read" if run is None else NOT_READ
         if run is None:
             prepared = prepare(self.settings, console, gone_of(finished))
@@ -97,7 +103,38 @@ class TrainedRun:
         record.environment(inputs=self.inputs and str(self.inputs), training_data=looked)
         if EARLIER in finished.environment:
             record.environment(**{EARLIER: finished.environment[EARLIER]})
-        return OpenedRun(self, run, model, queries, weaker(conditions_of(finished), model.conditions))
+        return OpenedRun(
+            self, run, self._shared(model, queries), queries, weaker(conditions_of(finished), model.conditions)
+        )
+
+    def read(self) -> tuple[Model, Records]:
+        """The model, from the run's folder and nothing else, and the queries of a file; none where they are in the data.
+
+        Raises:
+            ConfigError: the run was made before runs kept what that takes.
+            DataError: as ``open``.
+        """
+        use_threads(self.settings.compute)
+        run = kept(self.finished, self.settings)
+        if run is None:
+            raise ConfigError(f"run={self.finished.folder}: too old to be read by several processes: leave torchrun out")
+        return load(run.problem, self.finished), _queries(self.inputs or LINES, run)
+
+    def agree(self, group: Group) -> None:
+        """Raise ConfigError where another process of the group computes by other means, or has another file of queries."""
+        inputs = {} if self.inputs is None else {f"the hash of inputs={self.inputs}": sha256_of(self.inputs)}
+        group.agree({**inputs, **surroundings(self.settings.compute.device, self.settings.compute.threads)})
+
+    def _shared(self, model: Model, queries: Records) -> Model:
+        """The same for the team, if there is one: its others read the same run, and queries too many to be sent."""
+        shared, given = team(), {"run": str(self.finished.folder), "digest": self.finished.digest}
+        if shared is None:
+            return model
+        read = None if isinstance(queries.features, np.ndarray) else self.inputs
+        with shared.at("open", {**given, "inputs": read, "compute": asdict(self.settings.compute)}):
+            shared.made(lambda: model)
+            replace(self, inputs=read).agree(shared.group)
+        return SharedModel(model, shared, {QUERIES: queries.features} if read else {})
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agt.data.blocks import pieces
 from agt.errors import ConfigError
 from agt.mechanisms.portable import Portable
-from agt.mechanisms.weights import ReleaseWeights
 from agt_cli.report.console import Console
 from agt_cli.report.quality import outside_lines
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import predict_report
-from agt_cli.runs.publish import TOLD, LabelTable, public_names
+from agt_cli.runs.publish import LabelTable
 from agt_cli.runs.queries import digest_of
 
 KEPT = "the weights were released earlier: these labels spend nothing more"
@@ -57,15 +57,16 @@ class Answering:
         queries = release.queries().load_queries(self.inputs)
         for line in outside_lines(queries.outside):
             console.note(line)
-        table, labels = LabelTable(public_names(queries.ids), release.classes), release.labels(queries.features)
-        path = record.write("labels.csv", table.csv(labels))
-        told = table.names_of(labels) if len(labels) <= TOLD else str(path)
+        table = LabelTable.of(queries, release.classes, self.inputs)
+        with record.opened(table.file) as file:
+            told = table.write(file, map(release.labels, pieces(queries.features)))
+        path = record.folder / table.file
         record.add_metrics(n_queries=len(queries), proved=1, simulated=0, **release.noise)
         words = [*release.words, KEPT]
         about = f"queries of {self.inputs.name}"
-        report = predict_report(release.name, about, ReleaseWeights.name, words, "`labels.csv`", record)
+        report = predict_report(release.name, about, release.mechanism, words, f"`{table.file}`", record)
         record.report(report)
         for line in words:
             console.say(line)
-        console.say(f"labels: {record.folder / 'labels.csv'}")
-        return {"metrics": record.metrics, "claim": words[0], "words": words, "labels": told}
+        console.say(f"labels: {path}")
+        return {"metrics": record.metrics, "claim": words[0], "words": words, "labels": str(path) if told is None else told}

@@ -18,6 +18,7 @@ from agt.manifest import NAME as MANIFEST
 from agt.provenance import PACKAGES, code_digest, package_version, targets
 from agt.sealed import file_sha256
 from agt_cli import usage
+from agt_cli.report.finished import open_run
 
 SPEED = ("compute",)
 PLACES = ("output_dir", "data_dir", "runs_dir", "cache_dir", "download", "resume")
@@ -26,21 +27,40 @@ COMPUTE = {"train": ("agt.models.model", "agt_cli.runs.model", "agt_cli.runs.pre
 """Where the code of a command's results lies, if that is less than all the command."""
 
 
-def signature(command: str, config: Mapping[str, Any]) -> str:
+def signature(command: str, config: Mapping[str, Any], state: str | None = None) -> str:
     """Names what a job computes.
 
     Args:
         config: resolved, as plain containers.
+        state: the digest that stands for ``run``; None: that of the run as it is.
 
     Raises:
         AgtError: the code that a ``_target_`` names is not to be found.
         OSError: a file that a setting names cannot be read.
     """
     settings = {key: value for key, value in config.items() if key not in SPEED}
+    settings = _contents(settings, Path()) | ({} if state is None else {"run": Content(file=state.removeprefix("sha256:"))})
     code = _code((*COMPUTE.get(command, (usage.COMMANDS[command].module,)), *targets(config)))
     versions = {name: package_version(name) for name in PACKAGES}
-    text = json.dumps([command, _contents(settings, Path()), code, versions], sort_keys=True, default=str)
+    text = json.dumps([command, settings, code, versions], sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def erasing(command: str, config: Mapping[str, Any]) -> bool:
+    """Whether a job changes the run that it names."""
+    return command == "unlearn" and not config.get("rehearse")
+
+
+def on_earlier_states(command: str, config: Mapping[str, Any]) -> frozenset[str]:
+    """Of a job that changes its run: the signatures that it had on each earlier state, as the run itself lists them.
+
+    A finished job is this one by one of these alone: only a run that has been through the state that the job began with has
+    had done to it what was asked; a copy from before has not.
+    """
+    if config.get("ids") is None:  # whatever waits now
+        return frozenset()
+    succeeds = open_run(Path(str(config["run"])), "train").environment.get("succeeds", ())
+    return frozenset(signature(command, config, str(state)) for state in succeeds)
 
 
 def _contents(node: Mapping[str, Any], data_dir: Path) -> dict[str, Any]:

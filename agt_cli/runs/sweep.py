@@ -7,13 +7,15 @@ one job, so that a sweep over what a signature leaves out, such as compute.kerne
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from agt.errors import AgtError, ConfigError
 from agt_cli.report.finished import open_run
 from agt_cli.report.listed import Run, jobs_of
-from agt_cli.report.unfinished import Unfinished
+from agt_cli.report.unfinished import CHECKPOINTS, Unfinished, is_alive
+from agt_cli.runs.resume import same_code
 
 SIGNALLED = 128  # exit codes above it are a signal's
 LOGS = ".submitit"  # where submitit's launchers keep what jobs printed
@@ -33,6 +35,8 @@ class Job:
         run: its record, or what there is of it before it goes on; None: there is none.
         before: whether it is not this call's to run: done before, or at work in another process.
         result: what the process that ran it returned, if it did.
+        settings: resolved, as plain containers.
+        finished_as: the signatures by which a finished run is this job.
     """
 
     number: int
@@ -44,6 +48,8 @@ class Job:
     run: Run | None = None
     before: bool = False
     result: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    finished_as: frozenset[str] = frozenset()
 
     @property
     def label(self) -> str:
@@ -70,7 +76,10 @@ class Job:
         printed = f"; what its process printed is below {logs}" if logs.is_dir() else ""
         if self.state == "lost":
             return f"lost: no record in {self.folder}: it was not started, or the launcher lost it{printed}"
-        return f"{self.state}: its process is gone, and {self.folder} ends in the middle{printed}"
+        if is_alive(self.folder) is None:
+            return f"{self.state}, or at work where nobody sees it: {self.folder} says running, and has no lock{printed}"
+        gone = "its process is gone (kill -9, no memory left, a time limit, a machine that went down)"
+        return f"{self.state}: {gone}, and {self.folder} ends in the middle{printed}"
 
     @property
     def exit_code(self) -> int:
@@ -124,6 +133,7 @@ def planned(command: str, sweep: Path, jobs: Sequence[Job], note: Callable[[str]
         jobs: with the folders that their numbers give.
         note: takes a line for each job that is recognised, and for each that was begun and runs again.
     """
+    note = cache(note)  # a run may be looked at for several jobs: each line once
     left = [run for run in jobs_of(sweep) if run.command == command]
     known: dict[int, Job] = {}
     for same in (True, False):  # a job's very own run first
@@ -140,7 +150,8 @@ def planned(command: str, sweep: Path, jobs: Sequence[Job], note: Callable[[str]
 
 
 def _is(run: Run, job: Job) -> bool:
-    return bool(job.signature) and run.environment.get("signature") == job.signature
+    names = job.finished_as if run.state == "done" else {job.signature} - {""}
+    return run.environment.get("signature") in names
 
 
 def _stands(run: Run, command: str, job: Job, note: Callable[[str], None]) -> bool:
@@ -178,12 +189,15 @@ def _begun(command: str, job: Job, left: list[Run], taken: set[Path], note: Call
 
 
 def _can_go_on(command: str, run: Run) -> bool:
-    """Whether a training was cut off from outside, and left enough to take it up; one that failed by itself would again."""
+    """Whether a training was cut off from outside, and left enough to take it up; one that failed by itself would again.
+
+    Of what its bits depend on the code is looked at here; the machine is that of the job, which may be another.
+    """
     code = run.status.get("exit_code")
     if command != "train" or not (run.state == "killed" or (isinstance(code, int) and code > SIGNALLED)):
         return False
     try:
         Unfinished.open(run.folder, command)
+        return same_code(run.folder / CHECKPOINTS)
     except ConfigError:
         return False
-    return True

@@ -19,7 +19,7 @@ from agt_cli.report.record import csv_bytes
 from agt_cli.runs.sweep import Job, differing, setting
 from agt_cli.usage import SWEEP
 
-MAIN = ("test_accuracy", "accuracy", "test_auc", "stable_distance_median", "moved_by_one_k")
+MAIN = ("test_accuracy", "accuracy", "test_auc", "stable_distance_median", "moved_by_one_k", "seconds_unlearning")
 SHOWN = 3  # of these, beside each other
 NOTE = "For the data owner: accuracies and distances depend on the private data."
 
@@ -85,6 +85,7 @@ class Table:
             status, metrics = (job.run.status, job.run.metrics) if job.run else ({}, {})
             given = {key: row.get(key) or _configured(job.run, key) for key in keys}
             about = {"run": job.folder.name, "job": job.number if job.number >= 0 else "", "state": job.state}
+            about["before"] = job.before  # taken from an earlier call
             rows.append({**about, **given, "seconds": status.get("seconds"), **_flat(metrics), "error": job.error})
         frame = pd.DataFrame(rows)
         return frame[[*(name for name in frame if name != "error"), "error"]]
@@ -120,9 +121,10 @@ class Table:
         Args:
             last: more columns, left out where they are empty.
         """
-        settings = list(rows.columns)[len(("run", "job", "state")) : list(rows.columns).index("seconds")]
+        settings = list(rows.columns)[len(("run", "job", "state", "before")) : list(rows.columns).index("seconds")]
         main = [name for name in MAIN if name in rows][:SHOWN]
         columns = ["run", "state", *settings, *main, "seconds", *(name for name in last if rows[name].any())]
+        rows["state"] = rows["state"] + rows["before"].map({True: ", before", False: ""})
         table = [
             [link(str(row[name])) if name == "run" else _cell(row[name], 1 if name == "seconds" else 3) for name in columns]
             for row in rows.to_dict("records")

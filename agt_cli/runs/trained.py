@@ -6,6 +6,7 @@ from agt.data.dataset import Records
 from agt.models.ensemble import EnsembleModel
 from agt.models.linear import LinearModel
 from agt.models.model import Model, accuracy
+from agt.models.tube import TubeModel
 from agt.quality import Judged, Quality
 from agt.unlearning.index import NAME as INDEX
 from agt.unlearning.index import Index
@@ -38,7 +39,8 @@ def write_trained(
     if isinstance(model, EnsembleModel):
         model.save_shards(record)
     keep(record, prepared, settings)
-    record.write(INDEX, Index.made(prepared.loaded.train, Key.made(record.place)).content)
+    with record.opened(INDEX) as file:
+        file.writelines(Index.made(prepared.loaded.train, Key.made(record.place)).parts)
     record.add_metrics(
         train_accuracy=accuracy(model, dataset.train),
         seconds_training=round(seconds, 4),
@@ -60,6 +62,6 @@ def write_trained(
 
 def _judge(model: Model, test: Records) -> Judged:
     """On the test records; certified only where that takes no time."""
-    certificates = model.certify(test.features) if isinstance(model, LinearModel) else None
+    certificates = model.certify(test.features) if isinstance(model, LinearModel | TubeModel) else None
     distance = None if certificates is None else certificates.stable_distance
     return judge(model, test, "test records", test.labels, model.predict(test.features), distance)

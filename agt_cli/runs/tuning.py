@@ -11,6 +11,7 @@ from pydantic import Field
 from agt.data.dataset import UNLABELLED, DataError, Records
 from agt.errors import ConfigError, nearest
 from agt.mechanisms.tuning import Trials
+from agt.models.features import FeatureMap
 from agt.settings import ChosenFrom, schema
 from agt.tuning import Objective
 from agt_cli.papers.encoder import EncodedHead
@@ -22,7 +23,8 @@ Changes = Mapping[str, Any]
 """Key -> value: what makes a candidate of the settings as they stand; a mapping's entries are changed alone."""
 
 _TIMES = (0.25, 0.5, 2, 4)
-_RANDOM = ({"map": "relu", "count": 256}, {"map": "fourier", "count": 256})
+_EXACT: tuple[Changes, ...] = ({"map": "relu", "count": 256}, {"map": "crosses", "count": 256})
+_MAPS: tuple[Changes, ...] = (*_EXACT, {"map": "fourier", "count": 256}, {"map": "landmarks", "count": 256})
 
 
 @schema
@@ -84,13 +86,16 @@ class Choice:
         return ", ".join(f"{key}={_short(value)}" for key, value in self.changes.items()) or "as given"
 
 
-def choices(config: dict[str, Any], grid: Mapping[str, Sequence[Any]] | None, exact: bool = False) -> list[Choice]:
+def choices(
+    config: dict[str, Any], grid: Mapping[str, Sequence[Any]] | None, exact: bool = False, public: str | None = None
+) -> list[Choice]:
     """Every candidate, validated before any data is read.
 
     Args:
         config: a training configuration, resolved, as plain containers.
         grid: as ``TuneConfig.grid``.
         exact: without a grid, leave out features that are known up to rounding alone.
+        public: without a grid, the rows declared public, as ``FeaturesConfig.public`` has them; None: none of those.
 
     Raises:
         ConfigError: a key that is not there, or settings that are refused; by key.
@@ -98,15 +103,15 @@ def choices(config: dict[str, Any], grid: Mapping[str, Sequence[Any]] | None, ex
     base = deepcopy(config)
     base["training"] |= {"chosen_on": None, "chosen_for": None, "chosen_from": None}
     if grid is None:
-        each: Iterator[Changes] = neighbours(base, exact)
+        each: Iterator[Changes] = neighbours(base, exact, public)
     else:
         each = (dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
     return [Choice(changes, changed, settings_of(changed)) for changes in each for changed in [_changed(base, changes)]]
 
 
-def neighbours(config: Mapping[str, Any], exact: bool = False) -> Iterator[Changes]:
+def neighbours(config: Mapping[str, Any], exact: bool = False, public: str | None = None) -> Iterator[Changes]:
     """The settings as they stand, and one thing changed at a time: how strongly they regularise, or how long they train;
-    random features; and, where the dataset has them, crosses and bins of its columns."""
+    public features; and, where the dataset has them, crosses and bins of its columns."""
     yield {}
     training, erm = config["training"], config["certificate"]["name"] == "erm"
     left_open = any(value == "recipe" for value in training.values())
@@ -114,13 +119,19 @@ def neighbours(config: Mapping[str, Any], exact: bool = False) -> Iterator[Chang
     for times in _TIMES:
         scaled = training[name] * times
         yield {f"training.{name}": scaled if left_open or erm else max(1, round(scaled))}
-    if config["certificate"].get("features", {}).get("map") == "none":
-        yield from ({"certificate.features": features} for features in (_RANDOM[:1] if exact else _RANDOM))
-    dataset = config["dataset"]
+    dataset, chosen = config["dataset"], config["certificate"].get("features", {}).get("map")
+    for features in _EXACT if exact else _MAPS:
+        if chosen == "none" and _fits(features, dataset, public):
+            yield {"certificate.features": {**features, **({"public": public} if features["map"] == "landmarks" else {})}}
     if "crosses" in dataset and len(dataset["numeric"]) + len(dataset["categorical"]) > 1:
         yield {"dataset.crosses": 0 if dataset["crosses"] else 256}
     if "bins" in dataset:
         yield {"dataset.bins": 2 * (dataset["bins"] or 1)}
+
+
+def _fits(features: Changes, dataset: Mapping[str, Any], public: str | None) -> bool:
+    """Crosses are for a table's columns, landmarks for those who declare rows public."""
+    return {"crosses": "crosses" in dataset, "landmarks": public is not None}.get(features["map"], True)
 
 
 def _changed(config: dict[str, Any], changes: Changes) -> dict[str, Any]:
@@ -171,6 +182,18 @@ class TuningData:
             )
         self._loaded.append((node, prepared))
         return prepared
+
+    def able(self, choice: Choice) -> bool:
+        """Whether there are public rows enough for its landmarks."""
+        features = getattr(choice.settings.certificate, "features", None)
+        try:
+            return (
+                features is None
+                or features.map != "landmarks"
+                or bool(FeatureMap.of(features, self.prepared(choice).dataset))
+            )
+        except ConfigError:
+            return False
 
     def rows(self, choice: Choice) -> Records:
         """Its public rows.

@@ -4,7 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _MINIMISER = ("epochs", "lr", "lr_min", "decay")
-_CLOSED = ("training.seed", "training.product", "compute.kernel", "compute.fragment", "compute.memory_mb")
+_BOXES = ("training.product", "compute.kernel", "compute.fragment", "compute.memory_mb")
+_OF_MAPS = {
+    "bandwidth": ("fourier", "landmarks"),
+    "root": ("landmarks",),
+    "order": ("crosses",),
+    "weight": ("crosses",),
+}
 
 
 def unread(config: Mapping[str, Any], overrides: Sequence[str]) -> list[str]:
@@ -31,16 +37,21 @@ def _reasons(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "training.loss", "has no effect: certificate=removal has a loss of its own (certificate.loss)"
         yield "training.clip", "has no effect: certificate=removal clamps nothing"
     if name != "box":
-        yield from ((key, f"has no effect on certificate={name}, a closed form") for key in _CLOSED)
+        yield from ((key, f"has no effect on certificate={name}, which carries no boxes") for key in _BOXES)
+    if name not in ("box", "tube"):
+        yield "training.seed", f"has no effect on certificate={name}, a closed form"
         for key in ("kgrid", "kgrid.max", "kgrid.values"):
             yield key, f"only says which k tables show: certificate={name} holds for every k"
     if not model.get("hidden"):
         yield "model.activation", "has no effect: there is no hidden layer (model.hidden)"
-    if features.get("map") == "none":
+    kind = features.get("map")
+    if kind == "none":
         yield "certificate.features.seed", "has no effect: no random features are made (certificate.features.map)"
-    if features.get("map") != "fourier":
-        yield "certificate.features.bandwidth", "has no effect: it is for certificate.features.map=fourier"
-    if not features.get("whiten"):
+    for key, kinds in _OF_MAPS.items():
+        if kind not in kinds:
+            yield f"certificate.features.{key}", f"has no effect: it is for certificate.features.map={' or '.join(kinds)}"
+    if not features.get("whiten") and not (kind == "landmarks" and features.get("root")):
         yield "certificate.features.ridge", "has no effect: nothing is whitened (certificate.features.whiten)"
     if (config.get("ensemble") or {}).get("members", 1) == 1:
-        yield "ensemble.key", "has no effect: there is one member (ensemble.members)"
+        for key in ("key", "vote", "margin_clip"):
+            yield f"ensemble.{key}", "has no effect: there is one member (ensemble.members)"

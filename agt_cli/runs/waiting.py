@@ -64,7 +64,7 @@ class Waiting:
 
     def answered(self, certificates: Certificates, classes: int) -> np.ndarray:
         """[n] bool: the queries whose label is the same without whatever waits."""
-        if self.members is not None and isinstance(certificates, VoteCertificates):
+        if self.members is not None and isinstance(certificates, VoteCertificates) and not certificates.by_margins:
             pending = np.array(self.members)
             return answerable(certificates.member_distances, certificates.members, pending, classes)
         stable: np.ndarray = certificates.stable_distance >= self.units

@@ -40,6 +40,7 @@ class Order:
         may_retrain, fresh: as in ``Job``.
         signer: of the account; None: it is not signed.
         output_dir: where this command writes.
+        rehearse: on a copy of the run alone.
     """
 
     folder: Path
@@ -52,6 +53,7 @@ class Order:
     fresh: bool
     signer: Signer | None
     output_dir: Path
+    rehearse: bool = False
 
     @property
     def places(self) -> tuple[Path, ...]:

@@ -19,6 +19,7 @@ from agt.data.files import open_columns
 from agt.data.ids import CONTENT
 from agt.errors import ConfigError, DataMissing
 from agt.folder import refusing
+from agt.settings import FeaturesConfig
 from agt.unlearning.index import Index, check_asked, check_same, places
 from agt.unlearning.keys import Key
 from agt.unlearning.log import By, Log
@@ -66,6 +67,7 @@ class Known:
         place: [n] where each training record of ``data`` stands in the index.
         gone: [.] the places of the others: of records that the data does not have any more.
         notes: for the owner.
+        shown: features are made from the test records, whose declaration as public lets the model hold something of them.
     """
 
     log: Log
@@ -76,6 +78,7 @@ class Known:
     place: np.ndarray
     gone: np.ndarray
     notes: tuple[str, ...] = ()
+    shown: bool = False
 
     @classmethod
     def of(cls, run: FinishedRun, settings: RunSettings) -> "Known":
@@ -98,7 +101,8 @@ class Known:
         change, notes = check_same(index, data.train, key), tuple[str, ...]()
         if not len(change.gone) and not log.waiting and data.digest != then:
             notes = ("the test records, or others beside the training records, are not those of the training any more",)
-        return cls(log, key, index, data, source, change.place, change.gone, notes)
+        shown = getattr(settings.certificate, "features", FeaturesConfig()).public == "test"
+        return cls(log, key, index, data, source, change.place, change.gone, notes, shown)
 
     def check(self, request: Request | None = None) -> None:
         """Raise DataError where rows are gone from the data that nobody asked to erase, now or before."""
@@ -227,6 +231,11 @@ def _missed(known: Known, ids: dict[str, str], hits: list[np.ndarray], by: By, p
             remedy += " (hashes of content: dataset.id=null); to ask by a column, train with dataset.id=COLUMN"
         raise ConfigError(
             f"ids={path}: no {which} of the run's data: {counted('unknown')}: write them as the data does{remedy}"
+        )
+    if "test" in sorts and known.shown:
+        raise ConfigError(
+            f"ids={path}: of test records: {counted('test')}: the features are made from them, declared public "
+            "(certificate.features.public=test), and the model holds something of them: delete their rows and train again"
         )
     if "test" in sorts:
         words = f"ids={path}: of test records, on which nothing was trained: {counted('test')}"

@@ -19,13 +19,17 @@ from agt.mechanisms.catalogue import MECHANISMS
 from agt.mechanisms.composition import Total, total
 from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
 from agt.mechanisms.mechanism import Need
-from agt.mechanisms.release import SHOWN_DELTA, Release, totals_of
+from agt.mechanisms.objective import ObjectivePerturbation
+from agt.mechanisms.release import Release, totals_of, weights_total
 from agt.mechanisms.rigour import Claim, Output, Voting, claim
 from agt.mechanisms.tuning import Trials, TunedWeights
 from agt.mechanisms.weights import ReleaseWeights
 from agt.settings import RelationConfig, validate
 
-KNOWN: dict[str, Any] = {**MECHANISMS, ReleaseWeights.name: ReleaseWeights, CertifiedQuantile.name: CertifiedQuantile}
+KNOWN: dict[str, Any] = {
+    **MECHANISMS,
+    **{kind.name: kind for kind in (ReleaseWeights, ObjectivePerturbation, CertifiedQuantile)},
+}
 NOT_AGTS = "the mechanism is none of agt's own, and no code from elsewhere is loaded to look at it"
 
 
@@ -54,8 +58,8 @@ class Made:
         kind = next((kind for kind in KNOWN.values() if f"{kind.__module__}.{kind.__qualname__}" == node["_target_"]), None)
         if kind is None:
             return None
-        for key in ("eps", "mu"):
-            if node.get(key) is not None and float(node[key]) != metrics.get(key):
+        for key in ("eps", "delta", "mu"):
+            if node.get(key) and float(node[key]) != metrics.get(key):
                 raise Broken(f"config.yaml asks for mechanism.{key}={node[key]}, metrics.json says {metrics.get(key)}")
         return cls(kind.name, kind.needs, guarantee_among(metrics))
 
@@ -84,11 +88,11 @@ class Made:
         Args:
             delta: total.delta of its settings.
         """
-        weights, number = granted.output is Output.WEIGHTS, granted.output is Output.NUMBER
-        totals: tuple[Total, ...] = () if number else totals_of(self.guarantee, 1 if weights else queries, delta)
-        if weights:
-            totals = (total(self.guarantee, 1, delta or SHOWN_DELTA),)
-        return Release(granted, _nothing, totals, None if weights else queries, False).spent
+        if granted.output is Output.WEIGHTS:
+            return Release(granted, _nothing, (weights_total(self.guarantee, delta),), None, False).spent
+        number = granted.output is Output.NUMBER
+        totals: tuple[Total, ...] = () if number else totals_of(self.guarantee, queries, delta)
+        return Release(granted, _nothing, totals, queries, False).spent
 
 
 def guarantee_among(parameters: Mapping[str, Any]) -> Guarantee:

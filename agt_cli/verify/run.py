@@ -1,7 +1,6 @@
 """Whether the files of a run agree with each other, and what may be claimed of it today."""
 
-import csv
-from io import StringIO
+import math
 
 from safetensors import SafetensorError
 from safetensors.numpy import load
@@ -9,20 +8,24 @@ from safetensors.numpy import load
 from agt.audit.findings import NAME as AUDIT
 from agt.audit.findings import read_audit
 from agt.manifest import Broken
-from agt.mechanisms.guarantee import GaussianDP
+from agt.mechanisms.guarantee import ApproximateDP, GaussianDP
+from agt.mechanisms.objective import Noises, Shape
 from agt.mechanisms.rigour import Claim, Output, claim, neighbours_of
 from agt.mechanisms.statement import Statement, read_claim
 from agt.mechanisms.weights import noise_scale
+from agt.models.features import FeatureMap
+from agt.numeric import UP
 from agt.relations import RELATIONS
+from agt.settings import ErmConfig, certificate_config
 from agt_cli.report.report_md import ball, guarantee
 from agt_cli.runs.queries import LINES
 from agt_cli.verify.budget import NOT_AGTS, Made, guarantee_among, tuned, within
+from agt_cli.verify.labels import name_of, read_labels
 from agt_cli.verify.record import Record
 from agt_cli.verify.release import ARRAYS, CLAIM, check_lattice
 from agt_cli.verify.removal import check_budget
 from agt_cli.verify.requests import check_requests, erased_words
 
-LABELS = 2**30  # bytes of a table of labels
 UNFIXED = "of these answers together: no guarantee, as how many there would be was not fixed before the first was drawn"
 KEPT = "answers that were released earlier, or that weights released earlier give: they spend nothing more"
 
@@ -236,24 +239,21 @@ def _is_simulated(record: Record, seed: object) -> bool:
 
 def _check_labels(record: Record, trained: Record | None) -> None:
     """As many labels as were counted, each of them one of the classes."""
-    if not record.bound.holds("labels.csv"):
+    name = name_of(record)
+    if name is None:
         return
-    rows = csv.reader(StringIO(record.bound.read("labels.csv", LABELS).decode(), newline=""), strict=True)
-    try:
-        head, *cells = rows
-    except csv.Error as error:
-        raise Broken(f"labels.csv is no proper csv ({error})") from None
     answered, left = (record.metrics.get(key) for key in ("answered", "unanswered"))
     if answered is not None and answered + left != record.metrics["n_queries"]:
         raise Broken(f"metrics.json counts {answered} answered and {left} not, of {record.metrics['n_queries']}")
     count = record.metrics.get("answered", record.metrics.get("n_queries"))  # a budget may end in the middle of a file
-    if head != ["record_id", "label"] or any(len(row) != 2 for row in cells) or len(cells) != count:
-        raise Broken(f"labels.csv holds {len(cells)} rows, and {count} labels were counted")
+    rows, labels = read_labels(record, name, int(count or 0))
+    if rows != count:
+        raise Broken(f"{name} holds {rows} rows, and {count} labels were counted")
     classes = _classes(trained)
-    unknown = sorted({row[1] for row in cells} - classes) if classes else []
+    unknown = sorted(labels - classes) if classes else []
     if unknown:
-        raise Broken(f"labels.csv holds the label {unknown[0]!r}, which is no class of the training run")
-    record.findings.ok("labels", f"{len(cells)}, as many as were counted{', each one of the classes' if classes else ''}")
+        raise Broken(f"{name} holds the label {unknown[0]!r}, which is no class of the training run")
+    record.findings.ok("labels", f"{rows}, as many as were counted{', each one of the classes' if classes else ''}")
 
 
 def _classes(trained: Record | None) -> set[str]:
@@ -273,8 +273,34 @@ def _check_weights(record: Record, trained: Record | None) -> None:
     check_lattice(weight, noise, record.findings)
     if trained is None or not trained.bound.holds("stability.json"):
         return
-    moves, budget = float(trained.bound.json("stability.json")["sensitivity"]), guarantee_among({"mu": noise["mu"]})
+    constants, budget = trained.bound.json("stability.json"), guarantee_among(noise)
+    if any(record.metrics.get(key) != number for key, number in budget.parameters.items()):
+        raise Broken(f"released_weights.json is of {budget}, metrics.json of another guarantee")
+    if isinstance(budget, ApproximateDP):
+        record.findings.ok("noise", _objective_noise(record, trained, weight.shape[1], budget))
+        return
+    moves = float(constants["sensitivity"])
     sigma = noise_scale(moves, budget) if isinstance(budget, GaussianDP) else None
-    if noise["sigma"] != sigma or noise["mu"] != record.metrics.get("mu"):
+    if noise["sigma"] != sigma:
         raise Broken(f"sigma = {noise['sigma']!r} was recorded; {moves!r} over mu makes it {sigma!r}")
     record.findings.ok("noise", f"sigma = {sigma:.6g}: what one record moves the weights by ({moves:.6g}), over mu")
+
+
+def _objective_noise(record: Record, trained: Record, width: int, budget: ApproximateDP) -> str:
+    """Both noises of objective perturbation, worked out again from the training run's public constants; in words."""
+    constants, metrics, config = trained.bound.json("stability.json"), trained.metrics, trained.config
+    own = constants.get("recipe.weight_decay", config["training"]["weight_decay"])
+    decay = record.config["mechanism"].get("weight_decay") or own
+    certificate = certificate_config(config["certificate"])
+    if not isinstance(certificate, ErmConfig):
+        raise Broken(f"objective perturbation of certificate={certificate.name}, which has no minimiser")
+    slack = FeatureMap.blank(certificate.features, width - 1).slack
+    shape = Shape(float(decay) * metrics["normalizer"], float(constants["reach"]), metrics["n_max"], width, slack)
+    noises, noise = Noises.of(shape, budget.eps, budget.delta), record.bound.json("released_weights.json")
+    right = ((noise["tilt"], noises.tilt), (noise["sigma"], noises.scale))
+    if not all(math.isclose(told, made, rel_tol=UP) for told, made in right):  # special functions: not to the last bit
+        raise Broken(f"tilt = {noise['tilt']!r} and sigma = {noise['sigma']!r} were recorded; the constants make {noises}")
+    return (
+        f"tilt = {noises.tilt:.6g} at Lambda = {shape.strength:.6g}, C = {shape.clamp:g}, and sigma = {noises.scale:.6g} "
+        f"for a gradient of at most {noises.tolerance:.3g} that the solver may leave: worked out again"
+    )

@@ -10,26 +10,12 @@ Formal guarantees
     strong convexity gives |theta*(D + z) - theta*(D)| <= C/Lambda. So theta~ moves by at most Delta = (C + 2 tau)/Lambda.
     Noise: N(0, (Delta/mu)^2 I), mu = mu(epsilon, delta) exact.
 
-    Objective perturbation. theta* minimises F(theta) + b.theta for b ~ N(0, sigma^2 I). Conditions: delta > 0;
-    epsilon > c := log(1 + beta/Lambda), beta the largest l''; one record added or removed.
-    Proof. b = B_D(theta) := -grad F_D(theta) maps theta to b one to one, Lipschitz both ways, with |det| = det H_D, so
-    theta* has density phi_sigma(B_D(theta)) det H_D(theta). For D' = D + z, grad l_z = s x with |s| <= C and s of *one
-    sign* (l is decreasing: s = -y |s|), and l''_z x x^T adds rank one: det H_D'/det H_D = 1 + l'' x^T H_D^-1 x, in
-    [1, 1 + beta/Lambda]. Let a = |s| |x|/sigma in [0, m], m = C/sigma, and u = +-B.x/(sigma|x|), standard normal under the
-    dataset that theta* came from. Then ln p_D'/p_D <= c + a^2/2 + a u under D', and ln p_D/p_D' <= a^2/2 + a u under D.
-    Both are convex in a: at most c + max(0, m^2/2 + m u), however a depends on theta. For epsilon >= c,
-    delta(epsilon) = E[(1 - e^(epsilon - loss))_+] is thus at most that of a Gaussian mechanism with mu = m at epsilon - c,
-    and sigma = C/mu(epsilon - c, delta) suffices. (Without the sign, delta doubles, as in Redberg, Koskela and Wang 2023;
-    Kifer et al. take sigma^2 = C^2 (8 ln(2/delta) + 4 epsilon)/epsilon^2, far more.)
-    theta~ in place of theta*. Given theta*, whose release is the mechanism above, theta~ is a function of the data within
-    tau/Lambda of it, so it differs by at most 2 tau/Lambda between neighbours. Noise for that, at 1 % of epsilon and delta,
-    is added to theta~ (Iyengar et al. 2019), and the mechanism above is run at the other 99 %: adaptive composition.
+    Objective perturbation. theta~ solves F(theta) + b.theta with a random b, and has a little noise of its own: the
+    mechanism that agt releases weights by, and its proof (agt.mechanisms.objective).
 
 Norms up to 1 + 1e-9 are accepted and charged. Per record: a person with several rows is not protected by this as one.
 """
 
-import math
-from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -37,13 +23,13 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
-from agt.errors import ConfigError
+from agt.mechanisms.guarantee import ApproximateDP
+from agt.mechanisms.objective import Shape, release_objective
 from agt.numeric import gaussian_mu
+from agt.randomness import SeededRandomness
 from agt.settings import STRICT, Positive
-from agt_cli.papers.baselines.erm import NORM_SLACK, Erm, smoothness, solve
+from agt.training.tilted import NORM_SLACK, TiltedErm, solve
 from agt_cli.papers.baselines.released import RECORD, Bench, Weights
-
-SOLVER_SHARE = 0.01  # of epsilon and delta, for the solver's distance from the minimiser
 
 
 @validated(frozen=True, config=STRICT)
@@ -69,26 +55,6 @@ class Perturbation:
         """Delta = (C + 2 tau)/Lambda: how far one record moves what output perturbation adds its noise to."""
         return (self.clamp * (1 + NORM_SLACK) + 2 * self.tolerance) / self.strength
 
-    @property
-    def determinant_loss(self) -> float:
-        """c = log(1 + beta/Lambda): what the change of volume costs objective perturbation, in epsilon."""
-        return math.log1p(smoothness(self.clamp) * (1 + NORM_SLACK) ** 2 / self.strength)
-
-    def tilt_noise(self, eps: float, delta: float) -> float:
-        """sigma of objective perturbation's b.
-
-        Raises:
-            ConfigError: 99 % of epsilon does not exceed the determinant's loss; the least strength is named.
-        """
-        spent = (1 - SOLVER_SHARE) * eps
-        if spent <= self.determinant_loss:
-            least = smoothness(self.clamp) / math.expm1(spent)
-            raise ConfigError(
-                f"objective perturbation at epsilon={eps:g} needs strength above {least:.4g}, got {self.strength:g}"
-            )
-        mu = gaussian_mu(spent - self.determinant_loss, (1 - SOLVER_SHARE) * delta)
-        return self.clamp * (1 + NORM_SLACK) / mu
-
     def fit(self, bench: Bench, eps: float, delta: float, seed: int) -> Weights:
         """As ``Baseline.fit``, for two classes, labelled 0 and 1, and [n, d] records of norm at most 1, any bias
         coordinate included.
@@ -96,13 +62,14 @@ class Perturbation:
         Raises:
             AgtError: the solver missed its tolerance; nothing is released.
         """
-        erm = Erm.of(bench.records.features, bench.records.labels, self.strength, self.clamp)
-        draws, shape = np.random.default_rng(seed), erm.x.shape[1:]
-        scale = self.sensitivity / gaussian_mu(eps, delta)
+        erm = TiltedErm.of(bench.records.features, bench.records.labels, self.strength, self.clamp)
+        count, width = erm.x.shape
         if self.method == "objective":
-            tilt = draws.normal(size=shape) * self.tilt_noise(eps, delta)
-            erm = replace(erm, tilt=tilt)
-            scale = 2 * self.tolerance / self.strength / gaussian_mu(SOLVER_SHARE * eps, SOLVER_SHARE * delta)
-        theta = torch.from_numpy(solve(erm, self.tolerance) + draws.normal(size=shape) * scale)[None]
+            shape, source = Shape(self.strength, self.clamp, count, width), SeededRandomness(seed)
+            weight = release_objective(erm, shape, ApproximateDP(eps, delta), source).weight
+        else:
+            noise = np.random.default_rng(seed).normal(size=(1, width)) * self.sensitivity / gaussian_mu(eps, delta)
+            weight = solve(erm, self.tolerance) + noise
+        theta = torch.from_numpy(weight)
         one_output = bench.training.loss == "binary_cross_entropy"
         return {"0.weight": theta if one_output else torch.cat([-theta / 2, theta / 2])}

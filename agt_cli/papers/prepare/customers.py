@@ -115,7 +115,8 @@ def statement_ids(index: Index, units: np.ndarray) -> tuple[np.ndarray, int]:
         the customer's other statements, so only a whole customer's coming and going leaves other names alone.
     """
     n = len(index.codes)
-    dates = np.datetime_as_string(index.days.astype("datetime64[D]")).astype("S10")
+    days, of_row = np.unique(index.days, return_inverse=True)  # few: as text each takes more than a hundred bytes at first
+    dates = np.datetime_as_string(days.astype("datetime64[D]")).astype("S10")[of_row]
     parts = (units[index.codes].view("S1").reshape(n, -1), np.full((n, 1), b"/"), dates.view("S1").reshape(n, -1))
     ids = np.ascontiguousarray(np.concatenate(parts, axis=1)).view("S27").reshape(n)
     key = index.codes.astype(np.int64) * 2**32 + index.days

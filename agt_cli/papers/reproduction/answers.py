@@ -28,7 +28,7 @@ def answers(
     columns = {"prediction": certificates.prediction, "distance": certificates.stable_distance}
     if labels is not None:
         columns["label"] = labels
-    if isinstance(certificates, VoteCertificates) and prepared.classes == 2:
+    if isinstance(certificates, VoteCertificates) and prepared.classes == 2 and not certificates.by_margins:
         columns["gap"] = certificates.gap
         columns["published_distance"] = published_vote(certificates.members, certificates.member_distances).distance
     return pd.DataFrame(columns), certificates.ks

@@ -4,6 +4,7 @@ from agt_cli.papers.reproduction import (  # noqa: F401
     budgets,
     certified,
     erasures,
+    frontier,
     maps,
     private_features,
     removal_settings,

@@ -46,21 +46,29 @@ class Entry:
     runs: Runs
     used: dict[tuple[Any, ...], Standing] = field(default_factory=dict, compare=False)
 
-    def overrides(self, name: ProfileName, own: Sequence[str]) -> Overrides:
-        """Overrides of a run: the experiment's, the profile's, its own, and what the profile insists on."""
+    def overrides(self, name: ProfileName, own: Sequence[str], last: Sequence[str] = ()) -> Overrides:
+        """Overrides of a run: the experiment's, the profile's, its own, what the profile insists on, and ``last``."""
         profile = self.profiles[name]
         relations = {"@privacy": profile.privacy, "@unlearning": profile.unlearning}
         named = [f"relation={relations[word[9:]]}" if word[9:] in relations else word for word in own]
         overrides = [*self.experiment.base, f"relation={profile.privacy}", *profile.overrides, *named, *profile.final]
         if any(word.startswith("ensemble.members=") and word != "ensemble.members=1" for word in named):
             overrides += profile.ensembles
-        return tuple({word.split("=")[0]: word for word in overrides}.values())  # of two that set one key, the later
+        return tuple(
+            {word.split("=")[0]: word for word in (*overrides, *last)}.values()
+        )  # of two that set one key, the later
 
     def run(
-        self, name: ProfileName, own: Sequence[str], label: str = "", on: str = "test", queries: np.ndarray | None = None
+        self,
+        name: ProfileName,
+        own: Sequence[str],
+        label: str = "",
+        on: str = "test",
+        queries: np.ndarray | None = None,
+        last: Sequence[str] = (),
     ) -> Finished:
-        """A run of one profile, asked about its test records or about ``queries``."""
-        overrides = self.overrides(name, own)
+        """A run of one profile, asked about its test records or about ``queries``; ``last``: as of ``overrides``."""
+        overrides = self.overrides(name, own, last)
         found = self.used.get((overrides, on))
         if not isinstance(found, Finished):
             words = f"{self.artifact.source}, {name}{label and ': ' + label}"

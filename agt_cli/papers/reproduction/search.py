@@ -47,6 +47,7 @@ def smallest_batch(
     per_doubling: Count = 4,
     generated: Annotated[int, Field(ge=1000)] = 1_000_000,
     data: Literal["either", "generated"] = "either",
+    only: tuple[ProfileName, ...] = (),
 ) -> Kind:
     """The smallest batch that certifies ``fraction`` of the test records at ``k``, by claim, depth and initialisation.
 
@@ -58,7 +59,9 @@ def smallest_batch(
         per_doubling: batch sizes tried between one and twice it.
         generated: this many made-up statements in the competition's schema where they stand in for it.
         data: "either": they stand in only if nobody prepared the data or said where it is; "generated": always.
+        only: profiles it is measured in; none named: all.
     """
+    profiles = {name: profile for name, profile in profiles.items() if not only or name in only}
     keys = [
         {"profile": name, "claim": claim, "depth": depth, "seed": seed}
         for name in profiles
@@ -93,6 +96,8 @@ def smallest_batch(
         return ({**about, **row} for row in probes)
 
     def rows(entry: Entry) -> pd.DataFrame:
+        if not profiles:
+            return pd.DataFrame()
         stand_ins = {name: stand_in(entry, name, run, generated, data) for name in profiles}
         found = through(keys, lambda entry, key: measure(entry, key, stand_ins[key["profile"]]))(entry)
         return found.assign(size=found["size"].max())
@@ -242,7 +247,8 @@ def stand_in(entry: Entry, name: ProfileName, run: Overrides, generated: int, da
     """Overrides that name the generated statements, made if they are not there; none where there is data of one's own."""
     dataset = entry.runs.settings(entry.overrides(name, run))[0]["dataset"]
     path = resolve(Path(dataset["path"]), Path(dataset["data_dir"]))
-    named = any(word.startswith("dataset") for word in (*entry.runs.common, *run))
+    users = any(word.startswith("dataset") for word in entry.runs.common)
+    named = users or any(word.startswith("dataset.") for word in run)  # dataset=NAME says what, not where
     if data == "either" and (named or path.exists() or part_of(path).exists()):
         return ()
     folder = entry.runs.folder.resolve() / f"amex_like_{generated}"

@@ -1,0 +1,197 @@
+"""Several processes at one command: the first is the command, and tells the others what to compute with it.
+
+    torchrun --standalone --nproc-per-node 2 -m agt_cli train dataset=digits
+
+The first process alone reads the command line, writes, prints, pays and draws. The others (workers.py) wait for a task, do
+the same computation with it (``agt.distributed``), and wait again. So whatever a command does beside computing happens
+once, as nobody else could do it.
+
+How it ends. The first process leaves word of its exit code, and tells those that wait. One that fails leaves word of why,
+and the first reports it. One that is killed leaves none: whoever needs it finds its connection closed (``PeerLost``).
+"""
+
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import numpy as np
+import torch.distributed as dist
+
+from agt.certificates.box import Certificates
+from agt.distributed import ALONE, Group, PeerLost, joined, together
+from agt.errors import AgtError
+from agt.models.model import Model
+from agt.training.loop import Progress
+from agt_cli import signals
+
+FOREVER = 30 * 86400.0  # seconds: the others wait as long as the first reads data, or draws figures
+PATIENCE = 5.0  # seconds: until the first has left word, once it is gone
+OVER = "agt/over"  # the last task, with the exit code; which is on the board, for who hears no tasks any more
+SPLITS, QUERIES = ("train", "test"), "queries"  # features that every process has read, by name
+
+T = TypeVar("T")
+
+
+@dataclass
+class Team:
+    """The processes of this job, as one of them sees them.
+
+    Attributes:
+        group: they.
+        hosts: the machine of each, by rank.
+    """
+
+    group: Group
+    hosts: tuple[str, ...]
+    _waiting: bool = field(default=True, init=False)  # whether the others wait for a task
+
+    @classmethod
+    def of(cls, group: Group) -> "Team":
+        """Every process makes it, at the same time."""
+        return cls(group, tuple(group.gathered(socket.gethostname())))
+
+    @contextmanager
+    def at(self, task: str, *given: Any) -> Iterator[None]:
+        """Have the others do a task (workers.py), while this process does the same in here."""
+        self._waiting = False
+        try:
+            self.group.sent((task, *given))
+            with joined(self.group):
+                yield
+        except PeerLost:
+            signals.ignore()  # torchrun, which found a process dead, is about to end this one, too
+            raise
+        self._waiting = True  # where something was raised, nobody knows where they are
+
+    def made(self, make: Callable[[], T]) -> T:
+        """What this process makes, if every process can make it; all call this.
+
+        Raises:
+            Exception: this one's, where it fails here.
+            AgtError: another's, naming its rank.
+        """
+        made, failed = None, None
+        try:
+            made = make()
+        except Exception as error:
+            failed = error
+        told = self.group.gathered(None if failed is None else _told(failed))
+        if failed:
+            raise failed
+        for rank, reason in enumerate(told):
+            if reason:
+                theirs = AgtError(f"rank {rank} of {self.group.size}, on {self.hosts[rank]}: {reason[0]}")
+                theirs.exit_code = reason[1]
+                raise theirs
+        assert made is not None
+        return made
+
+    def end(self, code: int) -> None:
+        """Let the others go, wherever they are: the first process's last word."""
+        with suppress(RuntimeError):  # torchrun itself is gone, and its board
+            self.group.board.set(OVER, str(code))
+        if self._waiting:
+            with suppress(PeerLost):
+                self.group.sent((OVER, code))
+
+    @property
+    def described(self) -> dict[str, object]:
+        """For env.json."""
+        return {"count": self.group.size, "hosts": list(self.hosts), "backend": dist.get_backend()}
+
+
+_current: ContextVar[Team | None] = ContextVar("team", default=None)
+
+
+def team() -> Team | None:
+    """The processes that this command shares its work with; None: it is alone."""
+    return _current.get()
+
+
+def lead(command: Callable[[], int]) -> int:
+    """Run a command in the first process of several; returns its exit code, when the others know it."""
+    code = AgtError.exit_code
+    with together(FOREVER) as group, joined(ALONE):
+        team = Team.of(group)
+        token = _current.set(team)
+        try:
+            code = command()
+        finally:
+            _current.reset(token)
+            team.end(code)
+    return code
+
+
+def word_of_the_first(group: Group) -> int:
+    """The exit code that the first process left, if it does so soon; 1 if not."""
+    until = time.monotonic() + PATIENCE
+    with suppress(RuntimeError):
+        while time.monotonic() < until:
+            if group.board.check([OVER]):
+                return int(group.board.get(OVER))
+            time.sleep(0.02)
+    return AgtError.exit_code
+
+
+class SharedModel:
+    """A model that every process of the team has, and that all answer queries with (a ``models.model.Model``).
+
+    To whoever asks it is of the model's own class, and has all that the model has. What is made from it (other weights,
+    say) is no shared one.
+
+    Args:
+        known: features that the others have read themselves, by name: they are not sent.
+    """
+
+    def __init__(self, model: Model, team: Team, known: Mapping[str, np.ndarray] = MappingProxyType({})) -> None:
+        self._model, self._team, self._known = model, team, known
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return type(self._model)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        """As the model."""
+        with self._asking("predict", features):
+            return self._model.predict(features)
+
+    def margins(self, features: np.ndarray) -> np.ndarray:
+        """As the model."""
+        with self._asking("margins", features):
+            return self._model.margins(features)
+
+    def certify(
+        self,
+        features: np.ndarray,
+        ks: tuple[int, ...] | None = None,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+    ) -> Certificates:
+        """As the model."""
+        with self._asking("certify", features, ks):
+            return self._model.certify(features, ks, on_progress)
+
+    @contextmanager
+    def _asking(self, method: str, features: np.ndarray, *more: Any) -> Iterator[None]:
+        name = next((name for name, known in self._known.items() if known is features), None)
+        if name is None and not isinstance(features, np.ndarray):
+            yield  # of a file, read as they are needed, and not as the others have them
+            return
+        with self._team.at("answer", method, name, None if name else features, *more):
+            yield
+
+
+def _told(error: Exception) -> tuple[str, int]:
+    """An error as the others are told of it: its message, and its exit code."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}", AgtError.exit_code
+    if isinstance(error, AgtError):
+        return str(error), error.exit_code
+    return f"{type(error).__name__}: {error}", AgtError.exit_code
