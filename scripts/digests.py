@@ -42,6 +42,7 @@ TABLE = ("dataset=table", "model=mlp", "certificate=box", "training=generic", "d
          "dataset.label=y", "dataset.id=who",
          "dataset.declared_size=300", "+dataset.numeric.a=[-2,2]", "+dataset.categorical.b=[u,v]",
          "dataset.classes=[no,yes]")  # fmt: skip
+TABLE_HEAD = (*TABLE, "dataset.path=people.csv", BCE, "certificate=stability", "model=linear", "training.lr=3")
 VECTORS = ("dataset=embeddings", "certificate=box", "training=generic", "dataset.path=vectors.npz",
            "dataset.declared_size=300")  # fmt: skip
 THREE = ("ensemble.members=3", "compute.threads=1")
@@ -76,13 +77,16 @@ RUNS: dict[str, tuple[str, ...]] = {
     "softmax": (*SOFT, "dataset.classes=null", "dataset.declared_size=1350"),
     "relu features": (*HEAD, "certificate.features.map=relu", "certificate.features.count=64"),
     "fourier features": (*HEAD, "certificate.features.map=fourier", "certificate.features.count=64"),
+    "landmarks": (*HEAD, "certificate/features=landmarks", "certificate.features.public=test",
+                  "certificate.features.count=64"),
     "whitened": (*HEAD, "certificate.features.whiten=0.7", "certificate.features.public=test"),
     "minimiser": (*HEAD, *ERM),
     "ensemble": (*MLP, *THREE),
     "ensemble, substitute": (*MLP, *THREE, "relation=substitute"),
     "ensemble of heads": (*HEAD, *THREE),
     "table": (*TABLE, "dataset.path=people.csv", "kgrid.max=5"),
-    "table, head": (*TABLE, "dataset.path=people.csv", BCE, "certificate=stability", "model=linear", "training.lr=3"),
+    "table, head": TABLE_HEAD,
+    "table, crosses": (*TABLE_HEAD, "certificate/features=crosses"),
     "vectors": (*VECTORS, "kgrid.max=5", "model=linear"),
 }  # fmt: skip
 

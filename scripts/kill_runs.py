@@ -4,9 +4,10 @@
 
 Each trial is ``agt train`` with checkpoints as often as the disk allows, in a process of its own that gets SIGKILL at a
 random moment, mostly of its training; ``resume=`` goes on in the same folder, is killed again with some luck, and is left
-alone at last. Every file of the record but those that tell the time (env, status, metrics, report, manifest, spent) is then
-compared, byte by byte, with that of a run that was never killed. Private noise has no such run: its seed is read from the
-checkpoints of the killed one, as only its owner can, and the run that was left alone is given the same draw.
+alone at last. Every file of the record but those that tell the time (env, status, metrics, report, manifest, spent) or
+that hash names under the run's own secret is then compared, byte by byte, with that of a run that was never killed.
+Private noise has no such run: its seed is read from the checkpoints of the killed one, as only its owner can, and the run
+that was left alone is given the same draw.
 
 Processes are forked from one that has everything loaded, so that a trial takes a second. What takes longer (a frozen
 encoder, ensembles that start workers of their own) gets as many kills as --slow says. Exit code 1 if a file differs.
@@ -34,6 +35,7 @@ from agt_cli.cli import main as agt
 from agt_cli.runs import noise
 
 TIMES = ("env.json", "status.json", "metrics.json", "report.md", "report.html", "manifest.json", "spent.json", "lock")
+KEYED = ("records.bin", "shard.json", "key")  # by the run's own secret
 OFTEN = ("compute.threads=1", "compute.checkpoint_seconds=0.001", "-q")
 BLOBS = ("dataset.n_train=200", "kgrid.max=6", "training.chosen_on=public", "compute.kernel=reference")
 HEAD = ("dataset=digits", "training=generic", "model=linear", "training.loss=binary_cross_entropy", "training.clip=0.5")
@@ -122,9 +124,9 @@ def images() -> None:
 
 
 def bits(folder: Path) -> dict[str, bytes]:
-    """Every file of a record that does not tell the time."""
+    """Every file of a record that neither tells the time nor names records under the run's secret."""
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    return {name: path.read_bytes() for name, path in files.items() if name not in TIMES}
+    return {name: path.read_bytes() for name, path in files.items() if name not in TIMES and path.name not in KEYED}
 
 
 class Trial:
