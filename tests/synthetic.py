@@ -18,6 +18,15 @@ RELATIONS = tuple(relations.RELATIONS)
 SYMMETRIC = tuple(name for name, relation in relations.RELATIONS.items() if relation.symmetric)
 
 
+def ball(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Records in the unit ball, half of them on its surface."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    x[::2] *= rng.random((len(x[::2]), 1))
+    return x, rng.integers(0, 2, n)
+
+
 def make_records(
     features: np.ndarray,
     labels: np.ndarray | Sequence[int],

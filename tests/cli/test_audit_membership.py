@@ -110,6 +110,28 @@ def test_what_is_refused(agt: Agt, trained: Path, monkeypatch: pytest.MonkeyPatc
     assert "all 6 shadow models failed; the first: no room" in said.err
 
 
+def test_shadow_models_are_trained_in_parts_by_a_sweep(agt: Agt, trained: Path) -> None:
+    line = (
+        "audit",
+        "shadows",
+        "-m",
+        f"run={trained}",
+        "audit.shadows=4",
+        "audit.part=0,1,2",
+        "audit.parts=3",
+        "sweep=parts",
+    )
+    said = agt(*line, "audit.workers=1", "--json", "-q")
+    assert said.code == 0, said.err
+    assert [job["metrics"]["shadows"] for job in said.json["jobs"]] == [2, 1, 1]
+    found = agt("audit", "membership", f"run={trained}", *SMALL, "audit.shadows=4", "audit.pairs=0", "--json", "-q")
+    assert found.json["metrics"]["shadows_reused"] == 4
+    summary = agt("audit", "summary", f"run={trained}", "--json", "-q").json["audit"]
+    assert [part["kind"] for part in summary["parts"]] == ["membership"]
+    refused = agt(*line[:2], f"run={trained}", "audit.parts=3", "audit.part=3")
+    assert (refused.code, "they are 0 to 2" in refused.err) == (2, True)
+
+
 def test_upside_down_scores_are_no_attack() -> None:
     rng = np.random.default_rng(0)
     member = np.arange(600) < 300

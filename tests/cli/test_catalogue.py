@@ -12,8 +12,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from hashlib import sha256
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -32,6 +34,7 @@ TABLE = "train dataset=table dataset.label=y +dataset.numeric='{a: [-3, 3]}' dat
 VECTORS = "train dataset=embeddings dataset.path="
 BLOBS = "train dataset.n_train=80 training.epochs=1 model=linear kgrid.max=2 "
 HEAD = "train dataset=digits model=linear training=generic certificate=stability training.loss=binary_cross_entropy "
+TUBE = "train dataset=digits certificate=tube model.hidden=[8] "
 WEIGHTS = "predict run=@head mechanism=release_weights "
 
 COMMAND_LINES = """
@@ -177,6 +180,24 @@ train dataset=digits dataset.classes=[3,11]  | 2 | dataset.classes.1:
 train dataset=digits dataset.declared_size=0 | 2 | dataset.declared_size:
 """
 
+TUBES = f"""
+{TUBE} training.momentum=.9                  | 2 | training.momentum=0.9 | but box
+{TUBE} model.hidden=[7]                      | 2 | model.hidden=[7] | an even number
+{TUBE} model.hidden=[8,8]                    | 2 | model.hidden=[8, 8] | one hidden layer
+{TUBE} model.hidden=[]                       | 2 | model.hidden=[] | use model=smooth
+{TUBE} model.activation=relu                 | 2 | model.activation=relu | use tanh, softplus, gelu
+{TUBE} model=small_cnn                       | 2 | model.encoder: certificate=tube | prepare them first
+{TUBE} training.loss=squared_error           | 2 | training.loss=squared_error
+{TUBE} training.loss=cross_entropy           | 2 | training.clip=0.5
+{TUBE} dataset.classes=[1,2,3]               | 2 | training.loss=cross_entropy training.clip=1
+{TUBE} relation=paper_privacy                | 2 | relation=paper_privacy divides by | add_remove, substitute or remove
+{TUBE} relation=paper_unlearning             | 2 | relation=paper_unlearning divides by the size
+{TUBE} noise.epsilon=1                       | 2 | noise.epsilon: certificate=tube
+{TUBE} ensemble.members=2 ensemble.slices=2  | 2 | ensemble.slices=2: certificate=tube has no proof
+{TUBE} certificate.norms=tight               | 2 | certificate.norms
+{TUBE} certificate.length=0                  | 2 | certificate.length
+"""
+
 CLOSED_FORMS = f"""
 {HEAD} training.momentum=.9                  | 2 | training.momentum=0.9
 {HEAD} training.lr=1e5                       | 2 | training.lr:
@@ -185,6 +206,8 @@ CLOSED_FORMS = f"""
 {HEAD} certificate.features.map=relu         | 2 | certificate.features: count
 {HEAD} certificate.features.count=7          | 2 | certificate.features: count
 {HEAD} certificate.features.whiten=1         | 2 | certificate.features: whitening
+{HEAD} certificate/features=landmarks        | 2 | certificate.features: map=landmarks
+train certificate/features=relu              | 2 | certificate/features: public features stand in front
 {HEAD} relation=paper_privacy                | 2 | relation
 {HEAD} noise.epsilon=1                       | 2 | noise.epsilon: certificate=stability
 {HEAD} certificate=erm training.batch.count=2 training.weight_decay=.1 | 2 | training.batch.count=2
@@ -346,6 +369,8 @@ predict run=@head mechanism=certified_quantile mechanism.eps=1 mechanism.fractio
 {WEIGHTS} mechanism.mu=0                     | 2 | mechanism.mu:
 {WEIGHTS} total.eps=1 total.delta=1e-5 counting=index | 2 | counting=index: mechanism=release_weights
 {WEIGHTS} total.eps=1 total.delta=1e-5 accounting=paper | 2 | accounting=paper: mechanism=release_weights
+predict run=@head mechanism=objective_perturbation total.eps=1 total.delta=1e-5 | 2 | certificate=stability has no minimiser
+predict run=@head mechanism=objective_perturbation total.eps=1 | 2 | total.delta
 {WEIGHTS} mechanism.weights=@nowhere         | 2 | mechanism.weights= | nowhere
 {WEIGHTS} mechanism.weights=@head            | 2 | a run of 'train', not 'predict'
 {WEIGHTS} mechanism.weights=@released total.eps=1 | 2 | mechanism.weights | leave out total.eps
@@ -414,7 +439,7 @@ audit summary run=@box audit.audits=[@nowhere] | 2 | audit.audits= | nowhere: no
 
 
 def _cases() -> Iterator[Case]:
-    for table in (COMMAND_LINES, SETTINGS, CLOSED_FORMS, DATA, READERS, RELEASES, OTHERS, AUDITS):
+    for table in (COMMAND_LINES, SETTINGS, CLOSED_FORMS, TUBES, DATA, READERS, RELEASES, OTHERS, AUDITS):
         for row in filter(None, table.splitlines()):
             line, code, *names = (part.strip() for part in row.split(" | "))
             yield line, int(code), tuple(names)
@@ -578,19 +603,19 @@ def test_the_catalogue_has_its_hundred_cases_and_every_command() -> None:
 def test_a_full_disk_says_where_and_leaves_a_failed_run(
     agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    real = Pending.write
+    real = Pending.opened
 
-    def write(self: Pending, content: bytes) -> None:
+    def opened(self: Pending) -> AbstractContextManager[BinaryIO]:
         if self.path.name == name:
             raise OSError(28, "No space left on device", str(self.path))
-        real(self, content)
+        return real(self)
 
-    monkeypatch.setattr(Pending, "write", write)
+    monkeypatch.setattr(Pending, "opened", opened)
     said = agt("train", *TINY, "--json")
     assert said.code == 1
     assert f"{name}: No space left on device: make room there, or choose another place with output_dir=FOLDER" in said.err
     check_whole(tmp_path)
-    monkeypatch.setattr(Pending, "write", real)
+    monkeypatch.setattr(Pending, "opened", real)
     assert agt("train", *TINY, "-q").code == 0
 
 

@@ -169,6 +169,7 @@ def test_the_values_offered_are_those_that_are_taken() -> None:
         *((name, {}) for name in usage.COMMANDS),
         ("data", {"prepare": "imdb"}),
         ("train", {"dataset": "table"}),
+        ("train", {"dataset": "table", "certificate/features": "crosses"}),
         ("tune", {"dataset": "embeddings"}),
         ("train", {"experiment": "imdb_linear_whitened"}),
         ("predict", {"mechanism": "release_weights"}),

@@ -58,7 +58,12 @@ def test_one_file_names_every_command_s_run_folders(command: str) -> None:
 
 @pytest.mark.parametrize("dataset", list(usage.options("dataset")))
 def test_every_dataset_has_training_settings(dataset: str) -> None:
-    assert dataset in usage.options("training") or dataset in ("table", "embeddings", "mnist")  # these choose the recipe
+    assert dataset in usage.options("training") or dataset in (
+        "table",
+        "embeddings",
+        "mnist",
+        "adult_census",
+    )  # these choose the recipe
     settings(f"dataset={dataset}", *REQUIRED.get(dataset, ()))
 
 

@@ -48,7 +48,9 @@ def test_help_lists_the_commands_that_exist(agt: Agt) -> None:
 
 
 def test_every_group_belongs_to_a_command() -> None:
-    folders = {path.name for path in usage.config_dir().iterdir() if path.is_dir()} - {"hydra"}
+    home = usage.config_dir()
+    folders = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_dir()}
+    folders -= {"hydra", "hydra/sweeper", "hydra/launcher"}
     assert {group for command in usage.COMMANDS.values() for group in usage.groups(command.config)} == folders
 
 

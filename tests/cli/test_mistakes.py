@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from agt.kernels import select
-from agt_cli.commands import train
 from agt_cli.mistakes import explain
+from agt_cli.runs import model
 
 from .conftest import TINY, Agt
 
@@ -123,7 +123,7 @@ def test_bug_hides_its_traceback_unless_asked(agt: Agt, monkeypatch: pytest.Monk
     def broken(*_: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(train, "prepare", broken)
+    monkeypatch.setattr(model, "prepare", broken)
     said = agt("train", *TINY)
     assert said.code == 1
     assert "ZeroDivisionError: oops (this is a bug in agt; run again with -v" in said.err
@@ -145,7 +145,7 @@ def test_interrupt(agt: Agt, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(train, "prepare", interrupted)
+    monkeypatch.setattr(model, "prepare", interrupted)
     said = agt("train", *TINY, "--json")
     assert (said.code, said.json["error"]) == (130, "interrupted")
     status = json.loads(next(tmp_path.glob("outputs/train/*/status.json")).read_text())

@@ -29,6 +29,7 @@ RUNS = {
     "remove": (*BLOBS, PUBLIC, "kgrid.max=3", "relation=remove"),
     "chosen": (*BLOBS, "kgrid.max=3", "training.chosen_on=data"),
     "ensemble": (*BLOBS, PUBLIC, *FIVE),
+    "margins": (*BLOBS, PUBLIC, *FIVE, "ensemble.vote=margins", "ensemble.margin_clip=1"),
     "profile": (*BLOBS, "kgrid.max=3"),
     "replaced ensemble": (*BLOBS, PUBLIC, *FIVE, "relation=substitute"),
     "head": (*HEAD, "training.chosen_on=public"),
@@ -204,6 +205,19 @@ def test_published_vote_of_an_ensemble_proves_nothing_and_the_certified_one_does
     assert "1-differentially private per query for add_remove neighbours" in votes.out
 
 
+def test_an_ensemble_that_votes_by_margins(predict: Predict, run: Run) -> None:
+    """The members are those of a vote of labels; noisy_argmax counts labels all the same."""
+    labels, margins = ((run(name) / "members/000/model.safetensors").read_bytes() for name in ("ensemble", "margins"))
+    assert labels == margins
+    certified = predict("margins", "mechanism.eps=20", "inputs=points.csv")
+    assert "20-differentially private per query for add_remove neighbours" in certified.out
+    assert pd.read_csv(folder_of(certified) / "labels.csv")["label"].tolist() == ["right", "left", "right"]
+    votes = predict("margins", "mechanism=noisy_argmax", "mechanism.eps=1")
+    assert "1-differentially private per query for add_remove neighbours" in votes.out
+    conditions = (run("margins") / "conditions.json").read_text()
+    assert "margins clipped to 1, " in conditions
+
+
 def test_an_ensemble_whose_records_may_be_replaced(predict: Predict, run: Run) -> None:
     """The certified vote counts two members for each k, and is proved; noisy_argmax covers one, and is not."""
     said = predict("replaced ensemble", "mechanism.eps=20", "inputs=points.csv")
@@ -345,6 +359,7 @@ REFUSED = [
     ("undeclared head", WEIGHTS, ("condition c (public constants)", "declare dataset.declared_size")),
     ("ten", ("mechanism=gaussian_margin", "mechanism.mu=1"), ("has 10 classes: use mechanism=randomized_response",)),
     ("ensemble of ten", ("mechanism.eps=1", "accounting=paper"), ("of two classes", "use accounting=rigorous")),
+    ("margins", ("mechanism.eps=1", "accounting=paper"), ("is of labels", "train with ensemble.vote=labels")),
     ("box", ("mechanism.eps=1", "accounting=strict"), ("accounting: unknown value 'strict'",)),
     ("box", ("mechanism.eps=1", "counting=steps"), ("counting: unknown value 'steps'",)),
     ("box", ("mechanism.eps=1", "seed=-1"), ("seed: Input should be greater than or equal to 0",)),

@@ -7,8 +7,9 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -307,14 +308,14 @@ def test_a_full_disk_costs_nothing_before_the_debit_and_is_told_after_it(
 ) -> None:
     from agt.disk import Pending
 
-    path, real, full = open_ledger(home / "box", 10), Pending.write, "spent.json"
+    path, real, full = open_ledger(home / "box", 10), Pending.opened, "spent.json"
 
-    def write(self: Pending, content: bytes) -> None:
+    def opened(self: Pending) -> AbstractContextManager[BinaryIO]:
         if self.path.name == full:
             raise OSError(28, "No space left on device", str(self.path))
-        real(self, content)
+        return real(self)
 
-    monkeypatch.setattr(Pending, "write", write)
+    monkeypatch.setattr(Pending, "opened", opened)
     said = ask(points(POINTS), *EACH)
     assert said.code == 1
     assert "nothing was drawn, and it stays debited (entry 3 of the ledger of people)" in said.err

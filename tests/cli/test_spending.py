@@ -5,7 +5,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -53,14 +55,14 @@ Break = Callable[[str], None]
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> Break:
     """Makes every later write of a file of that name fail, as a full disk does; an empty name: none."""
-    real, names = Pending.write, [""]
+    real, names = Pending.opened, [""]
 
-    def write(self: Pending, content: bytes) -> None:
+    def opened(self: Pending) -> AbstractContextManager[BinaryIO]:
         if self.path.name == names[0]:
             raise OSError(28, "No space left on device", str(self.path))
-        real(self, content)
+        return real(self)
 
-    monkeypatch.setattr(Pending, "write", write)
+    monkeypatch.setattr(Pending, "opened", opened)
     return lambda name: names.__setitem__(0, name)
 
 

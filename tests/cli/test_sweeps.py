@@ -1,6 +1,7 @@
 """Sweeps that go on: finished jobs are recognised by what they compute, the others run again, one table holds them all."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -158,6 +159,49 @@ def test_a_job_that_another_process_is_at_is_left_to_it(sweep: Agt) -> None:
     assert not (SWEEP / "0_2").exists()
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR2"), reason="POSIX signals")
+def test_a_job_that_gave_way_goes_on(sweep: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher's handler queues the job again and raises: the record is closed before that, and says what it was."""
+
+    def requeue(number: int, frame: object) -> None:
+        raise SystemExit(144)
+
+    before = signal.signal(signal.SIGUSR2, requeue)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(train, "fit", lambda *about: os.kill(os.getpid(), signal.SIGUSR2))
+            with pytest.raises(SystemExit, match="144"):
+                sweep("training.seed=0")
+        assert signal.getsignal(signal.SIGUSR2) is requeue
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    status = json.loads((SWEEP / "0" / "status.json").read_text())
+    assert (status["state"], status["error"], status["exit_code"]) == ("failed", "terminated by signal 12", 140)
+    second = sweep("training.seed=0")
+    assert second.code == 0, second.err
+    assert f"failed before, and goes on in {SWEEP / '0'}" in second.err
+
+
+def test_a_release_that_is_queued_again_is_no_second_draw(
+    agt: Agt, trained: Path, launcher: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch, line = launcher.launch, ("certify", "-m", f"run={trained}", "map_resolution=0", "sweep=maps", "--json")
+
+    def twice(self: Any, jobs: list[Any], initial_job_idx: int) -> Any:
+        launch(self, jobs, initial_job_idx)
+        status = Path("outputs/certify/maps_sweep/0/status.json")
+        status.write_text(json.dumps({**json.loads(status.read_text()), "state": "running"}))
+        (status.parent / "lock").touch()
+        return launch(self, jobs, initial_job_idx)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(launcher, "launch", twice)
+        first = agt(*line)
+    assert (first.code, states(first)) == (1, ["killed"])
+    assert "the same line runs it anew, beside it" in first.err
+    assert Path(agt(*line).json["jobs"][0]["run"]).name == "0_2"
+
+
 @pytest.fixture
 def launcher(agt: Agt) -> Any:
     """The class of Hydra's own launcher; plugins are loaded apart from modules that are imported."""
@@ -219,6 +263,13 @@ def test_other_commands_go_on_too(agt: Agt, trained: Path) -> None:
     second = agt(*line)
     assert (second.code, second.err.count("done before")) == (0, 2)
     assert second.json["jobs"][0]["metrics"]["k_max"] == 3
+
+
+@pytest.mark.parametrize(("command", "key"), [("unlearn", "ids"), ("predict", "inputs")])
+def test_jobs_that_would_read_standard_input_are_refused(agt: Agt, trained: Path, command: str, key: str) -> None:
+    """The second call's lines would count as what the first did: never erased, never answered."""
+    said = agt(command, "-m", f"run={trained}", f"{key}=-", "sweep=lines")
+    assert (said.code, f"{key}=-: jobs of a sweep" in said.err) == (2, True), said.err
 
 
 @pytest.mark.parametrize(

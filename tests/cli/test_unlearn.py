@@ -140,3 +140,36 @@ def test_what_lies_beside_the_run_is_looked_at(agt: Agt) -> None:
     assert [place["found"] for place in trained_on] == [0, 2]
     assert Path(other).name in trained_on[1]["words"]
     assert any("not there, seen from this working folder" in line for line in told["sweep"]["unlooked"])
+
+
+def test_methods_are_compared_on_copies(agt: Agt, run: Path) -> None:
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    line = ("-m", "method=retrain,certificate", "rehearse=true", "sweep=compared")
+    said = unlearn(agt, *line, rows=range(3))
+    (retrained, noted) = said.json["jobs"]
+    assert said.code == 0, said.err
+    assert (retrained["metrics"]["removed"], noted["metrics"]["asked"], noted["rehearsed"]) == (3, 3, True)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    for job in (retrained, noted):
+        assert not list(Path(job["run"]).glob("account*")), "nobody takes it for an account"
+        assert not list(Path(job["run"]).glob(".copies-*"))
+        assert "nothing was erased" in (Path(job["run"]) / "report.md").read_text()
+        assert "rehearsal" in agt("verify", job["run"]).out
+    assert [job["done_before"] for job in unlearn(agt, *line, rows=range(3)).json["jobs"]] == [True, True]
+    assert "leave key out" in unlearn(agt, "rehearse=true", "key=mine.pem").err
+    assert "nothing is pending" in unlearn(agt, "rehearse=true").err
+
+
+def test_erasures_from_several_runs_go_on(agt: Agt, run: Path, made: Path) -> None:
+    shutil.copytree(made, "other")
+    Path("ids.txt").write_text("\n".join(IDS[:3]))
+    line = ("unlearn", "-m", "ids=ids.txt", "sweep=asked", "--json")
+    assert agt(*line, "run=run").code == 0
+    said = agt(*line, "run=run,other")
+    assert said.code == 0, said.err
+    assert [job["done_before"] for job in said.json["jobs"]] == [True, False]
+    shutil.rmtree("other")
+    shutil.copytree(made, "other")  # a copy from before the erasure: nothing has been erased from it
+    said = agt(*line, "run=run,other")
+    assert [job["done_before"] for job in said.json["jobs"]] == [True, False], said.err
+    assert "rehearse=true" in agt(*line, "run=run", "method=retrain,certificate").err

@@ -7,7 +7,7 @@ none for the rules as they are, some for each rule broken on purpose.
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import mpmath
@@ -18,10 +18,11 @@ from synthetic import random_interval, sample
 from torch import Tensor, nn
 
 from agt.bounds.interval import Interval
-from agt.bounds.products import EXACT, Products
+from agt.bounds.products import EXACT, Products, corners
 from agt.bounds.rounding import Rounding
 from agt.bounds.rules import RULES, rules_for
 from agt.bounds.rules.contract import Intervals, Point, Rule
+from agt.bounds.rules.conv import ConvRule
 from agt.bounds.rules.elementwise import ELEMENTWISE, ElementwiseRule
 from agt.bounds.rules.pool import AvgPoolRule
 from agt.bounds.rules.relu import ReluRule
@@ -38,11 +39,20 @@ LAYERS: dict[type[nn.Module], tuple[Callable[[], nn.Module], ...]] = {
         lambda: nn.AvgPool2d(3, stride=1, padding=1),
         lambda: nn.AvgPool2d((2, 3), stride=(3, 2), padding=(1, 0), count_include_pad=False),
     ),
+    nn.Conv2d: (
+        lambda: nn.Conv2d(2, 3, 2),
+        lambda: nn.Conv2d(2, 4, (3, 2), stride=(2, 1), padding=(1, 0), groups=2, bias=False),
+        lambda: nn.Conv2d(2, 1, 2, stride=(1, 2), padding=(0, 1), dilation=(3, 2)),
+    ),
+    nn.Unflatten: (lambda: nn.Unflatten(1, (1, WIDTH, 1)),),
 }
-RECORDS: dict[type[nn.Module], tuple[int, ...]] = {nn.Flatten: IMAGE, nn.AvgPool2d: IMAGE}  # the others take rows
+# The others take rows.
+RECORDS: dict[type[nn.Module], tuple[int, ...]] = dict.fromkeys((nn.Flatten, nn.AvgPool2d, nn.Conv2d), IMAGE)
 EVERY = [(kind, make) for kind in RULES for make in LAYERS.get(kind, (kind,))]
 NAMES = [f"{kind.__name__}{i or ''}" for kind in RULES for i in range(len(LAYERS.get(kind, (kind,))))]
 SHAPES = ("ordinary", "points", "slivers", "turns", "huge")
+OF_TRAINED = [(make, name) for (kind, make), name in zip(EVERY, NAMES, strict=True) if kind in (nn.Linear, nn.Conv2d)]
+trained = pytest.mark.parametrize("make", [make for make, _ in OF_TRAINED], ids=[name for _, name in OF_TRAINED])
 rules = pytest.mark.parametrize("make", [make for _, make in EVERY], ids=NAMES)
 
 
@@ -59,7 +69,7 @@ class Setting:
 
 
 def rule_of(layer: nn.Module) -> Rule:
-    return rules_for(nn.Sequential(layer, nn.Flatten()) if isinstance(layer, nn.AvgPool2d) else nn.Sequential(layer))[0]
+    return rules_for(nn.Sequential(layer))[0]
 
 
 def inputs(rng: np.random.Generator, shape: str, size: tuple[int, ...], dtype: str) -> Interval:
@@ -120,6 +130,53 @@ def outside(at: Setting, samples: int = 40) -> int:
     return count
 
 
+def record_gradients(at: Setting, d: Tensor, x: Tensor) -> dict[str, Tensor]:
+    """Parameter -> [n, its shape], the gradients of each record as computed: in float64, and not clipped."""
+    parts: dict[str, list[Tensor]] = {}
+    for name, factor, other in at.rule.nominal_gradients(d.double(), x.double()):  # type: ignore[attr-defined]
+        value = factor if other is None else factor[:, :, None] * other[:, None, :]
+        parts.setdefault(name, []).append(value.reshape(len(value), *at.box[name].shape[1:]))
+    return {name: torch.cat(blocks) for name, blocks in parts.items()}
+
+
+def gradient_bounds(at: Setting, d: Interval, x: Interval, box: Intervals, rounding: Rounding) -> dict[str, Interval]:
+    """Parameter -> bounds on them, [K, n, its shape]."""
+    parts: dict[str, list[Interval]] = {}
+    for part in at.rule.gradients(d.double(), x.double(), rounding.double(), EXACT):  # type: ignore[attr-defined]
+        bound = part.d if part.x is None else Interval(*corners(part.d[..., None], part.x[..., None, :]))
+        shape = (*bound.shape[:2], *box[part.parameter].shape[1:])
+        parts.setdefault(part.parameter, []).append(bound.moved(lambda end: end.reshape(shape)))  # noqa: B023
+    return {
+        name: Interval(*(torch.cat([getattr(b, end) for b in blocks], dim=1) for end in ("lower", "upper")))
+        for name, blocks in parts.items()
+    }
+
+
+def gradients_outside(at: Setting, samples: int = 20) -> int:
+    """Computed gradients of single records in the layer's parameters outside their bounds."""
+    bounds, count = gradient_bounds(at, at.d, at.x, at.box, at.rounding), 0
+    for k, x, d, _ in draws(at, samples):
+        for rows in (slice(None), slice(0, 1)):
+            values = record_gradients(at, d[rows], x[rows])
+            count += sum(beyond(bounds[name][k, rows], values[name]) for name in at.box)
+    return count
+
+
+def gradients_unnested(at: Setting, shares: tuple[float, ...] = (0.0, 1e-9, 0.3)) -> int:
+    """Ends of bounds on gradients, for each k - 1 and inner intervals, beyond those for k; also of one record alone."""
+    rng, count = np.random.default_rng(2), 0
+    outer = Rounding.of([k + 1 for k in KS], at.x.lower.dtype, torch.device("cpu"))
+    wide = gradient_bounds(at, at.d, at.x, at.box, outer)
+    for share in shares:
+        x, d = inner(rng, at.x, share), inner(rng, at.d, share)
+        for rows in (slice(None), slice(0, 1)):
+            narrow = gradient_bounds(at, d[:, rows], x[:, rows], at.box, at.rounding)
+            for name, small in narrow.items():
+                big = wide[name][:, rows]
+                count += int((big.lower > small.lower).sum() + (small.upper > big.upper).sum())
+    return count
+
+
 def unnested(at: Setting, shares: tuple[float, ...] = (0.0, 1e-9, 0.3)) -> int:
     """Ends of bounds, for each k - 1 and inner intervals, beyond those for k; also of one record alone."""
     rng, count = np.random.default_rng(2), 0
@@ -162,6 +219,54 @@ def test_computed_values_and_gradients_lie_within_their_bounds(make: Callable, s
 @rules
 def test_inner_intervals_give_inner_bounds(make: Callable, shape: str, dtype: str) -> None:
     assert unnested(setting(make, shape, dtype)) == 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", ["ordinary", "points", "slivers", "huge"])
+@trained
+def test_gradients_of_single_records_lie_within_their_bounds_which_nest(make: Callable, shape: str, dtype: str) -> None:
+    at = setting(make, shape, dtype, n=10)
+    assert gradients_outside(at) == gradients_unnested(at) == 0
+    if isinstance(at.rule, ConvRule):  # of numbers not below 0, as a ReLU leaves them
+        x = Interval(at.x.lower.clamp(min=0), at.x.upper.clamp(min=0))
+        at = replace(at, x=x, rule=replace(at.rule, nonnegative=True))
+        assert outside(at) == gradients_outside(at) == gradients_unnested(at) == 0
+
+
+@trained
+def test_gradients_of_single_records_are_autograds(make: Callable) -> None:
+    at = setting(make, "ordinary", "float64", n=5)
+    point = {name: interval.lower[0] for name, interval in at.box.items()}
+    values = record_gradients(at, at.d.lower[0], at.x.lower[0])
+    for row in range(5):
+        leaves = {name[2:]: value.clone().requires_grad_() for name, value in point.items()}
+        y = torch.func.functional_call(at.layer, leaves, (at.x.lower[0, row : row + 1],))
+        y.backward(at.d.lower[0, row : row + 1])
+        for name, leaf in leaves.items():
+            torch.testing.assert_close(values[f"0.{name}"][row], leaf.grad, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("nonnegative", [False, True])
+def test_bounds_on_gradients_are_reached(nonnegative: bool) -> None:
+    """Brute force over every vertex of a record's d (two positions) and of its image (six numbers)."""
+    at = setting(lambda: nn.Conv2d(2, 1, (1, 2)), "ordinary", "float64")
+    rng = np.random.default_rng(0)
+    x, d = random_interval(rng, 1, 1, 2, 1, 3), random_interval(rng, 1, 1, 1, 1, 2)
+    x = Interval(x.lower.clamp(min=0), x.upper.clamp(min=0)) if nonnegative else x
+    at = replace(at, rule=replace(at.rule, nonnegative=nonnegative))
+    values = {
+        name: torch.cat([record_gradients(at, *vertex)[name] for vertex in product(vertices(d), vertices(x))])
+        for name in at.box
+    }
+    for name, bound in gradient_bounds(at, d, x, at.box, Rounding.of((0,), x.lower.dtype, x.lower.device)).items():
+        torch.testing.assert_close(bound.lower[0, 0], values[name].amin(0), rtol=0, atol=1e-12)
+        torch.testing.assert_close(bound.upper[0, 0], values[name].amax(0), rtol=0, atol=1e-12)
+
+
+def vertices(interval: Interval) -> list[Tensor]:
+    """Every combination of ends, each without the axis of k."""
+    ends = zip(interval.lower.flatten().tolist(), interval.upper.flatten().tolist(), strict=True)
+    return [torch.tensor(point, dtype=torch.float64).view(interval.shape)[0] for point in product(*ends)]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -307,6 +412,9 @@ def test_no_number_is_too_large(kind: type[nn.Module]) -> None:
         (nn.AvgPool2d(2, divisor_override=3), "divisor_override=3, only with None"),
         (nn.AvgPool2d(3, padding=2), "a padding of at most half the size"),
         (nn.AvgPool2d(2, stride=0), "strides of 1 or more"),
+        (nn.Conv2d(1, 1, 3, padding="same"), "padding='same' and padding_mode='zeros': give the padding as numbers"),
+        (nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular"), "padding_mode='circular'"),
+        (nn.Unflatten(1, (2, 3)), r"supported as nn.Unflatten\(1, \(channels, height, width\)\) alone"),
     ],
 )
 def test_settings_without_a_rule_are_refused(layer: nn.Module, message: str) -> None:
@@ -315,6 +423,63 @@ def test_settings_without_a_rule_are_refused(layer: nn.Module, message: str) -> 
 
 
 # -- broken on purpose ---------------------------------------------------------------------------------------------------
+
+
+def padded_otherwise(patch: pytest.MonkeyPatch) -> None:
+    """Bounds see the image's edge where the nominal pass sees the padding's zeros."""
+
+    def edged(self: ConvRule, x: Tensor) -> Tensor:
+        down, right = self.padding
+        front = x.flatten(0, 1)
+        wide = nn.functional.pad(front, (right, right, down, down), mode="replicate").unflatten(0, x.shape[:2])
+        return replace(self, padding=(0, 0))._patches(wide, axes=2)
+
+    patch.setattr(ConvRule, "_patches_of_each_k", edged)
+
+
+def a_position_dropped(patch: pytest.MonkeyPatch) -> None:
+    """Bounds on gradients leave the last position out."""
+    rows = ConvRule._rows
+
+    def fewer(self: ConvRule, d: Tensor) -> Tensor:
+        kept = rows(self, d).clone()
+        kept[..., -1] = 0 if d.dim() > 4 else kept[..., -1]
+        return kept
+
+    patch.setattr(ConvRule, "_rows", fewer)
+
+
+def never_widened(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Rounding, "widen", lambda self, bounds, tau: Interval(*bounds))
+
+
+def unsigned(patch: pytest.MonkeyPatch) -> None:
+    """The formula for numbers that are not below 0, for all."""
+    forward = Products.forward
+    patch.setattr(
+        Products, "forward", lambda self, x, weights, nonnegative=False: _ordered(*forward(self, x, weights, True))
+    )
+
+
+def _ordered(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.minimum(a, b), torch.maximum(a, b)
+
+
+@pytest.mark.parametrize(
+    ("broken", "shape"),
+    [(padded_otherwise, "slivers"), (a_position_dropped, "slivers"), (unsigned, "ordinary"), (never_widened, "points")],
+)
+def test_the_checks_catch_a_broken_convolution(
+    broken: Callable[[pytest.MonkeyPatch], None], shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = setting(lambda: nn.Conv2d(2, 3, 2, padding=1), shape, "float64")
+    if shape == "points":  # all of them, so that rounding alone decides
+        at = replace(at, d=_middle(at.d), box={name: _middle(interval) for name, interval in at.box.items()})
+    assert gradients_outside(at) == outside(at) == 0
+    broken(monkeypatch)
+    assert gradients_outside(at, samples=5) > 0
+    if broken is not a_position_dropped:  # which the passes have
+        assert outside(at, samples=5) > 0
 
 
 @dataclass(frozen=True)
@@ -398,7 +563,7 @@ def test_the_checks_catch_a_derivative_at_0_that_is_not_the_nominal_one(monkeypa
 # -- images --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [nn.Flatten, nn.Unflatten, nn.AvgPool2d], ids=lambda kind: kind.__name__)
 def test_rules_of_images_keep_a_point_a_point(kind: type[nn.Module]) -> None:
     """A layer in front leaves the first linear layer the exact form of a point."""
     at = setting(LAYERS.get(kind, (kind,))[0], "points", "float64")
@@ -411,11 +576,17 @@ def test_rules_of_images_keep_a_point_a_point(kind: type[nn.Module]) -> None:
 @pytest.mark.parametrize("record", [(7,), (2, 1, 4), (4, 1)], ids=str)
 def test_records_without_room_for_a_window_are_refused(record: tuple[int, ...]) -> None:
     """A row has no image to pool: its neighbours are other records."""
-    rule, x = rule_of(nn.AvgPool2d(2)), torch.zeros(3, *record)
+    x = torch.zeros(3, *record)
     rounding = Rounding.of((0,), x.dtype, x.device)
-    for run in (lambda: rule.nominal(x, {}), lambda: rule.bound(Interval.point(x[None]), {}, rounding, EXACT)):
-        with pytest.raises(ConfigError, match="takes images with room for a window of 2 x 2"):
-            run()
+    for layer in (nn.AvgPool2d(2), nn.Conv2d(2, 1, 2)):
+        rule, point = rule_of(layer), {f"0.{name}": value.detach() for name, value in layer.named_parameters()}
+        box = {name: Interval.point(value[None]) for name, value in point.items()}
+        for run in (
+            lambda: rule.nominal(x, point),  # noqa: B023
+            lambda: rule.bound(Interval.point(x[None]), box, rounding, EXACT),  # noqa: B023
+        ):
+            with pytest.raises(ConfigError, match="with room for a window of 2 x 2"):
+                run()
 
 
 class Backwards(AvgPoolRule):

@@ -28,7 +28,9 @@ TRAINED: dict[str, dict[str, Any]] = {
     "stability": {"epochs": 5},
     "erm": {"weight_decay": 0.05},
     "removal": {"weight_decay": 0.05, "certificate": {"name": "removal", "sigma": 0.1, "seed": 1}},  # the same draw always
+    "tube": {"network": (64,), "epochs": 2, "lr": 0.015},
 }
+MARGINS = {"vote": "margins", "margin_clip": 0.5}
 VOTING = tuple(name for name in TRAINED if name != "removal")  # kinds that an ensemble may have for members
 
 
@@ -66,11 +68,16 @@ class Example:
         return self.settings.get("members", 1) == 1
 
 
+FOURIER = {"map": "fourier", "count": 40}
 POOLED = nn.Sequential(nn.AvgPool2d(2, padding=1), nn.Flatten(), nn.Linear(8, 2))
 EXAMPLES = {
     **{name: Example.of(**{"certificate": name} | settings) for name, settings in TRAINED.items()},
     **{f"{name} ensemble": Example.of(certificate=name, members=3, **TRAINED[name]) for name in VOTING},
+    **{f"{name} margins": Example.of(certificate=name, members=3, **MARGINS, **TRAINED[name]) for name in VOTING},
     **{f"{name} of 3 classes": Example.of(3, **{"certificate": name} | settings) for name, settings in TRAINED.items()},
+    "stability on random features": Example.of(certificate="stability", features="relu", **TRAINED["stability"]),
+    "tube on random features": Example.of(certificate={"name": "tube", "features": FOURIER}, **TRAINED["tube"]),
+    "erm on crosses": Example.of(certificate="erm", features="crosses", **TRAINED["erm"]),
     "box of images": Example.of(shape=(2, 3, 3), **{**TRAINED["box"], "network": POOLED}),
 }
 examples = pytest.mark.parametrize("name", EXAMPLES)

@@ -49,6 +49,14 @@ RUNS: dict[str, tuple[str, ...]] = {
     "vectors with a center": (*OF_VECTORS, *CENTER),
     "random features": (*OF_TABLE, "certificate.features.map=relu", "certificate.features.count=20"),
     "crosses": (*OF_TABLE, "dataset.crosses=32"),
+    "crosses of features": (*OF_TABLE, "certificate/features=crosses", "certificate.features.count=32"),
+    "landmarks": (
+        *OF_TABLE,
+        "certificate/features=landmarks",
+        "certificate.features.count=9",
+        "certificate.features.public=test",
+    ),
+    "drawn in": (*OF_TABLE, "certificate.features.whiten=0.5", "certificate.features.public=test"),
     "points": ("dataset=blobs", "dataset.n_train=80", *LINEAR),
 }
 ALONE = [name for name in RUNS if name.startswith(("table", "vectors"))]
@@ -68,7 +76,8 @@ def published(home: Path, name: str, table: pd.DataFrame) -> Path:
     into = (f"data_dir={home}", f"hydra.run.dir={home / 'train'}", f"output_dir={home}", "-q", "--json")
     assert main(["train", "--config-dir", str(home / "conf"), *RUNS[name], *into]) == 0
     asked = (f"run={home / 'train'}", f"inputs={write_queries(home, name)}", f"hydra.run.dir={home / 'predict'}")
-    assert main(["predict", *asked, f"output_dir={home}", *RELEASE, "-q", "--json"]) == 0
+    shrink = ("mechanism.shrink=true",) if name == "drawn in" else ()
+    assert main(["predict", *asked, f"output_dir={home}", *RELEASE, *shrink, "-q", "--json"]) == 0
     return home
 
 

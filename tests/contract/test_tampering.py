@@ -41,6 +41,7 @@ TRAINED = {
     "removal": (*LINEAR, "certificate=removal", "training.weight_decay=0.1"),
     "ensemble of boxes": (*BOX, *TWO),
     "ensemble of linear heads": (*LINEAR, *TWO, "certificate=stability"),
+    "tube": (*DATA, "certificate=tube", "model.hidden=[4]"),
     "noise": (*BOX, "noise.epsilon=1", "training.clip=0.05"),
     "whitened features": (
         *LINEAR, "certificate=stability", "certificate.features.whiten=0.5", "certificate.features.public=test",

@@ -11,28 +11,56 @@ from agt import relations
 from agt.bounds.box import Box
 from agt.bounds.network import Network
 from agt.certificates.box import Certificates
-from agt.certificates.stability import certify_linear, logits_of
+from agt.certificates.stability import ClosedForm, certify_linear, logits_of
 from agt.data.dataset import Dataset, Records
 from agt.facts import grounds, proved
 from agt.models.ensemble import vote
 from agt.models.features import FeatureMap
 from agt.numeric import signed_margins
+from agt.relations import rows_at_stake
 from agt.settings import (
     BoxConfig,
     CertificateConfig,
     ErmConfig,
     FeaturesConfig,
     StabilityConfig,
+    TubeConfig,
 )
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig, train_members
 from agt.training.erm import train_erm
 from agt.training.linear import LinearTrained, train_linear
 from agt.training.recipe import Recipe
+from agt.training.sensitivity import LinearLoss, rows_moved
+from agt.tube.activations import SMOOTH
+from agt.tube.network import TubeNetwork, start_norm
+from agt.tube.setting import TubeSetting
+from agt.tube.stability import certify_tube
+from agt.tube.training import TubeTrained, train_tube
 
-Member = tuple[Box | LinearTrained, FeatureMap | None]
-KINDS = ("linear box", "one hidden", "two hidden", "stability", "erm", "votes of boxes", "votes of heads")
+ALONE = ("linear box", "one hidden", "two hidden", "convolutions", "stability", "erm", "tube")
+KINDS = (*ALONE, "votes of boxes", "votes of heads", "votes of tubes")
 DENSE = tuple(range(5))
+FARTHEST = 12  # a tube's grid ends here
+
+
+@dataclass(frozen=True)
+class Tube:
+    """A network, and how far it may have moved."""
+
+    setting: TubeSetting
+    network: TubeNetwork
+    trained: TubeTrained
+    counts: np.ndarray
+
+    def certify(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedForm:
+        """Labels and distances of queries' features."""
+        relation = self.setting.relation.name
+        return certify_tube(self.setting, self.network, self.trained, self.counts, phi, relation, ks)
+
+
+Trained = Box | LinearTrained | Tube
+Member = tuple[Trained, FeatureMap | None]
 
 
 @dataclass(frozen=True)
@@ -87,14 +115,14 @@ class Setting:
 def draw_setting(rng: np.random.Generator, relation: str, kind: str) -> Setting:
     """A configuration of this relation and kind; some are ones that the rules refuse."""
     members = int(rng.integers(2, 6)) if kind.startswith("votes") else 1
-    linear = kind in ("stability", "erm", "votes of heads")
+    linear, tube = kind in ("stability", "erm", "votes of heads"), kind in ("tube", "votes of tubes")
     unit_rows = int(rng.choice([1, 1, 1, 3]))
     n = int(rng.integers(10, 41)) if members == 1 else 10 * members + int(rng.integers(0, 11))
     n = max(4 * members, n // 2) if unit_rows > 1 else n
     content = unit_rows == 1 and rng.random() < 0.3
     public = 0.0 if content or rng.random() < 0.7 else 0.35
     case = Case("drawn", n=n, width=int(rng.integers(2, 7)), unit_rows=unit_rows, public=public)
-    make = _linear_setting if linear else _box_setting
+    make = _linear_setting if linear else _tube_setting if tube else _box_setting
     return make(rng, Setting(case, relation, kind, members=members, content=content))
 
 
@@ -121,6 +149,8 @@ def _box_setting(rng: np.random.Generator, setting: Setting) -> Setting:
     case = replace(
         setting.case,
         hidden=tuple(int(w) for w in rng.integers(2, 6, size=hidden)),
+        channels=int(rng.integers(1, 5)) // 2 * 2 or 1 if setting.kind == "convolutions" else 0,
+        activation=str(rng.choice(["relu", "tanh"])) if setting.kind == "convolutions" else "relu",
         classes=classes,
         dyadic=bool(rng.random() < 0.15),
         zero=bool(hidden == 0 and rng.random() < 0.2),
@@ -166,6 +196,27 @@ def _linear_setting(rng: np.random.Generator, setting: Setting) -> Setting:
     return replace(setting, case=case, certificate=certificate, content=content, dtype=dtype)
 
 
+def _tube_setting(rng: np.random.Generator, setting: Setting) -> Setting:
+    """As a linear head's, with any learning rate and a hidden layer."""
+    drawn = _linear_setting(rng, replace(setting, kind="stability"))
+    training, rate = drawn.case.training, float(10 ** rng.uniform(-1.5, 0.5))
+    if training["loss"] == "binary_cross_entropy":
+        drawn = replace(drawn, case=replace(drawn.case, classes=2))
+    certificate = TubeConfig(
+        features=drawn.certificate.features,  # type: ignore[union-attr]
+        length=float(rng.choice([0.3, 1.0])),
+        spread=float(rng.choice([0.0, 1.0, 3.0])),
+        norms=str(rng.choice(["cheap", "exact"])),  # type: ignore[arg-type]
+    )
+    case = replace(
+        drawn.case,
+        hidden=(int(rng.integers(1, 6)) * (2 if training["loss"] == "binary_cross_entropy" else 8),),
+        activation=str(rng.choice(list(SMOOTH))),
+        training={**training, "lr": rate * (0.3 if setting.members > 1 else 1.0)},
+    )
+    return replace(drawn, kind=setting.kind, case=case, certificate=certificate)
+
+
 def _features(rng: np.random.Generator, case: Case) -> FeaturesConfig:
     name = str(rng.choice(["none", "none", "relu", "fourier"]))
     whiten = float(rng.choice([0.0, 0.0, 0.5, 1.0]))
@@ -202,7 +253,7 @@ class Fitted:
 
     setting: Setting
     ks: tuple[int, ...]
-    members: tuple[Box | LinearTrained, ...]
+    members: tuple[Trained, ...]
     maps: tuple[FeatureMap | None, ...]
 
     def certify(self, x: np.ndarray) -> Certificates:
@@ -210,22 +261,27 @@ class Fitted:
         each = [self._certify(member, features, x) for member, features in zip(self.members, self.maps, strict=True)]
         return each[0] if self.setting.members == 1 else vote(each, self.setting.case.classes)
 
-    def _certify(self, member: Box | LinearTrained, features: FeatureMap | None, x: np.ndarray) -> Certificates:
+    def _certify(self, member: Trained, features: FeatureMap | None, x: np.ndarray) -> Certificates:
         setting = self.setting
         if isinstance(member, Box):
             return certify_boxes(setting.case, member, x, setting.relation, setting.dtype)
         phi = features(x, setting.dtype)  # type: ignore[misc]
+        if isinstance(member, Tube):
+            return member.certify(phi, self.ks)
         return certify_linear(member, phi, setting.relation, self.ks)  # type: ignore[arg-type]
 
     def lead(self, x: np.ndarray, label: int) -> float:
         """By how much the members, on average, prefer ``label`` for the one query [1, width]."""
         return float(np.mean([self._lead(m, f, x, label) for m, f in zip(self.members, self.maps, strict=True)]))
 
-    def _lead(self, member: Box | LinearTrained, features: FeatureMap | None, x: np.ndarray, label: int) -> float:
+    def _lead(self, member: Trained, features: FeatureMap | None, x: np.ndarray, label: int) -> float:
         case, dtype = self.setting.case, self.setting.dtype
         if isinstance(member, Box):
             network = Network.of(case.head(dtype), case.config(dtype).loss, case.classes)
             logits = network.logits(torch.from_numpy(x).to(getattr(torch, dtype)), member.nominal).numpy()
+        elif isinstance(member, Tube):
+            phi = torch.from_numpy(features(x, dtype)).double()  # type: ignore[misc]
+            logits = member.network.logits(member.trained.weight, phi)[0].numpy()
         else:
             logits = logits_of(member.weight, features(x, dtype))  # type: ignore[misc]
         margins = signed_margins(logits)
@@ -239,7 +295,7 @@ def fit(setting: Setting, data: Data, ks: tuple[int, ...], seed: int) -> Fitted:
     def member(recipe: Recipe, records: Records, checkpoints: Checkpoints = NOWHERE) -> Member:
         if setting.boxes:
             return run(setting.case, records, setting.relation, ks, setting.dtype, rng), None
-        return _fit_linear(setting, Data(records, data.test))
+        return _fit_closed(setting, Data(records, data.test))
 
     recipe = setting.case.recipe(setting.relation, threads=1)
     if setting.members == 1:
@@ -250,7 +306,7 @@ def fit(setting: Setting, data: Data, ks: tuple[int, ...], seed: int) -> Fitted:
     return Fitted(setting, ks, members, maps)
 
 
-def _fit_linear(setting: Setting, data: Data) -> tuple[LinearTrained, FeatureMap]:
+def _fit_closed(setting: Setting, data: Data) -> tuple[LinearTrained | Tube, FeatureMap]:
     case, certificate, records = setting.case, setting.certificate, data.records
     assert not isinstance(certificate, BoxConfig)
     classes = tuple(str(c) for c in range(case.classes))
@@ -259,6 +315,28 @@ def _fit_linear(setting: Setting, data: Data) -> tuple[LinearTrained, FeatureMap
     features = FeatureMap.of(certificate.features, dataset)
     examples = replace(records, features=features(records.features, setting.dtype))
     recipe = case.recipe(setting.relation, dtype=setting.dtype)
+    if isinstance(certificate, TubeConfig):
+        return _fit_tube(case, certificate, recipe, examples, features), features
     if isinstance(certificate, ErmConfig):
         return train_erm(recipe, examples, features.slack, certificate.tolerance), features
     return train_linear(recipe, examples, features.slack, certificate.average), features
+
+
+def _fit_tube(case: Case, certificate: TubeConfig, recipe: Recipe, records: Records, features: FeatureMap) -> Tube:
+    loss, width, plan = LinearLoss.of(recipe.training, case.classes), features.outputs, recipe.plan(case.n)
+    network = TubeNetwork.of(loss, SMOOTH[case.activation], case.hidden[0], certificate.length, 0)
+    initial, outputs = network.initial(width, certificate.spread, 0), network.outputs.numpy()
+    counts = np.array(rows_at_stake(range(FARTHEST + 1), rows_moved(recipe.relation)))
+    setting = TubeSetting(
+        loss,
+        network.activation,
+        outputs,
+        start_norm(initial),
+        width,
+        recipe.training,
+        plan,
+        recipe.relation,
+        features.slack,
+    )
+    exact = certificate.norms == "exact"
+    return Tube(setting, network, train_tube(setting, network, initial, records, counts, exact), counts)

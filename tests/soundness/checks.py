@@ -24,6 +24,7 @@ from agt.certificates.box import Certificates, certify
 from agt.data.dataset import Records
 from agt.errors import UnsoundError
 from agt.kernels.select import pick_kernel
+from agt.models.heads import ACTIVATIONS
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, TrainingConfig
 from agt.training.batches import Slices
@@ -44,6 +45,7 @@ class Case:
         hidden, classes, activation: the head.
         n: units in the data.
         width: features of a record.
+        channels: of two convolutions in front of the hidden layers, over a record as an image of one row; 0: none.
         unit_rows: rows that a unit may have.
         public: share of units that are public.
         dyadic: features are multiples of 1/8 and the first weights are too, so that products fall on ties of rounding.
@@ -64,6 +66,7 @@ class Case:
     noise: float = 0.0
     slices: int = 1
     width: int = WIDTH
+    channels: int = 0
     activation: str = "relu"
     training: dict = field(default_factory=dict)
 
@@ -79,13 +82,26 @@ class Case:
 
     def head(self, dtype: str) -> torch.nn.Sequential:
         """The head, always from the same seed."""
-        head = make_head(self.config(dtype), self.width, self.classes, self.hidden, self.activation)
+        width = self.channels * self.width or self.width
+        head = make_head(self.config(dtype), width, self.classes, self.hidden, self.activation)
+        if self.channels:
+            head = torch.nn.Sequential(*self._convolutions(dtype), *head)
         grain = 0.0 if self.zero else 1 / 8
         if self.dyadic or self.zero:
             with torch.no_grad():
                 for p in head.parameters():
                     p.copy_((p * 8).round() * grain)
         return head
+
+    def _convolutions(self, dtype: str) -> list[torch.nn.Module]:
+        """To a row of channels * width numbers; with two or more channels, two groups."""
+        torch.manual_seed(self.config(dtype).seed)
+        sizes = [(1, self.channels, {"padding": (0, 1)}), (self.channels, self.channels, {"groups": min(2, self.channels)})]
+        layers: list[torch.nn.Module] = [torch.nn.Unflatten(1, (1, 1, self.width))]
+        for inputs, outputs, settings in sizes:
+            conv = torch.nn.Conv2d(inputs, outputs, (1, 2), dtype=torch.float64, **settings)  # type: ignore[arg-type]
+            layers += [conv.to(getattr(torch, dtype)), ACTIVATIONS[self.activation]()]
+        return [*layers, torch.nn.Flatten()]
 
     def data(self, rng: np.random.Generator, prefix: str = "r") -> Records:
         """A fresh dataset: a class for each direction of the first features, a fifth of the records saturating the clip."""
@@ -112,6 +128,7 @@ CASES = (
     Case("public-records", (3,), public=0.4),
     Case("sparse-batches", (3,), n=7, training={"momentum": 0.3, "lr": 0.01, "batch": {"count": 6, "normalizer": 2.0}}),
     Case("rounding-ties", (4,), dyadic=True, training={"clip": 0.0625, "lr": 0.25}),
+    Case("convolutions", (3,), channels=2, training={"momentum": 0.3, "lr": 0.05}),
     Case("noise", (4,), noise=0.3, training={"momentum": 0.3, "lr": 0.05}),
     Case("slices", (4,), n=30, slices=3, training={"momentum": 0.3, "lr": 0.1, "batch": {"count": 2}}),
     Case("odd-constants", (), classes=3, training={"clip": 0.3, "lr": 0.07, "batch": {"normalizer": 7.3}}),

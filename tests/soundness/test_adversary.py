@@ -6,6 +6,7 @@ Longer runs: ``make adversary TRIALS=N SEED=S``.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,16 +25,18 @@ from agt.certificates.votes import Vote, published_vote
 from agt.data.dataset import Records
 from agt.models import ensemble as ensemble_tasks
 from agt.relations import RELATIONS
-from agt.settings import FeaturesConfig, StabilityConfig, TrainingConfig
+from agt.settings import FeaturesConfig, StabilityConfig, TrainingConfig, TubeConfig
 from agt.training import linear
 from agt.training.loop import Run
 from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity
+from agt.tube.radius import Radii
+from agt.tube.setting import Curvature
 
 ROUNDS, RETRAININGS = 3, 14
 REFUSED = {
     (relation, kind)
     for relation in ("paper_privacy", "paper_unlearning")
-    for kind in ("stability", "erm", "votes of heads")
+    for kind in ("stability", "erm", "tube", "votes of heads", "votes of tubes")
 }
 """Closed forms refuse relations that divide by the actual batch."""
 Reports = dict[tuple[str, str], Report]
@@ -155,6 +158,16 @@ def sum_over_all_members(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ensemble_tasks, "certified_vote", vote)
 
 
+def half_a_gradient(patch: pytest.MonkeyPatch) -> None:
+    """A tube takes a record's gradient for half as long as it can be."""
+    whole = Radii.batch
+
+    def batch(self: Radii, curvature: Curvature, *given: Any) -> Radii:
+        return whole(self, replace(curvature, gradient=curvature.gradient / 2), *given)
+
+    patch.setattr(Radii, "batch", batch)
+
+
 STEP = {"loss": "binary_cross_entropy", "epochs": 1, "lr": 1.0, "batch": {"count": 1}}
 ONE_STEP = Setting(Case("one step", n=12, training=STEP), "add_remove", "linear box")
 REPLACED = replace(ONE_STEP, relation="substitute")
@@ -169,6 +182,9 @@ OPPOSED = Setting(
 )
 SGD = {"loss": "binary_cross_entropy", "epochs": 4, "lr": 1.3, "clip": 0.3, "batch": {"normalizer": 20.0, "n_max": 60}}
 HEAD = Setting(Case("head", training=SGD), "add_remove", "stability", certificate=StabilityConfig())
+TUBE = replace(
+    HEAD, case=replace(HEAD.case, hidden=(4,), activation="tanh"), kind="tube", certificate=TubeConfig(length=1.0)
+)
 SOFTMAX = replace(HEAD, case=Case("softmax", classes=3, training={**SGD, "loss": "cross_entropy", "lr": 1.0}))
 VOTES = replace(HEAD, case=Case("votes", n=60, training={**SGD, "batch": {"normalizer": 10.0, "n_max": 30}}), members=5)
 
@@ -204,6 +220,10 @@ BROKEN = {
     "batches by position": Broken(batches_by_index, TWO_BATCHES, "contained"),
     "signed product as x >= 0": Broken(signed_as_nonnegative, OPPOSED, "contained", 80, opposed),
     "rho of one epoch": Broken(one_epoch_of_rho, HEAD, "contained"),
+    "half a gradient, tubes": Broken(half_a_gradient, TUBE, "contained"),
+    "substitute as add_remove, tubes": Broken(
+        substitute_as_add_remove, replace(TUBE, relation="substitute"), "contained", 60
+    ),
     "softmax clamped": Broken(clamped_softmax, SOFTMAX, "contained"),
     "one member counted, substitute": Broken(one_member_counted, replace(VOTES, relation="substitute"), "distances", 60),
     "one member counted, labels": Broken(one_member_counted, replace(VOTES, relation="substitute"), "labels", 60),

@@ -15,8 +15,10 @@ from agt.bounds.interval import Interval
 from agt.bounds.products import EXACT
 from agt.bounds.rounding import Rounding
 from agt.bounds.rules import ReluRule
-from agt.bounds.rules.contract import Point
+from agt.bounds.rules.contract import Gradient, Point
+from agt.bounds.rules.conv import ConvRule
 from agt.errors import UnsoundError
+from agt.kernels.contract import QUANTA
 from agt.kernels.cpu import CpuKernel
 from agt.relations import RELATIONS
 from agt.training.batches import BatchPlan, Slices
@@ -27,6 +29,7 @@ LINEAR = replace(CASES[0], name="linear")
 DEEP = Case("deep", (4, 3), training={"loss": "binary_cross_entropy", "lr": 0.3})
 NOISY = Case("noisy", noise=3.0, training={"loss": "binary_cross_entropy"})
 SLICED = Case("sliced", slices=3, training={"loss": "binary_cross_entropy"})
+CONVOLVED = Case("convolved", channels=2, n=40, training={"loss": "binary_cross_entropy", "lr": 0.3})
 LOUD = Case("loud", (4, 3), n=60, training={"loss": "binary_cross_entropy", "lr": 10.0, "epochs": 4, "batch": {"count": 1}})
 
 
@@ -47,7 +50,12 @@ def _sorted(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 def wrong_sign_split(patch: pytest.MonkeyPatch) -> None:
     """Hidden layers pair lower with lower whatever the sign of the weight."""
-    patch.setattr(products, "linear_nonnegative", lambda x, w: _sorted(x.lower @ w.lower.mT, x.upper @ w.upper.mT))
+
+    def formula(x: Interval, w: Interval) -> tuple[Tensor, Tensor]:
+        return _sorted(x.lower @ w.lower.mT, x.upper @ w.upper.mT)
+
+    patch.setattr(products, "linear_nonnegative", formula)
+    patch.setattr(CpuKernel, "nonnegative_product", lambda kernel, x, w: formula(x, w))
 
 
 def gamma_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -81,6 +89,21 @@ def slices_by_index(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Slices, "of", lambda self, units: np.arange(len(units)) * self.count // max(len(units), 1))
 
 
+def clipped_at_each_position(patch: pytest.MonkeyPatch) -> None:
+    """Bounds on a record's gradient clip each position's share, and add up what is left."""
+
+    def gradients(
+        self: ConvRule, d: Interval, x: Interval, rounding: Rounding, how: products.Products
+    ) -> Iterator[Gradient]:
+        patches = x.moved(self._patches_of_each_k)
+        pairs = d.moved(self._rows)[..., :, None, :], patches[..., None, :, :]
+        ends = [share.clamp(-QUANTA, QUANTA).sum(dim=-1).flatten(2) for share in products.corners(*pairs)]
+        yield Gradient(f"{self.name}.weight", Interval(*ends), None)
+        yield Gradient(f"{self.name}.bias", d.moved(lambda end: end.clamp(-QUANTA, QUANTA).flatten(3).sum(dim=-1)), None)
+
+    patch.setattr(ConvRule, "gradients", gradients)
+
+
 def by_factors() -> Tally:
     """Sampled containment of a three-layer head's factors."""
     return factors(DEEP, "float64", "exact", samples=50)
@@ -89,6 +112,12 @@ def by_factors() -> Tally:
 def by_training(case: Case, relation: str) -> Callable[[], Tally]:
     """Whole training, edited and repeated."""
     return lambda: containment(case, relation, "float64", edits=24)
+
+
+def by_refusal() -> Tally:
+    """Whole training that stops, as even the nominal run leaves its box."""
+    tally = containment(CONVOLVED, "remove", "float64", edits=24)
+    return replace(tally, outside=tally.outside + tally.refused)
 
 
 def by_opposed_features() -> Tally:
@@ -109,6 +138,7 @@ BROKEN = [
     pytest.param(gamma_forgotten, by_training(LINEAR, "add_remove"), id="gamma forgotten"),
     pytest.param(noise_that_knows_the_data, by_training(NOISY, "remove"), id="noise that knows the data"),
     pytest.param(batches_by_index, by_training(LINEAR, "remove"), id="batches by index"),
+    pytest.param(clipped_at_each_position, by_refusal, id="clipped at each position"),
     pytest.param(slices_by_index, by_training(SLICED, "remove"), id="slices by index"),
 ]
 

@@ -123,11 +123,11 @@ def test_images_that_nothing_flattens_are_refused() -> None:
 
 def large(width: int) -> nn.Sequential:
     """For images of 28 x 28."""
-    return nn.Sequential(nn.AvgPool2d(7), nn.Flatten(), nn.Linear(16, width), nn.ReLU(), nn.Linear(width, 2))
+    return nn.Sequential(nn.AvgPool2d(7), nn.Conv2d(1, width, 2), nn.ReLU(), nn.Flatten(), nn.Linear(9 * width, 2))
 
 
 def test_from_the_command_line(tmp_path: Path) -> None:
-    """A network of one's own that pools: trained, read back and certified by the commands."""
+    """A network of one's own that pools and convolves: trained, read back and certified by the commands."""
     arrays = {}
     for split, n in (("train", 60), ("val", 4), ("test", 20)):
         labels = np.arange(n) % 2
@@ -135,7 +135,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
         arrays[f"{split}_images"] = (rng.integers(0, 90, (n, 28, 28)) + 160 * labels[:, None, None]).astype(np.uint8)
     np.savez(tmp_path / "images.npz", **arrays)
     data = ("dataset=medmnist", "dataset.name=breastmnist", f"dataset.path={tmp_path / 'images.npz'}")
-    model = ("model=custom", f"model._target_={__name__}.large", "+model.width=4", "training=generic", "training.lr=4")
+    model = ("model=custom", f"model._target_={__name__}.large", "+model.width=4", "training=generic", "training.lr=10")
     common = ("compute.kernel=reference", f"output_dir={tmp_path}", "-q", "--json")
     folder = tmp_path / "run"
     settings = ("dataset.declared_size=60", "training.clip=0.02", "kgrid.max=2", f"hydra.run.dir={folder}")

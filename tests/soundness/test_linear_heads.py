@@ -64,6 +64,8 @@ CASES = (
     Case("softmax", classes=3, training={"loss": "cross_entropy", "clip": 1.0, "lr": 1.3, "epochs": 3}),
     Case("two-class softmax", near=0.45, training={"loss": "cross_entropy", "clip": 1.0, "lr": 1.3, "epochs": 3}),
     Case("fourier", features=FeaturesConfig(map="fourier", count=8)),
+    Case("landmarks", near=0.4, features=FeaturesConfig(map="landmarks", count=6, public="test", root=0.0, bandwidth=0.5)),
+    Case("crosses", features=FeaturesConfig(map="crosses", count=8)),
     Case("relu, own lengths", features=FeaturesConfig(map="relu", count=6, radius=2.0)),
     Case("minimiser", erm=True, training={"weight_decay": 0.05}),
     Case(
@@ -111,9 +113,9 @@ def draw(rng: np.random.Generator, case: Case, units: int, prefix: str, against:
 def features(case: Case) -> FeatureMap:
     """The case's feature map."""
     blank = FeatureMap.blank(case.features, WIDTH)
-    generator = np.random.default_rng(5)
+    generator, size = np.random.default_rng(5), 2.0 ** (21 if case.features.map == "landmarks" else 24)
     return blank.with_matrices(
-        {n: torch.from_numpy(np.rint(generator.normal(size=m.shape) * 2**24)) for n, m in blank.matrices.items()}
+        {n: torch.from_numpy(np.rint(generator.normal(size=m.shape) * size)) for n, m in blank.matrices.items()}
     )
 
 

@@ -6,6 +6,7 @@ at queries bisected onto the last bit before the distance or the label changes. 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ import torch
 from checks import CASES, WIDTH, Case, Evidence, Model, Read, Seen, compare, neighbour, run, thresholds
 from synthetic import SYMMETRIC
 
-from agt.certificates.box import Certificates, certify, grid_index
-from agt.certificates.stability import ClosedForm, certify_linear, logits_of, upper_lengths
+from agt.certificates.box import Certificates, certify, envelope, grid_index
+from agt.certificates.envelope import REACH
+from agt.certificates.margin_votes import margin_vote
+from agt.certificates.stability import ClosedForm, certify_linear, envelope_linear, logits_of, upper_lengths
 from agt.certificates.votes import Vote, certified_vote, published_vote
 from agt.data.dataset import Records
 from agt.kernels.reference import ReferenceExtremes
@@ -22,6 +25,7 @@ from agt.models import ensemble as ensemble_tasks
 from agt.models.ensemble import VoteCertificates, vote
 from agt.models.features import FeatureMap
 from agt.numeric import margins_of
+from agt.relations import RELATIONS
 from agt.settings import FeaturesConfig
 from agt.training import ensemble as ensemble_training
 from agt.training.batches import BatchPlan
@@ -114,6 +118,45 @@ def ensemble(member: Setup, members: int, each: int = 12) -> Setup:
     return Setup(replace(member.case, n=each * members), fit, member.relation)
 
 
+def boxes_by_margin(case: Case, relation: str = "add_remove", ks: tuple[int, ...] = DENSE) -> Setup:
+    """As ``boxes``, of whose margins the bounds are asked, for a vote of margins."""
+    head, recipe = case.head("float64"), case.recipe(relation, ks, "float64")
+
+    def fit(data: Records, rng: np.random.Generator) -> Any:
+        trained = run(case, data, relation, ks, "float64", rng)
+        return lambda x: envelope(head, recipe, trained, x)
+
+    return Setup(case, fit, relation)
+
+
+def linear_by_margin(case: Case, relation: str = "add_remove") -> Setup:
+    """As ``linear``."""
+
+    def fit(data: Records, rng: np.random.Generator) -> Any:
+        trained = train_linear(case.recipe(relation), replace(data, features=PHI(data.features, "float64")), PHI.slack)
+        return lambda x: envelope_linear(trained, PHI(x, "float64"), tuple(range(1, 65)))
+
+    return Setup(case, fit, relation)
+
+
+def margins(member: Setup, members: int, each: int = 12) -> Setup:
+    """As ``ensemble``, voting by margins."""
+    touches = RELATIONS[member.relation].touches
+
+    def fit(data: Records, rng: np.random.Generator) -> Model:
+        parts = ensemble_training.parts(data, EnsembleConfig(members=members))
+        models: list[Any] = [member.fit(part, rng) for part in parts]
+
+        def known(x: np.ndarray) -> Certificates:
+            vote = margin_vote([model(x).by_record(REACH) for model in models], 0.2, touches=touches)
+            same = np.ones(len(x), dtype=bool)
+            return ClosedForm.of(DENSE, member.relation, vote.prediction, same, vote.distance)
+
+        return known
+
+    return Setup(replace(member.case, n=each * members), fit, member.relation)
+
+
 # -- the rules as they are -------------------------------------------------------------------------------------------------
 
 BINARY = Case("binary", training={"loss": "binary_cross_entropy", "lr": 0.3})
@@ -149,6 +192,9 @@ SETUPS = [
         for case in (BINARY, UNITS)
         for relation in ("substitute", "paper_privacy")
     ),
+    pytest.param(margins(linear_by_margin(HEAD), 5), 6, id="margins of linear heads"),
+    pytest.param(margins(linear_by_margin(LARGE, "substitute"), 4, 60), 3, id="margins of linear heads, substitute"),
+    pytest.param(margins(boxes_by_margin(MLP), 3), 2, id="margins of mlps"),
 ]
 
 

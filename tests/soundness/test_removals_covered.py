@@ -64,3 +64,8 @@ def test_what_certificates_of_a_run_do_not_say() -> None:
     assert gaps(settings, worse, compared=(declared("x", "y"),)) != []
     removing = fit(X, Y, ks=4, relation="remove", declared=SAID, **HEAD)
     assert "counts private records alone" in gaps(removing.model.problem.settings, removing.conditions, public=True)[0]
+    drawn = np.arange(N) < 8
+    features = {"map": "landmarks", "count": 4, "public": "train", "ridge": 1e-3}
+    shown = fit(X, Y, ks=4, declared=SAID, public=drawn, features=features, ids=np.arange(N).astype(str), **HEAD)
+    assert "made from public rows" in gaps(shown.model.problem.settings, shown.conditions, public=True)[0]
+    assert gaps(shown.model.problem.settings, shown.conditions, public=False) == []

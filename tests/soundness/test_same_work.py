@@ -167,6 +167,7 @@ def model(kind: str, seed: int) -> Model:
         "linear": {},
         "four classes": {},
         "ensemble": {"members": 3},
+        "margins": {"members": 3, "vote": "margins", "margin_clip": 1.0},
     }[kind]
     return agt.fit(x, y, declared=declared, ids=names, **settings).model
 
@@ -178,6 +179,7 @@ RELEASES: dict[str, tuple[str, Callable[[], Mechanism]]] = {
     "linear": ("linear", lambda: RandomizedResponse(eps=0.5)),
     "four classes": ("four classes", lambda: RandomizedResponse(eps=0.5, classes=4)),
     "ensemble": ("ensemble", lambda: GaussianMargin(mu=0.5)),
+    "margins": ("margins", lambda: GaussianMargin(mu=0.5)),
     "votes": ("ensemble", lambda: NoisyArgmax(eps=0.5)),
 }
 

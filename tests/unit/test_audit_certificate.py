@@ -106,5 +106,5 @@ def test_a_limit_is_shared_among_the_attacks() -> None:
 def test_a_grid_of_nothing_holds_no_neighbour() -> None:
     found = audited(made({**STEP, "ks": (0,)}, True))
     assert found["parameters"].outcome is Outcome.UNTESTED
-    assert "farther away than the run's grid" in found["parameters"].meaning
+    assert "farther away than the run's bounds reach" in found["parameters"].meaning
     assert found["parameters and boxes on record"].outcome is Outcome.STANDS

@@ -53,6 +53,8 @@ def test_the_recipe_as_it_comes_is_checked_and_the_columns_stay_the_owner_s(over
         ("certificate=erm", "certificate"),
         ("certificate.features.whiten=0.5", "certificate"),
         ("ensemble.members=3", "ensemble"),
+        ("ensemble.vote=margins", "ensemble"),
+        ("ensemble.margin_clip=1", "ensemble"),
         ("model.hidden=[4]", "model"),
         ("dataset.bins=10", "dataset.bins"),
         ("dataset.crosses=64", "dataset.crosses"),

@@ -128,9 +128,9 @@ def test_a_file_that_loses_rows_between_two_passes(tmp_path: Path, small: Callab
     small()
     streamed = table().load_queries(path)
     pd.DataFrame(COLUMNS).iloc[:50].to_csv(path, index=False)
-    assert len(streamed.features[50:60]) == 10, "of the pass that had begun"
-    with pytest.raises(DataError, match=r"q\.csv: changed while it was read"):
-        list(pieces(streamed.features))
+    for _ in range(2):  # in the pass that had begun, and in the next
+        with pytest.raises(DataError, match=r"q\.csv: changed while it was read"):
+            list(pieces(streamed.features))
 
 
 def test_a_damaged_end_is_found(tmp_path: Path, small: Callable[[], None]) -> None:
@@ -183,7 +183,7 @@ def test_flags_of_a_closed_form_are_its_distances(small: Callable[[], None]) -> 
     parts = [
         ClosedForm.of(ks, "add_remove", distance[rows], same[rows], distance[rows]) for rows in (slice(3), slice(3, 8))
     ]
-    found = ClosedForm.joined(parts)
+    found = ClosedForm.joined(parts, 8)
     expected = np.stack([share > k if k else same for k in ks])
     assert np.array_equal(np.asarray(found.certified), expected)
     assert np.array_equal(found.certified[:, 2:4], expected[:, 2:4])

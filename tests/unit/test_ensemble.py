@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from synthetic import make_recipe, make_records, make_training
 
+import agt
 from agt.data.dataset import Records
+from agt.errors import ConfigError
 from agt.training.checkpoint import Checkpoints
 from agt.training.ensemble import EnsembleConfig, parts, shards, train_members
 from agt.training.recipe import Recipe
@@ -50,6 +52,19 @@ def test_members_get_their_shards_in_order(threads: int) -> None:
     assert [ids for ids, _ in given] == [sorted(records.ids[home == shard].tolist()) for shard in range(7)]
     assert {size for _, size in given} == {10.0}
     assert done == list(range(1, 8))
+
+
+def test_a_vote_of_margins_comes_with_its_clip_and_of_two_classes() -> None:
+    assert EnsembleConfig(members=3) == EnsembleConfig(3, "agt", 1, "labels", None)
+    for given in ({"vote": "margins"}, {"margin_clip": 1.0}):
+        with pytest.raises(ConfigError, match="vote=margins needs margin_clip, a public constant"):
+            EnsembleConfig(members=3, **given)
+    with pytest.raises(ConfigError, match="greater than or equal to"):
+        EnsembleConfig(members=3, vote="margins", margin_clip=0.0)
+    x, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 3
+    three = agt.Declared(classes=[0, 1, 2], size=60)
+    with pytest.raises(ConfigError, match=r"ensemble\.vote=margins: margins of 3 classes have no one sign"):
+        agt.fit(x, y, declared=three, members=2, vote="margins", margin_clip=1.0)
 
 
 def test_shards_lie_in_memory_of_their_own_at_one_alignment() -> None:

@@ -4,6 +4,8 @@
 """
 
 import os
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,26 +30,131 @@ def on_device(interval: Interval) -> Interval:
     return Interval(interval.lower.to(DEVICE), interval.upper.to(DEVICE))
 
 
-@pytest.mark.parametrize("kind", ["point", "shared", "per k", "bias"])
-@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 7, 5, 11), (3, 40, 17, 65)])
-@pytest.mark.parametrize("size", [1e-8, 1.0, 40.0], ids=["a few quanta", "about the clip", "far beyond it"])
-def test_sums_are_the_references(shape: tuple[int, int, int, int], kind: str, size: float) -> None:
+def factors(rng: np.random.Generator, kind: str, size: float, shape: tuple[int, ...]) -> tuple[Interval, Interval | None]:
+    """d and x of each kind that the contract allows, with a few bounds that are equal."""
+    ks, n, outputs, width = shape
+    d = random_interval(rng, ks, n, outputs)
+    d = Interval(d.lower * size * QUANTA, d.upper * size * QUANTA)
+    d.lower[:, ::5], d.upper[:, ::5] = -1.5, 2.5
+    if kind == "bias":
+        return on_device(d), None
+    if kind == "point":
+        return on_device(d), on_device(Interval.point(torch.from_numpy(rng.normal(size=(1, n, width)))))
+    return on_device(d), on_device(random_interval(rng, 1 if kind == "shared" else ks, n, width))
+
+
+KINDS = ("point", "shared", "per k", "bias")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("shape", "size", "product"),
+    [
+        ((1, 1, 1, 1), 1.0, "exact"),
+        ((2, 7, 5, 11), 1e-8, "exact"),
+        ((2, 7, 5, 11), 40.0, "rump"),
+        ((2, 20, 17, 65), 1.0, "exact"),
+        ((2, 150, 2, 3), 1.0, "rump"),
+    ],
+    ids=["one number", "a few quanta", "far beyond the clip", "several tiles", "several slices"],
+)
+def test_sums_are_the_references(kind: str, shape: tuple[int, int, int, int], size: float, product: str) -> None:
     from agt.kernels.gpu import GpuKernel
 
-    ks, n, outputs, width = shape
-    rng = np.random.default_rng(0)
-    d = random_interval(rng, ks, n, outputs)
-    d = on_device(Interval(d.lower * size * QUANTA, d.upper * size * QUANTA))
-    x: Interval | None = None
-    if kind == "point":
-        x = on_device(Interval.point(torch.from_numpy(rng.normal(size=(1, n, width)))))
-    elif kind != "bias":
-        x = on_device(random_interval(rng, 1 if kind == "shared" else ks, n, width))
-    for ours, theirs in zip(GpuKernel().bound_sum(d, x, "exact"), ReferenceKernel().bound_sum(d, x, "exact"), strict=True):
+    d, x = factors(np.random.default_rng(0), kind, size, shape)
+    for ours, theirs in zip(GpuKernel().bound_sum(d, x, product), ReferenceKernel().bound_sum(d, x, product), strict=True):
         assert ours.dtype == torch.int64
         assert torch.equal(ours, theirs)
     point = None if x is None else x.lower[0]
     assert torch.equal(GpuKernel().nominal_sum(d.lower[0], point), ReferenceKernel().nominal_sum(d.lower[0], point))
+
+
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")  # the interpreter's
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_products_that_overflow_are_bounded_by_the_clip_alone() -> None:
+    from agt.kernels.gpu import GpuKernel
+
+    huge = torch.tensor([[[1e200, -3.0], [2.0, 1e200]]], dtype=torch.float64)
+    d = on_device(Interval(-huge.abs(), huge.abs() * 2))
+    x = on_device(Interval(*(torch.full((1, 2, 3), end, dtype=torch.float64) for end in (-1e200, 3e200))))
+    for product in ("rump", "exact"):
+        for ours, theirs in zip(
+            GpuKernel().bound_sum(d, x, product), ReferenceKernel().bound_sum(d, x, product), strict=True
+        ):
+            assert torch.equal(ours, theirs)
+
+
+# -- selections ----------------------------------------------------------------------------------------------------------
+
+
+def selected(kernel: ReferenceKernel, d: Interval, x: Interval | None, counts: Sequence[int], capped: bool, product: str):  # type: ignore[no-untyped-def]
+    """What a kernel keeps, and sums, from fragments of 3, 37 and what is left."""
+    shape = (d.shape[2],) if x is None else (d.shape[2], x.shape[2])
+    extremes = kernel.extremes(torch.tensor(counts, device=DEVICE), shape, capped, product)
+    for part in (slice(0, 3), slice(3, 40), slice(40, None)):
+        extremes.update(d[:, part], None if x is None else x[:, part])
+    return *(kept.sort(dim=-1).values for kept in extremes.kept()), *extremes.result()
+
+
+def wrong(d: Interval, x: Interval | None, counts: Sequence[int], capped: bool, product: str) -> int:
+    """How many of the GPU kernel's integers are not the reference's."""
+    from agt.kernels.gpu import GpuKernel
+
+    kernels = (GpuKernel(), ReferenceKernel())
+    ours, theirs = (selected(kernel, d, x, counts, capped, product) for kernel in kernels)
+    assert all(a.dtype == b.dtype and a.shape == b.shape for a, b in zip(ours, theirs, strict=True))
+    return sum(int((a != b).sum()) for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "capped", "product"),
+    [
+        ("point", 1.0, False, "exact"),
+        ("point", 1e-8, True, "rump"),
+        ("shared", 40.0, False, "exact"),
+        ("per k", 1.0, True, "exact"),
+        ("per k", 1.0, False, "rump"),
+        ("bias", 1.0, True, "exact"),
+    ],
+)
+def test_selections_are_the_references(kind: str, size: float, capped: bool, product: str) -> None:
+    """No record, some, so that parameters are full several times, and nearly all: each k its own count, in one launch."""
+    d, x = factors(np.random.default_rng(1), kind, size, (3, 50, 2, 3))
+    assert wrong(d, x, (0, 4, 49), capped, product) == 0
+
+
+@pytest.mark.parametrize("order", ["falling", "ends"])
+def test_selections_whatever_the_order_and_with_ties(order: str) -> None:
+    values = np.sort(np.random.default_rng(2).integers(-QUANTA, QUANTA, 70)).astype(float)
+    values = {
+        "falling": values[::-1].copy(),
+        "ends": np.where(np.arange(70) % 3 == 0, -2.0 * QUANTA, 2.0 * QUANTA),
+    }[order]
+    d = on_device(Interval.point(torch.from_numpy(values).view(1, -1, 1).expand(2, -1, 1).contiguous()))
+    assert wrong(d, None, (1, 20), False, "exact") == 0
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="only the interpreter takes functions as they are now")
+@pytest.mark.parametrize("fault", ["a level one too low", "a threshold one too low"])
+def test_a_selection_broken_on_purpose_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from agt.kernels import gpu_select
+
+    cut, level = gpu_select._cut, gpu_select._level
+
+    def low(*args: Any) -> Any:
+        return level(*args) - 1
+
+    def strict(places: Any, held: Any, threshold: Any, *args: Any) -> Any:
+        left, at = cut(places, held, threshold, *args)
+        return left, at - (QUANTA >> 3)
+
+    broken = {
+        "a level one too low": ("_level", low),
+        "a threshold one too low": ("_cut", strict),
+    }[fault]
+    monkeypatch.setattr(gpu_select, *broken)
+    d, x = factors(np.random.default_rng(1), "bias", 1.0, (1, 60, 2, 1))
+    assert wrong(d, x, (5,), False, "exact") > 0
 
 
 def test_the_self_test_passes() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from synthetic import KERNELS, random_interval, sample
 
 from agt.bounds.interval import Interval
-from agt.bounds.products import PRODUCTS, Products, linear_corners, linear_point, relu_backward
+from agt.bounds.products import PRODUCTS, Products, linear_corners, linear_nonnegative, linear_point, relu_backward
 from agt.bounds.rounding import outward
 from agt.errors import ConfigError, UnsoundError
 from agt.kernels import select
@@ -37,8 +37,9 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def scaled(interval: Interval, size: float = 1.0) -> Interval:
-    """In quanta, ``size`` clip levels large: some beyond the clip, some halves of a quantum."""
-    lower, upper = interval.lower * size * QUANTA, interval.upper * size * QUANTA
+    """In quanta, ``size`` clip levels large: some beyond the clip, some halves of a quantum, some 0 as behind a ReLU."""
+    alive = torch.arange(interval.lower.numel()).view(interval.lower.shape) % 5 != 1
+    lower, upper = interval.lower * size * QUANTA * alive, interval.upper * size * QUANTA * alive
     halves = torch.arange(lower.numel()).view(lower.shape) % 7 == 3
     lower = torch.where(halves, lower.floor() + 0.5, lower)
     return Interval(torch.minimum(lower, upper), torch.maximum(lower, upper))
@@ -50,7 +51,8 @@ def inputs(rng: np.random.Generator, kind: str, ks: int, n: int, width: int) -> 
         return None
     if kind == "point":
         return Interval.point(torch.from_numpy(rng.normal(size=(1, n, width))))
-    return random_interval(rng, 1 if kind == "shared" else ks, n, width)
+    x = random_interval(rng, 1 if kind == "shared" else ks, n, width)
+    return Interval(x.lower.clamp(min=0), x.upper.clamp(min=0)) if kind == "rectified" else x
 
 
 def quantise(values: np.ndarray) -> np.ndarray:
@@ -65,7 +67,7 @@ def brute(d: Interval, x: Interval | None) -> tuple[np.ndarray, np.ndarray]:
     return quantise(corners.min(axis=0)), quantise(corners.max(axis=0))
 
 
-KINDS = ("bias", "point", "shared", "per k")
+KINDS = ("bias", "point", "shared", "per k", "rectified")
 SHAPES = [(1, 1, 1, 1), (3, 10, 2, 4), (2, 37, 5, 9), (4, 300, 3, 1), (2, 50, 20, 6)]  # K, records, outputs, inputs
 
 
@@ -264,11 +266,8 @@ def test_selected_sums_beyond_32_bits(kernel: ReferenceKernel) -> None:
 
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_running_sums_are_exact_up_to_their_last_record(outputs: int) -> None:
-    """The CPU kernel's float64 sums, over one record more than a block and at odd values just below the clip level."""
-    from agt.kernels import cpu
-
-    assert cpu._FLUSH * QUANTA <= 2**52
-    n, value = cpu._FLUSH + 1, QUANTA - 1
+    """Beyond 2^53, where float64 would round them: odd values just below the clip level, in more records than 2^23."""
+    n, value = 2**23 + 1, QUANTA - 1
     ones = torch.ones((1, n, 1), dtype=torch.float64)
     d = (ones * value).expand(1, n, outputs)
     kernel = pick_kernel(ComputeConfig(kernel="cpu"))
@@ -358,6 +357,7 @@ class Bent(ReferenceKernel):
     def bound_sum(self, d: Interval, x: Interval | None, product: str) -> tuple[torch.Tensor, ...]:
         few = x is not None and x.shape[2] < 16
         kind = f"point x of {'few' if few else 'many'} inputs" if x is not None and x.is_point else "interval x"
+        kind += " >= 0" if x is not None and not x.is_point and bool((x.lower >= 0).all()) else ""
         case = (
             "bound sum of a bias" if x is None else f"bound sum, {kind}{', midpoint-radius' if product == 'rump' else ''}"
         )
@@ -382,6 +382,7 @@ class Bent(ReferenceKernel):
         return replace(
             PRODUCTS[product],
             corners=lambda x, weights: self.bend("corner product", linear_corners(x, weights)),  # type: ignore[arg-type,return-value]
+            nonnegative=lambda x, weights: self.bend("nonnegative product", linear_nonnegative(x, weights)),  # type: ignore[arg-type,return-value]
             point=lambda x, weights: self.bend("point product", linear_point(x, weights)),  # type: ignore[arg-type,return-value]
             relu_backward=lambda d, x: self.bend("relu backward", relu_backward(d, x)),  # type: ignore[arg-type,return-value]
         )

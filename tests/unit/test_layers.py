@@ -146,17 +146,44 @@ def linear() -> nn.Linear:
         (nn.Sequential(linear(), nn.ReLU6(), linear()), "did you mean 'ReLU'"),
         (nn.Sequential(Doubled(2, 2)), "no bound rule"),
         (nn.Sequential(nn.Sequential(linear())), "no bound rule"),
-        (nn.Sequential(linear(), nn.Flatten(), linear()), "layer 1 .Flatten. is supported in front of all others only"),
-        (nn.Sequential(nn.Flatten(), nn.AvgPool2d(2), linear()), "layer 1 .AvgPool2d. is supported in front"),
-        (nn.Sequential(nn.Tanh(), nn.Flatten(), linear()), "layer 1 .Flatten. is supported in front"),
-        (nn.Sequential(nn.AvgPool2d(2), nn.AvgPool2d(2), linear()), r"layer 1 .AvgPool2d. leaves images: put nn.Flatten"),
+        (
+            nn.Sequential(linear(), nn.Flatten(), linear()),
+            r"layer 1 .Flatten. takes images, and layer 0 .Linear. leaves rows",
+        ),
+        (nn.Sequential(nn.Flatten(), nn.AvgPool2d(2), linear()), r"layer 0 .Flatten. leaves rows: put nn.Unflatten"),
+        (
+            nn.Sequential(nn.AvgPool2d(2), nn.AvgPool2d(2), linear()),
+            r"layer 2 .Linear. takes rows, and layer 1 .AvgPool2d. leaves",
+        ),
+        (
+            nn.Sequential(nn.Conv2d(1, 1, 2), nn.ReLU(), linear()),
+            r"layer 1 .ReLU. leaves images: put nn.Flatten\(\) between",
+        ),
+        (nn.Sequential(nn.Flatten(), nn.Tanh(), nn.Conv2d(1, 1, 2)), r"layer 2 .Conv2d. takes images"),
         (nn.Sequential(nn.Flatten(2), linear()), r"use plain nn.Flatten"),
+        (nn.Sequential(nn.Unflatten(1, (1, -1, 2)), nn.Flatten(), linear()), r"layer 0 .Unflatten. is supported as"),
         (nn.Sequential(nn.utils.parametrizations.weight_norm(linear())), "no bound rule"),
     ],
 )
 def test_a_layer_without_a_rule_is_refused(head: nn.Sequential, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         rules_for(head)
+
+
+@pytest.mark.parametrize("products", PRODUCTS.values(), ids=PRODUCTS)
+def test_convolutions_take_no_images_as_well(products: Products) -> None:
+    """As of an empty file of queries."""
+    rule = rules_for(nn.Sequential(nn.Conv2d(2, 4, 2, groups=2)))[0]
+    box = {
+        "0.weight": random_interval(np.random.default_rng(0), 2, 4, 1, 2, 2),
+        "0.bias": random_interval(np.random.default_rng(1), 2, 4),
+    }
+    x = torch.zeros(0, 2, 3, 3, dtype=torch.float64)
+    point = {name: interval.lower[0] for name, interval in box.items()}
+    assert rule.nominal(x, point).shape == (0, 4, 2, 2)
+    bound = rule.bound(Interval.point(x[None]), box, rounding(0, 1), products)
+    assert bound.shape == (2, 0, 4, 2, 2)
+    assert rule.bound_back(bound, Interval.point(x[None]), box, rounding(0, 1), products).shape == (2, 0, 2, 3, 3)
 
 
 def test_a_layer_used_twice_counts_twice() -> None:

@@ -40,6 +40,10 @@ MAPS = [
     pytest.param(FeaturesConfig(map="relu", count=10), id="relu"),
     pytest.param(FeaturesConfig(map="fourier", count=10, bandwidth=0.5), id="fourier"),
     pytest.param(FeaturesConfig(map="relu", count=7, whiten=1.0, public="test", bias=1.0), id="whitened relu"),
+    pytest.param(FeaturesConfig(map="landmarks", count=10, public="test"), id="landmarks"),
+    pytest.param(FeaturesConfig(map="landmarks", count=7, public="test", root=0.0, whiten=0.5), id="whitened landmarks"),
+    pytest.param(FeaturesConfig(map="crosses", count=16), id="crosses"),
+    pytest.param(FeaturesConfig(map="crosses", count=9, order=3, weight=2.0, radius=2.0), id="crosses of three"),
 ]
 
 
@@ -55,9 +59,17 @@ def test_norms_are_at_most_one_in_exact_arithmetic(config: FeaturesConfig, dtype
         assert min(squares[:60]) > 1 - 1e-5
 
 
+EXTREME = (
+    FeaturesConfig(),
+    FeaturesConfig(radius=1e-3),
+    FeaturesConfig(map="relu", count=4),
+    FeaturesConfig(map="crosses", count=4, order=3, weight=100.0),
+)
+
+
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False, width=64), min_size=3, max_size=3))
 def test_no_vector_comes_out_longer_than_one(values: list[float]) -> None:
-    for config in (FeaturesConfig(), FeaturesConfig(radius=1e-3), FeaturesConfig(map="relu", count=4)):
+    for config in (*EXTREME, FeaturesConfig(map="landmarks", count=4, public="test")):
         phi = FeatureMap.of(config, dataset(3))(np.array([values]))
         assert sum(Fraction(float(v)) ** 2 for v in phi[0]) <= 1
 

@@ -16,7 +16,7 @@ from agt_cli.report.console import Console
 HEAD = ["model.hidden=[]", "training=imdb_linear", "training.lr=5.0", "training.epochs=20", "certificate=stability"]
 SETTINGS: dict[str, Any] = {
     "run": HEAD,
-    "eps": [0.002, 200.0],
+    "eps": [0.002, 100.0],
     "seeds": 3,
     "dpsgd": {"batch": 300, "lr": 4.0, "clip": 0.5, "epochs": 5},
     "perturbed": {"output": 10.0, "objective": 10000.0},
@@ -35,16 +35,16 @@ def test_budgets_decide_what_is_learnt(tmp_path: Path) -> None:
     here = entry(tmp_path)
     section = made(here, tmp_path / "record", **SETTINGS)
     drawn = pd.read_csv(tmp_path / "record" / "figures" / "baselines.csv").set_index(["series", "eps"])
-    plain = float(section.table.set_index("series").loc["plain SGD", "eps = 200"])
+    plain = float(section.table.set_index("series").loc["plain SGD", "eps = 100"])
     assert plain > 0.9
     for name in (*SAMPLED, "release_weights"):
-        assert drawn.loc[(name, 200.0), "accuracy"] > plain - 0.1, name
+        assert drawn.loc[(name, 100.0), "accuracy"] > plain - 0.1, name
         assert drawn.loc[(name, 0.002), "accuracy"] < plain - 0.1, name
-        assert values(section)[f"{name}, eps = 200"]["smoke"] == drawn.loc[(name, 200.0), "accuracy"]
+        assert values(section)[f"{name}, eps = 100"]["smoke"] == drawn.loc[(name, 100.0), "accuracy"]
     for name in SAMPLED:
         low = drawn.loc[(name, 0.002)]
         assert low["low"] < low["accuracy"] < low["high"]  # seeds differ, so noise was drawn
-    assert drawn.loc[("release_weights", 200.0), ["low", "high"]].isna().all()  # nothing was sampled
+    assert drawn.loc[("release_weights", 100.0), ["low", "high"]].isna().all()  # nothing was sampled
     protects = section.table.set_index("series")["protects"]
     assert protects["plain SGD"] == "nothing"
     assert "label" in protects["randomised labels"]

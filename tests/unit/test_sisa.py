@@ -210,8 +210,21 @@ def test_features_whitened_by_rows_that_are_others_now_are_refused(tmp_path: Pat
     now = kept.without(people().units != "u5")
     assert len(retrain_affected(now, kept.shelf).begun) == 1
     fewer = now.on(replace(now.dataset, test=now.dataset.test.take(np.arange(30))))
-    with pytest.raises(CheckError, match=r"the public rows that certificate.features.whiten works with are others now"):
+    with pytest.raises(CheckError, match=r"the public rows that the features are made from .* are others now"):
         retrain_affected(fewer, kept.shelf)
+
+
+def test_features_made_from_public_rows_of_the_shard_are_made_anew(tmp_path: Path) -> None:
+    records = people()
+    records = replace(records, public=np.isin(records.units, [f"u{i}" for i in range(0, 40, 2)]))
+    features = FeaturesConfig(whiten=0.5, public="train")
+    whole = problem(StabilityConfig(features=features), 2, records, **CLOSED)
+    files(fit(whole), tmp_path / "kept")
+    late = records.units[records.public & (whole.settings.ensemble.dealing.of(records.units) == 1)][0]
+    now = whole.on(replace(whole.dataset, train=records.take(records.units != late)))
+    done = retrain_affected(now, BoundFolder.open(tmp_path / "kept", "test"))
+    assert list(done.begun.values()) == [0]
+    assert files(done.model, tmp_path / "after") == files(fit(now), tmp_path / "fresh")
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -141,13 +141,13 @@ def test_the_second_of_two_is_refused_and_changes_nothing(run: Path) -> None:
 def test_what_fails_while_it_is_written_changes_nothing(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
-    def full(self: Pending, content: bytes) -> None:
+    def full(self: Pending) -> AbstractContextManager[BinaryIO]:
         if self.path.name.startswith("k="):
             raise OSError(28, "No space left on device")
-        write(self, content)
+        return opened(self)
 
-    write = Pending.write
-    monkeypatch.setattr(Pending, "write", full)
+    opened = Pending.opened
+    monkeypatch.setattr(Pending, "opened", full)
     with pytest.raises(OSError, match="No space"):
         update(run)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before

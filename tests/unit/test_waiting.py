@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from agt.certificates.box import Certificates
+from agt.certificates.votes import Vote
 from agt.errors import ConfigError
 from agt.models.ensemble import vote
 from agt_cli.runs.waiting import ABSTAINED, Waiting, abstentions
@@ -35,6 +36,16 @@ def test_each_member_counts_what_waits_for_it(tmp_path: Path) -> None:
     assert of(tmp_path, 5, (5, 0, 0)).answered(VOTES, 2).tolist() == [True, False, True]
     assert of(tmp_path, 5, (0, 0, 5)).answered(VOTES, 2).tolist() == [True, True, False]
     assert of(tmp_path, 3).answered(VOTES, 2).tolist() == [True, True, False]
+
+
+def test_a_vote_of_margins_is_not_counted_by_labels(tmp_path: Path) -> None:
+    margins = Vote(np.array([0, 1, 0]), np.array([5, 4, 6]), lipschitz=True)
+    known = VOTES.with_margins(margins, margins)
+    assert known.plurality.tolist() == VOTES.prediction.tolist() != known.prediction.tolist()
+    assert known.gap.tolist() == VOTES.gap.tolist()
+    assert known.stable_distance.tolist() == [5, 4, 6]
+    assert of(tmp_path, 5, (5, 0, 0)).answered(known, 2).tolist() == [True, False, True]
+    assert of(tmp_path, 6, (0, 0, 6)).answered(known, 2).tolist() == [False, False, True]
 
 
 def test_nobody_waits(tmp_path: Path) -> None:

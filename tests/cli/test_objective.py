@@ -1,0 +1,175 @@
+"""agt predict mechanism=objective_perturbation: from a run's own records to weights that answer without it."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agt.errors import AgtError
+from agt.mechanisms import objective
+from agt_cli.cli import main
+from agt_cli.commands import plan
+from cli.conftest import Agt
+
+TABLE = ("dataset=table", "dataset.path=data.csv", "dataset.label=label", "dataset.id=id", "dataset.classes=[a,b]")
+DATA = (*TABLE, "+dataset.numeric={x: [-5, 5]}", "dataset.declared_size=200", "model=linear", "kgrid.max=3")
+HEAD = ("training=generic", "training.loss=binary_cross_entropy", "training.clip=0.5", "training.momentum=0")
+HOW = (*HEAD, "training.epochs=1", "training.decay=0", "training.weight_decay=0.05", "training.chosen_on=public")
+ERM = ("train", *DATA, *HOW, "certificate=erm")
+TILTED, TOTAL = "mechanism=objective_perturbation", ("total.eps=2", "total.delta=1e-5")
+
+
+def table(rows: range) -> str:
+    lines = (f"p{i * 37 % 1000},{i % 7 - 3 + 2 * (i % 2) - 1},{'ab'[i % 2]}\n" for i in rows)
+    return f"id,x,label\n{''.join(lines)}"
+
+
+@pytest.fixture(scope="module")
+def trained_here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table, runs trained on it, and a file of queries; nobody changes anything here."""
+    home, before = tmp_path_factory.mktemp("objective"), Path.cwd()
+    os.chdir(home)
+    Path("data.csv").write_text(table(range(200)))
+    Path("queries.csv").write_text("id,x\nq1,-4\nq2,0.5\nq3,4\n")
+    kinds = {
+        "erm": (),
+        "stability": ("certificate=stability",),
+    }
+    try:
+        for name, more in kinds.items():
+            assert main([*ERM, *more, f"hydra.run.dir={name}", "-q", "--json"]) == 0, name
+    finally:
+        os.chdir(before)
+    return home
+
+
+@pytest.fixture
+def home(agt: Agt, tmp_path: Path, trained_here: Path) -> Path:
+    """The same, in the working directory of a test's own."""
+    shutil.copytree(trained_here, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def test_released_from_the_records_and_verified(agt: Agt, home: Path) -> None:
+    """Twice: fresh noise each time. The folder answers alone, and an auditor works both noises out again."""
+    weights = []
+    for name in ("first", "second"):
+        said = agt("predict", "run=erm", "inputs=queries.csv", TILTED, *TOTAL, f"hydra.run.dir={name}", "--json")
+        assert said.code == 0, said.err
+        assert "(2, 1e-05)-differentially private for add_remove" in said.json["claim"]
+        assert "expected before the draw" in said.err
+        assert read(home / name / "env.json")["training_data"] == "read"
+        weights.append(np.load(home / name / "release" / "weights.npz")["weight"])
+        assert agt("verify", name).code == 0
+    assert (weights[0] != weights[1]).all()
+    assert agt("predict", "release=first/release", "inputs=queries.csv", "hydra.run.dir=alone").code == 0
+    assert (home / "alone" / "labels.csv").read_text() == (home / "first" / "labels.csv").read_text()
+    kept = agt("predict", "run=erm", "mechanism=release_weights", "mechanism.weights=first")
+    assert kept.code == 2
+    assert f"agt predict release={Path('first/release')}" in kept.err
+
+
+def test_an_auditor_sees_other_noise_than_the_constants_make(agt: Agt, home: Path) -> None:
+    from records import reseal
+
+    assert agt("predict", "run=erm", TILTED, *TOTAL, "hydra.run.dir=edited").code == 0
+    path = home / "edited" / "released_weights.json"
+    path.write_text(json.dumps(read(path) | {"tilt": 1.0}))
+    reseal(home / "edited")
+    said = agt("verify", "edited")
+    assert said.code != 0
+    assert "tilt = 1.0" in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("run=stability",), ("certificate=stability has no minimiser", "train with certificate=erm")),
+        (("run=erm", "total.eps=0.02"), ("eps = 0.02", "mechanism.weight_decay=0.06263 at least")),
+        (("run=erm", "total.delta=0"), ("give total.delta",)),
+        (("run=erm", "counting=index"), ("counting=index: mechanism=objective_perturbation",)),
+        (("run=erm", "total.eps=null"), ("no budget", "mechanism.eps and mechanism.delta for the one release")),
+    ],
+)
+def test_refused(agt: Agt, home: Path, words: tuple[str, ...], parts: tuple[str, ...]) -> None:
+    said = agt("predict", TILTED, *TOTAL, *words, "inputs=queries.csv")
+    assert said.code == 2
+    assert all(part in said.err for part in parts), said.err
+    assert not list(home.glob("outputs/predict/*/spent.json"))
+
+
+def test_a_weight_decay_of_its_own(agt: Agt, home: Path) -> None:
+    given = ("total.eps=0.02", "total.delta=1e-5", "mechanism.weight_decay=0.06263", "hydra.run.dir=own")
+    assert agt("predict", "run=erm", TILTED, *given).code == 0
+    assert agt("verify", "own").code == 0
+
+
+def test_other_records_than_those_trained_on_are_refused(agt: Agt, home: Path, trained_here: Path) -> None:
+    """The run knows where its data lay."""
+    data, asked = trained_here / "data.csv", ("predict", "run=erm", "inputs=queries.csv", TILTED, *TOTAL)
+    whole = data.read_text()
+    try:
+        data.write_text(table(range(150)))
+        changed = agt(*asked)
+        data.unlink()
+        (home / "data.csv").unlink()
+        gone = agt(*asked)
+    finally:
+        data.write_text(whole)
+    assert (changed.code, gone.code) == (2, 4)
+    assert "trained on" in changed.err, changed.err
+    assert not list(home.glob("outputs/predict/*/spent.json"))
+
+
+def test_while_an_erasure_waits_nothing_is_released(agt: Agt, home: Path) -> None:
+    (home / "ids.txt").write_text("p111\n")
+    assert agt("unlearn", "run=erm", "ids=ids.txt", "method=certificate").code == 0
+    said = agt("predict", "run=erm", "inputs=queries.csv", TILTED, *TOTAL)
+    assert said.code == 2
+    assert "asked to be erased" in said.err
+
+
+def test_a_ledger_pays_each_release_and_a_failed_one_stays_spent(
+    agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert agt("ledger", "init", "people", "run=erm", "total.eps=4.5", "total.delta=1e-3", "unit=one person").code == 0
+    paid = ("run=erm", "inputs=queries.csv", TILTED, *TOTAL, "ledger=people")
+
+    def fails(*about: object) -> np.ndarray:
+        raise AgtError("the gradient's norm stayed at 1: nothing is released")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(objective, "solve", fails)
+        said = agt("predict", *paid, "hydra.run.dir=failed")
+    assert said.code == 1
+    assert "nothing is released" in said.err
+    assert (home / "failed" / "spent.json").exists()
+    assert not (home / "failed" / "released_weights.safetensors").exists()
+    assert agt("predict", *paid, "hydra.run.dir=paid").code == 0
+    assert read(home / "paid" / "claim.json")["account"]["spent"]["pure"].startswith("3.99999")
+    assert agt("predict", *paid).code == 3, "two of 2, one of them failed, leave no third of 4.5"
+
+
+def test_a_plan_names_it_and_the_audit_attacks_it(agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "draw", lambda *_: {})  # figures take most of its time
+    said = agt("plan", "run=erm", "eps=[0.3]", "queries=[10]", "mechanisms=[gaussian_margin]", "--json", "-q")
+    assert said.code == 0, said.err
+    expected = {row["mechanism"]: row["expected_accuracy"] for row in said.json["table"]}
+    assert expected.keys() == {"gaussian_margin", "release_weights", "objective_perturbation"}
+    assert expected["objective_perturbation"] > expected["release_weights"]
+    assert "with objective_perturbation" in said.json["recommendation"]
+    audit = ("audit", "weights", TILTED, "mechanism.eps=1", "mechanism.delta=1e-5", "confidence=0.9999", "--json")
+    for more in (("audit.trials=40",), ("audit.trials=40", "run=erm", "audit.neighbours=2")):
+        found = agt(*audit, *more)
+        assert found.code == 0, found.err
+        assert any(
+            "likelihood ratio" in str(finding) for finding in read(Path(found.json["run"]) / "audit.json")["findings"]
+        )

@@ -1,0 +1,455 @@
+"""The curvature tube's proof, piece by piece, where retraining does not come: agt/tube/setting.py, norms.py, radius.py.
+
+Bounds on curvature against dense eigenvalues of Hessians by automatic differentiation; cases that attain a bound; the
+recursion alone, driven as badly as the proof allows. Each check counts, finds nothing, and finds a mistake that is planted.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from synthetic import make_records
+from tubes import TubeCase
+
+from agt.settings import TrainingConfig
+from agt.training.sensitivity import LinearLoss, Schedule
+from agt.tube import norms
+from agt.tube.activations import SMOOTH
+from agt.tube.network import TubeNetwork
+from agt.tube.norms import Bound, Meter
+from agt.tube.radius import Radii
+from agt.tube.setting import Curvature, Public, TubeSetting
+from agt.tube.stability import Room, room_of
+from agt.tube.training import TubeTrained, look
+
+# -- curvature, against automatic differentiation --------------------------------------------------------------------------
+
+
+SMOOTH_TWICE = {
+    SMOOTH["tanh"]: torch.tanh,
+    SMOOTH["softplus"]: partial(torch.nn.functional.softplus, threshold=200.0),
+    SMOOTH["gelu"]: torch.nn.functional.gelu,
+}
+
+
+def slopes(loss: LinearLoss, f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """[n, J] the loss's derivative in the logits, once more."""
+    if loss.outputs == 1:
+        return torch.clamp(torch.sigmoid(f) - y[:, None], -loss.reach, loss.reach)
+    return torch.softmax(f, dim=1) - torch.eye(loss.outputs, dtype=torch.float64)[y]
+
+
+def functions(network: TubeNetwork, x: torch.Tensor, y: torch.Tensor) -> tuple[Callable, Callable]:
+    """(W flat -> every record's logits [n, J], W flat -> the summed gradient), by automatic differentiation."""
+    m, d = network.outputs.shape[1], x.shape[1]
+
+    def logits(w: torch.Tensor) -> torch.Tensor:
+        return SMOOTH_TWICE[network.activation](x @ w.view(m, d).T) @ network.outputs.T
+
+    def gradient(w: torch.Tensor) -> torch.Tensor:
+        w = w if w.requires_grad else w.requires_grad_()
+        f = logits(w)
+        return torch.autograd.grad(f, w, slopes(network.loss, f, y), create_graph=True)[0]
+
+    return logits, gradient
+
+
+def hessians(network: TubeNetwork, w: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """(GN, R) at W [m, d], dense: J' q' J summed, and the rest of the gradient's Jacobian."""
+    logits, gradient = functions(network, x, y)
+    point, jacobian = w.flatten(), torch.autograd.functional.jacobian
+    j, f = jacobian(logits, point), logits(point)
+    inner = [jacobian(lambda f, i=i: slopes(network.loss, f[None], y[i : i + 1])[0], f[i].detach()) for i in range(len(x))]
+    gauss = torch.einsum("nja,njk,nkb->ab", j, torch.stack(inner), j)
+    return gauss.numpy(), (jacobian(gradient, point) - gauss).numpy()
+
+
+def eigenvalues(matrix: np.ndarray) -> np.ndarray:
+    return np.linalg.eigvalsh((matrix + matrix.T) / 2)
+
+
+def norm(matrix: np.ndarray) -> float:
+    return float(np.abs(eigenvalues(matrix)).max())
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A tiny network, weights, and records of length up to 1."""
+
+    case: TubeCase
+    weight: torch.Tensor
+    x: torch.Tensor
+    y: torch.Tensor
+
+    @classmethod
+    def of(cls, rng: np.random.Generator, activation: str, classes: int) -> "Draw":
+        """Records often alike and of length 1, weights small or large: where bounds are nearly attained."""
+        config = {"clip": float(rng.choice([0.1, 0.5, 1.0]))} if classes == 2 else {}
+        length = float(rng.choice([0.1, 1.0, 5.0]))
+        case = TubeCase(
+            "drawn",
+            activation,
+            classes,
+            hidden=int(rng.choice([2, 6])) if classes == 2 else 6,
+            length=length,
+            training=config,
+        )
+        n, d = int(rng.integers(1, 8)), case.features_map.outputs
+        x = rng.normal(size=(n, d)) if rng.random() < 0.6 else np.tile(rng.normal(size=d), (n, 1))
+        x /= np.linalg.norm(x, axis=1, keepdims=True) * (1 + 1e-12)
+        weight = rng.normal(size=(case.hidden, d)) * float(rng.choice([0.0, 0.1, 1.0, 4.0]))
+        return cls(case, torch.from_numpy(weight), torch.from_numpy(x), torch.from_numpy(rng.integers(0, classes, n)))
+
+    def moved(self, rng: np.random.Generator) -> torch.Tensor:
+        """Other weights, a little or far away, in one unit or all, often along a record."""
+        way = rng.normal(size=self.weight.shape)
+        if rng.random() < 0.5:
+            way = rng.normal(size=(len(way), 1)) * self.x[0].numpy()
+        if rng.random() < 0.5:
+            way[1:] = 0
+        return self.weight + torch.from_numpy(way * float(rng.choice([1e-4, 0.1, 1.0, 3.0])))
+
+    @property
+    def longest(self) -> float:
+        return float(eigenvalues((self.x.T @ self.x).numpy())[-1])
+
+
+@dataclass
+class Ratios:
+    """The most of each bound that was seen."""
+
+    gradient: float = 0.0
+    gauss: float = 0.0
+    pull: float = 0.0
+    twist: float = 0.0
+    whole: float = 0.0
+
+    @property
+    def worst(self) -> float:
+        return max(vars(self).values())
+
+
+def ratios(activation: str, classes: int, draws: int) -> Ratios:
+    """Hessians at two points, and on the segment between, against the bounds of setting.py."""
+    rng, seen = np.random.default_rng(0), Ratios()
+    for _ in range(draws):
+        draw = Draw.of(rng, activation, classes)
+        network, bounds, longest = draw.case.network, draw.case.setting.curvature, draw.longest
+        there = draw.moved(rng)
+        at = hessians(network, draw.weight, draw.x, draw.y)
+        between = draw.weight + float(rng.random()) * (there - draw.weight)
+        for w, (gauss, rest) in ((draw.weight, at), *((w, hessians(network, w, draw.x, draw.y)) for w in (there, between))):
+            found = {
+                "gauss": norm(gauss) / (bounds.gauss * longest),
+                "whole": eigenvalues(gauss + rest)[-1] / (bounds.whole * longest),
+                "twist": norm(rest - at[1]) / max(bounds.twist * longest * float(torch.linalg.norm(w - draw.weight)), 1e-9),
+                "pull": norm(rest) / (bounds.pull * longest),
+            }
+            one, label = draw.x[:1], draw.y[:1]
+            found["pull"] = max(found["pull"], norm(hessians(network, w, one, label)[1]) / bounds.pull)
+            gradient = functions(network, one, label)[1](w.flatten()).detach()
+            found["gradient"] = float(torch.linalg.norm(gradient)) / bounds.gradient
+            for name, value in found.items():
+                setattr(seen, name, max(getattr(seen, name), value))
+    return seen
+
+
+@pytest.mark.parametrize(("activation", "classes"), [("tanh", 2), ("softplus", 2), ("gelu", 2), ("tanh", 3), ("gelu", 3)])
+def test_no_hessian_exceeds_its_bound_and_some_come_near(activation: str, classes: int) -> None:
+    seen = ratios(activation, classes, 40)
+    assert seen.worst <= 1 + 1e-9
+    assert min(vars(seen).values()) > 0.1, seen
+
+
+# -- eigenvalues at the weights reached ------------------------------------------------------------------------------------
+
+
+def dense(draw: Draw) -> tuple[float, float]:
+    """(dip of R, lambda_max of M): from the formulas, record by record."""
+    network = draw.case.network
+    u = (slopes(network.loss, network.logits(draw.weight, draw.x)[0], draw.y) @ network.outputs).numpy()
+    bend, x = network.activation.at(draw.x @ draw.weight.T)[2].numpy(), draw.x.numpy()
+    blocks = [-(x.T * u[:, j] * bend[:, j]) @ x for j in range(u.shape[1])]
+    cheap = (x.T * np.maximum(-u * bend, 0).max(axis=1)) @ x
+    return max(0.0, *(float(eigenvalues(block)[-1]) for block in blocks)), float(eigenvalues(cheap)[-1])
+
+
+def measured(draw: Draw) -> tuple[Bound, Bound, Bound]:
+    """(exact, cheap, of sum x x') by the library."""
+    case, records = draw.case, make_records(draw.x.numpy(), draw.y.numpy())
+    meter, rows = Meter(case.setting, case.network), np.arange(len(draw.x))
+    radius = float(torch.linalg.norm(draw.weight)) * 1.001 + 1e-9
+    square = (case.setting.width,) * 2
+    (total,) = case.network.summed(draw.weight, records, rows, lambda part: (meter.share(part),), (square,))
+    return meter.exact(draw.weight, records, rows, radius), meter.cheap(total.numpy(), radius), meter.gram(records, rows)
+
+
+def outside(draws: int) -> int:
+    """Bounds below the dense eigenvalue, or above it by more than their slack."""
+    rng, count = np.random.default_rng(2), 0
+    for index in range(draws):
+        draw = Draw.of(rng, list(SMOOTH)[index % 3], 2 + index % 2)
+        for bound, true in zip(measured(draw), (*dense(draw), draw.longest), strict=True):
+            assert bound.slack < 1e-6 * max(draw.case.setting.curvature.pull, 1)
+            count += not true <= bound.value <= true + bound.slack
+    return count
+
+
+def test_bounds_on_eigenvalues_lie_above_them_by_no_more_than_their_slack() -> None:
+    assert outside(300) == 0
+
+
+def test_a_power_iteration_in_their_place_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def power(matrix: np.ndarray, gap: float) -> float:
+        v = np.ones(len(matrix))
+        for _ in range(20):
+            v = matrix @ v / max(float(np.linalg.norm(matrix @ v)), 1e-300)
+        return float(np.linalg.norm(matrix @ v))
+
+    monkeypatch.setattr(norms, "eigenvalue_within", power)
+    assert outside(60) > 0
+
+
+def test_the_dip_of_all_is_at_most_what_one_matrix_bounds_and_the_hessian_goes_no_lower() -> None:
+    rng = np.random.default_rng(3)
+    for index in range(60):
+        draw = Draw.of(rng, list(SMOOTH)[index % 3], 2 + index % 2)
+        exact, cheap, _ = measured(draw)
+        gauss, rest = hessians(draw.case.network, draw.weight, draw.x, draw.y)
+        assert exact.value <= cheap.value + cheap.slack
+        assert -exact.value <= eigenvalues(gauss + rest)[0] + 1e-12
+        assert max(0.0, -eigenvalues(rest)[0]) == pytest.approx(dense(draw)[0], rel=1e-9, abs=1e-9)
+
+
+# -- one step --------------------------------------------------------------------------------------------------------------
+
+
+def network_of(activation: str, outputs: list[float], clip: float) -> TubeNetwork:
+    """With these output weights."""
+    config = TrainingConfig(loss="binary_cross_entropy", epochs=1, lr=1.0, clip=clip)
+    return TubeNetwork(LinearLoss.of(config, 2), SMOOTH[activation], torch.tensor([outputs], dtype=torch.float64))
+
+
+@dataclass(frozen=True)
+class Trap:
+    """Weights at which a step is taken, others, and records: ``there`` has ``come`` besides. All in one dimension.
+
+    Attributes:
+        step: lr / B.
+    """
+
+    network: TubeNetwork
+    here: list[float]
+    there: list[float]
+    records: tuple[int, ...]
+    come: tuple[int, ...]
+    step: float
+
+    def share(self, mistake: Callable[[Curvature], Curvature] = lambda c: c) -> float:
+        """How far the step on all records drives the two apart, of what the recursion allows beside what comers add."""
+        case = TubeCase("trap")
+        here, there = (torch.tensor(w, dtype=torch.float64)[:, None] for w in (self.here, self.there))
+        plan = replace(case.setting.plan, normalizer=1.0, n_max=max(2, len(self.records) + len(self.come)))
+        network = self.network
+        setting = TubeSetting(
+            network.loss, network.activation, network.outputs.numpy(), 1.0, 1, case.config, plan, case.setting.relation
+        )
+        public = Public(Schedule(1.0, self.step), float(torch.linalg.norm(here)) + 1, 1e-14)
+        now, later = (make_records(np.ones((len(y), 1)), y) for y in (self.records, (*self.records, *self.come)))
+        meter = Meter(setting, network)
+        steps = [w - self.step * look(meter, w, later, np.arange(len(later)), public, True).gradient for w in (here, there)]
+        rows, apart = np.arange(len(now)), float(torch.linalg.norm(there - here))
+        counts = np.array([len(self.come)])
+        radii = Radii(counts, np.array([apart]), np.array([apart]), 1e9)
+        rho = look(meter, here, now, rows, public, True).rho
+        moved = radii.batch(mistake(setting.curvature), public, rho, meter.gram(now, rows), np.zeros(1))
+        return float(torch.linalg.norm(steps[1] - steps[0])) / float(moved.after[0])
+
+
+TRAPS = {
+    # records alike, f = 0 and both labels: the Hessian's largest eigenvalue is h (s1 alpha)^2 n, and lr is past 2 / it
+    "gauss": Trap(network_of("tanh", [4.0, -4.0] * 100, 1.0), [0.0] * 200, [1e-5, -1e-5] * 100, (0, 1) * 4, (), 0.02),
+    # nobody at home; who comes has slope C0 and bends as much as softplus can, against the minimum
+    "pull": Trap(network_of("softplus", [-1e-3], 0.01), [0.0], [1e-4], (), (0,) * 5, 2e4),
+    # flat where training is, so that only the twist sees what lies beside it
+    "twist": Trap(network_of("tanh", [1e-4], 0.01), [0.0], [0.05], (0,) * 5, (), 4e5),
+}
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_a_step_that_attains_a_bound_stays_within_it_and_escapes_where_it_is_left_out(name: str) -> None:
+    trap = TRAPS[name]
+    assert 0.97 < trap.share() <= 1
+    assert trap.share(lambda right: replace(right, **{name: 0.0})) > 1.01
+    assert trap.share(lambda right: replace(right, **{name: 2 * getattr(right, name)})) < 0.97, "counted twice shows, too"
+
+
+def test_past_the_largest_rate_the_second_branch_is_what_holds() -> None:
+    trap = TRAPS["gauss"]
+    assert trap.step * 0.25 * 3200 * 8 > 2, "lr H > 2"
+    slow = replace(trap, step=1e-4)
+    assert slow.share(lambda right: replace(right, gauss=0.0)) <= 1, "below it the curvature of the other sign decides"
+
+
+def test_the_gradient_bound_is_attained_to_the_last_digits_by_a_record_that_saturates() -> None:
+    """Nobody, and one record of length 1, at weights where tanh is steepest; alpha so small that it stays there."""
+    config = {"clip": 0.01, "epochs": 5, "weight_decay": 0.1, "lr": 2.0}
+    case = TubeCase("gradient", n=1, length=1e-7, training=config | {"batch": {"normalizer": 1.0, "n_max": 4}})
+    vars(case)["initial"] = torch.zeros_like(case.initial)
+    nobody, one = make_records(np.zeros((0, 3)), []), make_records(np.ones((1, 3)), [0])
+    empty, single = case.train(nobody), case.train(one)
+    moved = float(torch.linalg.norm(single.weight - empty.weight))
+    assert moved <= empty.radii[1]
+    assert moved == pytest.approx(empty.radii[1], rel=1e-6)
+
+
+# -- the recursion alone ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What is wrong with a recursion; nothing, unless it is said.
+
+    Attributes:
+        curvature: its bounds.
+        one_sided: each run's rounding is charged once, not twice.
+        no_longer: what c records added grows no more after their batch.
+        quarter: the twist counts for a quarter of the radius.
+    """
+
+    curvature: Callable[[Curvature], Curvature] = lambda right: right
+    one_sided: bool = False
+    no_longer: bool = False
+    quarter: bool = False
+
+    def step(self, radii: Radii, true: Curvature, public: Public, rho: Bound, longest: Bound) -> Radii:
+        """A step of the recursion, with the mistake."""
+        used = self.curvature(true)
+        used = replace(used, twist=used.twist / 2) if self.quarter else used
+        moved = radii.batch(used, replace(public, tau=public.tau / 2) if self.one_sided else public, rho, longest)
+        if self.no_longer:
+            moved = replace(
+                moved, after=np.maximum(radii.after, moved.before + public.at.step * radii.counts * used.gradient)
+            )
+        return moved
+
+
+def drive(rng: np.random.Generator, several: bool, mistake: Mistake) -> int:
+    """At how many k the radii of two neighbours do not nest, in a run that goes badly.
+
+    D' bends more than D, by as much as one record and the distance between the weights allow, or by some of it; the weights
+    part as fast as the true bounds allow, one record and both runs' rounding pushing; the record comes to any batch.
+    """
+    true = Curvature(*(float(value) for value in 10 ** rng.uniform(-2, 0, 4)))
+    keep, step, batches = (
+        float(rng.choice([1.0, 0.9])),
+        10 ** rng.uniform(-3, 0),
+        int(rng.integers(2, 12)) if several else 1,
+    )
+    rounding, limit, slack = float(rng.choice([0.0, 1e-3])), 1e4, float(rng.choice([0.0, 0.1]))
+    one = two = Radii.zero(np.arange(1 + int(rng.choice([3, 30, 300]))), limit)
+    count, parted, worst, guest = 0, 0.0, float(rng.choice([1.0, 0.5])), 0
+    for t in range(36):
+        rho, longest, at = (
+            Bound(float(rng.random()) * 3, slack),
+            Bound(float(rng.random()) * 10, slack),
+            float(step * rng.choice([1, 10])),
+        )
+        if t % batches == 0:
+            guest = t + int(rng.integers(batches))
+        bends = worst ** float(rng.integers(2)) * (true.twist * (longest.value + 1) * parted + true.pull + slack)
+        public = Public(Schedule(keep, at), 1.0, rounding + 2.0**-45 * limit)
+        one = mistake.step(one, true, public, rho, longest)
+        two = mistake.step(two, true, public, Bound(rho.value + bends, slack), Bound(longest.value + 1 + slack, slack))
+        middle = at * true.twist * (longest.value + 1) * parted / 2
+        factor = max(keep + at * (rho.value + true.pull), at * true.whole * (longest.value + 1) - keep) + middle
+        parted = factor * parted + (at * true.gradient if t == guest else 0.0) + 2 * rounding
+        if (t + 1) % batches == 0:
+            one, two = one.epoch_over(), two.epoch_over()
+        fits = (one.after[1:] >= two.after[:-1] + parted) | np.isinf(one.after[1:])
+        count += int((~fits).sum())
+    return count
+
+
+def driven(several: bool, mistake: Mistake, runs: int = 60) -> int:
+    rng = np.random.default_rng(0)
+    return sum(drive(rng, several, mistake) for _ in range(runs))
+
+
+both = pytest.mark.parametrize("several", [False, True], ids=["one batch", "several"])
+
+
+@both
+def test_radii_nest_whatever_happens(several: bool) -> None:
+    assert driven(several, Mistake(), 300) == 0
+
+
+@both
+@pytest.mark.parametrize("name", ["gauss", "pull", "twist", "gradient"])
+def test_radii_that_leave_a_bound_out_do_not_nest(name: str, several: bool) -> None:
+    def left_out(right: Curvature) -> Curvature:
+        return replace(right, **{name: 0.0})
+
+    assert driven(several, Mistake(left_out)) > 0
+
+
+@both
+def test_rounding_is_twosided_and_the_twist_counts_for_half(several: bool) -> None:
+    assert driven(several, Mistake(one_sided=True)) > 0
+    assert driven(several, Mistake(quarter=True)) > 0
+
+
+def test_what_a_batch_adds_grows_with_the_steps_that_follow() -> None:
+    assert driven(True, Mistake(no_longer=True)) > 0
+
+
+def test_records_dealt_to_several_batches_move_no_more_than_all_in_the_worst() -> None:
+    """Any dealing of c records to the batches of each epoch, followed by itself."""
+    rng = np.random.default_rng(4)
+    for _ in range(100):
+        bounds = Curvature(*(float(value) for value in 10 ** rng.uniform(-2, 0, 4)))
+        counts, batches = np.array([int(rng.integers(1, 10))]), int(rng.integers(2, 6))
+        radii, dealt = Radii.zero(counts, 1e9), np.zeros(50)
+        for t in range(3 * batches):
+            if t % batches == 0:
+                shares = rng.dirichlet(np.full(batches, float(rng.choice([0.1, 1.0]))), size=50) * counts
+            public = Public(Schedule(1.0, float(rng.random())), 1.0, 1e-9)
+            rho, gram = Bound(float(rng.random()), 0.0), Bound(float(rng.random()), 0.0)
+            single = replace(radii, counts=np.repeat(counts, 50), before=dealt, after=dealt)
+            dealt = single.batch(bounds, public, rho, gram, shares[:, t % batches] * bounds.gradient).after
+            radii = radii.batch(bounds, public, rho, gram)
+            radii = radii.epoch_over() if (t + 1) % batches == 0 else radii
+            assert (dealt <= radii.after * (1 + 1e-12)).all()
+
+
+# -- one query -------------------------------------------------------------------------------------------------------------
+
+
+def certified(room: Room, radius: float) -> bool:
+    return bool(room.left(np.array([radius]), np.array([0]))[0] > 0)
+
+
+@pytest.mark.parametrize("shift", [0.003, 0.01, 0.03])
+def test_a_certificate_ends_where_some_weights_turn_the_label_and_later_without_its_second_term(shift: float) -> None:
+    """gelu(w) at w = -shift, the logit's sign turning at 0: on the way its slope rises as fast as it can."""
+    network, case = network_of("gelu", [1.0], 1.0), TubeCase("query")
+    setting = TubeSetting(
+        network.loss,
+        network.activation,
+        network.outputs.numpy(),
+        1.0,
+        1,
+        case.config,
+        case.setting.plan,
+        case.setting.relation,
+    )
+    trained = TubeTrained(torch.tensor([[-shift]], dtype=torch.float64), np.zeros(1), 1.0)
+    room = room_of(setting, network, trained, np.ones((1, 1)))
+    assert room.prediction[0] == 0
+    assert certified(room, shift * (1 - 1e-3))
+    assert not certified(room, shift)
+    assert certified(replace(room, bend=0 * room.bend), shift * (1 + 1e-3))
+    assert network.logits(torch.tensor([[1e-6]], dtype=torch.float64), torch.ones(1, 1, dtype=torch.float64))[0] > 0

@@ -1,0 +1,188 @@
+"""Processes that share a job: the same bits as alone, whatever their number, and one that fails stops all."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from agt.bounds.interval import Interval
+from agt.distributed import ALONE, SPANS, Group, _added, _branches, _run, group, joined, spans, together
+from agt.errors import AgtError, ConfigError, UnsoundError
+from agt.kernels.select import load
+from agt.training.selection import selected_sums
+
+TESTS = Path(__file__).parents[1]
+Outcomes = Callable[[str], list[dict[str, str]]]
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    """What every process came to, by the phase of ``spreading.py``."""
+    folder = tmp_path_factory.mktemp("spread")
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+    path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
+    done = subprocess.run(
+        [sys.executable, TESTS / "spreading.py", folder],
+        env={**os.environ, **threads, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+    def of(phase: str) -> list[dict[str, str]]:
+        files = sorted(folder.glob(f"{phase}.*.json"))
+        assert files, done.stderr
+        return [json.loads(file.read_text()) for file in files]
+
+    return of
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_any_number_of_processes_gives_the_bits_of_one(outcomes: Outcomes, size: int) -> None:
+    (alone,) = outcomes("1")
+    shared = outcomes(str(size))
+    assert len(shared) == size
+    for rank, each in enumerate(shared):
+        del each["seconds"]
+        assert len(each) == (4 if size == 3 else 16), each
+        assert {name: bits == alone[name] for name, bits in each.items()} == dict.fromkeys(each, True), rank
+
+
+def test_sums_in_the_order_of_processes_and_selections_not_merged_would_be_noticed(outcomes: Outcomes) -> None:
+    (alone,) = outcomes("1")
+    for each in outcomes("broken"):
+        del each["seconds"]
+        assert {name: bits != alone[name] for name, bits in each.items()} == dict.fromkeys(each, True)
+
+
+def test_noise_is_drawn_once_for_all(outcomes: Outcomes) -> None:
+    first, second = outcomes("drawn")
+    assert {**first, "seconds": ""} == {**second, "seconds": ""}
+
+
+def test_a_process_that_differs_is_named_before_the_first_step(outcomes: Outcomes) -> None:
+    for each in outcomes("unlike"):
+        assert each["error"] == "ConfigError"
+        assert each["message"].startswith("settings.training.lr is 0.1 in process 0 and 1.1 in process 2: ")
+
+
+def test_a_process_that_fails_stops_all_with_its_words(outcomes: Outcomes) -> None:
+    heard = outcomes("mistaken")
+    assert [each["error"] for each in heard] == ["PeerLost", "ConfigError", "PeerLost"]
+    assert all(each["message"] == "process 1 of this job failed: training.lr: is no number" for each in heard[::2])
+
+
+def test_a_process_that_is_killed_stops_all(outcomes: Outcomes) -> None:
+    heard = outcomes("killed")
+    assert len(heard) == 3
+    assert all("another process of this job is gone" in each["message"] for each in heard)
+
+
+# -- one process, the others made up -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 63, 64])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 70])
+def test_a_tree_cut_anywhere_is_the_same_tree(count: int, size: int) -> None:
+    numbers = torch.from_numpy(np.random.default_rng(count).normal(size=count) * 10.0 ** np.arange(count))
+    calls: list[int] = []
+
+    def leaf(branch: tuple[int, int]) -> tuple[torch.Tensor] | None:
+        if branch[1] - branch[0] > 1:
+            return None
+        calls.append(branch[0])
+        return (numbers[branch[0]],)
+
+    whole = _added((0, count), leaf)
+    calls.clear()
+    branches = [_branches((0, count), _run(count, rank, size)) for rank in range(size)]
+    known = {branch: _added(branch, leaf) for branch in chain.from_iterable(branches)}
+    assert calls == list(range(count))
+    assert _added((0, count), known.get) == whole
+    if size in (2, 4) and count >= size:
+        assert all(len(each) == 1 for each in branches)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 31, 32, 33, 64 * 32, 64 * 32 + 1, 10_000])
+def test_spans_are_whole_blocks_that_depend_on_rows_alone(rows: int) -> None:
+    cut = spans(rows, 32)
+    assert 1 <= len(cut) <= SPANS
+    assert list(chain.from_iterable(range(s.start, s.stop) for s in cut)) == list(range(rows))
+    assert all(s.start % 32 == 0 for s in cut)
+    assert all(s.stop > s.start for s in cut) or rows == 0
+
+
+class Echo(Group):
+    """One of two processes, whose other one does as this one does."""
+
+    def dealt(self, parts: torch.Tensor) -> torch.Tensor:
+        return torch.stack([parts[self.rank]] * self.size)
+
+
+@pytest.mark.parametrize("kernel", ["reference", "cpu"])
+@pytest.mark.parametrize("counts", [[0, 2], [1, 12], [0, 0]])
+def test_selections_are_made_anew_from_what_processes_kept(kernel: str, counts: list[int]) -> None:
+    rng, wanted = np.random.default_rng(0), torch.tensor(counts)
+    d, x = (Interval.point(torch.from_numpy(rng.integers(-9, 9, s).astype(float))) for s in ((2, 7, 3), (1, 7, 5)))
+    once, twice = (load(kernel).extremes(wanted, (3, 5), False, "exact") for _ in range(2))
+    for each in (once, twice, twice):
+        each.update(d, x)
+    shares = [selected_sums(Echo(rank, 2), once, wanted) for rank in range(2)]
+    for whole, first, second in zip(twice.result(), *shares, strict=True):
+        assert torch.equal(whole, first + second)
+
+
+def test_alone_nothing_is_exchanged() -> None:
+    assert group() is ALONE
+    assert ALONE.gathered(3) == [3]
+    assert ALONE.sent("x") == "x"
+    assert [*ALONE.shared(5, 2, lambda rows: rows.stop - rows.start)] == [2, 2, 1]
+    assert [*ALONE.shared(0, 2, lambda rows: rows.stop - rows.start)] == [0]
+
+
+@dataclass(frozen=True)
+class Second(Group):
+    """The second of two processes; what the first came to is made up."""
+
+    first: Any = None
+
+    def gathered(self, value: Any) -> list[Any]:
+        return [self.first, value]
+
+
+def test_work_that_is_shared_out_is_done_alone_and_fails_for_all() -> None:
+    with joined(Second(1, 2, first=([7], None))) as ours:
+        assert ours.shared(4, 2, lambda rows: (rows, group())) == [7, (slice(2, 4), ALONE)]
+    with joined(Second(1, 2, first=([], UnsoundError("a query is NaN")))) as ours, pytest.raises(UnsoundError, match="NaN"):
+        ours.shared(4, 2, lambda rows: rows)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"RANK": "0"}, "WORLD_SIZE is not set, and RANK is"),
+        ({"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "x", "MASTER_PORT": "1"}, "RANK=2, WORLD_SIZE=2"),
+        ({"RANK": "a", "WORLD_SIZE": "2", "MASTER_ADDR": "x", "MASTER_PORT": "1"}, "RANK=a"),
+    ],
+)
+def test_variables_that_make_no_job_are_refused(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], message: str
+) -> None:
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    with together() as alone:
+        assert alone is ALONE
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=message), together():
+        raise AgtError("not reached")

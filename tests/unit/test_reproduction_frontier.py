@@ -1,0 +1,152 @@
+"""Kind frontier: whoever chooses a setting does not report it, and what a point says is what its runs say."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from reproducing import an_entry, made, rows_of
+
+from agt.errors import ConfigError
+from agt_cli.papers.reproduction.catalogue import KINDS
+from agt_cli.papers.reproduction.certified import HALF
+from agt_cli.papers.reproduction.definition import Profile, ProfileName, experiment_names, load_experiment
+from agt_cli.papers.reproduction.folds import dealt, left_out
+from agt_cli.papers.reproduction.frontier import Choice, Curve, Method, Reached, best
+from agt_cli.papers.reproduction.kinds import Entry
+from agt_cli.papers.reproduction.runs import Runs
+from agt_cli.report.console import Console
+
+BLOBS = ("dataset=blobs_overlapping", "dataset.n_train=120", "training.chosen_on=public", "kgrid=dense", "kgrid.max=20")
+LINEAR = {
+    "label": "linear head",
+    "run": ["model=linear", "certificate=erm", "training=recipe"],
+    "settings": [["training.weight_decay=0.01"], ["training.weight_decay=0.3"]],
+    "seeds": [],
+}
+BOXES = {"label": "boxes", "run": ["model.hidden=[4]"], "settings": [["training.epochs=1"], ["training.lr=0.1"]]}
+OURS: dict[ProfileName, Profile] = {"ours": Profile()}
+
+
+def a_table(distance: list[int], right: list[bool] | None = None) -> pd.DataFrame:
+    labels = np.ones(len(distance), dtype=int)
+    return pd.DataFrame({"distance": distance, "label": labels, "prediction": right or labels})
+
+
+@pytest.mark.parametrize(
+    ("distance", "ks", "half", "exact"),
+    [
+        ([3, 3, 1, 0], range(5), 3, True),  # exactly half at 3
+        ([3, 2, 1, 0, 0], range(5), 1, True),
+        ([0, 0, 0, 4], range(5), 0, True),
+        ([4, 4, 4, 0], range(5), 4, False),  # the grid ends there
+        ([5, 5, 5, 0], (1, 5, 9), 5, False),  # or has a gap
+        ([70, 80, 90, 0], range(5), 80, True),  # a closed form, whose distances no grid ends
+    ],
+)
+def test_the_k_at_half(distance: list[int], ks: Any, half: int, exact: bool) -> None:
+    found = Reached.of(a_table(distance, [True, False, True, True, True][: len(distance)]), ks)
+    assert (found.half, found.exact) == (half, exact)
+    assert found.accuracy == pytest.approx(1 - 1 / len(distance))
+
+
+def test_the_most_accurate_of_those_that_reach_k() -> None:
+    seen = [Reached(0.9, 5, True), Reached(0.8, 50, True), Reached(0.8, 60, True), Reached(0.7, 500, True)]
+    assert [best(seen, k) for k in (1, 5, 6, 60, 61, 501)] == [0, 0, 2, 2, 3, None]
+
+
+def test_what_a_setting_reaches_where_it_reports_has_no_say_in_the_choice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of two settings is right on one half of the test records alone: whoever looked would report 1, and gets 0."""
+    here = an_entry("frontier", tmp_path, BLOBS, OURS)
+    test = here.data("ours", ())[0].dataset.test
+    part = dealt(test.units, 2)
+    assert 0 < part.mean() < 1
+
+    def run(self: Curve, setting: tuple[str, ...], seed: int, more: Any = ()) -> Any:
+        right = part == int(setting[0][-1])
+        frame = pd.DataFrame({"distance": 9, "label": 1, "prediction": right.astype(int)}, index=range(len(test)))
+        return type("Run", (), {"frame": frame, "ks": range(20), "relation": "add_remove", "counts": "records"})
+
+    monkeypatch.setattr(Curve, "run", run)
+    rows = rows_of(here, methods=[{"label": "a", "settings": [["training.seed=0"], ["training.seed=1"]]}], ks=[5, 10])
+    assert rows["k asked"].tolist() == [5, 5, 5]  # half is certified at 9
+    assert (rows["accuracy"] == 0).all()
+    assert (rows[HALF] == 9).all()
+
+
+def test_halves_in_turn_are_what_the_runs_say(tmp_path: Path) -> None:
+    here = an_entry("frontier", tmp_path, BLOBS, OURS)
+    section = made(here, tmp_path / "r", methods=[BOXES, LINEAR], ks=[1, 4], initialisations=2)
+    assert section.table["method"].unique().tolist() == ["boxes", "linear head"]
+    rows = pd.read_csv(tmp_path / "r" / "tables" / "figure_initialisations.csv")
+    assert rows.groupby("series")["initialisation"].nunique().to_dict() == {"boxes": 2, "linear head": 1}
+    part = dealt(here.data("ours", ())[0].dataset.test.units, 2)
+    boxes = [
+        [
+            here.runs.finished([*BLOBS, "relation=add_remove", *BOXES["run"], *setting, *seed], "by hand")
+            for seed in ((), ("training.seed=1",))
+        ]
+        for setting in BOXES["settings"]
+    ]
+    for k in (1, 4):
+        for seed in (0, 1):
+            each = []
+            for half in (0, 1):
+                seen = [Reached.of(runs[0].frame[part == half], runs[0].ks) for runs in boxes]
+                reporting = boxes[best(seen, k) or 0][seed]
+                each.append((reporting.frame["prediction"] == reporting.frame["label"])[part != half].mean())
+            found = rows[(rows["series"] == "boxes") & (rows["k asked"] == k) & (rows["initialisation"] == seed)]
+            assert found["accuracy"].tolist() == [pytest.approx(np.mean(each))]
+    assert set(section.table["k counts"]) == {"up to k records added or removed in all"}
+    assert set(section.table["data"]) == {"synthetic blobs"}  # which the command tells of once
+    assert (tmp_path / "r" / "figures" / "figure.png").is_file()
+
+
+def test_folds_leave_out_each_training_record_once_and_void_the_private_claim(tmp_path: Path) -> None:
+    here = an_entry("frontier", tmp_path, BLOBS, OURS)
+    section = made(here, tmp_path / "r", methods=[LINEAR], ks=[1], chosen_on="folds", folds=3)
+    assert "no private claim" in section.table["chosen on"].iloc[0]
+    assert any("condition e does not hold" in note for note in section.notes)
+    overrides = [*BLOBS, "relation=add_remove", *LINEAR["run"], *LINEAR["settings"][0], "training.chosen_on=data"]
+    train = here.runs.prepared(overrides).dataset.train
+    tables = [left_out(here.runs, overrides, "a fold", fold, 3)[0] for fold in range(3)]
+    part = dealt(train.units, 3)
+    for fold, table in enumerate(tables):
+        assert table["label"].tolist() == train.labels[part == fold].tolist()
+    method = Method(**{**LINEAR, "run": tuple(LINEAR["run"])})  # type: ignore[arg-type]
+    curve = Curve(here, "ours", method, Choice("folds", (), 3))
+    halves = [Reached.of(table, range(21)).half for table in tables]
+    assert curve.rounds[0].seen[0].half == pytest.approx(np.mean(halves) * 3 / 2)
+    assert curve.rounds[0].reports.all()
+
+
+def test_a_fresh_draw_chooses_and_the_run_reports(tmp_path: Path) -> None:
+    here = an_entry("frontier", tmp_path, BLOBS, OURS)
+    rows = rows_of(here, methods=[LINEAR], ks=[1], chosen_on="draw", draw=["dataset.seed=7"])
+    own = [*BLOBS, "relation=add_remove", *LINEAR["run"]]
+    fresh = [here.runs.finished([*own, *setting, "dataset.seed=7"], "by hand") for setting in LINEAR["settings"]]
+    place = best([Reached.of(run.frame, run.ks) for run in fresh], 1)
+    reporting = here.runs.finished([*own, *LINEAR["settings"][place or 0]], "by hand")
+    assert rows["accuracy"].tolist() == [reporting.accuracy]
+
+
+@pytest.mark.parametrize("settings", [{"chosen_on": "draw"}, {"draw": ["dataset.seed=1"]}])
+def test_a_draw_is_given_where_one_chooses_and_there_alone(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="chosen_on="):
+        KINDS["frontier"](OURS, {"methods": [LINEAR], **settings}, "here")
+
+
+@pytest.mark.parametrize("name", [name for name in experiment_names() if name not in ("octmnist", "removal", "unlearning")])
+def test_methods_compose_and_stand_under_their_profiles_rules(name: str, tmp_path: Path) -> None:
+    experiment = load_experiment(name)
+    artifact = next(one for one in experiment.artifacts if one.kind == "frontier")
+    entry = Entry(experiment, artifact, experiment.profiles, Runs(tmp_path, (), Console(quiet=True)))
+    for node in artifact.settings["methods"]:
+        profile: ProfileName = "paper" if node.get("published") else "ours"
+        own = (*artifact.settings.get("run", ()), *node.get("run", ()), *node["settings"][-1])
+        _, typed = entry.runs.settings(entry.overrides(profile, own, node.get("grid", ())))
+        assert typed.relation.name == ("paper_privacy" if profile == "paper" else "add_remove"), node["label"]
+        assert typed.training.product == ("rump" if profile == "paper" else "exact"), node["label"]
