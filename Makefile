@@ -7,6 +7,7 @@
 # make reproduce-smoke   all of them, small, without any data
 # make adversary   attack the certificates by retraining neighbours: TRIALS=1000 configurations from SEED=0
 # make triton the GPU kernel's tests under Triton's interpreter, without a GPU
+# make gpu    on a machine with a GPU: checks, benchmarks, the papers' sizes, in ten minutes; the table is gpu.md
 # make wheel  build the wheel and use it from outside the source tree
 #
 # Needs Python >= 3.11 and nothing else. pip takes the torch build that the package index offers (on Linux with CUDA);
@@ -24,7 +25,7 @@ AGT = $(VENV)/bin/agt
 LATEST = $$(ls -dt outputs/train/*/ | head -n 1)
 
 .DEFAULT_GOAL := run
-.PHONY: run test lint types sweep audit smoke reproduce-all reproduce-smoke adversary triton wheel clean
+.PHONY: run test lint types sweep audit smoke reproduce-all reproduce-smoke adversary triton gpu wheel clean
 
 run: $(VENV)/.installed
 	$(AGT) train $(SETTINGS)
@@ -89,6 +90,9 @@ triton: $(VENV)/.tools
 	    $(VENV)/bin/python -m pytest -n 0 tests/unit/test_gpu_kernel.py ;; \
 	  *) echo "make triton: skipped, there is no wheel of Triton for $$(uname -sm)" ;; \
 	esac
+
+gpu: $(VENV)/.tools
+	$(VENV)/bin/python scripts/gpu.py --out gpu.md
 
 # The wheel goes into a folder of its own, in front of the source tree's installation, whose dependencies it uses.
 wheel: $(VENV)/.tools
