@@ -32,7 +32,7 @@ from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity
 from agt.tube.radius import Radii
 from agt.tube.setting import Curvature
 
-ROUNDS, RETRAININGS = 3, 14
+ROUNDS, MOST, RETRAININGS = 3, 8, 14
 REFUSED = {
     (relation, kind)
     for relation in ("paper_privacy", "paper_unlearning")
@@ -45,11 +45,12 @@ Break = Callable[[pytest.MonkeyPatch], None]
 
 @pytest.fixture(scope="module")
 def reports() -> Reports:
-    """``ROUNDS`` configurations of every relation and kind, attacked."""
+    """``ROUNDS`` configurations of every relation and kind, attacked; more where none had a certified label to attack."""
     found: Reports = {cell: Report() for cell in CELLS}
-    for index in range(ROUNDS * len(CELLS)):
-        cell, report = trial(0, index, RETRAININGS)
-        found[cell] += report
+    for index in range(MOST * len(CELLS)):
+        cell = CELLS[index % len(CELLS)]
+        if index < ROUNDS * len(CELLS) or not (found[cell].labels or cell in REFUSED):
+            found[cell] += trial(0, index, RETRAININGS)[1]
     return found
 
 
