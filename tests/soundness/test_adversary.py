@@ -55,6 +55,7 @@ def reports() -> Reports:
 
 
 @pytest.mark.sweep
+@pytest.mark.timeout(1800)  # the first makes all reports
 @pytest.mark.parametrize("cell", CELLS, ids=", ".join)
 def test_nothing_escapes(reports: Reports, cell: tuple[str, str]) -> None:
     report = reports[cell]
