@@ -31,12 +31,12 @@ from agt_cli.report.unfinished import is_alive
 KEYED = ("unlearning/key", "records.bin")
 OFTEN = ("compute.checkpoint_seconds=0.05", "-q", "--json")
 CASES: dict[str, tuple[str, ...]] = {
-    "box": ("dataset.n_train=400", "training.epochs=80", "kgrid.max=8", "training.chosen_on=public"),
+    "box": ("dataset.n_train=400", "training.epochs=400", "kgrid.max=8", "training.chosen_on=public"),
     "linear": (
         *("dataset=digits", "training=generic", "model=linear", "training.momentum=0", "certificate=stability"),
-        *("training.loss=binary_cross_entropy", "training.clip=0.5", "training.lr=4", "training.epochs=600"),
+        *("training.loss=binary_cross_entropy", "training.clip=0.5", "training.lr=4", "training.epochs=6000"),
     ),
-    "tube": ("dataset.n_train=400", "certificate=tube", "model.hidden=[8]", "training.caution=4", "training.epochs=400"),
+    "tube": ("dataset.n_train=400", "certificate=tube", "model.hidden=[8]", "training.caution=4", "training.epochs=3000"),
 }
 VICTIMS = ("first", "other", "torchrun")
 LONGEST = 300.0  # seconds of a job that nobody kills
@@ -102,8 +102,8 @@ def status(folder: Path) -> dict[str, str]:
     return {}
 
 
-def kill(job: Job, folder: Path, victim: str, chance: random.Random, span: float) -> list[int]:
-    """Kill a process of a job at a random moment, mostly of its training; those that were there."""
+def kill(job: Job, folder: Path, victim: str, chance: random.Random, span: float) -> tuple[list[int], bool]:
+    """Kill a process of a job at a random moment, mostly of its training; those that were there, and whether it ran still."""
     until = time.monotonic() + LONGEST
     early = chance.random() < 0.15
     while not (folder / "checkpoint" / "run.json").exists() and job.process.poll() is None and time.monotonic() < until:
@@ -116,9 +116,10 @@ def kill(job: Job, folder: Path, victim: str, chance: random.Random, span: float
         target = job.process.pid
     else:
         target = ranks[0] if victim == "first" else ranks[chance.randrange(1, job.size)]
+    running = job.process.poll() is None and len(ranks) == job.size and status(folder).get("state") != "done"
     with suppress(ProcessLookupError):
         os.kill(target, signal.SIGKILL)
-    return [*ranks.values()]
+    return [*ranks.values()], running
 
 
 @dataclass
@@ -143,8 +144,8 @@ class Trial:
         words, size = (f"hydra.run.dir={self.folder}", *CASES[self.name]), self.chance.choice((2, 3))
         while True:
             job = Job(size, (*words, *OFTEN))
-            ranks = kill(job, self.folder, victim, self.chance, self.span)
-            self.kills[victim] += 1
+            ranks, running = kill(job, self.folder, victim, self.chance, self.span)
+            self.kills[victim] += running  # one that came too late is none
             self._check(job, ranks, size, victim)
             if status(self.folder).get("state") == "done" or self.faults:
                 return
