@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from agt.distributed import Group, PeerLost
@@ -175,6 +176,27 @@ def test_nothing_is_asked_of_processes_that_a_failed_task_left_behind() -> None:
         raise ZeroDivisionError
     with pytest.raises(PeerLost, match="a task before this one failed"), team.at("answer"):
         raise AssertionError("never begun")
+
+
+def test_queries_too_many_to_be_sent_are_compared_where_the_run_finds_them(
+    agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the data's folder; and a folder of arrays has a hash, too."""
+    monkeypatch.setenv("AGT_DATA", str(tmp_path / "data"))
+    x = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    (tmp_path / "data" / "folder").mkdir(parents=True)
+    np.savez(tmp_path / "data" / "train.npz", x=x, label=(x[:, 0] > 0).astype(int))
+    np.savez(tmp_path / "data" / "q.npz", x=x)
+    np.save(tmp_path / "data" / "folder" / "x.npy", x)
+    settings = ("dataset=embeddings", "dataset.path=train.npz", "model=linear", "certificate=stability")
+    more = ("training.loss=binary_cross_entropy", "kgrid.max=3", "hydra.run.dir=run", "-q")
+    assert agt("train", *settings, *more).code == 0
+    shared = Team(Counting(), ("here",))
+    monkeypatch.setattr("agt_cli.runs.queries.team", lambda: shared)
+    monkeypatch.setattr("agt.data.labelled.is_large", lambda path: True)
+    for inputs in ("q.npz", "folder"):
+        said = agt("predict", "run=run", f"inputs={inputs}", "mechanism.eps=1", "accounting=paper", "seed=0", "-q")
+        assert said.code == 0, said.err
 
 
 @pytest.mark.parametrize(
