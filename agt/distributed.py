@@ -21,7 +21,9 @@ Outside of ``joined`` there is one process: ``group()`` is then ``ALONE``, which
 """
 
 import os
+import socket
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -40,7 +42,7 @@ from agt.errors import AgtError, ConfigError, first_line
 SPANS = 64  # pieces of a floating-point sum: how many processes can share it, at most
 _SMALL = 1 << 16  # numbers: tensors of fewer cross together
 TIMEOUT = 600.0  # seconds that others wait for a process which says nothing
-REACH = 30.0  # seconds until torchrun, which is there from the beginning, has answered
+REACH = 10.0  # seconds until torchrun, which is there from the beginning, has answered
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # as torchrun sets them
 _FAILED = "agt/failed"
 
@@ -243,8 +245,8 @@ def together(timeout: float = TIMEOUT) -> Iterator[Group]:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)) % torch.cuda.device_count())
     backend, wait = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timedelta(seconds=timeout)
-    board = _board(rank, size, min(wait, timedelta(seconds=TIMEOUT)))
     try:
+        board = _board(rank, size, min(wait, timedelta(seconds=TIMEOUT)))
         dist.init_process_group(backend, store=board, rank=rank, world_size=size, timeout=wait)
     except RuntimeError as error:
         raise PeerLost(f"not all {size} processes of this job came within {timeout:g} s: {first_line(error)}") from error
@@ -268,15 +270,24 @@ def _board(rank: int, size: int, patience: timedelta) -> Any:
     It is there before any of them is started: where none answers soon, torchrun was killed before this process could ask to
     be told of it, and the others do not come.
     """
-    agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    reach = min(patience, timedelta(seconds=REACH)) if agents else patience
-    try:
-        board, _, _ = next(rendezvous("env://", rank, size, timeout=reach))
-    except RuntimeError as error:
-        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        raise PeerLost(f"nobody answered at {where} within {reach.total_seconds():g} s: {first_line(error)}") from error
-    board.set_timeout(patience)
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        _knock((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+    board, _, _ = next(rendezvous("env://", rank, size, timeout=patience))
     return board
+
+
+def _knock(place: tuple[str, int]) -> None:
+    """Raise PeerLost where nobody listens: the board itself would be looked for as long as for a process that is slow."""
+    until = time.monotonic() + REACH
+    while True:
+        try:
+            socket.create_connection(place, timeout=REACH).close()
+            return
+        except OSError as error:
+            if time.monotonic() > until:
+                where = f"{place[0]}:{place[1]}"
+                raise PeerLost(f"torchrun is gone: nobody answers at {where} ({first_line(error)})") from error
+            time.sleep(0.2)
 
 
 def spans(rows: int, block: int) -> list[slice]:

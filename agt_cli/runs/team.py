@@ -134,10 +134,10 @@ def lead(command: Callable[[], int]) -> int:
 
 
 def word_of_the_first(group: Group) -> int:
-    """The exit code that the first process left, if it does so soon; 1 if not."""
+    """The exit code that the first process left, if it does so soon; 1 if not, or if the processes never met."""
     until = time.monotonic() + PATIENCE
     with suppress(RuntimeError):
-        while time.monotonic() < until:
+        while group.board is not None and time.monotonic() < until:
             if group.board.check([OVER]):
                 return int(group.board.get(OVER))
             time.sleep(0.02)

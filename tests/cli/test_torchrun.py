@@ -14,7 +14,7 @@ import pytest
 
 from agt.distributed import Group, PeerLost
 from agt_cli.report.unfinished import is_alive
-from agt_cli.runs.team import Team
+from agt_cli.runs.team import Team, word_of_the_first
 
 from .conftest import TINY, Agt
 
@@ -176,6 +176,10 @@ def test_nothing_is_asked_of_processes_that_a_failed_task_left_behind() -> None:
         raise ZeroDivisionError
     with pytest.raises(PeerLost, match="a task before this one failed"), team.at("answer"):
         raise AssertionError("never begun")
+
+
+def test_processes_that_never_met_end_with_a_failure() -> None:
+    assert word_of_the_first(Group()) == 1
 
 
 def test_queries_too_many_to_be_sent_are_compared_where_the_run_finds_them(
