@@ -21,7 +21,9 @@ Outside of ``joined`` there is one process: ``group()`` is then ``ALONE``, which
 """
 
 import os
+import socket
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -40,6 +42,7 @@ from agt.errors import AgtError, ConfigError, first_line
 SPANS = 64  # pieces of a floating-point sum: how many processes can share it, at most
 _SMALL = 1 << 16  # numbers: tensors of fewer cross together
 TIMEOUT = 600.0  # seconds that others wait for a process which says nothing
+REACH = 10.0  # seconds until torchrun, which is there from the beginning, has answered
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # as torchrun sets them
 _FAILED = "agt/failed"
 
@@ -243,7 +246,7 @@ def together(timeout: float = TIMEOUT) -> Iterator[Group]:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)) % torch.cuda.device_count())
     backend, wait = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timedelta(seconds=timeout)
     try:
-        board, _, _ = next(rendezvous("env://", rank, size, timeout=min(wait, timedelta(seconds=TIMEOUT))))
+        board = _board(rank, size, min(wait, timedelta(seconds=TIMEOUT)))
         dist.init_process_group(backend, store=board, rank=rank, world_size=size, timeout=wait)
     except RuntimeError as error:
         raise PeerLost(f"not all {size} processes of this job came within {timeout:g} s: {first_line(error)}") from error
@@ -259,6 +262,32 @@ def together(timeout: float = TIMEOUT) -> Iterator[Group]:
     finally:
         with suppress(RuntimeError):
             dist.destroy_process_group()
+
+
+def _board(rank: int, size: int, patience: timedelta) -> Any:
+    """What torchrun keeps for the processes of a job.
+
+    It is there before any of them is started: where none answers soon, torchrun was killed before this process could ask to
+    be told of it, and the others do not come.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        _knock((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+    board, _, _ = next(rendezvous("env://", rank, size, timeout=patience))
+    return board
+
+
+def _knock(place: tuple[str, int]) -> None:
+    """Raise PeerLost where nobody listens: the board itself would be looked for as long as for a process that is slow."""
+    until = time.monotonic() + REACH
+    while True:
+        try:
+            socket.create_connection(place, timeout=REACH).close()
+            return
+        except OSError as error:
+            if time.monotonic() > until:
+                where = f"{place[0]}:{place[1]}"
+                raise PeerLost(f"torchrun is gone: nobody answers at {where} ({first_line(error)})") from error
+            time.sleep(0.2)
 
 
 def spans(rows: int, block: int) -> list[slice]:

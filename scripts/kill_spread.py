@@ -31,12 +31,12 @@ from agt_cli.report.unfinished import is_alive
 KEYED = ("unlearning/key", "records.bin")
 OFTEN = ("compute.checkpoint_seconds=0.05", "-q", "--json")
 CASES: dict[str, tuple[str, ...]] = {
-    "box": ("dataset.n_train=400", "training.epochs=400", "kgrid.max=8", "training.chosen_on=public"),
+    "box": ("dataset.n_train=400", "training.epochs=80", "kgrid.max=8", "training.chosen_on=public"),
     "linear": (
         *("dataset=digits", "training=generic", "model=linear", "training.momentum=0", "certificate=stability"),
-        *("training.loss=binary_cross_entropy", "training.clip=0.5", "training.lr=4", "training.epochs=6000"),
+        *("training.loss=binary_cross_entropy", "training.clip=0.5", "training.lr=4", "training.epochs=600"),
     ),
-    "tube": ("dataset.n_train=400", "certificate=tube", "model.hidden=[8]", "training.caution=4", "training.epochs=3000"),
+    "tube": ("dataset.n_train=400", "certificate=tube", "model.hidden=[8]", "training.caution=4", "training.epochs=400"),
 }
 VICTIMS = ("first", "other", "torchrun")
 LONGEST = 300.0  # seconds of a job that nobody kills
@@ -102,24 +102,37 @@ def status(folder: Path) -> dict[str, str]:
     return {}
 
 
-def kill(job: Job, folder: Path, victim: str, chance: random.Random, span: float) -> tuple[list[int], bool]:
-    """Kill a process of a job at a random moment, mostly of its training; those that were there, and whether it ran still."""
-    until = time.monotonic() + LONGEST
-    early = chance.random() < 0.15
-    while not (folder / "checkpoint" / "run.json").exists() and job.process.poll() is None and time.monotonic() < until:
+def reached(folder: Path) -> int:
+    """The step of the newest checkpoint; -1: the training has not begun."""
+    if not (folder / "checkpoint" / "run.json").exists():
+        return -1
+    return max((int(path.name[5:17]) for path in folder.glob("checkpoint/step=*")), default=0)
+
+
+def kill(job: Job, folder: Path, victim: str, chance: random.Random, steps: int) -> tuple[list[int], bool]:
+    """Kill a process of a job at a random moment, mostly between two steps of its training.
+
+    By steps and not by seconds: how long a training takes depends on what else the machine does, and on what was compiled
+    before.
+
+    Returns:
+        Those that were there; whether one was killed, and had not ended before.
+    """
+    until, early, least = time.monotonic() + LONGEST, chance.random() < 0.15, chance.randrange(int(0.9 * steps))
+    while reached(folder) < least and job.process.poll() is None and time.monotonic() < until:
         if early and len(job.ranks()) == job.size and chance.random() < 0.05:
             break
-        time.sleep(0.05)
-    time.sleep(chance.uniform(0, span))
+        time.sleep(0.02)
+    time.sleep(chance.uniform(0, 0.05))
     ranks = job.ranks()
     if victim == "torchrun" or len(ranks) < job.size:
         target = job.process.pid
     else:
         target = ranks[0] if victim == "first" else ranks[chance.randrange(1, job.size)]
-    running = job.process.poll() is None and len(ranks) == job.size and status(folder).get("state") != "done"
-    with suppress(ProcessLookupError):
+    struck = job.process.poll() is None
+    if struck:
         os.kill(target, signal.SIGKILL)
-    return [*ranks.values()], running
+    return [*ranks.values()], struck
 
 
 @dataclass
@@ -127,13 +140,14 @@ class Trial:
     """One run that is killed until a coin says that it may end.
 
     Attributes:
+        steps: of the whole training.
         kills: how often, by who was killed.
         faults: what was not as it must be.
     """
 
     name: str
     folder: Path
-    span: float
+    steps: int
     chance: random.Random
 
     def __post_init__(self) -> None:
@@ -144,8 +158,8 @@ class Trial:
         words, size = (f"hydra.run.dir={self.folder}", *CASES[self.name]), self.chance.choice((2, 3))
         while True:
             job = Job(size, (*words, *OFTEN))
-            ranks, running = kill(job, self.folder, victim, self.chance, self.span)
-            self.kills[victim] += running  # one that came too late is none
+            ranks, struck = kill(job, self.folder, victim, self.chance, self.steps)
+            self.kills[victim] += struck
             self._check(job, ranks, size, victim)
             if status(self.folder).get("state") == "done" or self.faults:
                 return
@@ -177,9 +191,10 @@ class Trial:
         left = [path.name for path in self.folder.rglob("*.part*")] if said.get("state") == "failed" else []
         self.faults += [f"left half written: {left}"] if left else []
         seconds = time.monotonic() - started
-        reached = max((path.name.split(".")[0] for path in self.folder.rglob("step=*")), default="no checkpoint")
+        step = reached(self.folder)
+        there = f"step {step}" if step >= 0 else "no checkpoint"
         state = f"{said.get('state', 'no record')} {said.get('error', '')}"
-        print(f"{self.name:10} {size} {victim:9} {reached:18} {code!s:>4} {seconds:5.1f} s  {state[:70]}", flush=True)
+        print(f"{self.name:10} {size} {victim:9} {there:18} {code!s:>4} {seconds:5.1f} s  {state[:70]}", flush=True)
 
 
 def main() -> None:
@@ -197,10 +212,10 @@ def main() -> None:
             if Job(1, (f"hydra.run.dir={home}/alone", *CASES[name], *OFTEN)).wait(LONGEST):
                 sys.exit(f"{name}: a run that nobody killed failed: {Path('said.txt').read_text()[-1000:]}")
             expected = bits(Path(home) / "alone")
-            span = 0.9 * json.loads((Path(home) / "alone" / "metrics.json").read_text())["seconds_training"]
+            steps = json.loads((Path(home) / "alone" / "metrics.json").read_text())["steps"]
             kills, runs, same, victims = Counter[str](), 0, 0, list(VICTIMS)
-            while sum(kills.values()) < options.kills / len(options.only):
-                trial = Trial(name, Path(home) / f"run{runs}", span, chance)
+            while sum(kills.values()) < options.kills / len(options.only) and runs < options.kills:
+                trial = Trial(name, Path(home) / f"run{runs}", steps, chance)
                 trial.run(victims[runs % len(victims)])
                 alike = bits(trial.folder) == expected
                 for fault in (*trial.faults, *([] if alike else ["other bits"])):

@@ -339,17 +339,22 @@ def is_large(path: Path) -> bool:
     """Whether a file has more rows, or bytes, than are read at once; what is no file of a known format is not."""
     with suppress(*_DAMAGED):
         if path.is_dir():
-            return sum(file.stat().st_size for file in path.glob("*.npy")) > 16 * _AT_ONCE
+            return sum(file.stat().st_size for file in arrays_in(path)) > 16 * _AT_ONCE
         if path.suffix.lower() == ".parquet":
             return int(pa.parquet.read_metadata(path).num_rows) > 2 * ROWS
         return path.stat().st_size > _AT_ONCE * (16 if path.suffix.lower() == ".npz" else 1)
     return False
 
 
-def changed_of(path: Path) -> tuple[int, int]:
-    """(size, time of the last change) of a file or folder."""
-    state = path.stat()
-    return state.st_size, state.st_mtime_ns
+def changed_of(path: Path) -> tuple[tuple[str, int, int], ...]:
+    """(name, size, time of the last change) of a file, or of each array in a folder."""
+    files = arrays_in(path) if path.is_dir() else [path]  # a folder's own time tells of its names alone
+    return tuple((file.name, state.st_size, state.st_mtime_ns) for file in files for state in [file.stat()])
+
+
+def arrays_in(folder: Path) -> list[Path]:
+    """The npy files of a folder, by name."""
+    return sorted(folder.glob("*.npy"))
 
 
 def open_blocks(path: Path, form: CsvFormat | None = None) -> Iterator[Columns]:
@@ -459,7 +464,7 @@ def same_shape(features: np.ndarray, shape: tuple[int, ...], path: Path) -> None
 
 
 def _open_folder(path: Path, setting: str) -> Columns:
-    names = tuple(sorted(file.stem for file in path.glob("*.npy")))
+    names = tuple(file.stem for file in arrays_in(path))
     if not names:
         raise DataMissing(f"{path} holds no .npy file: put them there, or change {setting}")
     return Columns(path, names, lambda name: np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False))

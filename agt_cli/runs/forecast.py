@@ -24,6 +24,7 @@ from agt.quality import Judged, Quality, rate_words
 from agt_cli.runs.mechanisms import TotalConfig
 from agt_cli.runs.publish import Publication, Request, Rows
 from agt_cli.runs.queries import OpenedRun
+from agt_cli.runs.team import alone
 
 MOST, FEW = 10_000, 1_000  # records that a forecast looks at: of a linear head, and where certificates take time
 WORTH = 0.005  # another mechanism is named if it is right so much more often
@@ -33,7 +34,8 @@ def forecast(request: Request, publication: Publication, release: Release[Any], 
     """Lines for the owner alone; none where nothing is drawn, no labels are, or nothing is proved.
 
     What goes wrong with them is one of the lines. The release is paid by now and goes on: a hint is not worth its budget,
-    and whether it can be made may depend on private data.
+    and whether it can be made may depend on private data. So this process works them out by itself where several share the
+    release: one that failed in the middle of an exchange would leave the others no way back to it.
 
     Args:
         request, publication: what is released.
@@ -48,7 +50,7 @@ def forecast(request: Request, publication: Publication, release: Release[Any], 
 
 def _forecast(request: Request, publication: Publication, release: Release[Any], rows: Rows) -> list[str]:
     opened, total, counting = request.opened, request.mechanism.total, request.counting
-    model = opened.model
+    model = alone(opened.model)
     if not len(rows) or release.claim.output is Output.NUMBER or not release.claim.proved:
         return []
     records, labels, words = _looked_at(opened, rows)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from agt.certificates.conditions import Condition, weaker
 from agt.data.dataset import UNLABELLED, DataError, Dataset, Records
+from agt.data.files import arrays_in, locate
 from agt.distributed import Group
 from agt.errors import CheckError, ConfigError
 from agt.manifest import read_digest
@@ -122,8 +124,15 @@ class TrainedRun:
 
     def agree(self, group: Group) -> None:
         """Raise ConfigError where another process of the group computes by other means, or has another file of queries."""
-        inputs = {} if self.inputs is None else {f"the hash of inputs={self.inputs}": sha256_of(self.inputs)}
+        inputs = {} if self.inputs is None else {f"the hash of inputs={self.inputs}": self._hash(self.inputs)}
         group.agree({**inputs, **surroundings(self.settings.compute.device, self.settings.compute.threads)})
+
+    def _hash(self, inputs: Path) -> str:
+        """Of a file of queries, or of a folder's arrays, wherever the run's data source finds it."""
+        path = locate(inputs, Path(getattr(self.settings.source, "data_dir", "")), "inputs")
+        if not path.is_dir():
+            return sha256_of(path)
+        return sha256("".join(f"{file.name} {sha256_of(file)}\n" for file in arrays_in(path)).encode()).hexdigest()
 
     def _shared(self, model: Model, queries: Records) -> Model:
         """The same for the team, if there is one: its others read the same run, and queries too many to be sent."""

@@ -18,6 +18,7 @@ from typing import Any
 from agt.errors import AgtError
 from agt.manifest import NAME as MANIFEST
 from agt.manifest import Broken, Manifest, seal, unseal
+from agt_cli.mistakes import explain
 from agt_cli.report.finished import FinishedRun
 from agt_cli.report.record import RunRecord
 
@@ -76,9 +77,10 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
         error.args = (f"{error or 'interrupted'}{counted.format('')}",)
         raise
     except Exception as error:
-        where = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        known = explain(error, "", ()) if isinstance(error, MemoryError | RuntimeError) else None  # out of memory, maybe
+        where = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(known or error)
         text = f"{where}{counted.format(' as spent')}"
-        if isinstance(error, OSError | MemoryError | AgtError):
+        if known or isinstance(error, OSError | AgtError):
             raise AgtError(text) from error
         raise RuntimeError(f"{type(error).__name__}: {text}") from error
 

@@ -57,7 +57,13 @@ class Team:
 
     @contextmanager
     def at(self, task: str, *given: Any) -> Iterator[None]:
-        """Have the others do a task (workers.py), while this process does the same in here."""
+        """Have the others do a task (workers.py), while this process does the same in here.
+
+        Raises:
+            PeerLost: another process is gone; or a task before this one failed, and nobody knows where the others are.
+        """
+        if not self._waiting:  # a task would meet them in the midst of the earlier one, and wait for ever
+            raise PeerLost("a task before this one failed in this process: the others cannot be asked any more")
         self._waiting = False
         try:
             self.group.sent((task, *given))
@@ -128,10 +134,10 @@ def lead(command: Callable[[], int]) -> int:
 
 
 def word_of_the_first(group: Group) -> int:
-    """The exit code that the first process left, if it does so soon; 1 if not."""
+    """The exit code that the first process left, if it does so soon; 1 if not, or if the processes never met."""
     until = time.monotonic() + PATIENCE
     with suppress(RuntimeError):
-        while time.monotonic() < until:
+        while group.board is not None and time.monotonic() < until:
             if group.board.check([OVER]):
                 return int(group.board.get(OVER))
             time.sleep(0.02)
@@ -186,6 +192,11 @@ class SharedModel:
             return
         with self._team.at("answer", method, name, None if name else features, *more):
             yield
+
+
+def alone(model: Model) -> Model:
+    """The same model, answered by this process by itself: what goes wrong with its answers is felt by nobody else."""
+    return model._model if type(model) is SharedModel else model
 
 
 def _told(error: Exception) -> tuple[str, int]:

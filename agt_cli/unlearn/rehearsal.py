@@ -54,8 +54,17 @@ def rehearse(order: Order, record: RunRecord, console: Console) -> dict[str, Any
 
 
 def copied(run: FinishedRun, place: Path) -> Path:
-    """A copy of a run's folder, its key with it, without what its living processes hold."""
-    shutil.copytree(run.folder, place, ignore=lambda at, names: [Path(LOCK).name] if "lock" in names else [])
+    """A copy of a run's folder, its key with it, without what its living processes hold, and without itself.
+
+    Args:
+        place: of the copy, in a folder of its own, which may lie below the run's.
+    """
+    own = place.parent.resolve()
+
+    def left_out(at: str, names: list[str]) -> list[str]:
+        return [name for name in names if name == Path(LOCK).name or (Path(at) / name).resolve() == own]
+
+    shutil.copytree(run.folder, place, ignore=left_out)
     return place
 
 

@@ -15,9 +15,12 @@ import pytest
 
 from agt.data.prepared import FORMAT
 from agt.disk import Pending
+from agt.errors import AgtError
 from agt.randomness import SystemRandomness
 from agt.sealed import file_sha256, seal
 from agt_cli.cli import main
+from agt_cli.report.record import RunRecord
+from agt_cli.runs import spending
 from agt_cli.runs.publish import LabelTable
 
 from .conftest import TINY, Agt
@@ -287,3 +290,14 @@ def test_a_preparation_that_is_forgotten_makes_no_claim(agt: Agt) -> None:
     assert refused.code == 2
     assert "condition b" in refused.err
     assert "embedded eight at once" in refused.err
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_a_release_that_runs_out_of_memory_says_so_and_that_it_counts(tmp_path: Path, error: Exception) -> None:
+    """Of these, one has no words of its own, and the other the allocator's, which would hide that labels are spent."""
+    about = spending.Spending("labels", "randomized_response", "each", (), 1, "blobs", False)
+    with RunRecord(tmp_path / "run", "predict", {}) as record:
+        told = pytest.raises(AgtError, match=r"^out of memory: .*; labels may have been drawn: .*as spent")
+        with told, spending.spending(record, {}, about):
+            raise error
+        record.finish()

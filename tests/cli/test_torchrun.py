@@ -7,11 +7,16 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
+from agt.distributed import Group, PeerLost
 from agt_cli.report.unfinished import is_alive
+from agt_cli.runs.team import Team, word_of_the_first
+
+from .conftest import TINY, Agt
 
 SCRIPT = Path(__file__).parent.parent / "teams.py"
 TIMES = ("env.json", "status.json", "metrics.json", "report.md", "report.html", "manifest.json", "spent.json")
@@ -141,6 +146,61 @@ def test_a_release_is_paid_drawn_and_said_once(teams: Teams) -> None:
     assert [path.name for path in teams.run("released/predict").iterdir()] == [Path(said["run"]).name]
     book = teams(1, "ledger", "show", "people", "--json", "-q").first
     assert len(book["debits"]) == 1
+
+
+class Counting(Group):
+    """The first of several processes, as far as it can tell: it notes what it asks the others for."""
+
+    tasks: ClassVar[list[str]] = []
+
+    def sent(self, value: Any) -> Any:
+        self.tasks.append(value[0])
+        return value
+
+
+def test_a_hint_is_worked_out_without_the_others(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would be left in the midst of it, where it fails; and a paid release with them."""
+    assert agt("train", *TINY, PUBLIC, "hydra.run.dir=run", "-q").code == 0
+    shared = Team(Counting(), ("here",))
+    monkeypatch.setattr(Counting, "tasks", [])
+    monkeypatch.setattr("agt_cli.runs.queries.team", lambda: shared)
+    said = agt("predict", "run=run", "mechanism.eps=1")
+    assert (said.code, "expected before the draw" in said.err) == (0, True), said.err
+    assert Counting.tasks == ["open", "answer"], "one for the labels, none for the hint"
+
+
+def test_nothing_is_asked_of_processes_that_a_failed_task_left_behind() -> None:
+    """They wait in an exchange of that task, and another would wait with them for ever."""
+    team = Team(Counting(), ("here",))
+    with pytest.raises(ZeroDivisionError), team.at("answer"):
+        raise ZeroDivisionError
+    with pytest.raises(PeerLost, match="a task before this one failed"), team.at("answer"):
+        raise AssertionError("never begun")
+
+
+def test_processes_that_never_met_end_with_a_failure() -> None:
+    assert word_of_the_first(Group()) == 1
+
+
+def test_queries_too_many_to_be_sent_are_compared_where_the_run_finds_them(
+    agt: Agt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the data's folder; and a folder of arrays has a hash, too."""
+    monkeypatch.setenv("AGT_DATA", str(tmp_path / "data"))
+    x = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    (tmp_path / "data" / "folder").mkdir(parents=True)
+    np.savez(tmp_path / "data" / "train.npz", x=x, label=(x[:, 0] > 0).astype(int))
+    np.savez(tmp_path / "data" / "q.npz", x=x)
+    np.save(tmp_path / "data" / "folder" / "x.npy", x)
+    settings = ("dataset=embeddings", "dataset.path=train.npz", "model=linear", "certificate=stability")
+    more = ("training.loss=binary_cross_entropy", "kgrid.max=3", "hydra.run.dir=run", "-q")
+    assert agt("train", *settings, *more).code == 0
+    shared = Team(Counting(), ("here",))
+    monkeypatch.setattr("agt_cli.runs.queries.team", lambda: shared)
+    monkeypatch.setattr("agt.data.labelled.is_large", lambda path: True)
+    for inputs in ("q.npz", "folder"):
+        said = agt("predict", "run=run", f"inputs={inputs}", "mechanism.eps=1", "accounting=paper", "seed=0", "-q")
+        assert said.code == 0, said.err
 
 
 @pytest.mark.parametrize(

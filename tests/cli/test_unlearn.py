@@ -160,6 +160,13 @@ def test_methods_are_compared_on_copies(agt: Agt, run: Path) -> None:
     assert "nothing is pending" in unlearn(agt, "rehearse=true").err
 
 
+def test_a_rehearsal_whose_record_lies_below_the_run(agt: Agt, run: Path) -> None:
+    """Its copy is not copied into itself."""
+    said = unlearn(agt, "method=certificate", "rehearse=true", f"output_dir={run}/mine", rows=range(3))
+    assert said.code == 0, said.err
+    assert (said.json["rehearsed"], not list(run.rglob(".copies-*"))) == (True, True)
+
+
 def test_erasures_from_several_runs_go_on(agt: Agt, run: Path, made: Path) -> None:
     shutil.copytree(made, "other")
     Path("ids.txt").write_text("\n".join(IDS[:3]))

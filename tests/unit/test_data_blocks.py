@@ -133,6 +133,18 @@ def test_a_file_that_loses_rows_between_two_passes(tmp_path: Path, small: Callab
             list(pieces(streamed.features))
 
 
+def test_an_array_of_a_folder_that_changes_between_two_passes(tmp_path: Path, small: Callable[[], None]) -> None:
+    """The folder's own time stays as it was."""
+    np.save(tmp_path / "x.npy", VECTORS)
+    small()
+    streamed = vectors().load_queries(tmp_path)
+    array = np.load(tmp_path / "x.npy", mmap_mode="r+")
+    array[50] += 1
+    array.flush()
+    with pytest.raises(DataError, match="changed while it was read"):
+        list(pieces(streamed.features))
+
+
 def test_a_damaged_end_is_found(tmp_path: Path, small: Callable[[], None]) -> None:
     path = write(tmp_path, "csv", False)
     with path.open("a") as file:

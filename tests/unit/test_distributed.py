@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 from agt.bounds.interval import Interval
-from agt.distributed import ALONE, SPANS, Group, _added, _branches, _run, group, joined, spans, together
+from agt.distributed import ALONE, SPANS, Group, PeerLost, _added, _branches, _run, group, joined, spans, together
 from agt.errors import AgtError, ConfigError, UnsoundError
 from agt.kernels.select import load
 from agt.training.selection import selected_sums
@@ -186,3 +187,15 @@ def test_variables_that_make_no_job_are_refused(
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match=message), together():
         raise AgtError("not reached")
+
+
+def test_a_job_whose_torchrun_was_killed_at_the_start_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody told this process of it, and nobody else of the job will come."""
+    with socket.socket() as nobody:  # bound, and not listened at
+        nobody.bind(("127.0.0.1", 0))
+        place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(nobody.getsockname()[1])}
+        for name, value in {**place, "TORCHELASTIC_USE_AGENT_STORE": "True"}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr("agt.distributed.REACH", 0.5)
+        with pytest.raises(PeerLost, match=r"torchrun is gone: nobody answers at 127\.0\.0\.1:\d+ "), together(timeout=20):
+            raise AssertionError("never begun")
