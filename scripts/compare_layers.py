@@ -1,6 +1,6 @@
 """What training convolutions with boxes gives on PneumoniaMNIST, and what it costs, beside heads without convolutions.
 
-    OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 python scripts/compare_layers.py --path pneumoniamnist.npz [--seeds 3] [--only NAME ...]
+    OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 python scripts/compare_layers.py --path FILE [--seeds 3] [--only NAME ...]
 
 | row       | what is trained, all of it with boxes for k = 1, 2, 5 records added or removed                              |
 |-----------|-------------------------------------------------------------------------------------------------------------|
@@ -137,7 +137,8 @@ def line(name: str, steps: str, cells: list[str]) -> str:
 
 def cell(values: np.ndarray, decimals: int = 3) -> str:
     """The median, and the range where there is one."""
-    low, middle, high = (f"{v:.{decimals}f}".removeprefix("0" if decimals == 3 else "-") for v in np.quantile(values, (0, 0.5, 1)))
+    ends = (f"{value:.{decimals}f}" for value in np.quantile(values, (0, 0.5, 1)))
+    low, middle, high = (end.removeprefix("0") if decimals == 3 else end for end in ends)
     return middle if low == high else f"{middle} ({low} to {high})"
 
 
@@ -163,7 +164,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=names, default=names)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    titles = "accuracy, certified at 1, at 2, at 5, certified and right at 1, s with boxes, s plain, ratio".split(", ")
+    titles = ["accuracy", "certified at 1", "at 2", "at 5", "certified and right at 1", "s with boxes", "s plain", "ratio"]
     print(line("row", "steps", titles), line("---", "---", ["---"] * 8), sep="\n", flush=True)
     for name in given.only:
         print(report(name, given.path, given.seeds), flush=True)
