@@ -162,9 +162,9 @@ class ConvConfig(HeadConfig):
         network = nn.Sequential(*layers)
         with torch.no_grad():
             for parameter in network.parameters() if self.start == "he" else ():
-                parameter *= 6**0.5 if parameter.dim() > 1 else 0.0
+                parameter.mul_(6**0.5 if parameter.dim() > 1 else 0.0)
             for parameter in network[-1].parameters():
-                parameter *= self.output_scale
+                parameter.mul_(self.output_scale)
         return network.to(getattr(torch, training.dtype))
 
 
