@@ -584,8 +584,11 @@ class CpuKernel(ReferenceKernel):
         return torch.from_numpy(low), torch.from_numpy(high)
 
     def nonnegative_product(self, x: Interval, weights: Interval) -> tuple[Tensor, Tensor]:
-        """``linear_nonnegative``: corners cost less than four matrix products, where many outputs are vectorised over."""
-        return (linear_nonnegative if weights.shape[-2] < _NARROW else self.corner_product)(x, weights)
+        """``linear_nonnegative``: corners cost less than four matrix products, where many outputs are vectorised over; but
+        not for matrices of each record, which are small, and which corners would take copies of.
+        """
+        small = weights.shape[-2] < _NARROW or x.lower.dim() > 3
+        return (linear_nonnegative if small else self.corner_product)(x, weights)
 
     def point_product(self, x: Tensor, weights: Interval) -> tuple[Tensor, Tensor]:
         """``linear_point``: a matrix product's work is worth its overhead for wide inputs only."""

@@ -117,6 +117,9 @@ class ConvConfig(HeadConfig):
         strides: steps of their windows.
         paddings: zeros on each side.
         pools: windows of average pooling after each; 1: none.
+        start: where parameters begin: pytorch, its defaults; he, its weights times the square root of 6, which is variance
+            2 / fan-in (He et al. 2015), and biases 0: what one record's features share grows less than what they differ by.
+        output_scale: the last layer's initial parameters are multiplied by this; 0: every record starts at the logit 0.
     """
 
     channels: Annotated[tuple[Size, ...], Field(min_length=1)] = (16, 32)
@@ -124,6 +127,8 @@ class ConvConfig(HeadConfig):
     strides: tuple[Size, ...] = (2, 1)
     paddings: tuple[Annotated[int, Field(ge=0)], ...] = (0, 0)
     pools: tuple[Size, ...] = (1, 1)
+    start: Literal["pytorch", "he"] = "pytorch"
+    output_scale: Annotated[float, Field(ge=0, le=1e3)] = 1.0
 
     def __post_init__(self) -> None:
         if self.encoder is not None:
@@ -154,7 +159,13 @@ class ConvConfig(HeadConfig):
                 layers += [nn.AvgPool2d(pool)] if pool > 1 else []
                 record = _passed(nn.Sequential(*layers), shape)
             layers += [nn.Flatten(), *self._dense(record.numel(), classes, training)]
-        return nn.Sequential(*layers).to(getattr(torch, training.dtype))
+        network = nn.Sequential(*layers)
+        with torch.no_grad():
+            for parameter in network.parameters() if self.start == "he" else ():
+                parameter.mul_(6**0.5 if parameter.dim() > 1 else 0.0)
+            for parameter in network[-1].parameters():
+                parameter.mul_(self.output_scale)
+        return network.to(getattr(torch, training.dtype))
 
 
 def _passed(layers: nn.Sequential, shape: tuple[int, ...]) -> torch.Tensor:

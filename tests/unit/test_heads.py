@@ -57,6 +57,18 @@ def test_convolutions_of_the_papers_network() -> None:
     assert pooled(torch.zeros(2, 3, 28, 28, dtype=torch.float64)).shape == (2, 5)
 
 
+def test_where_convolutions_start() -> None:
+    training = make_training(loss="binary_cross_entropy")
+    usual = ConvConfig(hidden=(8,)).build((1, 28, 28), 2, training)
+    he = ConvConfig(hidden=(8,), start="he", output_scale=0.5).build((1, 28, 28), 2, training)
+    for (name, a), (_, b) in zip(usual.named_parameters(), he.named_parameters(), strict=True):
+        scale = (6**0.5 if name.endswith("weight") else 0.0) * (0.5 if name.startswith("7.") else 1.0)
+        assert torch.allclose(b, a * scale, rtol=1e-15, atol=0), name
+    assert float(he[2].weight.detach().var() * 16 * 4 * 4) == pytest.approx(2, rel=0.05)  # 8,192 weights
+    flat = ConvConfig(output_scale=0.0).build((1, 28, 28), 2, training)
+    assert not flat(torch.rand(3, 1, 28, 28, dtype=torch.float64)).any()
+
+
 @pytest.mark.parametrize(
     ("settings", "shape", "message"),
     [

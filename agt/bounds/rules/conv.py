@@ -2,7 +2,8 @@
 
 y[o, p] = sum_q W[o, q] u[q, p] + b[o]: u[:, p] is the patch of numbers that position p sees, in the order of the weight's
 own axes (in, rows, columns), padding being zeros. Everything is unfolding, which copies, and matrix products; PyTorch's own
-convolution may take short cuts (Winograd, FFT), whose rounding no proof here covers, and is not used.
+convolution may take short cuts (Winograd, FFT), whose rounding no proof here covers, and is not used; nor is its unfolding,
+which starts and joins its threads once for each image.
 
 Formal guarantees
     Forward. Unfolding copies numbers, and zeros for the padding: an interval goes to its patches' intervals, the padding to
@@ -161,18 +162,25 @@ class ConvRule:
                 f"model: layer {self.name} (Conv2d) takes images of {channels} channels with room for a window of {reach}, "
                 f"and a record comes as {record}"
             )
-        flat = x.flatten(0, -4)
-        columns = nn.functional.unfold(flat, self.shape[2:], self.dilation, self.padding, self.stride)
-        return columns.view(*x.shape[:-3], self.groups, prod(self.shape[1:]), columns.shape[-1])
+        (rows, columns), (down, right), (below, beside) = self._reach, self.stride, self.dilation
+        padded = nn.functional.pad(x, (self.padding[1],) * 2 + (self.padding[0],) * 2) if any(self.padding) else x
+        windows = padded.unfold(-2, rows, down).unfold(-2, columns, right)[..., ::below, ::beside]  # a view: nothing copied
+        arranged = windows.movedim((-4, -3), (-2, -1))  # [..., in, kh, kw, H', W']
+        return arranged.reshape(*x.shape[:-3], self.groups, prod(self.shape[1:]), prod(arranged.shape[-2:]))
 
     def _patches_of_each_k(self, x: Tensor) -> Tensor:
         return self._patches(x, axes=2)
 
     def _folded(self, columns: Tensor, shape: tuple[int, ...]) -> Tensor:
         """[..., groups, in / groups * kh * kw, positions] -> ``shape``, what stands for the same number added up."""
-        flat = columns.flatten(-3, -2).flatten(0, -3)
-        image = nn.functional.fold(flat, shape[-2:], self.shape[2:], self.dilation, self.padding, self.stride)
-        return image.view(shape)
+        (down, right), (below, beside), (top, left) = self.stride, self.dilation, self.padding
+        height, width = self._positions(shape)
+        seen = columns.reshape(*shape[:-2], *self.shape[2:], height, width)
+        image = columns.new_zeros((*shape[:-2], shape[-2] + 2 * top, shape[-1] + 2 * left))
+        for i in range(self.shape[2]):
+            for j in range(self.shape[3]):
+                image[..., i * below :: down, j * beside :: right][..., :height, :width] += seen[..., i, j, :, :]
+        return image[..., top : top + shape[-2], left : left + shape[-1]].contiguous()
 
     def _rows(self, d: Tensor) -> Tensor:
         """[..., out, H', W'] -> [..., groups, out / groups, positions]."""
