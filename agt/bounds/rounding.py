@@ -128,7 +128,7 @@ class Rounding:
     def of_sum(self, length: int, size: Tensor) -> Tensor:
         """tau of sums of at most ``length`` products, and a bias, whose magnitudes add up to at most ``size``.
 
-        An operation whose result is below the least normal number loses less than that number, flushed to zero or not: up to
+        An operation whose result is below the least normal number loses less than that, flushed to zero or not: up to
         four products and four additions a term, and ``_OPERATIONS`` around them.
         """
         return size * (4 * (length + _OPERATIONS) * self.unit) + (8 * length + _OPERATIONS) * self.tiny
