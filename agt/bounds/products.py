@@ -8,6 +8,7 @@ matrices of each record.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,7 +47,8 @@ def linear_nonnegative(x: Interval, weights: Interval) -> Bounds:
 def linear_corners(x: Interval, weights: Interval) -> Bounds:
     """Exact for any intervals: four corners for each term, summed term by term, no [n, out, in] tensor."""
     terms = weights.shape[-1]
-    shape = torch.broadcast_shapes((*x.shape[:-1], 1), (*weights.shape[:-2], 1, weights.shape[-2]))
+    # torch.broadcast_shapes loads SymPy, for most of a second
+    shape = np.broadcast_shapes((*x.shape[:-1], 1), (*weights.shape[:-2], 1, weights.shape[-2]))
     lower, upper = x.lower.new_zeros(shape), x.lower.new_zeros(shape)
     for i in range(terms):
         low, high = corners(x[..., i, None], weights[..., None, :, i])

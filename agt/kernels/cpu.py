@@ -575,7 +575,7 @@ class CpuKernel(ReferenceKernel):
         if x.lower.dtype != torch.float64:
             return linear_corners(x, weights)
         if x.lower.dim() > 3:  # matrices of each record: as many as there would be of each k
-            front = torch.broadcast_shapes(x.shape[:-2], weights.shape[:-2])
+            front = np.broadcast_shapes(x.shape[:-2], weights.shape[:-2])
             ends = self.corner_product(*(m.moved(lambda end: _stacked(end, front)) for m in (x, weights)))
             return ends[0].unflatten(0, front), ends[1].unflatten(0, front)
         parts = [_array(t) for t in (x.lower, x.upper, weights.lower.mT, weights.upper.mT)]
