@@ -14,6 +14,10 @@ Formal guarantees
     least and the greatest of all four, as rounded, are the same numbers. Sums of gradients are thus the reference's, to
     the bit; products of matrices add their terms in an order that the record's own signs decide, within tau for any order
     (bounds/rounding.py), and so the same for a record alone and in company.
+    Single precision. Factors are float32, their products and sums float64, and a sum is rounded to float32 at the end. With
+    u = 2^-24 and A the greatest sum of the terms' sizes, the sum errs by at most 2 n u^2 A, and its rounding by at most
+    u (1 + 2 n u^2) A or the least normal number: less than the tau = 4 (n + 10) u A + (8 n + 10) tiny of ``Rounding.of_sum``.
+    Rounding is monotone: the ends stay in order, and a sum too great for float32 is infinite, which ``Interval`` refuses.
 
 The selection keeps, for each parameter, the c least values seen so far. A block of records is first filtered against a
 threshold (the c-th least so far, or a guess from a sample that everything passes if too few do), and the survivors' c-th
@@ -31,7 +35,7 @@ from numba.extending import intrinsic
 from torch import Tensor
 
 from agt.bounds.interval import Interval
-from agt.bounds.products import PRODUCTS, Products, linear_corners, linear_nonnegative, linear_point, relu_backward
+from agt.bounds.products import PRODUCTS, Products, linear_nonnegative, linear_point, relu_backward
 from agt.kernels.contract import NONE, QUANTA, Extremes
 from agt.kernels.reference import RUMP_ROUNDINGS, ReferenceKernel
 from agt.numeric import UNIT
@@ -572,8 +576,9 @@ class CpuKernel(ReferenceKernel):
 
     def corner_product(self, x: Interval, weights: Interval) -> tuple[Tensor, Tensor]:
         """``linear_corners``."""
-        if x.lower.dtype != torch.float64:
-            return linear_corners(x, weights)
+        if x.lower.dtype != torch.float64:  # the terms in float64, their sum rounded once
+            low, high = self.corner_product(x.double(), weights.double())
+            return low.to(x.lower.dtype), high.to(x.lower.dtype)
         if x.lower.dim() > 3:  # matrices of each record: as many as there would be of each k
             front = np.broadcast_shapes(x.shape[:-2], weights.shape[:-2])
             ends = self.corner_product(*(m.moved(lambda end: _stacked(end, front)) for m in (x, weights)))

@@ -162,6 +162,18 @@ def test_a_record_has_the_same_corner_product_alone_and_in_company(kernel: str) 
             assert torch.equal(a, b[:, row : row + 1])
 
 
+def test_in_single_precision_corner_products_are_summed_in_double() -> None:
+    """Rounded once, at the end: the terms' own sums in float32, as of the reference, are further away."""
+    rng = np.random.default_rng(4)
+    x, w = (random_interval(rng, 2, rows, 200, dtype="float32") for rows in (40, 24))
+    exact = products.linear_corners(x.double(), w.double())
+    far = {
+        name: max(float(((a.double() - b).abs() / b.abs()).max()) for a, b in zip(ends, exact, strict=True))
+        for name, ends in (("cpu", products_of("exact", "cpu").corners(x, w)), ("reference", products.linear_corners(x, w)))
+    }
+    assert far["cpu"] <= 2.0**-24 * (1 + 1e-6) < far["reference"]
+
+
 def test_the_nonnegative_form_is_used_for_nonnegative_inputs_only(monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
     original = products.linear_nonnegative
