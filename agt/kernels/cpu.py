@@ -16,7 +16,7 @@ Formal guarantees
     (bounds/rounding.py), and so the same for a record alone and in company.
     Single precision. Factors are float32, their products and sums float64, and a sum is rounded to float32 at the end. With
     u = 2^-24 and A the greatest sum of the terms' sizes, the sum errs by at most 2 n u^2 A, and its rounding by at most
-    u (1 + 2 n u^2) A or the least normal number: less than the tau = 4 (n + 10) u A + (8 n + 10) tiny of ``Rounding.of_sum``.
+    u (1 + 2 n u^2) A or the least normal number: less than ``Rounding.of_sum``'s tau = 4 (n + 10) u A + (8 n + 10) tiny.
     Rounding is monotone: the ends stay in order, and a sum too great for float32 is infinite, which ``Interval`` refuses.
 
 The selection keeps, for each parameter, the c least values seen so far. A block of records is first filtered against a
