@@ -577,8 +577,8 @@ class CpuKernel(ReferenceKernel):
     def corner_product(self, x: Interval, weights: Interval) -> tuple[Tensor, Tensor]:
         """``linear_corners``."""
         if x.lower.dtype != torch.float64:  # the terms in float64, their sum rounded once
-            low, high = self.corner_product(x.double(), weights.double())
-            return low.to(x.lower.dtype), high.to(x.lower.dtype)
+            ends = self.corner_product(x.double(), weights.double())
+            return ends[0].to(x.lower.dtype), ends[1].to(x.lower.dtype)
         if x.lower.dim() > 3:  # matrices of each record: as many as there would be of each k
             front = np.broadcast_shapes(x.shape[:-2], weights.shape[:-2])
             ends = self.corner_product(*(m.moved(lambda end: _stacked(end, front)) for m in (x, weights)))
@@ -672,7 +672,7 @@ class CpuExtremes:
         return torch.from_numpy(greatest).view(shape), torch.from_numpy(least).view(shape)
 
 
-def _stacked(matrices: Tensor, front: torch.Size) -> Tensor:
+def _stacked(matrices: Tensor, front: tuple[int, ...]) -> Tensor:
     """[*front or what broadcasts to it, rows, columns] -> [matrices, rows, columns]."""
     return matrices.expand(*front, *matrices.shape[-2:]).flatten(0, -3)
 
