@@ -54,6 +54,15 @@ def test_several_hundred_edits_of_one_dataset(relation: str) -> None:
     assert tally.certified > 200
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_networks_wide_enough_for_the_fast_kernel_in_single_precision(relation: str) -> None:
+    """16 outputs and more: products of intervals are vectorised over them, and summed in double precision."""
+    tally = containment(replace(CASES[3], hidden=(20, 17)), relation, "float32", edits=8)
+    assert (tally.violations, tally.trials) == (0, 8), tally
+    assert tally.certified > 0
+
+
 def targeted(step_data: Records, label: int, sign: float, k: int) -> Records:
     """``step_data`` with ``k`` records whose gradient is clipped to one side."""
     features = np.concatenate([step_data.features, np.full((k, WIDTH), sign * 1e6)])
