@@ -20,6 +20,8 @@ from synthetic import KERNELS, random_interval
 from agt.bounds import products
 from agt.bounds.interval import Interval
 from agt.bounds.products import EXACT, PRODUCTS, Bounds, Products
+from agt.bounds.rounding import Rounding
+from agt.errors import UnboundedError
 from agt.kernels.select import pick_kernel
 from agt.settings import ComputeConfig, TrainingConfig
 
@@ -172,6 +174,21 @@ def test_in_single_precision_corner_products_are_summed_in_double() -> None:
         for name, ends in (("cpu", products_of("exact", "cpu").corners(x, w)), ("reference", products.linear_corners(x, w)))
     }
     assert far["cpu"] <= 2.0**-24 * (1 + 1e-6) < far["reference"]
+
+
+@kernels
+@dtypes
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_what_is_no_number_is_refused_by_the_widening(kernel: str | None, dtype: str, number: float) -> None:
+    """A kernel that sorts inputs by their signs leaves a NaN out: tau, made of the same inputs, does not."""
+    rng = np.random.default_rng(5)
+    x, w = (random_interval(rng, 1, rows, 20, dtype=dtype) for rows in (3, 18))
+    wrong = x.lower.clone()
+    wrong[0, 1, 7] = number
+    x = Interval.image(wrong, wrong.clone())
+    rounding = Rounding.of([0], wrong.dtype, wrong.device)
+    with pytest.raises(UnboundedError, match="NaN or infinite"):
+        rounding.widen(products_of("exact", kernel).corners(x, w), rounding.dot(x, w))
 
 
 def test_the_nonnegative_form_is_used_for_nonnegative_inputs_only(monkeypatch: pytest.MonkeyPatch) -> None:
