@@ -1,11 +1,15 @@
 # make run    install into .venv, train and certify the embedded default, say where the figures are
 # make test   the same environment with the test tools: lint, types, tests
-# make sweep  the tests that make test leaves out for their length: the adversary (tests/soundness/test_adversary.py)
+# make sweep  the tests that make test leaves out for their length, each with a faster sibling in make test
 # make audit  the auditor against violations planted on purpose, then small audits of a small run
+# make mutants  mistakes planted on purpose, each of which the tests named in tests/mutants.yaml must notice (ONLY=NAME JOBS=2);
+#             make mutants-check  only that each can still be planted, and that its tests exist
 # make smoke  short train + certify runs on the two embedded datasets, from the source tree
 # make reproduce-blobs (-octmnist, -imdb, -amex, -all)   the papers' figures and tables; data: DATA=FOLDER
 # make reproduce-smoke   all of them, small, without any data
 # make adversary   attack the certificates by retraining neighbours: TRIALS=1000 configurations from SEED=0
+# make golden   the files that many command lines write, by this tree and by BASE=REV: ONLY='box ledger' for some chains
+# make size     statements, files, imports and functions of each folder; fails nothing
 # make triton the GPU kernel's tests under Triton's interpreter, without a GPU
 # make gpu    on a machine with a GPU: checks, benchmarks, the papers' sizes, in ten minutes; the table is gpu.md
 # make wheel  build the wheel and use it from outside the source tree
@@ -25,7 +29,8 @@ AGT = $(VENV)/bin/agt
 LATEST = $$(ls -dt outputs/train/*/ | head -n 1)
 
 .DEFAULT_GOAL := run
-.PHONY: run test lint types sweep audit smoke reproduce-all reproduce-smoke adversary triton gpu wheel clean
+unexport PYTHONDONTWRITEBYTECODE  # else each of the thousands of processes of the tests compiles everything anew
+.PHONY: run test lint types sweep mutants mutants-check audit smoke reproduce-all reproduce-smoke adversary golden size triton gpu wheel clean
 
 run: $(VENV)/.installed
 	$(AGT) train $(SETTINGS)
@@ -35,7 +40,16 @@ test: lint types
 	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m 'not sweep'
 
 sweep: $(VENV)/.tools
-	$(VENV)/bin/python -m pytest -m sweep tests/soundness
+	$(VENV)/bin/python -m pytest -m sweep
+
+JOBS ?= 2
+ONLY ?=
+
+mutants: $(VENV)/.tools
+	$(VENV)/bin/python scripts/mutants.py --jobs $(JOBS) $(if $(ONLY),--only $(ONLY))
+
+mutants-check: $(VENV)/.tools
+	$(VENV)/bin/python scripts/mutants.py --check
 
 lint: $(VENV)/.tools
 	$(VENV)/bin/ruff check .
@@ -81,6 +95,16 @@ SEED ?= 0
 
 adversary: $(VENV)/.tools
 	$(VENV)/bin/python scripts/adversary.py --trials $(TRIALS) --seed $(SEED)
+
+BASE ?= 837fd68
+ONLY ?=
+JOBS ?= 2
+
+golden: $(VENV)/.installed
+	$(VENV)/bin/python scripts/golden.py --base $(BASE) --jobs $(JOBS) $(if $(ONLY),--only $(ONLY))
+
+size:
+	$(VENV)/bin/python scripts/size.py
 
 # Triton comes with a CUDA build of torch. Beside another build, its wheel goes into a folder of its own; they are for Linux.
 triton: $(VENV)/.tools

@@ -18,10 +18,17 @@ if TYPE_CHECKING:
     from agt.distributed import together
     from agt.errors import AgtError, ConfigError, UnsoundError
     from agt.estimator import CertifiedClassifier
-    from agt.mechanisms.comparisons import ExponentialMechanism, InverseSensitivity
     from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
     from agt.mechanisms.planning import Budget, afford
-    from agt.mechanisms.published import GlobalSensitivity, NoisyArgmax, ProposeTestRelease, SmoothCauchy, SmoothLaplace
+    from agt.mechanisms.published import (
+        ExponentialMechanism,
+        GlobalSensitivity,
+        InverseSensitivity,
+        NoisyArgmax,
+        ProposeTestRelease,
+        SmoothCauchy,
+        SmoothLaplace,
+    )
 
 __version__ = "0.2.0"
 
@@ -63,10 +70,12 @@ _HOMES = {
     "agt.distributed": ("together",),
     "agt.errors": ("AgtError", "ConfigError", "UnsoundError"),
     "agt.estimator": ("CertifiedClassifier",),
-    "agt.mechanisms.comparisons": ("ExponentialMechanism", "InverseSensitivity"),
     "agt.mechanisms.optimal": ("GaussianMargin", "RandomizedResponse"),
     "agt.mechanisms.planning": ("Budget", "afford"),
-    "agt.mechanisms.published": ("GlobalSensitivity", "NoisyArgmax", "ProposeTestRelease", "SmoothCauchy", "SmoothLaplace"),
+    "agt.mechanisms.published": (
+        *("ExponentialMechanism", "InverseSensitivity", "GlobalSensitivity"),
+        *("NoisyArgmax", "ProposeTestRelease", "SmoothCauchy", "SmoothLaplace"),
+    ),
 }
 
 

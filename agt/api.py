@@ -26,35 +26,31 @@ from agt.data.arrays import Declared, dataset_of, query_records
 from agt.distributed import group
 from agt.errors import ConfigError
 from agt.facts import Fact
-from agt.folder import BoundFolder, NewFolder
-from agt.manifest import read_digest
+from agt.mechanisms.claims import Accounting, Claim, Counting, prepare_labels
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.release import prepare_labels
-from agt.mechanisms.rigour import Accounting, Claim, Counting
-from agt.models.description import describe, problem_of
 from agt.models.heads import Head, HeadConfig, OwnNetwork
-from agt.models.model import Model
+from agt.models.model import Model, describe, problem_of
 from agt.models.model import fit as fit_model
 from agt.models.model import load as load_model
 from agt.models.store import as_json
+from agt.numeric import SeededRandomness, SystemRandomness
 from agt.problem import Problem, Settings
 from agt.provenance import surroundings
-from agt.randomness import SeededRandomness, SystemRandomness
 from agt.settings import (
     RECIPE,
     USUAL_COUNTS,
-    BoxConfig,
     CertificateConfig,
+    CertificateKind,
     ComputeConfig,
     FeaturesConfig,
     KGridConfig,
     RelationConfig,
     RelationName,
     TrainingConfig,
-    TubeConfig,
     certificate_config,
     validate,
 )
+from agt.store import Folder, NewFolder, read_digest
 from agt.training.checkpoint import NOWHERE, kept_in
 from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import Progress
@@ -322,7 +318,7 @@ def load(folder: str | Path, digest: str | None = None, compute: Mapping[str, An
         wanted = None if digest is None else read_digest(digest)
     except ValueError as error:
         raise ConfigError(f"digest={digest}: {error}") from None
-    shelf = BoundFolder.open(Path(folder), COMMAND, wanted)
+    shelf = Folder.open(Path(folder), COMMAND, wanted)
     content, how = shelf.read(DESCRIPTION), validate(ComputeConfig, compute or {}, "compute")
     try:
         node = json.loads(content)
@@ -360,7 +356,7 @@ def _trained_for(
 ) -> tuple[Head, CertificateConfig]:
     """The head, and its certificate: each as given, or what goes with the other."""
     kind = None if certificate is None else _certificate(certificate)
-    tube = isinstance(kind, TubeConfig)
+    tube = kind is not None and not (kind.linear or kind.boxes)
     if tube and activation is None and not isinstance(network, nn.Module) and network == ():
         return SMOOTH, kind  # type: ignore[return-value]  # a tube's
     head = _head(network, activation or ("tanh" if tube else "relu"))
@@ -368,7 +364,7 @@ def _trained_for(
 
 
 def _certificate(certificate: str | CertificateConfig | Mapping[str, Any]) -> CertificateConfig:
-    if isinstance(certificate, CertificateConfig):
+    if isinstance(certificate, CertificateKind):
         return certificate
     return certificate_config({"name": certificate} if isinstance(certificate, str) else certificate)
 
@@ -377,13 +373,13 @@ def _with_features(certificate: CertificateConfig, features: str | Mapping[str, 
     """The certificate's settings, on these features."""
     if features is None:
         return certificate
-    if isinstance(certificate, BoxConfig):
+    if certificate.boxes:
         raise ConfigError(
             "features: public features stand in front of a linear head or a tube: use certificate=stability, network=()"
         )
     if certificate.features != FeaturesConfig():
         raise ConfigError("features: the certificate has features of its own: give them in one place")
-    return replace(certificate, features=_features(features))
+    return replace(certificate, features=_features(features))  # type: ignore[arg-type]  # boxes have none
 
 
 def _features(given: str | Mapping[str, Any]) -> FeaturesConfig:
@@ -408,7 +404,7 @@ def _training(certificate: CertificateConfig, given: dict[str, Any], classes: in
     for key in ("chosen_on", "chosen_for"):
         if key in given:
             raise ConfigError(f"{key}: say what settings were chosen on with declared=agt.Declared(settings=True)")
-    several = SOFTMAX if isinstance(certificate, TubeConfig) and classes > 2 else {}
+    several = SOFTMAX if not (certificate.linear or certificate.boxes) and classes > 2 else {}
     training: TrainingConfig = validate(TrainingConfig, DEFAULTS[certificate.name] | several | given, "training")
     return training
 

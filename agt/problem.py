@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from torch import Tensor
@@ -16,26 +16,20 @@ from agt.models.heads import Head
 from agt.relations import rows_at_stake
 from agt.settings import (
     MOST_KS,
-    BoxConfig,
     CertificateConfig,
     ComputeConfig,
-    ErmConfig,
     KGridConfig,
     RelationConfig,
-    RemovalConfig,
-    StabilityConfig,
     TrainingConfig,
     TubeConfig,
 )
-from agt.training.batches import BatchPlan
+from agt.training.batches import BatchPlan, Recipe
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.erm import check_erm
-from agt.training.noise import NoiseConfig, step_sensitivity
-from agt.training.recipe import Recipe
-from agt.training.sensitivity import check_optimizer, rows_moved
-from agt.training.strength import check_open, settled
-from agt.tube.activations import SMOOTH
-from agt.tube.strength import settled as tube_settled
+from agt.training.linear import check_open, check_optimizer, rows_moved, settled
+from agt.training.loop import NoiseConfig, step_sensitivity
+from agt.tube.network import SMOOTH
+from agt.tube.network import settled as tube_settled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +59,10 @@ class Settings:
     def __post_init__(self) -> None:
         pick_device(self.compute)
         check_open(self.training, self.certificate.name)
-        if isinstance(self.certificate, TubeConfig):
-            _check_tube(self)
-        elif not isinstance(self.certificate, BoxConfig):
+        if self.certificate.linear:
             _check_linear(self)
+        elif not self.certificate.boxes:
+            _check_tube(self)
         _check_noise(self)
         _check_slices(self)
         rows_at_stake(self.kgrid.ks, self.relation.unit_rows)
@@ -116,10 +110,11 @@ class Problem:
 
     def _settled(self, size: float) -> TrainingConfig:
         s = self.settings
-        if isinstance(s.certificate, TubeConfig):
-            hidden, activation = _layers(s.model)
-            return tube_settled(s.training, s.certificate, SMOOTH[activation], hidden[0], self.classes, size)
-        return settled(s.training, s.certificate.name, self.classes, size, s.relation.unit_rows)
+        if s.certificate.linear or s.certificate.boxes:
+            return settled(s.training, s.certificate.name, self.classes, size, s.relation.unit_rows)
+        hidden, activation = _layers(s.model)
+        config = cast(TubeConfig, s.certificate)
+        return tube_settled(s.training, config, SMOOTH[activation], hidden[0], self.classes, size)
 
     @property
     def plan(self) -> BatchPlan:
@@ -162,9 +157,9 @@ def _check_linear(settings: Settings) -> None:
             "it trains itself: use model=linear, or certificate=box"
         )
     _check_closed(settings)
-    if isinstance(settings.certificate, ErmConfig | RemovalConfig):
+    if settings.certificate.minimiser:
         check_erm(settings.training, settings.certificate.name)
-    if isinstance(settings.certificate, RemovalConfig) and settings.ensemble.members > 1:
+    if settings.certificate.removable and settings.ensemble.members > 1:
         raise ConfigError(
             f"ensemble.members={settings.ensemble.members}: certificate=removal removes records from one head; an ensemble "
             "trains the members that had them again, whatever its certificate: use ensemble.members=1, or certificate=erm"
@@ -184,8 +179,7 @@ def _check_closed(settings: Settings) -> None:
         )
     rows_moved(settings.relation)
     check_optimizer(settings.training)
-    if not isinstance(certificate, BoxConfig):
-        check_dtype(certificate.features, settings.training.dtype)
+    check_dtype(certificate.features, settings.training.dtype)
 
 
 def _check_tube(settings: Settings) -> None:
@@ -234,13 +228,13 @@ def _check_noise(settings: Settings) -> None:
     """
     if settings.noise is None:
         return
-    if not isinstance(settings.certificate, BoxConfig):
+    if not settings.certificate.boxes:
         raise ConfigError(
             f"noise.epsilon: certificate={settings.certificate.name} trains without noise in its steps"
             + (
-                ": leave the noise out, and answer by agt predict"
-                if isinstance(settings.certificate, TubeConfig)
-                else "; agt predict mechanism=release_weights adds it once, at the end, and needs less"
+                "; agt predict mechanism=release_weights adds it once, at the end, and needs less"
+                if settings.certificate.linear
+                else ": leave the noise out, and answer by agt predict"
             )
         )
     if settings.ensemble.members > 1:
@@ -270,11 +264,12 @@ def _check_slices(settings: Settings) -> None:
             f"ensemble.slices={settings.ensemble.slices}: slices are of an ensemble's shards: give ensemble.members, "
             "2 or more"
         )
-    if not isinstance(settings.certificate, BoxConfig | StabilityConfig):
+    certificate = settings.certificate
+    if certificate.minimiser or not (certificate.linear or certificate.boxes):
         why = (
-            "has no proof for records that join in on the way"
-            if isinstance(settings.certificate, TubeConfig)
-            else "goes to a minimum that does not depend on where it starts from, so that states on the way save nothing"
+            "goes to a minimum that does not depend on where it starts from, so that states on the way save nothing"
+            if certificate.minimiser
+            else "has no proof for records that join in on the way"
         )
         raise ConfigError(
             f"ensemble.slices={settings.ensemble.slices}: certificate={settings.certificate.name} {why}: leave slices out, "

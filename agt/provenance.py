@@ -19,6 +19,7 @@ from importlib.util import find_spec, resolve_name
 from pathlib import Path
 
 from agt.errors import AgtError
+from agt.settings import current_module
 
 PACKAGES = ("torch", "numpy", "numba", "scipy", "scikit-learn")
 CODE = "agt's code"  # a word of ``surroundings``
@@ -36,7 +37,7 @@ def targets(config: object) -> tuple[str, ...]:
     while nodes:
         node = nodes.pop()
         if isinstance(node, Mapping):
-            modules |= {str(node["_target_"]).rpartition(".")[0]} if "_target_" in node else set()
+            modules |= {current_module(str(node["_target_"]).rpartition(".")[0])} if "_target_" in node else set()
             nodes += node.values()
         elif isinstance(node, list | tuple):
             nodes += node

@@ -29,7 +29,7 @@ def rate_words(value: float | None) -> str:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RateEstimate:
     """A share or an area under a curve, with an interval that covers the true one in 95 of 100 samples.
 
     Attributes:
@@ -52,17 +52,17 @@ class Estimate:
         return f"{rate_words(self.value)} [{rate_words(self.low)}, {rate_words(self.high)}]"
 
 
-def share(count: float, total: float) -> Estimate | None:
+def share(count: float, total: float) -> RateEstimate | None:
     """``count`` of ``total`` with the interval of Clopper and Pearson, which never covers less than it says; of 0: None."""
     if not total:
         return None
     low = float(betaincinv(count, total - count + 1, _TAIL)) if count > 0 else 0.0
     high = float(betaincinv(count + 1, total - count, 1 - _TAIL)) if count < total else 1.0
     value = count / total
-    return Estimate(value, min(low, value), max(high, value))
+    return RateEstimate(value, min(low, value), max(high, value))
 
 
-def auc(labels: np.ndarray, scores: np.ndarray) -> Estimate | None:
+def auc(labels: np.ndarray, scores: np.ndarray) -> RateEstimate | None:
     """Area under the ROC curve: how often a record of a class scores higher than one of another; ties count a half.
 
     Of more than two classes the mean over classes of each against the rest. The interval is DeLong's, on the logit scale;
@@ -95,22 +95,22 @@ def auc(labels: np.ndarray, scores: np.ndarray) -> Estimate | None:
         return share(area * fewest, fewest)
     spread = _Z * variance**0.5 / (area * (1 - area))
     low, high = (float(expit(logit(area) + by)) for by in (-spread, spread))
-    return Estimate(area, min(low, area), max(high, area))
+    return RateEstimate(area, min(low, area), max(high, area))
 
 
 def _placed(values: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The share of sorted ``others`` that each value is above; of those it equals, a half."""
+    # The share of sorted ``others`` that each value is above; of those it equals, a half.
     return (np.searchsorted(others, values, "left") + np.searchsorted(others, values, "right")) / (2 * len(others))
 
 
 def _pull(placed: np.ndarray) -> np.ndarray:
-    """How far each record moves the area: squares sum to DeLong's variance, sum (V - mean)^2 / (n (n - 1))."""
+    # How far each record moves the area: squares sum to DeLong's variance, sum (V - mean)^2 / (n (n - 1)).
     n = len(placed)
     return (placed - placed.mean()) / max(n * (n - 1), 1) ** 0.5
 
 
 @dataclass(frozen=True)
-class Group:
+class Subgroup:
     """Some records: all of them, those of a class, of a subgroup, or of both.
 
     Attributes:
@@ -130,12 +130,12 @@ class Group:
     value: str | None
     label: str | None
     records: int
-    majority: Estimate | None
-    accuracy: Estimate | None
-    precision: Estimate | None
-    auc: Estimate | None
-    certified: Mapping[int, Estimate]
-    held: Mapping[int, Estimate]
+    majority: RateEstimate | None
+    accuracy: RateEstimate | None
+    precision: RateEstimate | None
+    auc: RateEstimate | None
+    certified: Mapping[int, RateEstimate]
+    held: Mapping[int, RateEstimate]
     distance: float | None
 
     @property
@@ -177,14 +177,14 @@ class Judged:
         lead: np.ndarray = self.scores[0] if len(self.scores) == 1 else self.scores.max(axis=0)
         return lead
 
-    def group(self, place: np.ndarray, column: str | None, value: str | None, label: int | None) -> Group:
+    def group(self, place: np.ndarray, column: str | None, value: str | None, label: int | None) -> Subgroup:
         """The records at ``place``, [n] bool, that have this label; at least one."""
         whole, named = label is None or self.labels is None, self.prediction == (-1 if label is None else label)
         rows = place if label is None or self.labels is None else place & (self.labels == label)
         labels, n = None if self.labels is None else self.labels[rows], int(rows.sum())
         right = np.zeros(len(rows), dtype=bool) if self.labels is None else rows & (self.prediction == self.labels)
         far = {} if self.distance is None else {k: rows & (self.distance >= k) for k in self.ks}
-        return Group(
+        return Subgroup(
             column=column,
             value=value,
             label=None if label is None else self.classes[label],
@@ -198,7 +198,7 @@ class Judged:
             distance=None if self.distance is None else float(np.median(self.distance[rows])),
         )
 
-    def parts(self) -> Iterator[Group]:
+    def parts(self) -> Iterator[Subgroup]:
         """Everybody, then each class, then each subgroup with its classes; what has no record is left out."""
         everyone = np.ones(len(self.prediction), dtype=bool)
         places: list[tuple[str | None, str | None, np.ndarray]] = [(None, None, everyone)]
@@ -210,7 +210,7 @@ class Judged:
             yield from (self.group(rows, column, value, label) for label in present)
 
 
-def _shares(masks: Mapping[int, np.ndarray], n: int) -> dict[int, Estimate]:
+def _shares(masks: Mapping[int, np.ndarray], n: int) -> dict[int, RateEstimate]:
     made = {k: share(int(mask.sum()), n) for k, mask in masks.items()}
     return {k: estimate for k, estimate in made.items() if estimate is not None}
 
@@ -231,7 +231,7 @@ class Quality:
     """
 
     records: str
-    groups: tuple[Group, ...]
+    groups: tuple[Subgroup, ...]
     majority: str | None
     answer: str
     exceptions: int
@@ -254,7 +254,7 @@ class Quality:
         return cls(judged.records, groups, judged.classes[often], answer, exceptions, advantage, balanced)
 
     @property
-    def whole(self) -> Group:
+    def whole(self) -> Subgroup:
         """Everybody."""
         return self.groups[0]
 
@@ -294,7 +294,7 @@ class Quality:
 
 
 def _sign(more: int, less: int) -> int:
-    """The exact two-sided sign test: 1 or -1 where the difference is more than chance, else 0."""
+    # The exact two-sided sign test: 1 or -1 where the difference is more than chance, else 0.
     high, low = max(more, less), min(more, less)
     if high == low:
         return 0

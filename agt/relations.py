@@ -54,7 +54,7 @@ import torch
 from torch import Tensor
 
 from agt.errors import ConfigError
-from agt.kernels.contract import QUANTA
+from agt.kernels.reference import QUANTA
 from agt.settings import MOST_ROWS, RelationName
 
 EXACT_ROWS = 2**23  # rows whose sum of quanta float64 holds exactly

@@ -1,15 +1,21 @@
 """Typed, frozen configuration, validated once at the border; nothing below the commands sees a DictConfig.
 
 Everything a certificate depends on is in ``CertificateConfig``'s parts; ``ComputeConfig`` changes speed alone.
+
+Values as JSON files of a versioned form, which programs of other people read: claims, accounts of erasures.
+
+A form is a class of ``agt.settings.schema`` whose first entry, ``schema``, is its version. What is None is left out.
 """
 
+import json
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import is_dataclass
-from functools import wraps
+from dataclasses import fields, is_dataclass
+from functools import cache, wraps
 from importlib import import_module
-from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args
+from importlib.util import find_spec
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, dataclass_transform, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass as validated
@@ -268,15 +274,34 @@ USUAL_COUNTS = {"relu": 1024, "fourier": 1024, "landmarks": 512, "crosses": 1024
 """What a map asked for by its name alone makes, as in conf/certificate/features."""
 
 
+class CertificateKind:
+    """What may be asked of every certificate's settings, whichever kind it is.
+
+    Attributes:
+        boxes: it carries parameter boxes: of any head, for any relation, with noise in the steps or without.
+        linear: it trains a linear head.
+        minimiser: it trains to the minimiser of a strongly convex loss, wherever it starts from.
+        removable: records can be taken out of what it trains.
+        features: the public feature map in front of the head.
+    """
+
+    boxes: ClassVar[bool] = False
+    linear: ClassVar[bool] = False
+    minimiser: ClassVar[bool] = False
+    removable: ClassVar[bool] = False
+
+
 @schema
-class BoxConfig:
+class BoxConfig(CertificateKind):
     """Certificates from parameter boxes: any head, any relation (method.md sections 1-3)."""
 
     name: Literal["box"] = "box"
+    boxes: ClassVar[bool] = True
+    features: ClassVar[FeaturesConfig] = FeaturesConfig()
 
 
 @schema
-class StabilityConfig:
+class StabilityConfig(CertificateKind):
     """Certificates in closed form for a linear head on public features, from the stability of SGD (method.md section 5).
 
     Attributes:
@@ -287,10 +312,11 @@ class StabilityConfig:
     name: Literal["stability"] = "stability"
     features: FeaturesConfig = Field(default_factory=FeaturesConfig)
     average: Annotated[int, Field(ge=1)] = 1
+    linear: ClassVar[bool] = True
 
 
 @schema
-class ErmConfig:
+class ErmConfig(CertificateKind):
     """The same for the minimiser of the regularised loss (002's output perturbation); training.weight_decay is lambda.
 
     Attributes:
@@ -301,10 +327,12 @@ class ErmConfig:
     name: Literal["erm"] = "erm"
     features: FeaturesConfig = Field(default_factory=FeaturesConfig)
     tolerance: Positive = 1e-8
+    linear: ClassVar[bool] = True
+    minimiser: ClassVar[bool] = True
 
 
 @schema
-class RemovalConfig:
+class RemovalConfig(CertificateKind):
     """The minimiser of the regularised loss, with noise that lets records be removed later (003; training/removal.py).
 
     Attributes:
@@ -335,6 +363,9 @@ class RemovalConfig:
     tolerance: Positive = 1e-5
     features: FeaturesConfig = Field(default_factory=FeaturesConfig)
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
+    linear: ClassVar[bool] = True
+    minimiser: ClassVar[bool] = True
+    removable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.masking == "none" and self.loss != "least_squares":
@@ -352,7 +383,7 @@ class RemovalConfig:
 
 
 @schema
-class TubeConfig:
+class TubeConfig(CertificateKind):
     """One hidden layer of a smooth activation, certified by how curved its loss is (method.md section 9; agt/tube).
 
     Width and activation are the model's: ``model.hidden`` of one width, even, ``model.activation`` tanh, softplus or gelu.
@@ -506,7 +537,7 @@ def _fields(cls: Any, loc: tuple[int | str, ...]) -> list[str]:
     for part in loc[:-1]:
         if isinstance(part, str):  # a number is a place in a list
             cls = _settings_in(cls.__dataclass_fields__[part].type)
-    return list(cls.__dataclass_fields__)
+    return [entry.name for entry in fields(cls)]  # without class variables
 
 
 def _settings_in(kind: Any) -> Any:
@@ -536,6 +567,22 @@ def build(node: object, where: str) -> Any:
     return validate(target, settings, where)
 
 
+# Modules whose classes configurations of earlier versions name -> where these classes are today.
+# One text, as code_digest follows every string that is a module's name, and no training reaches all of these.
+MOVED_MODULES = dict(
+    line.split()
+    for line in """
+    agt.mechanisms.aggregate agt.mechanisms.published
+    agt.mechanisms.comparisons agt.mechanisms.published
+    agt_cli.audit.shadows agt_cli.audit.membership
+    agt_cli.audit.weights agt_cli.audit.mechanism
+    agt_cli.papers.encoder experiments.encoder
+    agt_cli.papers.prepare.amex experiments.amex
+    agt_cli.papers.prepare.imdb experiments.imdb
+    """.strip().splitlines()
+)
+
+
 def imported(target: str, where: str) -> Any:
     """What a ``_target_`` names.
 
@@ -544,12 +591,66 @@ def imported(target: str, where: str) -> Any:
     """
     module_name, _, name = target.rpartition(".")
     try:
-        return getattr(import_module(module_name), name)
+        return getattr(import_module(current_module(module_name)), name)
     except (ImportError, AttributeError, ValueError) as error:
         moved = f"; it is now '{target.replace('agt_cli.', 'agt.', 1)}'" if target.startswith("agt_cli.") else ""
         raise ConfigError(f"{where}._target_: cannot import '{target}': {error}{moved}") from None
 
 
+def current_module(name: str) -> str:
+    """The module that stands for one of this name, which an earlier version may have used.
+
+    ``experiments``, which reproduces the papers, lies beside this package in a source tree, and in a wheel inside agt_cli.
+    """
+    name = MOVED_MODULES.get(name, name)
+    installed = name.startswith("experiments.") and find_spec("agt_cli._experiments")
+    return f"agt_cli._{name}" if installed else name
+
+
 def default_n_max(normalizer: float) -> int:
     """The public cap on a batch's size when none is given: 1.1 B + 6 sqrt(B), rounded up (method.md 3c)."""
     return math.ceil(1.1 * normalizer + 6 * math.sqrt(normalizer))
+
+
+def plain_of(value: Any) -> dict[str, Any]:
+    """JSON values; what is None is left out."""
+    node: dict[str, Any] = _adapter(value.__class__).dump_python(value, mode="json", exclude_none=True)
+    return node
+
+
+def content_of(value: Any) -> bytes:
+    """The file: the same value gives the same bytes."""
+    return (json.dumps(plain_of(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode()
+
+
+def read_document(cls: type[T], content: bytes, version: str, name: str) -> T:
+    """What ``content_of`` made.
+
+    Args:
+        version: that this program reads.
+        name: of such a document, for messages: ``a claim``.
+
+    Raises:
+        ConfigError: another version, or no such document: no JSON, NaN or infinity, an entry unknown, missing or out of
+            range.
+    """
+    try:
+        node = json.loads(content, parse_constant=_refused)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{name}: cannot be read ({error})") from None
+    given = node.get("schema") if isinstance(node, dict) else None
+    if given != version:
+        raise ConfigError(f"{name} of version {given!r}; this agt reads {version}")
+    value = validate(cls, node, name.split()[-1])
+    if plain_of(value) != node:
+        raise ConfigError(f"{name}: an entry is not as agt writes it (a number as text, or null)")
+    return value
+
+
+@cache
+def _adapter(cls: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(cls)
+
+
+def _refused(name: str) -> float:
+    raise ValueError(f"{name} is no number")

@@ -15,15 +15,13 @@ from typing import Literal
 import numpy as np
 
 from agt.certificates.stability import logits_of, upper_lengths
-from agt.data.dataset import Dataset, Records
-from agt.data.ids import keyed_hash
+from agt.data.dataset import Dataset, Records, keyed_hash
 from agt.errors import ConfigError
-from agt.mechanisms.guarantee import GaussianDP
+from agt.mechanisms.composition import GaussianDP
 from agt.mechanisms.weights import expected_accuracy, noise_scale
 from agt.models.features import FeatureMap
 from agt.models.linear import LinearModel
 from agt.problem import Problem, Settings
-from agt.settings import BoxConfig, RemovalConfig, TubeConfig
 
 Objective = Literal["accuracy", "certified", "expected"]
 SCORES: tuple[Objective, ...] = ("accuracy", "certified", "expected")
@@ -93,12 +91,13 @@ def linear_head(dataset: Dataset, settings: Settings) -> LinearModel:
     Raises:
         ConfigError: they train none, or several.
     """
-    if isinstance(settings.certificate, BoxConfig | RemovalConfig | TubeConfig) or settings.ensemble.members > 1:
+    certificate = settings.certificate
+    if not certificate.linear or certificate.removable or settings.ensemble.members > 1:
         raise ConfigError(
             "agt tune compares linear heads, whose distances and noise are known in closed form: use model=linear "
             "certificate=erm, and no ensemble"
         )
-    features = FeatureMap.of(settings.certificate.features, dataset)
+    features = FeatureMap.of(certificate.features, dataset)
     return LinearModel.untrained(Problem(dataset, settings), features)
 
 

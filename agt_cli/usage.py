@@ -9,7 +9,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from shutil import get_terminal_size
-from textwrap import TextWrapper
+from textwrap import TextWrapper, dedent
 
 import agt_cli
 from agt.errors import ConfigError, nearest
@@ -22,6 +22,8 @@ FLAGS = (
     ("--version", "print the version"),
     ("-h, --help", "this help; after a command, the command's"),
 )
+INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+"""What --info may be asked for."""
 HYDRA = (
     ("KEY=VALUE", "change a setting: agt train training.lr=0.5 kgrid.max=20"),
     ("+KEY={a: 1}", "add entries to a setting that is a mapping"),
@@ -45,7 +47,6 @@ OPTIONS = (
 WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd")
 """Hydra's options that take the word after them; --info may."""
 
-SWEEP = "_sweep"  # how the folder of a sweep's jobs ends
 _NAME = re.compile(r"\w[\w.-]*")
 _GRAMMAR = re.compile(r"""["'\[\]{},$\\]""")  # what is meant for Hydra: quotes, lists, mappings, sweeps, interpolations
 _FUNCTION = re.compile(r"[a-z_]+\(.*\)")
@@ -84,20 +85,26 @@ class Command:
     """One command: the module that runs it, its primary configuration, what its help says, and the words it takes.
 
     Attributes:
+        path: of its module. No dotted name, as ``code_digest`` follows these: no training reaches every command.
         recorded: it leaves a run record; False: it looks, and writes nothing.
     """
 
-    module: str
+    path: str
     config: str
     help: str
     examples: tuple[str, ...]
     words: tuple[Word, ...] = ()
     recorded: bool = True
 
+    @property
+    def module(self) -> str:
+        """The dotted name of its module."""
+        return self.path.replace("/", ".")
+
 
 COMMANDS: dict[str, Command] = {
     "train": Command(
-        "agt_cli.commands.train",
+        "agt_cli/commands/train",
         "train",
         "train a model together with bounds on every neighbouring dataset's model, for every k of the grid",
         (
@@ -109,7 +116,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "tune": Command(
-        "agt_cli.commands.tune",
+        "agt_cli/commands/tune",
         "tune",
         "choose settings on data declared public, by folds, as an experiment for agt train; or privately, at a price",
         (
@@ -120,7 +127,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "certify": Command(
-        "agt_cli.commands.certify",
+        "agt_cli/commands/certify",
         "certify",
         "stable distance of every test record, or of the queries in a file, with table, figures and report",
         (
@@ -129,7 +136,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "plan": Command(
-        "agt_cli.commands.plan",
+        "agt_cli/commands/plan",
         "plan",
         "how accurate private answers would be, for each mechanism and budget, before anything is released",
         (
@@ -138,7 +145,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "predict": Command(
-        "agt_cli.commands.predict",
+        "agt_cli/commands/predict",
         "predict",
         "private labels for a file of queries, each with a stated guarantee; refuses where the guarantee would not hold",
         (
@@ -150,7 +157,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "ledger": Command(
-        "agt_cli.commands.ledger",
+        "agt_cli/commands/ledger",
         "ledger",
         "one population's budget, for good: init makes it, show and verify look at it, admit adds a table about the people",
         (
@@ -163,7 +170,7 @@ COMMANDS: dict[str, Command] = {
         recorded=False,
     ),
     "unlearn": Command(
-        "agt_cli.commands.unlearn",
+        "agt_cli/commands/unlearn",
         "unlearn",
         "erasure requests in; out of it the run's next state, in the same folder, and an account that can be checked",
         (
@@ -175,7 +182,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "reproduce": Command(
-        "agt_cli.commands.reproduce",
+        "experiments/reproduce",
         "reproduce",
         "NAME: the papers' figures and tables on one data set, ours beside the published numbers; goes on where it stopped",
         (
@@ -187,7 +194,7 @@ COMMANDS: dict[str, Command] = {
         (Word("name"),),
     ),
     "data": Command(
-        "agt_cli.commands.data",
+        "agt_cli/commands/data",
         "data",
         "inspect FILE: look at a table and write a dataset configuration for it; prepare NAME: turn raw data into a folder",
         (
@@ -203,7 +210,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "verify": Command(
-        "agt_cli.commands.verify",
+        "agt_cli/commands/verify",
         "verify",
         "PATH: whether a run, a release or a ledger is what was made, and what it rests on, for an auditor; writes nothing",
         (
@@ -216,7 +223,7 @@ COMMANDS: dict[str, Command] = {
         recorded=False,
     ),
     "audit": Command(
-        "agt_cli.commands.audit",
+        "agt_cli/commands/audit",
         "audit",
         "KIND: attack a run's own claims; what was claimed, what was tried, how hard, what was found; exit code 3: false",
         (
@@ -229,7 +236,7 @@ COMMANDS: dict[str, Command] = {
         (Word("audit"),),
     ),
     "doctor": Command(
-        "agt_cli.commands.doctor",
+        "agt_cli/commands/doctor",
         "doctor",
         "versions, device, kernels, threads, floating point, disk, data and your own ./conf: what is wrong, and what to do",
         (
@@ -239,7 +246,7 @@ COMMANDS: dict[str, Command] = {
         recorded=False,
     ),
     "runs": Command(
-        "agt_cli.commands.runs",
+        "agt_cli/commands/runs",
         "runs",
         "what was run, the newest first: chosen by settings and results, sorted, or side by side; writes nothing",
         (
@@ -314,12 +321,12 @@ def settings_of_sweep(rest: Sequence[str]) -> list[str]:
     named = [word for word in rest if word.partition("=")[0] == "sweep"]
     if not named:
         return list(rest)
-    name = named[-1].partition("=")[2].strip("'\"").removesuffix(SWEEP)
+    name = named[-1].partition("=")[2].strip("'\"").removesuffix(agt_cli.SWEEP_SUFFIX)
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{named[-1]}: a sweep's name is letters, digits and . _ - behind the first")
     if not is_sweep(rest):
         raise ConfigError(f"{named[-1]} names the folder of a sweep: add -m, and values to try: training.seed=0,1,2")
-    folder = f"hydra.sweep.dir='${{output_dir}}/${{hydra.job.config_name}}/{name}{SWEEP}'"
+    folder = f"hydra.sweep.dir='${{output_dir}}/${{hydra.job.config_name}}/{name}{agt_cli.SWEEP_SUFFIX}'"
     return [folder, *(word for word in rest if word not in named)]
 
 
@@ -397,10 +404,10 @@ def command_help(name: str, rest: Sequence[str] = ()) -> str:
     usage = usage if command.words else []
     lines = [f"agt {name}: {command.help}", *usage, "", "examples:", *(f"  {line}" for line in command.examples)]
     for group in groups(command.config):
-        lines += _section(f"{group}=", [(option, summary(path)) for option, path in options(group).items()])
+        lines += _section(f"{group}=", [(option, summary(text)) for option, text in options(group).items()])
     lines += _section("settings", _settings(_lines(command.config)))
     for group, option in _chosen(command, rest):
-        inside = _settings(options(group)[option].read_text(encoding="utf-8", errors="replace").splitlines())
+        inside = _settings(options(group)[option].splitlines())
         own = [(f"{group}.{setting}", about) for setting, about in inside if not setting.startswith("_target_=")]
         lines += _section(f"settings of {group}={option}", own or [("", "it has none")])
     lines += _section("ways to change and combine them", HYDRA + SWEEPS * command.recorded)
@@ -422,19 +429,41 @@ def groups(config: str) -> list[str]:
     chosen = [line.removeprefix("  - ").strip() for line in _lines(config) if line.startswith("  - ")]
     below = [group for name in chosen if name in COMMANDS for group in groups(name)]  # tune's settings are train's and more
     names = [name for line in chosen if ":" in line and (name := line.split(":")[0]) != "hydra"]
-    inside = (path for name in names for path in sorted((config_dir() / name).glob("*")) if path.is_dir())
-    return [*below, *names, *(path.relative_to(config_dir()).as_posix() for path in inside)]
+    return [*below, *names, *(inside for name in names for inside in sorted(packed()) if inside.startswith(f"{name}/"))]
 
 
-def options(group: str) -> dict[str, Path]:
-    """Option name -> file, for one group: the package's own, and behind them those of the working directory."""
+@cache
+def packed() -> dict[str, dict[str, str]]:
+    """Group -> option -> its YAML text, of groups of one file: groups/GROUP.yaml in conf/ or experiments/conf/.
+
+    Each entry of such a file is what a file GROUP/OPTION.yaml would be; the comment above it is that file's head.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for folder in (config_dir() / "groups", experiments_dir() / "conf" / "groups"):
+        for path in sorted(folder.rglob("*.yaml")):
+            group = found.setdefault(path.relative_to(folder).with_suffix("").as_posix(), {})
+            for part in re.split(r"\n\n(?=[#\w])", path.read_text(encoding="utf-8").rstrip("\n")):
+                head, name, body = re.split(r"^(\w+):\n", part, maxsplit=1, flags=re.MULTILINE)
+                group[name] = head + dedent(body) + "\n"
+    return found
+
+
+def options(group: str) -> dict[str, str]:
+    """Option name -> YAML text, for one group: the package's own, and behind them those of the working directory."""
     folders = [folder for folder in (user_conf(), config_dir()) if folder]
-    return dict(sorted((path.stem, path) for folder in folders for path in (folder / group).glob("*.yaml")))
+    paths = {path.stem: path for folder in folders for path in (folder / group).glob("*.yaml")}
+    texts = {name: path.read_text(encoding="utf-8", errors="replace") for name, path in paths.items()}
+    return dict(sorted({**texts, **packed().get(group, {})}.items()))
 
 
-def summary(path: Path) -> str:
+def is_own(group: str, option: str) -> bool:
+    """Whether agt itself has this option of a group; with an empty group, this primary file."""
+    return option in packed().get(group, {}) or (config_dir() / group / f"{option}.yaml").exists()
+
+
+def summary(text: str) -> str:
     """What a configuration file says it is: its first comment that is no directive."""
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in text.splitlines():
         if line.startswith("# ") and not line.startswith("# @package"):
             return line.removeprefix("# ")
     return ""

@@ -46,8 +46,8 @@ from agt.certificates.box import certify
 from agt.data.blobs import Blobs
 from agt.data.dataset import Records
 from agt.settings import ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
-from agt.training.loop import Run, train
-from agt.training.recipe import Recipe
+from agt.training.batches import Recipe
+from agt.training.loop import TrainingRun, train
 
 CLIP = 0.04
 Row = dict[str, Any]
@@ -91,11 +91,11 @@ def recipe(
 
 def make_run(
     data: Records, model: nn.Sequential, ks: Sequence[int], relation: str = "add_remove", outputs: int = 1, **compute: Any
-) -> Run:
-    return Run(model, recipe(data, settings(outputs), ks, relation, **compute), data)
+) -> TrainingRun:
+    return TrainingRun(model, recipe(data, settings(outputs), ks, relation, **compute), data)
 
 
-def one_step(run: Run) -> Callable[[], None]:
+def one_step(run: TrainingRun) -> Callable[[], None]:
     rows = np.arange(len(run.records))
 
     def work() -> None:
@@ -202,7 +202,7 @@ DEEP = (188, 128, 128, 128, 128, 1)
 def bench_depth4(repeats: int) -> list[Row]:
     """Learning rate and clip level of the papers' networks of this depth: boxes stay as narrow as where they certify."""
     data, model, ks = records(10_000, 188), head(*DEEP), (0, 10, 20, 50)
-    run = Run(model, recipe(data, settings(lr=1e-3, clip=0.06), ks), data)
+    run = TrainingRun(model, recipe(data, settings(lr=1e-3, clip=0.06), ks), data)
     ours, plain = side_by_side([one_step(run), plain_step(data, model)], repeats)
     least, each = floor(10_000, DEEP, len(ks)), ours / len(ks)
     return [

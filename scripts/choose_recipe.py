@@ -1,4 +1,4 @@
-"""Choose the recipe's constants (agt/training/strength.py), once, on public data.
+"""Choose the recipe's constants (agt/training/linear.py), once, on public data.
 
     python scripts/choose_recipe.py [--data-dir ../shared/data]
 
@@ -31,7 +31,7 @@ from recipe_sets import PublicSet, public_sets
 from sklearn.linear_model import LogisticRegression
 
 import agt
-from agt.training.strength import strength
+from agt.training.linear import strength
 
 BINS, K = 20, 20
 LOSS, LARGE, LOSS_OF_LARGE = 0.02, 10_000, 0.012

@@ -1,6 +1,6 @@
 """The GPU path on this machine: checked, measured, and the papers' runs at their published sizes, in under ten minutes.
 
-    python scripts/gpu.py [--out gpu.md] [--seconds 560] [--only JOB ...] [--dry]
+    python scripts/gpu.py [--out measurements.md] [--seconds 560] [--only JOB ...] [--dry]
 
 | job        | what it does                                                                                   |
 |------------|------------------------------------------------------------------------------------------------|
@@ -11,8 +11,6 @@
 | soundness  | small runs of every relation, retrained on neighbours: parameters outside their boxes (0 wanted) |
 | bits       | one run on the CPU and on the card: the same bits? if not, how far apart                       |
 | step       | 20,000 x 768-100-1, grid of 64, cost of one k against a plain PyTorch SGD step there (goal: 3x) |
-| selections | the same for the relations that select, and many rows at stake                                 |
-| processors | the same steps on the CPU and on the card                                                      |
 | streamed   | 500,000 x 188, MLP 128-128: records held by the card, and streamed through pinned memory       |
 | blobs      | 3,000 x 6-128-2, k = 0..199, 4 epochs                                                          |
 | imdb       | 25,000 x 768-100-1, the published grid, 3 epochs, momentum                                     |
@@ -21,19 +19,16 @@
 
 All data is synthetic, of those shapes; times do not depend on what it says. Each job is a process of its own with its own
 share of the time: one that fails or takes longer costs its own rows. Rows are written to --out as they come, so that a call
-that is cut off leaves what it had; what was not measured says why. Needed: torch with CUDA, Triton and NumPy for machine,
-compile and integers; agt's own dependencies for the rest, without Hydra. --dry tries everything small on the CPU, the
-kernels under Triton's interpreter.
+that is cut off leaves what it had; what was not measured says why. Needed: torch with CUDA, Triton and agt's own
+dependencies. --dry tries everything small on the CPU, the kernels under Triton's interpreter.
 """
 
 import argparse
 import json
 import os
 import platform
-import queue
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -42,11 +37,24 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
+
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+import bench_engine as bench  # noqa: E402
+
+from agt.bounds.interval import Interval  # noqa: E402
+from agt.data.dataset import Records  # noqa: E402
+from agt.kernels.reference import QUANTA, ReferenceKernel  # noqa: E402
+from agt.relations import RELATIONS  # noqa: E402
+from agt.settings import BatchConfig  # noqa: E402
+from agt.training import batches  # noqa: E402
+from agt.training.loop import TrainingRun, train  # noqa: E402
+
 HEAD = "| job | what | measured | against | ratio | remark |\n|---|---|---|---|---|---|\n"
-LIBRARY = ("numpy", "scipy", "pydantic", "pyarrow", "safetensors")
-GRACE = 5.0  # seconds: a job keeps to its time by itself; one that hangs is ended
+GRACE_SECONDS = 5.0  # a job keeps to its time by itself; one that hangs is ended
 MARK = "row "  # what a line of a job's output begins with, if it is a row
 
 
@@ -74,8 +82,6 @@ class Place(NamedTuple):
     def done(self) -> None:
         """Wait for the card."""
         if not self.dry:
-            import torch
-
             torch.cuda.synchronize()
 
 
@@ -83,12 +89,10 @@ class Place(NamedTuple):
 
 
 def machine(at: Place, seconds: float) -> Rows:
-    import numpy
-    import torch
 
     if at.dry:
         yield row("DRY RUN", remark="everything small, on the CPU: seconds, ratios and the sizes in names mean nothing")
-    yield row("versions", f"Python {platform.python_version()}, torch {torch.__version__}, numpy {numpy.__version__}")
+    yield row("versions", f"Python {platform.python_version()}, torch {torch.__version__}, numpy {np.__version__}")
     yield row(
         "processor", f"{os.cpu_count()} cores, {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
     )
@@ -148,68 +152,43 @@ def compile_kernels(at: Place, seconds: float) -> Rows:
     )
 
 
-def factors(at: Place, kind: str, shape: tuple[int, int, int, int], seed: int = 0) -> Any:
-    import torch
-
-    from agt.bounds.interval import Interval
-    from agt.kernels.contract import QUANTA
-
-    ks, n, outputs, width = shape
-    draw = torch.Generator().manual_seed(seed)
-    normal = partial(torch.randn, generator=draw, dtype=torch.float64)
-
-    def interval(*sizes: int, scale: float) -> Any:
-        centre, reach = normal(sizes) * scale, normal(sizes).abs() * scale / 3
-        return Interval((centre - reach).to(at.device), (centre + reach).to(at.device))
-
-    d = interval(ks, n, outputs, scale=float(QUANTA))
-    if kind == "bias":
-        return d, None
-    if kind == "point":
-        return d, Interval.point(normal((1, n, width)).to(at.device))
-    return d, interval(1 if kind == "shared" else ks, n, width, scale=1.0)
-
-
 def integers(at: Place, seconds: float) -> Rows:
-    import torch
+    from agt.kernels.gpu import GpuKernel  # needs Triton
 
-    from agt.bounds.interval import Interval
-    from agt.kernels.gpu import GpuKernel
-    from agt.kernels.reference import ReferenceKernel
+    def interval(draw: Any, *sizes: int, scale: float) -> Any:
+        center, reach = (torch.randn(sizes, generator=draw, dtype=torch.float64) * scale for _ in range(2))
+        return Interval((center - reach.abs() / 3).to(at.device), (center + reach.abs() / 3).to(at.device))
 
     def all_of(kernel: Any, d: Any, x: Any, capped: bool, product: str, counts: list[int]) -> list[Any]:
-        extremes = kernel.extremes(
-            torch.tensor(counts, device=d.lower.device),
-            (d.shape[2],) if x is None else (d.shape[2], x.shape[2]),
-            capped,
-            product,
-        )
+        shape = (d.shape[2],) if x is None else (d.shape[2], x.shape[2])
+        extremes = kernel.extremes(torch.tensor(counts, device=d.lower.device), shape, capped, product)
         for part in (slice(0, d.shape[1] // 3), slice(d.shape[1] // 3, None)):
             extremes.update(d[:, part], None if x is None else x[:, part])
         return [*kernel.bound_sum(d, x, product), *extremes.result()]
 
-    def home(value: Any) -> Any:
-        lower = value.lower.cpu()
-        return Interval.point(lower) if value.is_point else Interval(lower, value.upper.cpu())
+    def on_cpu(value: Any) -> Any:
+        return None if value is None else Interval(value.lower.cpu(), value.upper.cpu())
 
     shapes = [(2, 30, 2, 3)] if at.dry else [(3, 1501, 17, 65), (1, 1, 1, 1), (2, 20_000, 1, 100), (4, 700, 130, 9)]
-    for kind in ("point", "shared", "per k", "bias"):
-        equal, cases, began = 0, 0, time.perf_counter()
-        for seed, shape in enumerate(shapes):
-            n = shape[1]
-            for capped, product in ((False, "exact"),) if at.dry else ((False, "exact"), (True, "exact"), (False, "rump")):
-                d, x = factors(at, kind, shape, seed)
-                counts = [0, min(5, n), n // 2, n][: shape[0]]
+    for bias in (False, True):
+        equal = cases = 0
+        for seed, (ks, n, outputs, width) in enumerate(shapes):
+            draw, counts = torch.Generator().manual_seed(seed), [0, min(5, n), n // 2, n][:ks]
+            d = interval(draw, ks, n, outputs, scale=float(QUANTA))
+            x = None if bias else interval(draw, ks, n, width, scale=1.0)
+            for capped, product in ((False, "exact"), (True, "exact"), (False, "rump")):
                 ours = all_of(GpuKernel(), d, x, capped, product, counts)
-                for theirs in (
-                    all_of(ReferenceKernel(), d, x, capped, product, counts),
-                    all_of(ReferenceKernel(), home(d), None if x is None else home(x), capped, product, counts),
-                ):
+                for there in ((d, x), (on_cpu(d), on_cpu(x))):
+                    theirs = all_of(ReferenceKernel(), *there, capped, product, counts)
                     cases += 1
                     equal += all(torch.equal(a.cpu(), b.cpu()) for a, b in zip(ours, theirs, strict=True))
         remark = "" if equal == cases else "BROKEN: do not use compute.kernel=gpu"
-        yield row(f"sums and selections, x {kind}", f"{equal} of {cases} equal", "reference, card and CPU",
-                  remark=f"{remark} {time.perf_counter() - began:.1f} s".strip())  # fmt: skip
+        yield row(
+            f"sums and selections{', bias' if bias else ''}",
+            f"{equal} of {cases} equal",
+            "reference, card and CPU",
+            remark=remark,
+        )
 
 
 def suite(at: Place, seconds: float) -> Rows:
@@ -224,12 +203,6 @@ def suite(at: Place, seconds: float) -> Rows:
 
 def soundness(at: Place, seconds: float) -> Rows:
     """Records removed, added or replaced: the parameters of training again must lie in the box of as many k."""
-    import bench_engine as bench
-    import numpy as np
-
-    from agt.data.dataset import Records
-    from agt.relations import RELATIONS
-    from agt.training.loop import train
 
     def without(data: Records, rows: np.ndarray) -> Records:
         arrays = (np.asarray(array)[rows] for array in (data.features, data.labels, data.ids, data.units, data.public))
@@ -254,17 +227,11 @@ def soundness(at: Place, seconds: float) -> Rows:
                   remark="" if outside == 0 else "BROKEN: the bounds do not hold on this card")  # fmt: skip
 
 
-def bench_batch(records: int) -> Any:
-    from agt.settings import BatchConfig
-
+def bench_batch(records: int) -> BatchConfig:
     return BatchConfig(count=1, normalizer=float(records), n_max=2 * records)
 
 
 def bits(at: Place, seconds: float) -> Rows:
-    import bench_engine as bench
-    import torch
-
-    from agt.training.loop import train
 
     data, model = bench.records(at.size(5000, 60), at.size(64, 4)), bench.head(at.size(64, 4), 32, 1)
     boxes = [train(model, bench.recipe(data, bench.settings(epochs=3), (0, 5), device=d), data) for d in ("cpu", at.device)]
@@ -294,7 +261,6 @@ def measured(work: Callable[[], object], at: Place, repeats: int) -> float:
 def peak(at: Place) -> str:
     if at.dry:
         return ""
-    import torch
 
     used = f"at most {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB of the card"
     torch.cuda.reset_peak_memory_stats()
@@ -302,14 +268,12 @@ def peak(at: Place) -> str:
 
 
 def gpu_run(at: Place, data: Any, model: Any, ks: Any, relation: str = "add_remove", **compute: Any) -> Any:
-    import bench_engine as bench
 
     memory = {} if at.dry else {"memory_mb": 4096}
     return bench.make_run(data, model, ks, relation, device=at.device, **{**memory, **compute})
 
 
 def step(at: Place, seconds: float) -> Rows:
-    import bench_engine as bench
 
     n, width = at.size(20_000, 64), at.size(768, 4)
     data, model = bench.records(n, width), bench.head(width, at.size(100, 4), 1)
@@ -324,49 +288,16 @@ def step(at: Place, seconds: float) -> Rows:
         yield row(f"{n:,} x {width}-100-1, add_remove, grid of {ks}, per k", taken, plain, taken / plain, remark)
 
 
-def selections(at: Place, seconds: float) -> Rows:
-    import bench_engine as bench
-
-    n, width = at.size(20_000, 64), at.size(768, 4)
-    data, model = bench.records(n, width), bench.head(width, at.size(100, 4), 1)
-    plain = measured(bench.plain_step(data, model, at.device), at, at.size(20, 1))
-    for relation, ks in (("paper_privacy", range(64)), ("remove", range(64)), ("paper_privacy", (at.size(1000, 20),)),
-                         ("paper_unlearning", (at.size(8000, 50),))):  # fmt: skip
-        taken = measured(bench.one_step(gpu_run(at, data, model, ks, relation)), at, at.size(3, 1)) / len(ks)
-        name = f"grid of {len(ks)}" if len(ks) > 1 else f"k = {ks[0]}"
-        yield row(f"{n:,} x {width}-100-1, {relation}, {name}, per k", taken, plain, taken / plain, peak(at))
-    few = bench.records(at.size(2000, 64), width)
-    works = [bench.one_step(gpu_run(at, few, model, (50,) if not at.dry else (5,), "paper_privacy", kernel=kernel))
-             for kernel in (("reference", "cpu") if at.dry else ("reference", "gpu"))]  # fmt: skip
-    reference, ours = (measured(work, at, 1) for work in works)
-    yield row(f"{len(few):,} records, paper_privacy: the reference kernel there", reference, ours, reference / ours)
-
-
-def processors(at: Place, seconds: float) -> Rows:
-    import bench_engine as bench
-
-    n, width = at.size(5000, 64), at.size(768, 4)
-    data, model = bench.records(n, width), bench.head(width, at.size(100, 4), 1)
-    for relation in ("add_remove", "paper_privacy"):
-        runs = [bench.make_run(data, model, (5, 50)[: at.size(2, 1)], relation, device="cpu"),
-                gpu_run(at, data, model, (5, 50)[: at.size(2, 1)], relation)]  # fmt: skip
-        cpu, card = (measured(bench.one_step(run), at, 1) for run in runs)
-        yield row(f"{n:,} x {width}-100-1, {relation}, two k: CPU, {os.cpu_count()} cores", cpu, card, cpu / card, peak(at))
-
-
 def streamed(at: Place, seconds: float) -> Rows:
-    import bench_engine as bench
-
-    from agt.training import staging
 
     data, model = bench.records(at.size(500_000, 200), 188), bench.head(188, at.size(128, 4), at.size(128, 4), 1)
-    times, share = {}, staging.RESIDENT
+    times, share = {}, batches.RESIDENT
     try:
-        for name, staging.RESIDENT in (("held by the card", share), ("streamed", 0.0)):
+        for name, batches.RESIDENT in (("held by the card", share), ("streamed", 0.0)):
             times[name] = measured(bench.one_step(gpu_run(at, data, model, range(8))), at, 1)
             yield row(f"{len(data):,} x 188, MLP 128-128, 8 k, records {name}", times[name], remark=peak(at))
     finally:
-        staging.RESIDENT = share
+        batches.RESIDENT = share
     yield row(
         "streamed against held", times["streamed"], times["held by the card"], times["streamed"] / times["held by the card"]
     )
@@ -378,10 +309,10 @@ OCT = (*range(10), *range(10, 46, 5), *range(50, 201, 10))
 IMDB = (*range(50), *range(50, 201, 10))
 
 
-def published(at: Place, name: str, widths: tuple[int, ...], n: int, ks: Any, seconds: float, **settings: Any) -> Rows:
+def published(name: str, at: Place, seconds: float) -> Rows:
     """Both of the papers' claims and our own, as far as the time goes: step by step."""
-    import bench_engine as bench
 
+    widths, n, ks, settings = PUBLISHED[name]
     widths, n = ((4, 3, widths[-1]), 60) if at.dry else (widths, n)
     data, model, began = bench.records(n, widths[0]), bench.head(*widths), time.perf_counter()
     for relation, product in (("paper_privacy", "rump"), ("paper_unlearning", "rump"), ("add_remove", "exact")):
@@ -393,15 +324,12 @@ def published(at: Place, name: str, widths: tuple[int, ...], n: int, ks: Any, se
 
 def timed(at: Place, what: str, model: Any, method: Any, data: Any, until: float) -> list[str]:
     """The whole training, or its first steps until then."""
-    import torch
-
-    from agt.training.loop import Run
 
     if time.perf_counter() > until - 2:
         return row(what, "not measured", remark="no time left")
     began, ks = time.perf_counter(), len(method.kgrid.ks)
     with torch.no_grad():
-        run = Run(model, method, data)
+        run = TrainingRun(model, method, data)
         for rows in run.plan.batches(data.units):
             run.step(rows)
             at.done()
@@ -413,146 +341,76 @@ def timed(at: Place, what: str, model: Any, method: Any, data: Any, until: float
     return row(what, whole, remark=f"{part}{ks} k, {1e3 * whole / ks:.1f} ms a k; {peak(at)}".rstrip("; "))
 
 
-def blobs(at: Place, seconds: float) -> Rows:
-    settings = {"epochs": 4, "lr": 2.0, "decay": 0.6, "lr_min": 1e-3, "clip": 0.06}
-    yield from published(at, "blobs", (6, 128, 2), 3000, range(200), seconds, **settings)
-
-
-def imdb(at: Place, seconds: float) -> Rows:
-    settings = {"epochs": 3, "lr": 0.2, "lr_min": 0.0, "clip": 0.04, "momentum": 0.99, "dampening": 0.3}
-    yield from published(at, "IMDB's shape", (768, 100, 1), 25_000, IMDB, seconds, **settings)
-
-
-def octmnist(at: Place, seconds: float) -> Rows:
-    settings = {"epochs": 4, "lr": 0.06, "decay": 0.5, "lr_min": 1e-3, "clip": 0.9, "momentum": 0.95, "nesterov": True}
-    yield from published(at, "OCT-MNIST's dense layers", (3200, 100, 1), 15_500, OCT, seconds, **settings)
-
-
-def amex(at: Place, seconds: float) -> Rows:
-    import bench_engine as bench
-    import numpy as np
-    import torch
-
-    from agt.data.dataset import Records
-    from agt.settings import BatchConfig
-
-    n, began = at.size(5_531_451, 100), time.perf_counter()
-    x = np.empty((n, 188), dtype=np.float32)
-    for start in range(0, n, 1 << 19):
-        block = x[start : start + (1 << 19)]
-        block[:] = torch.randn(block.shape, device=at.device).cpu().numpy()
-    ids = np.char.zfill(np.arange(n).astype("S7").astype(str), 7)
-    data = Records(x, np.arange(n) % 2, ids, ids, np.zeros(n, dtype=bool))
-    yield row(f"AMEX's shape: {n:,} x 188 made", time.perf_counter() - began)
-    hidden = (at.size(128, 4),) * 4
-    for relation, product in (("add_remove", "exact"), ("paper_privacy", "rump")):
-        batch = BatchConfig(count=5, normalizer=n / 5, n_max=n)
-        training = bench.settings(lr=1e-3, decay=0.6, lr_min=0.0, clip=0.06, product=product, batch=batch)
-        method = bench.recipe(data, training, (at.size(50, 2),), relation, device=at.device,
-                              **({} if at.dry else {"memory_mb": 8192}))  # fmt: skip
-        yield timed(
-            at, f"AMEX's shape, depth 4, one epoch, {relation}", bench.head(188, *hidden, 1), method, data, began + seconds
-        )
+PUBLISHED: dict[str, tuple[tuple[int, ...], int, Any, dict[str, Any]]] = {
+    "blobs": ((6, 128, 2), 3000, range(200), {"epochs": 4, "lr": 2.0, "decay": 0.6, "lr_min": 1e-3, "clip": 0.06}),
+    "imdb": (
+        (768, 100, 1),
+        25_000,
+        IMDB,
+        {"epochs": 3, "lr": 0.2, "lr_min": 0.0, "clip": 0.04, "momentum": 0.99, "dampening": 0.3},
+    ),
+    "octmnist": (
+        *((3200, 100, 1), 15_500, OCT),
+        {"epochs": 4, "lr": 0.06, "decay": 0.5, "lr_min": 1e-3, "clip": 0.9, "momentum": 0.95, "nesterov": True},
+    ),
+    "amex": (
+        *((188, 128, 128, 128, 128, 1), 5_531_451, (50,)),
+        {"lr": 1e-3, "decay": 0.6, "lr_min": 0.0, "clip": 0.06, "batch": BatchConfig(count=5, n_max=5_531_451)},
+    ),
+}
 
 
 # -- one after the other ---------------------------------------------------------------------------------------------------
 
 
-class Job(NamedTuple):
-    """What is done, the seconds it may take, and the modules that it needs."""
-
-    work: Callable[[Place, float], Rows]
-    seconds: float
-    needs: tuple[str, ...]
-
-
-KERNELS = ("torch", "numpy", "triton")
-RUNS = ("torch", *LIBRARY)
-JOBS = {
-    "machine": Job(machine, 20, ("torch", "numpy")),
-    "compile": Job(compile_kernels, 60, KERNELS),
-    "integers": Job(integers, 60, KERNELS),
-    "step": Job(step, 60, RUNS),
-    "selections": Job(selections, 75, RUNS),
-    "soundness": Job(soundness, 60, RUNS),
-    "bits": Job(bits, 30, (*RUNS, "numba")),
-    "imdb": Job(imdb, 60, RUNS),
-    "blobs": Job(blobs, 40, RUNS),
-    "octmnist": Job(octmnist, 75, RUNS),
-    "streamed": Job(streamed, 60, RUNS),
-    "processors": Job(processors, 60, (*RUNS, "numba")),
-    "suite": Job(suite, 60, (*RUNS, "pytest", "hypothesis")),
-    "amex": Job(amex, 120, RUNS),
+JOBS: dict[str, tuple[Callable[[Place, float], Rows], float]] = {  # what is done, and the seconds it may take
+    "machine": (machine, 20),
+    "compile": (compile_kernels, 60),
+    "integers": (integers, 60),
+    "step": (step, 60),
+    "soundness": (soundness, 60),
+    "bits": (bits, 30),
+    "imdb": (partial(published, "imdb"), 60),
+    "blobs": (partial(published, "blobs"), 40),
+    "octmnist": (partial(published, "octmnist"), 75),
+    "streamed": (streamed, 60),
+    "suite": (suite, 60),
+    "amex": (partial(published, "amex"), 120),
 }
-
-
-def needed(name: str, dry: bool) -> tuple[str, ...]:
-    """A run on a card is one with Triton's kernels: with the reference's it would be slower, and say so nowhere."""
-    needs = JOBS[name].needs
-    return needs if dry or "triton" in needs or name == "machine" else (*needs, "triton")
-
-
-def absent(names: tuple[str, ...]) -> list[str]:
-    return [name for name in names if find_spec(name) is None]
 
 
 def rows_of(name: str, seconds: float, dry: bool) -> Rows:
     """A job's rows from a process of its own, which is ended when its time is over."""
     command = [sys.executable, __file__, "--job", name, "--seconds", str(seconds), *(["--dry"] if dry else [])]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
-    lines: queue.Queue[str | None] = queue.Queue()
-
-    def read() -> None:
-        assert process.stdout is not None
-        with process.stdout as output:
-            for line in output:
-                lines.put(line.rstrip())
-        lines.put(None)
-
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
-    until, last = time.monotonic() + seconds + GRACE, ""
+    said, failed = "", ""
     try:
-        while (line := lines.get(timeout=max(0.01, until - time.monotonic()))) is not None:
-            if line.startswith(MARK):
-                yield json.loads(line.removeprefix(MARK))
-            elif line:
-                last = line
-                print(f"  {name}: {line}", file=sys.stderr)
-        if process.wait() != 0:
-            yield row("the rest", "not measured", remark=f"it failed: {last[:200]}")
-    except queue.Empty:
-        yield row("the rest", "not measured", remark=f"cut off after {seconds:.0f} s")
-    finally:
-        process.kill()
-        process.wait()
-        reader.join(GRACE)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=seconds + GRACE_SECONDS)
+        said, failed = done.stdout, f"it failed: {done.stderr.strip()[-200:]}" if done.returncode else ""
+    except subprocess.TimeoutExpired as error:
+        said, failed = (error.stdout or b"").decode(), f"cut off after {seconds:.0f} s"
+    yield from (json.loads(line.removeprefix(MARK)) for line in said.splitlines() if line.startswith(MARK))
+    if failed:
+        yield row("the rest", "not measured", remark=failed.replace("\n", " "))
 
 
 def run_job(name: str, seconds: float, dry: bool) -> Rows:
     """A job's rows, made in this process."""
-    if not dry:
-        import torch
-
-        if name not in ("machine", "compile") and not torch.cuda.is_available():
-            yield row("all of it", "not measured", remark="PyTorch sees no GPU here")
-            return
-    yield from JOBS[name].work(Place(dry), seconds)
+    if not dry and name not in ("machine", "compile") and not torch.cuda.is_available():
+        yield row("all of it", "not measured", remark="PyTorch sees no GPU here")
+        return
+    yield from JOBS[name][0](Place(dry), seconds)
 
 
-def jobs(names: list[str], seconds: float, dry: bool, apart: bool) -> Iterator[tuple[str, list[str]]]:
-    """(job, row) of every job, until the time is over."""
-    until = time.monotonic() + seconds
-    for name in names:
-        job, left = JOBS[name], until - time.monotonic()
-        lacking = absent(needed(name, dry))
-        if lacking:
-            yield name, row("all of it", "not measured", remark=f"not installed: {', '.join(lacking)}")
-        elif left < 15:
-            yield name, row("all of it", "not measured", remark="no time left")
-        else:
-            make = rows_of if apart else run_job
-            yield from ((name, made) for made in make(name, min(job.seconds, left - 10), dry))
+def lines(options: argparse.Namespace) -> Rows:
+    """The table's rows, job by job, until the time is over."""
+    until = time.monotonic() + options.seconds
+    for name in options.only:
+        left = until - time.monotonic()
+        if left < 15:
+            yield [name, *row("all of it", "not measured", remark="no time left")]
+            continue
+        made = (run_job if options.dry else rows_of)(name, min(JOBS[name][1], left - 10), options.dry)
+        yield from ([name, *cells] for cells in made)
 
 
 def main() -> int:
@@ -561,7 +419,6 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=560.0, help="for all jobs together")
     parser.add_argument("--only", nargs="+", choices=JOBS, default=list(JOBS), metavar="JOB")
     parser.add_argument("--dry", action="store_true", help="everything small, on the CPU, in this process")
-    parser.add_argument("--apart", action="store_true", help="with --dry: each job in its own process, as on a card")
     parser.add_argument("--job", choices=JOBS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.dry:
@@ -570,22 +427,16 @@ def main() -> int:
         for made in run_job(options.job, options.seconds, options.dry):
             print(f"{MARK}{json.dumps(made)}", flush=True)
         return 0
-    lacking = absent(tuple(dict.fromkeys(need for name in options.only for need in needed(name, options.dry))))
-    if lacking:
-        print(f"not installed here: {', '.join(lacking)}; jobs that need them are left out", file=sys.stderr, flush=True)
     broken = False
     with (options.out or Path(os.devnull)).open("w", encoding="utf-8") as table:
-        for line in chain([HEAD], jobs_as_lines(options)):
+        for line in chain(
+            [HEAD], (f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |\n" for cells in lines(options))
+        ):
             broken = broken or any(word in line for word in ("BROKEN", "FAILED", "OUTSIDE", "it failed"))
             for stream in (table, sys.stdout):
                 stream.write(line)
                 stream.flush()
     return 3 if broken else 0
-
-
-def jobs_as_lines(options: argparse.Namespace) -> Iterator[str]:
-    for name, made in jobs(options.only, options.seconds, options.dry, options.apart or not options.dry):
-        yield f"| {' | '.join(cell.replace('|', '/') for cell in [name, *made])} |\n"
 
 
 if __name__ == "__main__":

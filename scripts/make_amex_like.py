@@ -4,13 +4,13 @@
     python scripts/make_amex_like.py FOLDER --queries 10000000
 
 writes FOLDER/train_data.{csv,parquet} and FOLDER/train_labels.csv, or FOLDER/queries.parquet, which a run on the prepared
-folder answers (agt predict inputs=FOLDER/queries.parquet); what is in them: agt_cli/papers/prepare/amex_like.py.
+folder answers (agt predict inputs=FOLDER/queries.parquet); what is in them: experiments/amex.py.
 """
 
 import argparse
 from pathlib import Path
 
-from agt_cli.papers.prepare.amex_like import make, make_queries
+from experiments.amex import make, make_queries
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ import pandas as pd
 from sklearn import datasets
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from agt.data.encoding import Encoding
-from agt.data.ids import uniform
+from agt.data.dataset import uniform
+from agt.data.table import Encoding
 
 FOLDS = 5
 ADULT_NUMBERS = {

@@ -1,11 +1,16 @@
 """Makes ``tests/synthetic.py`` importable from every test, and keeps tiny tensors on one thread."""
 
 import contextlib
+import os
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from museum import FinishedRuns
 
 settings.register_profile("agt", deadline=None, derandomize=True)  # the first call of a kernel compiles it
 settings.load_profile("agt")
@@ -15,6 +20,14 @@ settings.load_profile("agt")
 def one_thread() -> None:
     """Thousands of matrices of a few elements are faster without handing them round."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> "FinishedRuns":
+    """Finished runs of every kind (museum.py): ``finished_runs["train/box"]``, ``finished_runs.copy(name, to)``."""
+    from museum import museum  # loads the command line
+
+    return museum(tmp_path_factory.getbasetemp(), os.environ.get("PYTEST_XDIST_WORKER", "master"))
 
 
 # An accountant of the test tools brings a logger that keeps the stderr of the moment, which is a test's own, and closes it

@@ -11,10 +11,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from agt.ledger.book import Charge, Population, Table
-from agt.ledger.head import SecondHead
-from agt.ledger.ledger import Debit, Exhausted, Ledger
-from agt.mechanisms.account import Allowance
-from agt.mechanisms.guarantee import PureDP
+from agt.ledger.chain import SecondHead
+from agt.ledger.ledger import Exhausted, Ledger
+from agt.mechanisms.composition import Allowance, PureDP
 
 DATA, EPS = "d" * 32, 0.01
 CHARGE = Charge(PureDP(EPS), "labels", "randomized_response", "sha256:" + "a" * 64, DATA, "add_remove")
@@ -165,7 +164,7 @@ def _spend(path, tell, chance: random.Random) -> None:  # type: ignore[no-untype
             tell(f"answer {key.hex()} {label}")
         fresh = [key for key in questions if key not in kept] or questions[:1]
         try:
-            debit: Debit = ledger.debit(CHARGE, len(fresh))
+            debit = ledger.debit(CHARGE, len(fresh))
         except Exhausted:
             tell("exhausted")
             return

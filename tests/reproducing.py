@@ -6,14 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from agt_cli.papers.reproduction.catalogue import KINDS
-from agt_cli.papers.reproduction.definition import Artifact, Experiment, Profile, ProfileName
-from agt_cli.papers.reproduction.kinds import Entry
-from agt_cli.papers.reproduction.render import render
-from agt_cli.papers.reproduction.runs import Runs
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.report.reproduction_md import Section
+from experiments.kinds import Artifact, Entry, Experiment, Profile, ProfileName
+from experiments.reproduce import KINDS, Section, render
+from experiments.runs import Runs
 
 
 def an_entry(kind: str, folder: Path, base: tuple[str, ...], profiles: dict[ProfileName, Profile]) -> Entry:

@@ -26,8 +26,8 @@ from agt.api import Fitted
 from agt.distributed import Group, group, together
 from agt.errors import AgtError, ConfigError
 from agt.models.model import fit
-from agt.training.checkpoint import Nowhere, State
-from agt.training.noise import NoiseConfig
+from agt.training.checkpoint import CheckpointState, Nowhere
+from agt.training.loop import NoiseConfig
 
 SIZES = (2, 3, 4)
 FEW_STEPS: dict[str, Any] = {"certificate": "stability", "batch": {"count": 2}, "epochs": 2, "lr": 0.1}
@@ -53,14 +53,14 @@ class Files:
 class Kept(Nowhere):
     """Checkpoints in memory: the state after some step, where somebody has one."""
 
-    state: State | None = None
-    offered: dict[int, State] = field(default_factory=dict)
+    state: CheckpointState | None = None
+    offered: dict[int, CheckpointState] = field(default_factory=dict)
 
-    def last(self) -> State | None:  # type: ignore[override]
+    def last(self) -> CheckpointState | None:  # type: ignore[override]
         return self.state
 
     def offer(self, step: int, tensors: Callable[[], dict[str, torch.Tensor]], last: bool = False) -> None:
-        self.offered[step] = State(step, {name: tensor.clone() for name, tensor in tensors().items()})
+        self.offered[step] = CheckpointState(step, {name: tensor.clone() for name, tensor in tensors().items()})
 
 
 def digest(*parts: Any) -> str:
@@ -165,7 +165,7 @@ BROKEN: dict[str, tuple[str, Any]] = {
 def small_blocks() -> Iterator[None]:
     """Blocks of so few queries and records that all processes get some, and a sum has many pieces."""
     with ExitStack() as stack:
-        for place in ("linear.ROWS", "tube.ROWS", "ensemble.ROWS", "box.BLOCK"):
+        for place in ("linear.ROWS", "ensemble.ROWS", "box.BLOCK"):
             stack.enter_context(patch(f"agt.models.{place}", 64))
         for place in ("training.linear.BLOCK", "tube.network._ROWS"):
             stack.enter_context(patch(f"agt.{place}", 256))

@@ -3,12 +3,9 @@
 from hashlib import sha256
 from pathlib import Path
 
-from agt.unlearning.keys import Key, as_words
-from agt.unlearning.log import NAME, Entry, Log
-from agt_cli.report.finished import FinishedRun, open_run
-from agt_cli.report.record import RunRecord
-from agt_cli.report.successor import Successor
-from agt_cli.report.swap import hold, put
+from agt.unlearning.log import REQUEST_LOG_FILE, HashKey, Log, RequestEntry, as_words
+from agt_cli.report.finished import Run, commit, open_run, run_lock
+from agt_cli.report.record import NextState, RunRecord
 
 FILES = 5
 
@@ -16,7 +13,7 @@ FILES = 5
 def begin(folder: Path) -> str:
     """A finished run; returns its digest."""
     with RunRecord(folder, "train", {"output_dir": "outputs"}) as record:
-        Key.made(record.place)
+        HashKey.made(record.place)
         record.environment(data_digest="d")
         _write(record, 0, FILES)
     return str(record.digest)
@@ -24,21 +21,21 @@ def begin(folder: Path) -> str:
 
 def update(folder: Path) -> str:
     """The next state of it: every file another, one gone, one more; returns its digest."""
-    with hold(folder):
+    with run_lock(folder):
         run = open_run(folder, "train")
-        log, key = Log.of(run), Key.made(folder)
+        log, key = Log.of(run), HashKey.made(folder)
         number = len(log.entries) + 1
-        with Successor(run) as record:
+        with NextState(run) as record:
             _write(record, number, FILES - number % 2)
             hashes = as_words(key.names([f"r{number}"], "record"))
-            entry = Entry("removed", "retrain", "id", hashes, hashes, {}, run.digest, record.state, key.check)
-            record.write(NAME, log.append(entry).content)
+            entry = RequestEntry("removed", "retrain", "id", hashes, hashes, {}, run.digest, record.state, key.check)
+            record.write(REQUEST_LOG_FILE, log.append(entry).content)
             digest = record.finish()
-        put(folder)
+        commit(folder)
     return digest
 
 
-def state(run: FinishedRun) -> int:
+def state(run: Run) -> int:
     """Which state a run is in, if all of its files are of the one; else fails."""
     names = [name for name in run.manifest.files if name.startswith("bounds/") or name == "model.safetensors"]
     numbers = {run.read(name).partition(b" ")[0] for name in names}

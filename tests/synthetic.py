@@ -11,7 +11,7 @@ from agt.bounds.interval import Interval
 from agt.data.dataset import Records
 from agt.models.heads import HeadConfig
 from agt.settings import BatchConfig, ComputeConfig, KGridConfig, RelationConfig, TrainingConfig
-from agt.training.recipe import Recipe
+from agt.training.batches import Recipe
 
 KERNELS = ("reference", "cpu")
 RELATIONS = tuple(relations.RELATIONS)

@@ -8,19 +8,16 @@ import torch
 from scipy.special import expit, ndtr, softmax
 from synthetic import make_recipe, make_records, make_training
 
-from agt.audit.edits import Editor, Terms, weights
+from agt.audit.neighbours import Editor, Terms, weights
 from agt.certificates.stability import ClosedForm
 from agt.data.dataset import Records
 from agt.models.features import FeatureMap
 from agt.relations import rows_at_stake
 from agt.settings import FeaturesConfig, RelationConfig, TrainingConfig
 from agt.training.ensemble import EnsembleConfig
-from agt.training.sensitivity import LinearLoss, rows_moved
-from agt.tube.activations import SMOOTH
-from agt.tube.network import TubeNetwork, start_norm
-from agt.tube.setting import TubeSetting
-from agt.tube.stability import certify_tube
-from agt.tube.training import TubeTrained, train_tube
+from agt.training.linear import LinearLoss, rows_moved
+from agt.tube.network import SMOOTH, TubeNetwork, TubeSetting, start_norm
+from agt.tube.training import TubeTrained, certify_tube, train_tube
 
 WIDTH = 3
 KS = tuple(range(5))

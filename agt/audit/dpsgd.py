@@ -1,19 +1,27 @@
-"""DP-SGD under audit: canaries in or out, what an adversary sees of the training, and a lower bound on epsilon.
+"""Training with noise inside (training/loop.py) under audit: canaries in or out, what an adversary sees, bounds on epsilon.
 
-A ``Trainer`` trains again and again, with canaries in or out, and shows what an adversary would see: every noisy sum along
-each canary (white box), the final weights along it, or the loss on it at the end (black box). Lecture 004; Nasr et al.
-2023; Steinke et al. 2023.
+Trainings are the very loop that ``agt train`` runs, again and again, with canaries in or out. They show what an adversary
+would see: every noisy direction along each canary (white box), the final weights along it, or the loss on it at the end
+(black box). Lecture 004; Nasr et al. 2023; Steinke et al. 2023.
+
+A gradient canary is a gradient of its own that stands for a record's in every step. It is longer than any clip, so that a
+clip that was forgotten shows. Several of one run are orthogonal, or nearly so: what one leaves in the noisy sum moves no
+other's score. An input canary is a record, whose gradient the head gives: what somebody can do who only hands in data.
+Each canary is a unit of its own whose id decides its batch, as any record's does; all constants are the run's. A gradient
+canary is clipped elementwise, as records are, and stands for a unit with as many rows as one may have. Under substitution a
+unit is never absent: where it is out, its gradient is the opposite one, and the two sides differ by all that the claim
+allows.
 
 Formal guarantees
     Many runs. One canary, in half of the runs. Thresholds are chosen on the first third of the runs of each side and
     counted on the others, which are independent of it. So Clopper-Pearson's limits hold, and with them a bound from
-    (eps, delta) alone, and one from the whole claimed curve (subsampled.py): the second is about the claim "Gaussian noise
-    of this size on Poisson batches", which is more than (eps, delta), and is rejected where either part is false. At full
-    batches it is mu-GDP, and the bound is mu's.
+    (eps, delta) alone, and one from the claimed mu of Gaussian differential privacy: the second is about the claim
+    "Gaussian noise of this size", which is more than (eps, delta), and is rejected where either part is false.
     Step by step. In each step of each run a fresh coin says whether the canary takes part, and one guess is made. Given all
-    that came before, a guess is right with at most the probability that the claimed step allows, so the number of right
-    ones is dominated by a binomial, and Clopper-Pearson's lower limit of the share holds. What it implies of the noise is
-    composed by the accountant: this can notice bugs in noise and clipping, and cannot debug the composition.
+    that came before, a guess is right with at most the probability that the claimed step allows, Phi(mu_step / 2), so the
+    number of right ones is dominated by a binomial, and Clopper-Pearson's lower limit of the share holds. What it implies
+    of the noise is composed by the accountant: this can notice bugs in noise and clipping, and cannot debug the
+    composition.
     One run. Each of m canaries is in by its own coin, and the bounds of one_run.py say what the number of right guesses
     implies. How many are guessed follows from the claim.
     All rigorous bounds of one audit share the error probability equally: together they hold with the confidence asked for.
@@ -22,65 +30,172 @@ The adversary of the white box knows all other records, and subtracts what they 
 one that differential privacy speaks of.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
-from scipy.stats import beta as beta_law
+import torch
+from scipy.special import ndtri
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+from torch.nn import functional as F
 
-from agt.audit.canaries import Canaries
-from agt.audit.estimates import Mistakes, epsilon_bound, katz_bound, lower_limit, posterior_bound, upper_limit
-from agt.audit.findings import Estimated, Finding, Outcome, Strength
-from agt.audit.one_run import BOUNDS, Guesses, contradicts, guesses_from, one_run_epsilon, planned_guesses
-from agt.audit.subsampled import Curve, least_epsilon, least_from_steps, loudest_refused
-from agt.audit.written import least
+from agt.audit.estimates import Claimed, chosen, estimates, lower_limit
+from agt.audit.findings import Estimate, Finding, Outcome, Strength, least
+from agt.audit.neighbours import NOMINAL, neighbouring, with_added
+from agt.audit.one_run import BOUNDS, guesses_from, one_run_epsilon, planned_guesses
+from agt.data.dataset import Records
 from agt.errors import ConfigError
+from agt.kernels.reference import QUANTA
+from agt.models.box import BoxModel, start_from
+from agt.numeric import gaussian_epsilon
+from agt.problem import Problem
+from agt.relations import Sums
+from agt.training.batches import Recipe
+from agt.training.loop import DrawKey, Noise, NoiseConfig, NoisePlan, Sgd, Tensors, TrainingRun, draw_noise, noise_seed
 
-MOST_TRIALS = 10**6
-_THRESHOLDS = 99  # among which one is chosen
-_LEAST_CHANGE = 1e-300
-
-ESTIMATES: tuple[tuple[str, Callable[[Mistakes, float, float], float], Strength], ...] = (
-    ("Clopper-Pearson", epsilon_bound, Strength.CONFIDENT),
-    ("Katz-log", katz_bound, Strength.ASYMPTOTIC),
-    ("Bayesian (Jeffreys)", posterior_bound, Strength.CREDIBLE),
-)
-ITERATES, REPEATS, WEIGHTS, LOSS = "every noisy sum", "repeats among noisy sums", "the final weights", "the final loss"
+CANARY_ID = "agt-canary-"  # and a number
+LENGTH = 10.0  # a gradient canary's, in clips
+ROWS_LOOKED_AT = 256  # for the coordinates that they leave alone
+SUMS, WEIGHTS, LOSS = "every noisy sum", "the final weights", "the final loss"
 STEPS, ONE_RUN = "step by step, composed", "one run"
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "binary_cross_entropy": F.binary_cross_entropy_with_logits,
+    "cross_entropy": F.cross_entropy,
+}
+
+
+# -- canaries ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Claim:
-    """What is claimed of a training.
+class Canaries:
+    """m canaries, of one sort.
 
     Attributes:
-        noise: z, the noise's standard deviation over the most that one record adds to a sum.
-        rate: q, with which a record enters a batch; 1: it is in every one that counts.
-        steps: how many steps may see one record.
-        epsilon, delta: what the accountant makes of these.
+        words: what they are, for a stranger.
+        gradients: [m, P] gradients in units of the clip; None: they are records.
+        records: m of them, named as canaries; of gradients, whose records' are never taken, zeros.
     """
 
-    noise: float
-    rate: float
-    steps: int
-    epsilon: float
-    delta: float
+    words: str
+    gradients: np.ndarray | None
+    records: Records
 
-    @cached_property
-    def curve(self) -> Curve:
-        """The curve that epsilon and delta are one point of."""
-        return Curve(self.noise, self.rate, self.steps)
+    def __len__(self) -> int:
+        return len(self.records)
 
-    @property
-    def words(self) -> str:
-        """For a stranger."""
-        batches = "" if self.rate == 1 else f" with probability {self.rate:.4g} each"
-        return (
-            f"({self.epsilon:.4g}, {self.delta:g})-differentially private: a record is in {self.steps} steps{batches}, "
-            f"whose Gaussian noise is {self.noise:.4g} times what one record can add"
+
+class CanaryHead:
+    """A module's gradients record by record, in float64.
+
+    Raises:
+        ConfigError: a loss that has no gradients here.
+    """
+
+    def __init__(self, module: nn.Sequential, loss: str) -> None:
+        if loss not in LOSSES:
+            raise ConfigError(f"training.loss={loss}: noise inside training is audited with {' or '.join(LOSSES)}")
+        self.module, self.loss = module, loss
+        self.parameters = {name: p.detach().double() for name, p in module.state_dict().items()}
+        self.initial = flat(self.parameters)
+
+    def gradients(self, theta: np.ndarray, features: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """([n, P] gradients, [n] losses) of records at flat parameters [P]."""
+        sizes = [p.numel() for p in self.parameters.values()]
+
+        def loss(flat_theta: Tensor, row: Tensor, label: Tensor) -> Tensor:
+            parts = zip(self.parameters.items(), flat_theta.split(sizes), strict=True)
+            named = {name: part.view(like.shape) for (name, like), part in parts}
+            logits = functional_call(self.module, named, (row[None],))
+            binary = self.loss == "binary_cross_entropy"
+            return LOSSES[self.loss](logits, label.to(logits.dtype).view(1, 1) if binary else label.view(1))
+
+        each = vmap(grad_and_value(loss), in_dims=(None, 0, 0))
+        x, y = torch.from_numpy(np.asarray(features, dtype=np.float64)), torch.from_numpy(np.asarray(labels))
+        gradients, losses = each(torch.from_numpy(theta), x, y)
+        return gradients.numpy(), losses.numpy()
+
+
+def dirac(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator) -> np.ndarray:
+    """[count, P] each on a coordinate of its own: those that the data's gradients move least at first, of equals any."""
+    rows = rng.permutation(len(pool))[:ROWS_LOOKED_AT]
+    at_first, _ = head.gradients(head.initial, pool.features[rows], pool.labels[rows])
+    shuffled = rng.permutation(len(head.initial))
+    places = shuffled[np.argsort((at_first**2).sum(0)[shuffled], kind="stable")][:count]
+    gradients = np.zeros((count, len(head.initial)))
+    gradients[np.arange(count), places] = LENGTH
+    return gradients
+
+
+def gaussian(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator) -> np.ndarray:
+    """[count, P] random directions, made orthogonal."""
+    return LENGTH * np.linalg.qr(rng.standard_normal((len(head.initial), count)))[0].T
+
+
+def signs(count: int, head: CanaryHead, pool: Records, rng: np.random.Generator) -> np.ndarray:
+    """[count, P] the same size in every element, which is what an elementwise clip lets through most of."""
+    size = len(head.initial)
+    return LENGTH / np.sqrt(size) * rng.choice([-1.0, 1.0], (count, size))
+
+
+GRADIENTS = {
+    "dirac": ("gradient canaries on one coordinate each", dirac),
+    "gaussian": ("gradient canaries in random directions", gaussian),
+    "signs": ("gradient canaries of one size in every element", signs),
+}
+RECORDS = {
+    "mislabelled": "mislabelled records",
+    "blank": "a blank record",
+    "adversarial": "records with the greatest gradients",
+}
+KINDS = (*GRADIENTS, *RECORDS)
+
+
+def canaries_of(kind: str, count: int, head: CanaryHead, pool: Records, seed: int) -> Canaries:
+    """Canaries of one of ``KINDS``, made of the records of a pool.
+
+    Raises:
+        ConfigError: there is no room for so many.
+    """
+    rng, size = np.random.default_rng(seed), len(head.initial)
+    if kind in GRADIENTS:
+        if count > size:
+            raise ConfigError(f"audit.canaries={count}: a head of {size} parameters has no more orthogonal directions")
+        words, make = GRADIENTS[kind]
+        zeros = np.zeros((count, *pool.features.shape[1:]))
+        return Canaries(words, make(count, head, pool, rng), _named(zeros, np.zeros(count, dtype=np.int64), pool))
+    if count > len(pool):
+        raise ConfigError(f"audit.canaries={count}: there are {len(pool)} records to make them of: use fewer")
+    if kind == "blank" and count != 1:
+        raise ConfigError(
+            f"audit.canaries={count}: blank records are all alike: use audit.canary=mislabelled, or one canary"
         )
+    rows, others = rng.permutation(len(pool)), (pool.labels + 1) % (int(pool.labels.max()) + 1)
+    features, labels = np.asarray(pool.features)[rows], others[rows]
+    if kind == "blank":
+        features, labels = np.zeros_like(features), pool.labels
+    if kind == "adversarial":
+        features, labels = np.concatenate([features, features]), np.concatenate([pool.labels[rows], labels])
+        lengths = np.linalg.norm(head.gradients(head.initial, features, labels)[0], axis=1)
+        worst = np.argsort(-lengths, kind="stable")
+        features, labels = features[worst], labels[worst]
+    return Canaries(RECORDS[kind], None, _named(features[:count], labels[:count], pool))
+
+
+def _named(features: np.ndarray, labels: np.ndarray, pool: Records) -> Records:
+    ids = np.array([f"{CANARY_ID}{index}" for index in range(len(labels))])
+    return Records(features.astype(pool.features.dtype), labels, ids, ids, np.zeros(len(ids), dtype=bool))
+
+
+def flat(named: Mapping[str, Tensor]) -> np.ndarray:
+    """[P] float64: all tensors, one after another."""
+    return np.concatenate([tensor.detach().double().numpy().ravel() for tensor in named.values()])
+
+
+# -- trainings ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -88,123 +203,196 @@ class Sight:
     """What adversaries see of R runs with m canaries.
 
     Attributes:
-        scores: [R, T, m] each noisy sum along the canary's clipped gradient, less what the others are expected to add; in
-            clips: the noise's standard deviation is z, and a canary that took part adds ``reach``.
-        reach: [R, T, m] the clipped gradient's length, in clips; at most 1.
+        scores: [R, T, m] each noisy sum along the canary's clipped gradient, less what the others are expected to add, in
+            units of the most that one record can add: a canary that took part adds ``reach``.
+        reach: [R, T, m] the clipped gradient's length, in the same units; at most 1.
         weights: [R, m] the final weights along the canary's first gradient, downhill.
-        losses: [R, m] on the canaries at the end; None: they are gradients, and have none.
+        losses: [R, m] on the canaries at the end; of gradient canaries 0.
     """
 
     scores: np.ndarray
     reach: np.ndarray
     weights: np.ndarray
-    losses: np.ndarray | None
+    losses: np.ndarray
 
 
-class Trainer(Protocol):
-    """A training under audit."""
+@dataclass(frozen=True)
+class NoisyTraining:
+    """A run's own training with noise, on some of its records.
+
+    Attributes:
+        problem: of the run, with the records that every training has.
+        plan: the noise that the run claims.
+        seed: for tests; None: fresh noise for each training, from the operating system, as the product draws it.
+    """
+
+    problem: Problem
+    plan: NoisePlan
+    seed: int | None = None
+
+    @classmethod
+    def of(cls, model: BoxModel, records: Records, seed: int | None = None) -> "NoisyTraining":
+        """The run that made this model, on some of its records. Raises ConfigError: the run has no noise."""
+        if model.noise is None:
+            raise ConfigError("noise.epsilon: the run was trained without noise, so nothing is claimed of its weights")
+        return cls(neighbouring(model.problem, records, NOMINAL), model.noise, seed)
 
     @property
-    def claim(self) -> Claim:
-        """What is claimed of it."""
-        ...
+    def config(self) -> NoiseConfig:
+        """The claim, for one unit."""
+        config = self.problem.settings.noise
+        assert config is not None
+        return config
 
     @property
-    def words(self) -> str:
-        """What it is, for a stranger."""
-        ...
+    def noise(self) -> float:
+        """The noise's standard deviation over the most that one unit adds to a sum."""
+        return self.plan.sigma / self.plan.sensitivity
+
+    @property
+    def claim(self) -> str:
+        """For a stranger."""
+        return (
+            f"({self.config.epsilon:.4g}, {self.config.delta:g})-differentially private: a record is in {self.plan.epochs} "
+            f"steps, whose Gaussian noise is {self.noise:.4g} times what one record can add"
+        )
+
+    @cached_property
+    def module(self) -> nn.Sequential:
+        """Layers and initial parameters."""
+        problem = self.problem
+        shape = problem.dataset.train.features.shape[1:]
+        module = problem.settings.model.build(shape, problem.classes, problem.settings.training)
+        start_from(module, problem.initial or {})
+        return module
+
+    @cached_property
+    def head(self) -> CanaryHead:
+        """For canaries to be made."""
+        return CanaryHead(self.module, self.problem.settings.training.loss)
+
+    def canaries(self, kind: str, count: int, seed: int) -> Canaries:
+        """As ``canaries_of``, of the records that every training has."""
+        return canaries_of(kind, count, self.head, self.problem.dataset.train, seed)
+
+    def drawn(self, seed: int | None) -> Noise:
+        """One training's noise: step -> name -> what is added."""
+        parameters = {name: p.detach() for name, p in self.module.named_parameters()}
+        draw = noise_seed(replace(self.config, seed=seed))
+        return lambda step: draw_noise(parameters, self.plan, draw, step)
 
     def train(self, canaries: Canaries, inside: np.ndarray) -> Sight:
         """Train R times, from fresh draws.
 
         Args:
-            inside: [R, T, m] or [R, 1, m] bool: in which steps of which run a canary is among the records.
+            inside: [R, T, m] or [R, 1, m] bool: in which steps that a canary's unit takes part in, of which each epoch has
+                one, it is there.
         """
-        ...
+        seeds = [None] * len(inside) if self.seed is None else range(self.seed, self.seed + len(inside))
+        runs = [self._once(canaries, one, seed) for one, seed in zip(inside, seeds, strict=True)]
+        return Sight(*(np.stack(parts) for parts in zip(*runs, strict=True)))
+
+    def _once(self, canaries: Canaries, inside: np.ndarray, seed: int | None) -> tuple[np.ndarray, ...]:
+        again = neighbouring(self.problem, with_added(self.problem.dataset.train, canaries.records))
+        inside = np.broadcast_to(inside, (self.plan.epochs, len(canaries)))
+        run = _WatchedRun(self, canaries, inside, again.recipe, again.dataset.train, self.drawn(seed))
+        with torch.no_grad():
+            for rows in run.plan.batches(run.records.units):
+                run.step(rows)
+        end, losses = flat(run.point), np.zeros(len(canaries))
+        if canaries.gradients is None:
+            losses = self.head.gradients(end, canaries.records.features, canaries.records.labels)[1]
+        weights, _ = run.along(self.head.initial - end, run.first)
+        return run.scores, run.reach, weights, losses
 
 
-def noticed(excess: np.ndarray, gradients: np.ndarray, clip: float) -> tuple[np.ndarray, np.ndarray]:
-    """Scores and reach [R, m] of one step.
+class _WatchedRun(TrainingRun):
+    """The training loop, with canaries among the records and an adversary who sees every direction."""
 
-    Args:
-        excess: [R, P] noisy sums, less what the other records are expected to add.
-        gradients: [R or 1, m, P] the canaries', before the clip.
-    """
-    lengths = np.linalg.norm(gradients, axis=2)
-    along = (gradients @ excess[:, :, None])[:, :, 0] / np.maximum(lengths, _LEAST_CHANGE)
-    return along / clip, np.broadcast_to(np.minimum(1, lengths / clip), along.shape)
+    def __init__(
+        self,
+        trainer: NoisyTraining,
+        canaries: Canaries,
+        inside: np.ndarray,
+        recipe: Recipe,
+        records: Records,
+        noise: Noise,
+    ) -> None:
+        super().__init__(trainer.module, recipe, records, noise=noise)
+        settings, self.canaries, self.inside, self.head = trainer.problem.settings, canaries, inside, trainer.head
+        self.most = trainer.plan.sensitivity * trainer.problem.plan.normalizer  # how far one unit moves a batch's sum, l2
+        self.unit_rows = settings.relation.unit_rows
+        self.opposed = settings.relation.name == "substitute" and canaries.gradients is not None
+        self.sgd = self.spy = _Spy(recipe.training)
+        self.others = len(records) - len(canaries)
+        self.first = self.clipped(np.arange(len(canaries)))
+        self.scores, self.reach = np.zeros(inside.shape), np.zeros(inside.shape)
+
+    def clipped(self, places: np.ndarray) -> np.ndarray:
+        """[len(places), P] gradients of canaries, clipped elementwise, of a whole unit."""
+        theta, clip = flat(self.point), self.training.clip
+        if not len(places):
+            return np.zeros((0, theta.size))
+        if self.canaries.gradients is not None:
+            return self.unit_rows * np.clip(self.canaries.gradients[places] * clip * np.sqrt(theta.size), -clip, clip)
+        records = self.canaries.records
+        return np.clip(self.head.gradients(theta, records.features[places], records.labels[places])[0], -clip, clip)
+
+    def along(self, excess: np.ndarray, gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(a sum [P] along each gradient, the gradients' lengths), in units of the most that one unit can add."""
+        lengths = np.linalg.norm(gradients, axis=1)
+        return gradients @ excess / np.maximum(lengths, 1e-300) / self.most, np.minimum(1, lengths / self.most)
+
+    def step(self, rows: np.ndarray) -> None:
+        """As ``Run.step``; then the scores of the canaries whose batch it was."""
+        places, epoch = rows[rows >= self.others] - self.others, self.taken // self.plan.count
+        self.gradients = self.clipped(places)
+        super().step(rows)
+        excess = flat(self.spy.directions) * self.plan.normalizer - self.expected
+        sums, reach = self.along(excess, self.gradients)
+        if self.opposed:  # +g or -g: as far apart as 2 g or nothing
+            sums, reach = sums + reach, np.minimum(2 * reach, 1)
+        self.scores[epoch, places], self.reach[epoch, places] = sums, reach
+
+    def bound_sums(self, rows: np.ndarray, eligible: int, group: slice) -> dict[str, Sums]:
+        """Zeros: no bound is audited, and the nominal parameters depend on none."""
+        if self.relation.selects:
+            return super().bound_sums(rows, eligible, group)
+        zeros = {name: torch.zeros_like(bound.lower, dtype=torch.int64) for name, bound in self.bounds.items()}
+        return {name: Sums(zero, zero) for name, zero in zeros.items()}
+
+    def nominal_sums(self, rows: np.ndarray) -> Tensors:
+        """The others' sums, and those canaries' that are in."""
+        places, epoch = rows[rows >= self.others] - self.others, self.taken // self.plan.count
+        sums = super().nominal_sums(rows[rows < self.others])
+        quantum = self.training.clip / QUANTA
+        self.expected = flat(sums) * quantum
+        there = np.where(self.inside[epoch, places], 1.0, -1.0 if self.opposed else 0.0)
+        if self.canaries.gradients is None:  # records: the loop's own gradients
+            return super().nominal_sums(rows[(rows < self.others) | np.isin(rows - self.others, places[there > 0])])
+        added = torch.from_numpy(np.rint(there @ self.gradients / quantum).astype(np.int64))
+        parts = added.split([total.numel() for total in sums.values()])
+        return {name: total + part.view_as(total) for (name, total), part in zip(sums.items(), parts, strict=True)}
 
 
-def joined(sights: Sequence[Sight]) -> Sight:
-    """The runs of all, one after another."""
-    scores, reach, weights = (np.concatenate([getattr(s, k) for s in sights]) for k in ("scores", "reach", "weights"))
-    losses = [s.losses for s in sights if s.losses is not None]
-    return Sight(scores, reach, weights, np.concatenate(losses) if losses else None)
+@dataclass
+class _Spy(Sgd):
+    """The optimizer, and the last direction that the nominal parameters were given."""
+
+    directions: Tensors = field(default_factory=dict)
+
+    def update(self, key: DrawKey, gradient: Tensor) -> Tensor:
+        """As ``Sgd.update``."""
+        if key[0] == "nominal":
+            self.directions[str(key[1])] = gradient
+        return super().update(key, gradient)
 
 
-# -- what is seen, as one number: the greater, the more it looks as if the canary had been in ------------------------------
-
-
-def likelihood(sight: Sight, claim: Claim) -> np.ndarray:
-    """[R, T, m] the logarithm of each noisy sum's likelihood with the canary over that without, under the claim."""
-    gain = (2 * sight.reach * sight.scores - sight.reach**2) / (2 * claim.noise**2)
-    if claim.rate == 1:
-        return gain
-    weighted: np.ndarray = np.logaddexp(np.log1p(-claim.rate), np.log(claim.rate) + gain)
-    return weighted
-
-
-def repeats(sight: Sight) -> np.ndarray:
-    """[R, m] how far the scores of a run's steps spread, where steps resemble their neighbours: noise that came back leaves
-    the canary's own coming and going as all that changes."""
-    return np.asarray(sight.scores.std(axis=1))
+# -- the audit ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Sides:
-    """An attack's scores [R] with the canary and without, in the order of their runs.
-
-    The first third of the runs is there to choose a threshold on.
-    """
-
-    present: np.ndarray
-    absent: np.ndarray
-
-    def tried(self, confidence: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Thresholds, and upper limits of the rates of false alarms and misses at each, by the first third."""
-        third = len(self.present) // 3
-        present, absent = np.sort(self.present[:third]), np.sort(self.absent[:third])
-        levels = np.unique(np.quantile(np.concatenate([present, absent]), np.linspace(0, 1, _THRESHOLDS)))
-        counts = third - np.searchsorted(absent, levels, side="right"), np.searchsorted(present, levels, side="right")
-        alphas, betas = (np.nan_to_num(beta_law.isf((1 - confidence) / 2, n + 1, third - n), nan=1.0) for n in counts)
-        return levels, alphas, betas
-
-    def at(self, level: float) -> Mistakes:
-        """The mistakes of the other runs at a threshold that was chosen on the first third."""
-        third = len(self.present) // 3
-        return Sides(self.present[third:], self.absent[third:]).mistakes(level)
-
-    def mistakes(self, level: float) -> Mistakes:
-        """Those of all runs, where what scores more is called in."""
-        alarms, misses = int((self.absent > level).sum()), int((self.present <= level).sum())
-        return Mistakes(alarms, len(self.absent), misses, len(self.present))
-
-
-def seen_by(sight: Sight, claim: Claim) -> dict[str, np.ndarray]:
-    """Adversary -> scores [R] of the first canary."""
-    scores = {ITERATES: likelihood(sight, claim).sum(1), WEIGHTS: sight.weights}
-    if claim.steps > 1 and claim.rate < 1:
-        scores[REPEATS] = repeats(sight)
-    if sight.losses is not None:
-        scores[LOSS] = -sight.losses
-    return {adversary: values[:, 0] for adversary, values in scores.items()}
-
-
-# -- the audit -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Effort:
+class TrainingEffort:
     """How hard.
 
     Attributes:
@@ -219,106 +407,29 @@ class Effort:
     confidence: float = 0.95
     seed: int = 0
 
-    def check(self, claim: Claim, events: int) -> None:
-        """Refuse trials that could contradict nothing.
-
-        Raises:
-            ConfigError: too few; it says how many are needed.
-        """
-        needed = trials_needed(claim, self.confidence, events)
-        if self.trials < needed:
-            raise ConfigError(
-                f"audit.trials={self.trials}: too few to contradict epsilon {claim.epsilon:.4g} at delta {claim.delta:g}, "
-                f"even if no guess were wrong: {needed:,} a side are the least"
-            )
+    @property
+    def counted(self) -> int:
+        """Of the trials a side: the first third chooses thresholds."""
+        return self.trials - self.trials // 3
 
 
-@dataclass(frozen=True)
-class Bound:
-    """A lower bound on epsilon at the claim's delta.
-
-    Attributes:
-        estimate: how it was worked out.
-        adversary: who saw what.
-        epsilon: 0: nothing was shown.
-        strength: what it means.
-    """
-
-    estimate: str
-    adversary: str
-    epsilon: float
-    strength: Strength
+def likelihood(sight: Sight, noise: float) -> np.ndarray:
+    """[R, T, m] the logarithm of each noisy sum's likelihood with the canary over that without, under the claim."""
+    ratio: np.ndarray = (2 * sight.reach * sight.scores - sight.reach**2) / (2 * noise**2)
+    return ratio
 
 
-def many_runs(trainer: Trainer, canary: Canaries, trials: int) -> dict[str, Sides]:
-    """Adversary -> its scores, of so many trainings a side, the canary in all steps of one and in none of the other."""
-    present, absent = (
-        seen_by(trainer.train(canary, np.full((trials, 1, 1), inside)), trainer.claim) for inside in (True, False)
-    )
-    return {adversary: Sides(scores, absent[adversary]) for adversary, scores in present.items()}
+def seen_by(sight: Sight, trainer: NoisyTraining, records: bool) -> dict[str, np.ndarray]:
+    """Adversary -> scores [R] of the first canary: the greater, the more it looks as if it had been in."""
+    scores = {SUMS: likelihood(sight, trainer.noise).sum(1), WEIGHTS: sight.weights}
+    scores |= {LOSS: -sight.losses} if records else {}
+    return {adversary: values[:, 0] for adversary, values in scores.items()}
 
 
-def bounds_of(sides: Sides, adversary: str, claim: Claim, confidence: float, events: int) -> list[Bound]:
-    """The estimates that one adversary's scores give."""
-    sure, delta = 1 - (1 - confidence) / events, claim.delta
-    levels, alphas, betas = sides.tried(sure)
-    ratios = np.maximum((1 - delta - betas) / alphas, (1 - delta - alphas) / betas)
-    mistakes = sides.at(levels[int(ratios.argmax())])
-    bounds = [Bound(name, adversary, of(mistakes, delta, sure), strength) for name, of, strength in ESTIMATES]
-    if adversary != REPEATS:
-        mistakes = sides.at(levels[least_epsilon(alphas, betas, claim.rate, claim.steps, delta)[1]])
-        epsilon = least_epsilon(*_limits(mistakes, sure), claim.rate, claim.steps, delta)[0]
-        bounds.append(Bound(_curve_name(claim), adversary, epsilon, Strength.CONFIDENT))
-    return bounds
-
-
-def step_by_step(trainer: Trainer, canary: Canaries, effort: Effort, events: int) -> Bound:
-    """The bound from guesses in each step."""
-    claim = trainer.claim
-    coins = np.random.default_rng(effort.seed).random((effort.step_runs, claim.steps, 1)) < 0.5
-    right = (likelihood(trainer.train(canary, coins), claim) > 0) == coins
-    fewest = lower_limit(int(right.sum()), right.size, (1 - effort.confidence) / events)
-    return Bound(
-        _curve_name(claim), STEPS, least_from_steps(fewest, claim.rate, claim.steps, claim.delta), Strength.CONFIDENT
-    )
-
-
-def in_one_run(trainer: Trainer, canaries: Canaries, effort: Effort, events: int) -> list[Bound]:
-    """The bounds from guesses about many canaries of one training, all on the same scores."""
-    claim, m, sure = trainer.claim, len(canaries), 1 - (1 - effort.confidence) / events
-    coins = np.random.default_rng(effort.seed).random((1, 1, m)) < 0.5
-    scores, bounds = likelihood(trainer.train(canaries, coins), claim).sum(1)[0], []
-    for name in one_run_bounds(claim, canaries):
-        bound = name if name in BOUNDS else "gdp"
-        made = planned_guesses(m, claim.epsilon, claim.delta, sure, bound, contradicting=True)
-        guesses = guesses_from(scores, coins[0, 0], made - made // 2, made // 2)
-        if name in BOUNDS:
-            epsilon = one_run_epsilon(guesses.right, made, m, claim.delta, sure, name)
-        else:
-            epsilon = _by_curve(guesses, claim, sure)
-        bounds.append(Bound(name, f"{ONE_RUN}, {m} canaries", epsilon, Strength.CONFIDENT))
-    return bounds
-
-
-def one_run_bounds(claim: Claim, canaries: Canaries) -> tuple[str, ...]:
-    """Which bounds of one run hold against the claim: a Gaussian's where batches are full; canaries do not meet where each
-    moves elements of its own, which no clip changes, of the whole gradient or of each element."""
-    if claim.rate < 1:
-        return ("steinke", "exact", _curve_name(claim))
-    if canaries.gradients is None or ((canaries.gradients != 0).sum(axis=0) > 1).any():
-        return ("steinke", "exact", "gdp")
-    return ("steinke", "exact", "gdp", "independent")
-
-
-def _by_curve(guesses: Guesses, claim: Claim, confidence: float) -> float:
-    """epsilon of the least noise whose curve these guesses contradict."""
-    return loudest_refused(
-        lambda curve: contradicts(guesses, *curve.points, confidence), claim.rate, claim.steps, claim.delta
-    )[0]
-
-
-def audit(trainer: Trainer, canary: Canaries, effort: Effort, several: Canaries | None = None) -> list[Bound]:
-    """All bounds.
+def audit(
+    trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, several: Canaries | None = None
+) -> list[Estimate]:
+    """All bounds on epsilon at the claim's delta, by estimator and who sees what.
 
     Args:
         canary: one, of many runs.
@@ -327,87 +438,102 @@ def audit(trainer: Trainer, canary: Canaries, effort: Effort, several: Canaries 
     Raises:
         ConfigError: too few trials.
     """
-    claim = trainer.claim
-    events = 5 + (claim.rate < 1 and claim.steps > 1) + 2 * (canary.gradients is None)
-    events += 0 if several is None else len(one_run_bounds(claim, several))
-    effort.check(claim, events)
-    sides = many_runs(trainer, canary, effort.trials)
-    bounds = [bound for name, each in sides.items() for bound in bounds_of(each, name, claim, effort.confidence, events)]
-    once = [] if several is None else in_one_run(trainer, several, effort, events)
-    return [*bounds, step_by_step(trainer, canary, effort, events), *once]
+    records = canary.gradients is None
+    events = 2 * (2 + records) + 1 + (0 if several is None else len(BOUNDS))  # rigorous bounds, which share the error
+    sure, config = 1 - (1 - effort.confidence) / events, trainer.config
+    _check(trainer, effort, sure)
+    present, absent = (
+        seen_by(trainer.train(canary, np.full((effort.trials, 1, 1), inside)), trainer, records) for inside in (True, False)
+    )
+    bounds = [each for name in present for each in _of_many(name, present[name], absent[name], config, sure)]
+    if several is not None:
+        bounds += _of_one(trainer, several, effort.seed, sure)
+    return [*bounds, _of_steps(trainer, canary, effort, sure)]
 
 
-def judged(trainer: Trainer, canary: Canaries, effort: Effort, bounds: Sequence[Bound]) -> Finding:
+def _of_many(adversary: str, present: np.ndarray, absent: np.ndarray, config: NoiseConfig, sure: float) -> list[Estimate]:
+    """What one adversary's scores of many runs give, each bound at a threshold chosen for its own measure."""
+    third, bounds = len(present) // 3, []
+    for claimed in (Claimed("epsilon", config.epsilon, config.delta), Claimed("mu", 0.0)):
+        event = chosen(present[:third], absent[:third], claimed, sure, labels=False)
+        for each in estimates(event.mistakes(present[third:], absent[third:]), config.delta, sure):
+            if each.measure == claimed.measure:
+                epsilon = each.found if each.measure == "epsilon" else _epsilon(each.found, config.delta)
+                bounds.append(Estimate(f"{each.estimator}, {adversary}", "epsilon", epsilon, each.strength))
+    return bounds
+
+
+def _of_steps(trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, sure: float) -> Estimate:
+    """The bound from guesses in each step."""
+    steps = trainer.plan.epochs
+    coins = np.random.default_rng(effort.seed).random((effort.step_runs, steps, 1)) < 0.5
+    right = (likelihood(trainer.train(canary, coins), trainer.noise) > 0) == coins
+    fewest = lower_limit(int(right.sum()), right.size, 1 - sure)
+    mu = 2 * float(ndtri(fewest)) * math.sqrt(steps) if fewest > 0.5 else 0.0
+    return Estimate(f"Gaussian DP, {STEPS}", "epsilon", _epsilon(mu, trainer.config.delta), Strength.CONFIDENT)
+
+
+def _of_one(trainer: NoisyTraining, canaries: Canaries, seed: int, sure: float) -> list[Estimate]:
+    """The bounds from guesses about many canaries of one training, all on the same scores."""
+    m, config, bounds = len(canaries), trainer.config, []
+    coins = np.random.default_rng(seed).random((1, 1, m)) < 0.5
+    scores = likelihood(trainer.train(canaries, coins), trainer.noise).sum(1)[0]
+    for bound in BOUNDS:
+        made = planned_guesses(m, config.epsilon, config.delta, sure, bound, contradicting=True)
+        guesses = guesses_from(scores, coins[0, 0], made - made // 2, made // 2)
+        epsilon = one_run_epsilon(guesses.right, made, m, config.delta, sure, bound)
+        bounds.append(Estimate(f"{bound}, {ONE_RUN}, {m} canaries", "epsilon", epsilon, Strength.CONFIDENT))
+    return bounds
+
+
+def judged(trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, bounds: Sequence[Estimate]) -> Finding:
     """The greatest rigorous bound held against the claim."""
-    claim, sure = trainer.claim, [bound for bound in bounds if bound.strength is Strength.CONFIDENT]
-    noticed = _noticed(claim, effort, len(sure))
-    best = max(sure, key=lambda bound: bound.epsilon)
-    violated = best.epsilon > claim.epsilon
-    once = sorted({bound.adversary for bound in sure if bound.adversary.startswith(ONE_RUN)})
+    config, sure = trainer.config, [bound for bound in bounds if bound.strength is Strength.CONFIDENT]
+    best = max(sure, key=lambda bound: bound.found)
+    name, _, adversary = best.estimator.partition(", ")
+    violated = best.found > config.epsilon
+    mu = Claimed("mu", trainer.plan.mu).noticed(effort.counted, effort.confidence, len(sure))
+    noticed = None if mu is None else gaussian_epsilon(mu, config.delta)
     verdict = "more than claimed" if violated else "which does not contradict the claim, and proves nothing"
+    once = sorted({each.estimator.partition(", ")[2] for each in sure if ONE_RUN in each.estimator})
     return Finding(
-        subject=f"{trainer.words}, epsilon {claim.epsilon:.3g} claimed",
-        claim=claim.words,
+        subject=f"training with noise inside, epsilon {config.epsilon:.3g} claimed",
+        claim=trainer.claim,
         attack=f"{canary.words}; {len(sure)} rigorous bounds, which share the error probability",
         effort="; ".join([f"{effort.trials} trainings a side", f"{effort.step_runs} with a coin in each step", *once]),
         outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
         meaning=(
-            f"epsilon at delta {claim.delta:g} is at least {least(best.epsilon, claim.epsilon)} ({best.estimate}, from "
-            f"{best.adversary}), with {100 * effort.confidence:.12g} % confidence: {verdict}"
-            if best.epsilon
+            f"epsilon at delta {config.delta:g} is at least {least(best.found, config.epsilon)} ({name}, from "
+            f"{adversary}), with {100 * effort.confidence:.12g} % confidence: {verdict}"
+            if best.found
             else "no attack told the canary in from the canary out with that confidence: nothing is shown, nor proved"
         ),
         measure="epsilon",
-        claimed=claim.epsilon,
-        delta=claim.delta,
-        found=best.epsilon,
+        claimed=config.epsilon,
+        delta=config.delta,
+        found=best.found,
         confidence=effort.confidence,
-        estimator=best.estimate,
-        noticeable=_noticeable(noticed),
-        noticed=noticed,
-        estimates=tuple(
-            Estimated(f"{each.estimate}, {each.adversary}", "epsilon", each.epsilon, each.strength) for each in bounds
+        estimator=name,
+        noticeable=(
+            "only what betrays nearly every run"
+            if noticed is None
+            else f"noise as for epsilon {noticed:.3g} or more, about every second time, by whoever sees every noisy sum"
         ),
+        noticed=noticed,
+        estimates=tuple(bounds),
     )
 
 
-def trials_needed(claim: Claim, confidence: float, events: int) -> int:
-    """How many trials a side an attack that is never wrong needs to contradict the claimed curve."""
-    trials = 6
-    while trials < MOST_TRIALS:
-        counted = trials - trials // 3
-        if claim.curve.excludes(*_limits(Mistakes(0, counted, 0, counted), 1 - (1 - confidence) / events)):
-            return trials
-        trials += 1 + trials // 20
-    raise ConfigError(f"audit.eps={claim.epsilon:g}: no {MOST_TRIALS} trials could contradict it: audit a smaller claim")
+def _check(trainer: NoisyTraining, effort: TrainingEffort, sure: float) -> None:
+    """Refuse trials that could contradict nothing, even if no guess were wrong."""
+    needed, config = Claimed("mu", trainer.plan.mu).needed(sure), trainer.config
+    if effort.counted < needed:
+        enough = next(trials for trials in range(needed, 2 * needed + 1) if trials - trials // 3 >= needed)
+        raise ConfigError(
+            f"audit.trials={effort.trials}: too few to contradict epsilon {config.epsilon:.4g} at delta {config.delta:g}, "
+            f"even if no guess were wrong: {enough:,} a side are the least"
+        )
 
 
-def _noticeable(noticed: float | None) -> str:
-    if noticed is None:
-        return "only what betrays nearly every run"
-    return f"noise as for epsilon {noticed:.3g} or more, about every second time, by whoever sees every noisy sum"
-
-
-def _noticed(claim: Claim, effort: Effort, events: int) -> float | None:
-    """The least epsilon that the best attack on the sums would, by expected counts, have told from the claimed one."""
-    counted, noise = effort.trials - effort.trials // 3, claim.noise
-    for _ in range(60):
-        total = 1 - Curve(noise, claim.rate, claim.steps).delta(0)
-        wrong = int(np.ceil(counted * total / 2))
-        if claim.curve.excludes(*_limits(Mistakes(wrong, counted, wrong, counted), 1 - (1 - effort.confidence) / events)):
-            return Curve(noise, claim.rate, claim.steps).epsilon(claim.delta)
-        noise *= 0.97
-    return None
-
-
-def _curve_name(claim: Claim) -> str:
-    return "Gaussian DP" if claim.rate == 1 else "subsampled Gaussian curve"
-
-
-def _limits(mistakes: Mistakes, confidence: float) -> tuple[float, float]:
-    """Upper limits of the rates of false alarms and misses, which hold together."""
-    error = (1 - confidence) / 2
-    return (
-        upper_limit(mistakes.alarms, mistakes.without, error),
-        upper_limit(mistakes.misses, mistakes.having, error),
-    )
+def _epsilon(mu: float, delta: float) -> float:
+    return gaussian_epsilon(mu, delta) if mu else 0.0

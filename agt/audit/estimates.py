@@ -1,4 +1,4 @@
-"""From an attack's mistakes to a lower bound on the privacy loss (method.md section 8).
+"""From an attack's mistakes to a lower bound on the privacy loss, and to what is said of a claim (method.md section 8).
 
 | estimate        | of      | what it means                                                                         |
 |-----------------|---------|---------------------------------------------------------------------------------------|
@@ -17,7 +17,7 @@ Formal guarantees
     grows, so the upper limits' are at most the true rates' wherever both limits hold. The greater of the two inequalities
     costs nothing more: both follow from the same two limits.
     Events are fixed before trials are drawn: a threshold that was chosen on the same trials needs a correction, which is
-    ``events``, the error probability shared among all that were looked at; or other trials to choose on (events.py).
+    ``events``, the error probability shared among all that were looked at; or other trials to choose on (``chosen``).
     Katz-log. For one inequality, p1 = 1 - beta and p2 = alpha are rates of independent counts n1 of N1 and n2 of N2: true
     positives and false positives; for the other, true and false negatives. By the delta method the logarithm of
     (p1 - delta)/p2 is asymptotically normal with variance p1 (1 - p1)/(N1 (p1 - delta)^2) + (1 - p2)/(N2 p2), which for
@@ -27,6 +27,27 @@ Formal guarantees
     ``NODES`` parts between quantiles that are those of a normal law at even steps, so that both tails are seen.
     Deterministic.
 
+    Events. A bound is about an event that does not depend on the draws that are counted. ``chosen`` picks one on draws of
+    its own (a split), and costs no confidence: given those, the event is fixed, and the others are independent of them.
+    Whoever lists events that no draw decides and takes the best of them shares the error probability among all, by
+    Bonferroni's inequality (``events``).
+
+    What a loss means to somebody who guesses. Two neighbouring datasets, one with the record and one without; a test calls
+    "used" with probability t where it was, and with probability f where it was not.
+
+    advantage. (eps, delta)-DP of both orders says t <= e^eps f + delta, and 1 - f <= e^eps (1 - t) + delta of the other
+    answer. Added, (1 + e^eps)(t - f) <= e^eps - 1 + 2 delta. The mechanism that tells all with probability delta and else
+    is randomized response reaches it: t - f = delta + (1 - delta)(e^eps - 1)/(e^eps + 1).
+
+    gaussian_advantage. mu-GDP says Phi^-1(t) - Phi^-1(f) <= mu, and t - f is largest where the threshold lies in the
+    middle: 2 Phi(mu/2) - 1 (Dong et al. 2022), which the Gaussian mechanism itself reaches.
+
+    posterior. Of pure eps, Bayes' rule multiplies the odds of any answer, or of any set of answers, by at most e^eps. For
+    delta > 0 the pair of output distributions is a function of one that tells the truth with probability delta and else has
+    loss eps (Kairouz et al. 2015): but for an event of that probability, the same holds. In the other direction: if
+    (eps, delta)-DP is violated by a test, then t > e^eps f + delta or 1 - f > e^eps (1 - t) + delta, so one of its two
+    answers multiplies the odds by more than e^eps, whatever delta is: somebody was seen to become that sure.
+
 How this differs from the sources. Lecture 004 writes Katz's interval for p1/p2 without its logarithm, and takes false
 positives and true negatives for its counts, which are of one side and whose ratio bounds no epsilon; it is two-sided and of
 one inequality, where both are used; and it has no delta. Its mu has the lower limit of beta where the upper one belongs:
@@ -34,19 +55,27 @@ with the lower, mu would be overstated. method.md section 8 has it right.
 """
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import betaincc, betainccinv, betaincinv, ndtr, ndtri
+from scipy.special import betaincc, betainccinv, betaincinv, expit, logit, ndtr, ndtri
 
-from agt.audit.findings import Strength
-from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee
+from agt.audit.findings import Estimate, Finding, Outcome, Strength, least, number
+from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee
 from agt.numeric import bisect, midpoint, whole_midpoint
 
 NODES = 256  # of the posterior of beta; more change epsilon by less than 0.002, at confidence .999999 too
-_TAIL = 8.0  # of a normal law; what lies beyond is less than 10^-14
 MOST_TRIALS = 10**15  # what is looked for when trials are too few
+MAX_THRESHOLDS = 200  # of numbers that are looked at on the draws that choose
+SHOWN_DELTA = 1e-5  # at which epsilon is shown beside a claimed mu
+MEANS = {
+    Strength.CONFIDENT: "rigorous, of the same two rates",
+    Strength.ASYMPTOTIC: "as trials grow without limit: it contradicts nothing",
+    Strength.CREDIBLE: "by a posterior under Jeffreys' prior: it contradicts nothing",
+}
+_TAIL = 8.0  # of a normal law; what lies beyond is less than 10^-14
 _LARGEST = 100.0  # epsilon and mu that are told apart
 
 Measure = Literal["epsilon", "mu"]
@@ -78,74 +107,8 @@ class Mistakes:
         """The sum of both sides' shares of mistakes; 1 of who guesses."""
         return self.alarms / self.without + self.misses / self.having
 
-    @property
-    def mirrored(self) -> "Mistakes":
-        """With the sides exchanged, and what is called in and out: the other inequality's counts."""
-        return Mistakes(self.misses, self.having, self.alarms, self.without)
 
-
-@dataclass(frozen=True)
-class Estimate:
-    """One number that the same counts give.
-
-    Attributes:
-        name: of the method.
-        measure, value: what is at least so much; 0: nothing is shown.
-        strength: what that means.
-    """
-
-    name: str
-    measure: Measure
-    value: float
-    strength: Strength
-
-
-@dataclass(frozen=True)
-class Claimed:
-    """A claimed number that mistakes can contradict.
-
-    Attributes:
-        measure: what is claimed.
-        value: at most this.
-        delta: beside a claimed epsilon; 0 for none.
-    """
-
-    measure: Measure
-    value: float
-    delta: float = 0.0
-
-    @classmethod
-    def of(cls, guarantee: Guarantee) -> "Claimed":
-        """What a guarantee claims, by its own parameters."""
-        if isinstance(guarantee, GaussianDP):
-            return cls("mu", guarantee.mu)
-        return cls("epsilon", guarantee.eps, guarantee.delta if isinstance(guarantee, ApproximateDP) else 0.0)
-
-    def bound(self, mistakes: Mistakes, confidence: float, events: int = 1) -> float:
-        """The lower bound, rigorous at any number of trials, that the claim is held against."""
-        if self.measure == "mu":
-            return mu_bound(mistakes, confidence, events)
-        return epsilon_bound(mistakes, self.delta, confidence, events)
-
-    def needed(self, confidence: float, events: int = 1) -> int:
-        """How many trials a side an attack that is never wrong needs to show more than what is claimed."""
-        return trials_needed(self, confidence, events)
-
-    def noticed(self, trials: int, confidence: float, events: int = 1) -> float | None:
-        """The least true value that the best test tells from the claimed one about every second time: by the counts that
-        are to be expected, where it is wrong as often on either side.
-
-        None: none up to 100; the trials are too few.
-        """
-        if not self._tells(_LARGEST, trials, confidence, events):
-            return None
-        return bisect(lambda true: not self._tells(true, trials, confidence, events), self.value, _LARGEST, midpoint)[1]
-
-    def _tells(self, true: float, trials: int, confidence: float, events: int) -> bool:
-        """Of randomized response, or of N(0, 1) and N(mu, 1), where both mistakes are as likely."""
-        rate = ndtr(-true / 2) if self.measure == "mu" else (1 - self.delta) / (1 + math.exp(true))
-        count = math.ceil(trials * rate)
-        return self.bound(Mistakes(count, trials, count, trials), confidence, events) > self.value
+# -- bounds ------------------------------------------------------------------------------------------------------------
 
 
 def upper_limit(events: int, trials: int, error: float) -> float:
@@ -178,11 +141,11 @@ def mu_bound(mistakes: Mistakes, confidence: float, events: int = 1) -> float:
 
 def katz_bound(mistakes: Mistakes, delta: float, confidence: float, events: int = 1) -> float:
     """The Katz-log lower bound on epsilon, asymptotic; where a count is 0, Clopper-Pearson's. Arguments as above."""
-    error = (1 - confidence) / events
+    error, m = (1 - confidence) / events, mistakes
     alpha, beta = _limits(mistakes, error)
-    exact = _epsilon(alpha, beta, delta), _epsilon(beta, alpha, delta)
-    pairs = zip((mistakes, mistakes.mirrored), exact, strict=True)
-    return max(0.0, *(_katz(counts, delta, error / 2, instead) for counts, instead in pairs))
+    hits, rejected = (m.having - m.misses, m.having), (m.without - m.alarms, m.without)
+    one = _katz(hits, (m.alarms, m.without), delta, error / 2, _epsilon(alpha, beta, delta))
+    return max(0.0, one, _katz(rejected, (m.misses, m.having), delta, error / 2, _epsilon(beta, alpha, delta)))
 
 
 def posterior_bound(mistakes: Mistakes, delta: float, confidence: float, events: int = 1) -> float:
@@ -194,8 +157,8 @@ def posterior_bound(mistakes: Mistakes, delta: float, confidence: float, events:
 
     def below(x: float) -> bool:
         """Whether epsilon is at most x with a probability of at most the error."""
-        least = np.maximum(math.exp(-x) * (1 - delta - beta), 1 - delta - math.exp(x) * beta)
-        return float(betaincc(alarms, rest, np.clip(least, 0, 1)) @ weight) <= error
+        lowest = np.maximum(math.exp(-x) * (1 - delta - beta), 1 - delta - math.exp(x) * beta)
+        return float(betaincc(alarms, rest, np.clip(lowest, 0, 1)) @ weight) <= error
 
     return bisect(below, 0.0, _LARGEST, midpoint)[0] if below(0.0) else 0.0
 
@@ -211,20 +174,6 @@ def estimates(mistakes: Mistakes, delta: float, confidence: float, events: int =
     )
 
 
-def trials_needed(claimed: Claimed, confidence: float, events: int = 1) -> int:
-    """The least number of trials a side after which an attack that is never wrong shows more than what is claimed.
-
-    Fewer cannot contradict the claim, whatever they count. ``MOST_TRIALS`` stands for that and more.
-    """
-
-    def short(trials: int) -> bool:
-        return claimed.bound(Mistakes(0, trials, 0, trials), confidence, events) <= claimed.value
-
-    if short(MOST_TRIALS):
-        return MOST_TRIALS
-    return bisect(short, 0, MOST_TRIALS, whole_midpoint)[1]
-
-
 def _limits(mistakes: Mistakes, error: float) -> tuple[float, float]:
     alpha = upper_limit(mistakes.alarms, mistakes.without, error / 2)
     return alpha, upper_limit(mistakes.misses, mistakes.having, error / 2)
@@ -235,12 +184,263 @@ def _epsilon(alpha: float, beta: float, delta: float) -> float:
     return math.log((1 - delta - beta) / alpha) if 1 - delta - beta > 0 and alpha > 0 else 0.0
 
 
-def _katz(mistakes: Mistakes, delta: float, error: float, instead: float) -> float:
-    hits, alarms = mistakes.having - mistakes.misses, mistakes.alarms
-    if not hits or not alarms:
+def _katz(first: tuple[int, int], second: tuple[int, int], delta: float, error: float, instead: float) -> float:
+    """Of the rates of (events, trials) on each side; ``instead`` where a count is 0."""
+    (n1, of1), (n2, of2) = first, second
+    if not n1 or not n2:
         return instead
-    p1, p2 = hits / mistakes.having, alarms / mistakes.without
+    p1, p2 = n1 / of1, n2 / of2
     if p1 <= delta:
         return 0.0
-    spread = p1 * (1 - p1) / (mistakes.having * (p1 - delta) ** 2) + (1 - p2) / (mistakes.without * p2)
+    spread = p1 * (1 - p1) / (of1 * (p1 - delta) ** 2) + (1 - p2) / (of2 * p2)
     return math.log((p1 - delta) / p2) + float(ndtri(error)) * math.sqrt(spread)
+
+
+# -- claims ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A claimed number that mistakes can contradict.
+
+    Attributes:
+        measure: what is claimed.
+        value: at most this.
+        delta: beside a claimed epsilon; 0 for none.
+    """
+
+    measure: Measure
+    value: float
+    delta: float = 0.0
+
+    @classmethod
+    def of(cls, guarantee: Guarantee) -> "Claimed":
+        """What a guarantee claims, by its own parameters."""
+        if isinstance(guarantee, GaussianDP):
+            return cls("mu", guarantee.mu)
+        return cls("epsilon", guarantee.eps, guarantee.delta if isinstance(guarantee, ApproximateDP) else 0.0)
+
+    @property
+    def shown_delta(self) -> float | None:
+        """As a finding has it: None beside a mu."""
+        return None if self.measure == "mu" else self.delta
+
+    @property
+    def words(self) -> str:
+        """The measure, with its delta if there is one."""
+        return f"{self.measure} at delta {self.delta:g}" if self.delta else self.measure
+
+    def bound(self, mistakes: Mistakes, confidence: float, events: int = 1) -> float:
+        """The lower bound, rigorous at any number of trials, that the claim is held against."""
+        if self.measure == "mu":
+            return mu_bound(mistakes, confidence, events)
+        return epsilon_bound(mistakes, self.delta, confidence, events)
+
+    def needed(self, confidence: float, events: int = 1) -> int:
+        """The least number of trials a side after which an attack that is never wrong shows more than what is claimed.
+
+        Fewer cannot contradict the claim, whatever they count. ``MOST_TRIALS`` stands for that and more.
+        """
+
+        def short(trials: int) -> bool:
+            return self.bound(Mistakes(0, trials, 0, trials), confidence, events) <= self.value
+
+        return MOST_TRIALS if short(MOST_TRIALS) else bisect(short, 0, MOST_TRIALS, whole_midpoint)[1]
+
+    def noticed(self, trials: int, confidence: float, events: int = 1) -> float | None:
+        """The least true value that the best test tells from the claimed one about every second time: by the counts that
+        are to be expected, where it is wrong as often on either side.
+
+        None: none up to 100; the trials are too few.
+        """
+
+        def hidden(true: float) -> bool:
+            """Of randomized response, or of N(0, 1) and N(mu, 1), where both mistakes are as likely."""
+            rate = ndtr(-true / 2) if self.measure == "mu" else (1 - self.delta) / (1 + math.exp(true))
+            count = math.ceil(trials * rate)
+            return self.bound(Mistakes(count, trials, count, trials), confidence, events) <= self.value
+
+        return None if hidden(_LARGEST) else bisect(hidden, self.value, _LARGEST, midpoint)[1]
+
+
+@dataclass(frozen=True)
+class TestedClaim:
+    """What was attacked, and how: from the counts of an attack to what is said of a claim.
+
+    Attributes:
+        subject, claim, attack, effort: as of ``Finding``.
+        claimed: what the counts are held against.
+        confidence: of the bound.
+        events: how many events, or pairs, share the error probability.
+        together: how many of ``audit.trials`` make one trial.
+    """
+
+    __test__ = False  # no test, whatever its name begins with
+
+    subject: str
+    claim: str
+    attack: str
+    effort: str
+    claimed: Claimed
+    confidence: float
+    events: int = 1
+    together: int = 1
+
+    def finding(self, outcome: Outcome, meaning: str, **facts: object) -> Finding:
+        """A finding of this claim and attack."""
+        given: dict[str, object] = {"measure": self.claimed.measure, "confidence": self.confidence}
+        given |= {"claimed": self.claimed.value, "delta": self.claimed.shown_delta, **facts}
+        return Finding(self.subject, self.claim, self.attack, self.effort, outcome, meaning, **given)  # type: ignore[arg-type]
+
+    def findings(self, mistakes: Mistakes) -> tuple[Finding, ...]:
+        """The verdict, by the rigorous bound in the claim's own measure; then the other estimates of the same counts."""
+        verdict = self.judge(mistakes)
+        return (verdict,) if verdict.found is None else (verdict, *self._others(mistakes))
+
+    def _others(self, mistakes: Mistakes) -> Iterator[Finding]:
+        delta = SHOWN_DELTA if self.claimed.measure == "mu" else self.claimed.delta
+        for estimate in estimates(mistakes, delta, self.confidence, self.events):
+            same, epsilon = estimate.measure == self.claimed.measure, estimate.measure == "epsilon"
+            if same and estimate.strength is Strength.CONFIDENT:
+                continue  # that is the verdict
+            what = f"epsilon at delta {delta:g}" if epsilon and delta else estimate.measure
+            meaning = f"{estimate.estimator}: {what} is at least {least(estimate.found)}, {MEANS[estimate.strength]}"
+            numbers = {"claimed": self.claimed.value if same else None, "delta": delta if epsilon else None}
+            yield self.finding(
+                Outcome.REPORTED, meaning, measure=estimate.measure, found=estimate.found, strength=estimate.strength,
+                estimator=estimate.estimator, **numbers,
+            )  # fmt: skip
+
+    def judge(self, mistakes: Mistakes) -> Finding:
+        """Hold the rigorous lower bound against the claim."""
+        claimed, trials = self.claimed, min(mistakes.without, mistakes.having)
+        bound = claimed.bound(mistakes, self.confidence, self.events)
+        needed = claimed.needed(self.confidence, self.events)
+        outcome = Outcome.VIOLATED if bound > claimed.value else Outcome.STANDS if trials >= needed else Outcome.UNTESTED
+        noticed = claimed.noticed(trials, self.confidence, self.events)
+        return self.finding(
+            outcome,
+            self._meaning(bound, outcome, mistakes, needed),
+            found=None if outcome is Outcome.UNTESTED else bound,
+            noticeable=_noticeable(claimed.measure, noticed, needed),
+            estimator="Clopper-Pearson",
+            noticed=noticed,
+        )
+
+    def _meaning(self, bound: float, outcome: Outcome, mistakes: Mistakes, needed: int) -> str:
+        counts = (
+            f"the attack was wrong {mistakes.alarms:,} of {mistakes.without:,} times on one side and "
+            f"{mistakes.misses:,} of {mistakes.having:,} on the other: {self.claimed.words} is at least "
+            f"{least(bound, self.claimed.value)}, with {100 * self.confidence:.12g} % confidence"
+        )
+        key = f"audit.trials={self.together * needed}" if self.together > 1 and needed < MOST_TRIALS else "audit.trials"
+        said = {
+            Outcome.VIOLATED: f"more than the {self.claimed.value:g} claimed",
+            Outcome.STANDS: f"which does not contradict the {self.claimed.value:g} claimed, and proves nothing",
+            Outcome.UNTESTED: (
+                f"too few trials to contradict the {self.claimed.value:g} claimed, whatever they count: "
+                f"{_enough(needed)} ({key})"
+            ),
+        }
+        return f"{counts}; {said[outcome]}"
+
+
+def _noticeable(measure: Measure, noticed: float | None, needed: int) -> str:
+    if noticed is None:
+        return f"nothing: {_enough(needed)}"
+    return (
+        f"about every second time a true {measure} of {number(noticed, up=True)}, and one that is greater more often, of a "
+        "pair whose best test errs as often either way; where one mistake is rare, only more"
+    )
+
+
+def _enough(needed: int) -> str:
+    if needed >= MOST_TRIALS:
+        return "no number of trials that anybody can draw would do"
+    return f"{needed:,} a side are the least"
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Event:
+    """What an attack calls "in".
+
+    Attributes:
+        words: what it is.
+        holds: [n] outputs -> [n] bool.
+    """
+
+    words: str
+    holds: Callable[[np.ndarray], np.ndarray]
+
+    def mistakes(self, first: np.ndarray, second: np.ndarray) -> Mistakes:
+        """Those of who says that an output is the first side's where the event holds, else the second's."""
+        return Mistakes(int(self.holds(second).sum()), len(second), int((~self.holds(first)).sum()), len(first))
+
+
+def of_labels(labels: tuple[int, ...]) -> Event:
+    """The released label is one of these."""
+    one_of = "one of " if len(labels) > 1 else ""
+    return Event(f"the label is {one_of}{', '.join(map(str, labels))}", lambda outputs: np.isin(outputs, labels))
+
+
+def of_tail(threshold: float, above: bool) -> Event:
+    """The released number lies on one side of a threshold, which counts as above."""
+    words = f"the number is {'at least' if above else 'below'} {threshold:g}"
+    return Event(words, lambda outputs: (outputs >= threshold) == above)
+
+
+def chosen(first: np.ndarray, second: np.ndarray, claimed: Claimed, confidence: float, labels: bool) -> Event:
+    """The event that tells these draws of two sides apart best, to be counted on other draws; of those that tell as much,
+    which may be nothing, the one that is wrong least often.
+
+    Args:
+        first, second: [n] outputs.
+        claimed: says in which measure.
+        labels: they are labels; else numbers.
+    """
+    events = _label_events(first, second) if labels else _tails(np.concatenate([first, second]))
+    counts = [(event, event.mistakes(first, second)) for event in events]
+    return max(counts, key=lambda one: (claimed.bound(one[1], confidence), -one[1].rate))[0]
+
+
+def _label_events(first: np.ndarray, second: np.ndarray) -> list[Event]:
+    """The labels that are likelier on the first side than on the second by more than some factor, for every factor: the
+    best tests there are (Neyman and Pearson); and their complements."""
+    values = np.unique(np.concatenate([first, second]))
+    counts = [np.array([(side == value).sum() for value in values]) + 0.5 for side in (first, second)]
+    ordered = values[np.argsort(-(counts[0] / counts[1]), kind="stable")].tolist()
+    cuts = range(1, len(ordered)) or range(1, 2)
+    parts = [tuple(sorted(part)) for cut in cuts for part in (ordered[:cut], ordered[cut:])]
+    return [of_labels(part) for part in parts if part]
+
+
+def _tails(outputs: np.ndarray) -> list[Event]:
+    places = np.unique(outputs)
+    if len(places) > MAX_THRESHOLDS:
+        places = np.unique(np.quantile(outputs, np.linspace(0, 1, MAX_THRESHOLDS)))
+    return [of_tail(float(place), above) for place in places for above in (True, False)]
+
+
+# -- what a loss means to somebody who guesses -------------------------------------------------------------------------
+
+
+def advantage(eps: float, delta: float = 0.0) -> float:
+    """(e^eps - 1 + 2 delta)/(e^eps + 1): the most that TPR - FPR of a test can be under (eps, delta)-DP."""
+    return min(1.0, math.tanh(eps / 2) + 2 * delta * float(expit(-eps)))
+
+
+def gaussian_advantage(mu: float) -> float:
+    """2 Phi(mu/2) - 1: the most that TPR - FPR of a test can be under mu-Gaussian-DP."""
+    return float(2 * ndtr(mu / 2) - 1)
+
+
+def posterior(prior: float, eps: float) -> float:
+    """e^eps p/(e^eps p + 1 - p): how sure an answer of loss eps makes somebody who was sure to ``prior``.
+
+    Args:
+        prior: in (0, 1).
+    """
+    return float(expit(logit(prior) + eps))

@@ -1,28 +1,32 @@
 """What an audit found, as values that a report, a risk officer and a program read alike.
 
 audit.content                 bytes of audit.json (docs/audit.md tells every entry)
-read_audit(content)           the same again; refuses other versions, NaN, and what contradicts itself
+read_audit(content)           the audit again; refuses other versions, NaN, and what contradicts itself
+number(0.37796, down=True)    "0.377": a bound from below is cut off, and never stands above what was found
+least(1.00231, 1.0)           "1.002": the digits that make it more than the claim
 """
 
+import math
 from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from agt import __version__
-from agt.document import content_of, read_document
 from agt.errors import ConfigError
-from agt.settings import schema
+from agt.settings import content_of, read_document, schema
 
-NAME = "audit.json"
+AUDIT_FILE = "audit.json"
 VERSION: Literal["agt.audit/1"] = "agt.audit/1"
 LOWER = ("epsilon", "mu")
 """Measures of which a bound from below is found: one above the claim contradicts it."""
-Share = Annotated[float, Field(ge=0, le=1)]
+UnitShare = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 Text = Annotated[str, Field(pattern=r"\S")]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Words = tuple[str, ...]
+DIGITS = 3
+MOST_DIGITS = 17  # that a double has
 
 
 class Outcome(StrEnum):
@@ -48,7 +52,7 @@ RIGOROUS = (Strength.CERTAIN, Strength.CONFIDENT)
 
 
 @schema
-class Estimated:
+class Estimate:
     """What another way to count makes of the same trials.
 
     Attributes:
@@ -86,7 +90,6 @@ class Finding:
             tells it.
         estimates: what other ways to count make of the same trials; the outcome does not rest on them.
         part: of a summary: the number of the audit that it comes from, in ``Audit.parts``, from 1; None: of no other.
-
         noticed: of a claimed epsilon or mu, the true one that ``noticeable`` names; None: it names none.
 
     Raises:
@@ -101,13 +104,13 @@ class Finding:
     meaning: Text
     measure: Text
     claimed: float | None = None
-    delta: Share | None = None
+    delta: UnitShare | None = None
     found: float | None = None
     strength: Strength = Strength.CONFIDENT
     confidence: Annotated[float, Field(gt=0, lt=1)] | None = None
     noticeable: str = ""
     estimator: str = ""
-    estimates: tuple[Estimated, ...] = ()
+    estimates: tuple[Estimate, ...] = ()
     part: Annotated[int, Field(ge=1)] | None = None
     noticed: Annotated[float, Field(ge=0)] | None = None
 
@@ -143,6 +146,30 @@ class Finding:
         return self.outcome is Outcome.VIOLATED
 
 
+def counterexamples(
+    subject: str,
+    claim: str,
+    attack: str,
+    effort: str,
+    measure: str,
+    found: float | None,
+    meaning: str,
+    noticeable: str = "one",
+    most: float = 0.0,
+) -> Finding:
+    """What was seen of a claim that a number is at most so much, without chance.
+
+    Args:
+        found: None: the attack could not be made, and ``meaning`` says why.
+        most: above it the claim is false.
+    """
+    outcome = Outcome.UNTESTED if found is None else Outcome.VIOLATED if found > most else Outcome.STANDS
+    return Finding(
+        subject, claim, attack, effort, outcome, meaning, measure, most, found=found, strength=Strength.CERTAIN,
+        noticeable="" if found is None else noticeable,
+    )  # fmt: skip
+
+
 def _meets(claimed: float | None, found: float | None, loss: bool) -> bool:
     """Whether a number found agrees with the one claimed: of a loss, up to it; of anything else, the same number does."""
     if claimed is None or found is None:
@@ -151,7 +178,7 @@ def _meets(claimed: float | None, found: float | None, loss: bool) -> bool:
 
 
 @schema
-class Part:
+class FindingPart:
     """One audit that a summary gathers.
 
     Attributes:
@@ -194,7 +221,7 @@ class Audit:
     digest: Digest | None = None
     notes: Words = ()
     by: str = __version__
-    parts: tuple[Part, ...] = ()
+    parts: tuple[FindingPart, ...] = ()
     unaudited: Words = ()
 
     def __post_init__(self) -> None:
@@ -216,3 +243,34 @@ class Audit:
 def read_audit(content: bytes) -> Audit:
     """What ``Audit.content`` made. Raises ConfigError: another version, or no such document."""
     return read_document(Audit, content, VERSION, "an audit")
+
+
+def number(value: float, up: bool = False, down: bool = False, beside: float | None = None) -> str:
+    """A number as a reader takes it: three digits that count, rounded as is asked; whole numbers whole.
+
+    Args:
+        beside: a number that it is compared with: as many more digits as tell the two apart.
+    """
+    for digits in range(DIGITS, MOST_DIGITS):
+        text = _cut(value, up, down, digits)
+        if beside is None or value == beside or float(text.replace(",", "")) != beside:
+            break
+    return text
+
+
+def _cut(value: float, up: bool, down: bool, digits: int) -> str:
+    if value == int(value) and abs(value) < 10**15:
+        return f"{int(value):,}"
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    cut = math.ceil if up else math.floor if down else round
+    slack = 1e-9 * (down - up)  # what is a multiple already stays one
+    return f"{cut(value / unit + slack) * unit:.{digits}g}".replace("e-0", "e-")
+
+
+def least(found: float, claimed: float | None = None) -> str:
+    """A bound from below, cut off; of one above the claim, with as many digits as show that."""
+    for digits in range(DIGITS, MOST_DIGITS):
+        words = _cut(found, False, True, digits)
+        if claimed is None or found <= claimed or claimed < float(words.replace(",", "")) <= found:
+            return words
+    return repr(found)

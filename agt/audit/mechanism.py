@@ -3,13 +3,20 @@
     audited = audit_pair(mechanism, pair, Plan(trials=10_000), farthest=50)
     audited.certain         the loss that the mechanism's own table implies
     audited.verdict         the bound from what it drew; audited.drawn: with other estimates of the same counts
+    search(labelling, goal, anchors, count, width, seed)      the query and the neighbour at which most can be told
+
+Every query of the search lies on a segment between two records of different labels. On it the evidence crosses some level
+(the label changes, or the stable distance reaches a value). The crossings of two neighbours are apart by what one unit
+moves, and halving the segment while both sides agree ends between them, if they differ at all: there the label differs, or
+the distance falls. Nothing rests on how good the search is: it only decides how hard an audit is. Bisection asks both
+models, so it finds the crossing of a jump as well, which no argument about slopes would.
 
 Formal guarantees
     Of a label two numbers are reported. Certain: P(S) <= e^eps P'(S) + delta for every set S of labels and both directions,
     in rational numbers from the flip probabilities that the mechanism says it draws with; e^eps is rounded up, and eps is
     the double or the decimal that it prints as, whichever is greater, so that only a true violation is called one. Of
     GaussianDP, Phi^-1(P(S)) - Phi^-1(P'(S)) in double precision, and more than ``UP`` beyond the claim is a violation.
-    Confident: of labels that were drawn, on one event, fixed beforehand or chosen on other draws (events.py); this one
+    Confident: of labels that were drawn, on one event, fixed beforehand or chosen on other draws (estimates.py); this one
     sees what the mechanism does, whatever it says of itself. Several pairs have their share of it each.
 """
 
@@ -22,23 +29,34 @@ from itertools import combinations, pairwise
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import expit, ndtri, softmax
 
-from agt.audit.estimates import Claimed, Mistakes
-from agt.audit.events import chosen, counted, each
-from agt.audit.findings import Finding, Outcome, Strength
-from agt.audit.verdict import Attacked
-from agt.audit.written import least
+from agt.audit.estimates import Claimed, Mistakes, TestedClaim, chosen, of_labels
+from agt.audit.findings import Finding, Outcome, Strength, least
+from agt.audit.neighbours import neighbour_of, with_added, without
+from agt.certificates.stability import logits_of
+from agt.data.dataset import Records, pieces
 from agt.errors import ConfigError
-from agt.mechanisms.aggregate import CertifiedQuantile, certified_quantile, release_quantile
-from agt.mechanisms.enclosure import UP as UPWARDS
-from agt.mechanisms.guarantee import GaussianDP, Guarantee
+from agt.mechanisms.claims import Labelling
+from agt.mechanisms.composition import ROUND_UP as UPWARDS
+from agt.mechanisms.composition import GaussianDP, Guarantee
 from agt.mechanisms.mechanism import Mechanism
-from agt.numeric import UP, next_up, written
-from agt.randomness import Randomness, SystemRandomness
+from agt.mechanisms.published import CertifiedQuantile, certified_quantile, release_quantile
+from agt.models.linear import LinearModel
+from agt.models.model import Model
+from agt.numeric import UP, Randomness, SystemRandomness, next_up, written
+from agt.relations import RELATIONS
 
 Choosing = Literal["split", "fixed"]
 Draw = Callable[[int], np.ndarray]
+See = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+HALVINGS = 60
+LEVELS = 6  # of evidence that are looked for beside the label
+MAX_ANCHORS = 2000  # records that ends of segments are picked from
+MAX_LEVEL = 256  # up to which closed forms are looked at
+NEWCOMER = "a newcomer of the audit"
+NO_DATA = "no data: neighbouring evidence by the definition"
+IN_TABLE = "any excess on this pair, in what the mechanism says it draws with; not what it draws"
 
 
 @dataclass(frozen=True)
@@ -58,7 +76,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Pair:
+class NeighbourPair:
     """A query's evidence on two neighbouring datasets.
 
     Attributes:
@@ -68,7 +86,7 @@ class Pair:
 
     first: Side
     second: Side
-    where: str = "no data: neighbouring evidence by the definition"
+    where: str = NO_DATA
 
     @property
     def moved(self) -> int:
@@ -80,7 +98,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrialPlan:
     """How hard to attack.
 
     Attributes:
@@ -94,24 +112,6 @@ class Plan:
     confidence: float = 0.95
     choosing: Choosing = "split"
     source: Randomness = field(default_factory=SystemRandomness)
-
-
-@dataclass(frozen=True)
-class Target:
-    """What is attacked, in words, and what is claimed of it.
-
-    Attributes:
-        subject, where: as of a finding; which datasets.
-        guarantee: the claim.
-        sides: what the two sides are.
-        classes: how many labels there are; None: outputs are numbers.
-    """
-
-    subject: str
-    guarantee: Guarantee
-    sides: str
-    where: str
-    classes: int | None
 
 
 @dataclass(frozen=True)
@@ -154,14 +154,27 @@ class Exact:
         """To compare pairs by."""
         return float("inf") if self.value is None else self.value
 
-    def within(self, claimed: float) -> float | None:
-        """The value, on the side of the claim that the exact comparison says: a float of it may be on the other."""
-        if self.value is None:
-            return None
-        return max(self.value, next_up(claimed)) if self.exceeds else min(self.value, claimed)
+    def finding(
+        self, subject: str, guarantee: Guarantee, attack: str, effort: str, more: str = "", noticeable: str = IN_TABLE
+    ) -> Finding:
+        """What is known of a pair without a draw."""
+        claimed, value = Claimed.of(guarantee), self.value
+        if value is not None:  # on the side of the claim that the exact comparison says: a float of it may be on the other
+            value = max(value, next_up(claimed.value)) if self.exceeds else min(value, claimed.value)
+        loss = f"no {claimed.words} is enough" if value is None else f"{claimed.words} is {least(value, claimed.value)}"
+        held = "more than" if self.exceeds else "which is not more than"
+        meaning = f"worked out, without chance: {loss}, {held} the {claimed.value:g} claimed{more}"
+        outcome = Outcome.VIOLATED if self.exceeds else Outcome.STANDS
+        return Finding(
+            subject, str(guarantee), attack, effort, outcome, meaning, claimed.measure, claimed.value, claimed.shown_delta,
+            value, Strength.CERTAIN, noticeable=noticeable,
+        )  # fmt: skip
 
 
-def exact_loss(mechanism: Mechanism, pair: Pair) -> Exact:
+# -- one pair ----------------------------------------------------------------------------------------------------------
+
+
+def exact_loss(mechanism: Mechanism, pair: NeighbourPair) -> Exact:
     """The loss of one pair of evidence, certain: of what the mechanism says it draws with (``exact_flip``)."""
     guarantee, chances = mechanism.guarantee, list(_chances(mechanism, pair))
     if isinstance(guarantee, GaussianDP):
@@ -179,39 +192,37 @@ def exact_loss(mechanism: Mechanism, pair: Pair) -> Exact:
     return Exact(max(0.0, *map(_logarithm, (ratio for ratio in ratios if ratio > 0))) if ratios else 0.0, exceeds)
 
 
-def neighbouring(mechanism: Mechanism, values: Sequence[int]) -> Iterator[Pair]:
+def neighbouring_pairs(mechanism: Mechanism, values: Sequence[int]) -> Iterator[NeighbourPair]:
     """The pairs of evidence that two neighbours can have, where evidence takes these values and no others between them.
 
     Args:
         values: increasing, from 0: every integer, or those of a grid with gaps, which is not 1-Lipschitz.
     """
     if mechanism.needs == "votes":  # n1 - n0 moves in steps of 2
-        yield Pair(Side(1, 1), Side(0, 1))
-        yield Pair(Side(1, 2), Side(0, 0))
-        yield from (Pair(Side(1, gap + 2), Side(1, gap)) for gap in values[:-2] if gap)
-        yield Pair(Side(0, 2), Side(0, 0))
+        yield NeighbourPair(Side(1, 1), Side(0, 1))
+        yield NeighbourPair(Side(1, 2), Side(0, 0))
+        yield from (NeighbourPair(Side(1, gap + 2), Side(1, gap)) for gap in values[:-2] if gap)
+        yield NeighbourPair(Side(0, 2), Side(0, 0))
         return
-    yield Pair(Side(1, 0), Side(0, 0))
+    yield NeighbourPair(Side(1, 0), Side(0, 0))
     if mechanism.needs != "nothing":
-        yield from (Pair(Side(1, above), Side(1, below)) for below, above in pairwise(values))
+        yield from (NeighbourPair(Side(1, above), Side(1, below)) for below, above in pairwise(values))
 
 
-def audit_pair(mechanism: Mechanism, pair: Pair, plan: Plan, farthest: int) -> AuditedPair:
+def audit_pair(mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan, farthest: int) -> AuditedPair:
     """Both findings of one pair.
 
     Args:
         farthest: the public number that no evidence exceeds.
     """
-    exact, sides = exact_loss(mechanism, pair), (pair.first, pair.second)
-    first, second = (partial(_labels, mechanism, side, farthest, plan.source) for side in sides)
-    subject = subject_of(mechanism)
-    target = Target(subject, mechanism.guarantee, str(pair), pair.where, mechanism.classes)
-    table = certain_finding(mechanism, exact, f"the mechanism's own table at {pair}", pair.where)
-    return AuditedPair(table, attacked((first, second), target, plan))
+    first, second = (partial(_labels, mechanism, side, farthest, plan.source) for side in (pair.first, pair.second))
+    table = table_finding(mechanism, exact_loss(mechanism, pair), f"the mechanism's own table at {pair}", pair.where)
+    claim = tested(words_of(mechanism), mechanism.guarantee, str(pair), pair.where, plan)
+    return AuditedPair(table, attacked((first, second), claim, plan, mechanism.classes))
 
 
 def audit_quantile(
-    mechanism: CertifiedQuantile, distances: tuple[np.ndarray, np.ndarray], k_max: int, plan: Plan, where: str
+    mechanism: CertifiedQuantile, distances: tuple[np.ndarray, np.ndarray], k_max: int, plan: TrialPlan, where: str
 ) -> AuditedPair:
     """Both findings of K_q released from two neighbours' distances, [n] each."""
     k, other = (certified_quantile(side, mechanism.fraction) for side in distances)
@@ -220,26 +231,84 @@ def audit_quantile(
         one = partial(release_quantile, side, mechanism.fraction, k_max, mechanism.guarantee, plan.source)
         return np.array([one() for _ in range(count)])
 
-    draws = partial(draw, distances[0]), partial(draw, distances[1])
     subject, sides = f"certified_quantile with eps={mechanism.eps:g}", f"K_q = {k} against K_q = {other}"
-    exact = Exact(mechanism.eps * abs(k - other), abs(k - other) > 1)
-    law = certain(subject, mechanism.guarantee, exact, f"the noise's own law at {sides}", where)
-    return AuditedPair(law, attacked(draws, Target(subject, mechanism.guarantee, sides, where, None), plan))
+    exact, guarantee = Exact(mechanism.eps * abs(k - other), abs(k - other) > 1), mechanism.guarantee
+    law = exact.finding(f"{subject}: its table", guarantee, f"the noise's own law at {sides}", where)
+    claim = tested(subject, guarantee, sides, where, plan)
+    return AuditedPair(law, attacked((partial(draw, distances[0]), partial(draw, distances[1])), claim, plan, None))
 
 
-def certain_finding(mechanism: Mechanism, exact: Exact, attack: str, effort: str) -> Finding:
+def audit_alone(
+    mechanism: Mechanism, values: Sequence[int], plan: TrialPlan
+) -> tuple[tuple[Finding, ...], list[tuple[NeighbourPair, Exact]]]:
+    """Audit a mechanism at the evidence that neighbours can have, whatever data it comes from.
+
+    Its table at every pair; and draws from two: labels that differ, and the pair where most is to be expected of draws.
+
+    Args:
+        values: that evidence takes, as of ``neighbouring_pairs``.
+
+    Returns:
+        (findings of its table at all pairs, then of what it drew; the losses of all pairs).
+    """
+    losses = [(pair, exact_loss(mechanism, pair)) for pair in neighbouring_pairs(mechanism, values)]
+    worst, exact = max(losses, key=lambda one: one[1].rank)
+    differing = next(pair for pair, _ in losses if pair.first.label != pair.second.label)
+    best = max((pair for pair, _ in losses), key=lambda pair: expected_bound(mechanism, pair, plan))
+    pairs = (differing,) if best == differing else (differing, best)
+    plan = replace(plan, confidence=1 - (1 - plan.confidence) / len(pairs))
+    table = table_finding(mechanism, exact, f"its table at all {len(losses)} pairs; the worst: {worst}", worst.where)
+    drawn = (finding for pair in pairs for finding in audit_pair(mechanism, pair, plan, values[-1]).drawn)
+    return (table, *drawn), losses
+
+
+def tested(subject: str, guarantee: Guarantee, sides: str, where: str, plan: TrialPlan) -> TestedClaim:
+    """A guarantee under attack.
+
+    Args:
+        sides: what the two sides are.
+        where: which datasets.
+    """
+    return TestedClaim(subject, str(guarantee), sides, where, Claimed.of(guarantee), plan.confidence)
+
+
+def attacked(draws: tuple[Draw, Draw], claim: TestedClaim, plan: TrialPlan, classes: int | None) -> tuple[Finding, ...]:
+    """Draw, count, and hold against the claim.
+
+    Args:
+        draws: of either side: how many -> [n] outputs, labels or numbers.
+        classes: how many labels there are; None: outputs are numbers.
+    """
+    claimed, trials, shared = claim.claimed, plan.trials, 1
+    if plan.choosing == "split":
+        event = chosen(draws[0](trials), draws[1](trials), claimed, plan.confidence, classes is not None)
+        first, second = (draw(trials) for draw in draws)
+        how = f"the event was chosen on {trials:,} releases a side, and counted on others: {event.words}"
+    elif classes is None:
+        raise ConfigError("audit.choosing=fixed: a number has too many events to fix: use audit.choosing=split")
+    else:
+        events, shared = [of_labels((label,)) for label in range(classes)], classes
+        first, second = (draw(trials) for draw in draws)
+        event = max(events, key=lambda one: claimed.bound(one.mistakes(first, second), plan.confidence, shared))
+        how = f"{shared} events fixed beforehand, each label, which share the error probability; the best: {event.words}"
+    effort = f"{trials:,} releases a side; {claim.effort}"
+    judged = replace(claim, attack=f"{claim.attack}; {how}", effort=effort, events=shared)
+    return judged.findings(event.mistakes(first, second))
+
+
+def table_finding(mechanism: Mechanism, exact: Exact, attack: str, effort: str) -> Finding:
     """What the mechanism's table says of a pair, or of the worst of many."""
-    return certain(subject_of(mechanism), mechanism.guarantee, exact, attack, effort)
+    return exact.finding(f"{words_of(mechanism)}: its table", mechanism.guarantee, attack, effort)
 
 
-def subject_of(mechanism: Mechanism) -> str:
-    """A mechanism in words."""
+def words_of(mechanism: Mechanism) -> str:
+    """A mechanism with its budget."""
     given = ", ".join(f"{name}={value:g}" for name, value in mechanism.guarantee.parameters.items())
     classes = f", {mechanism.classes} classes" if mechanism.classes > 2 else ""
     return f"{mechanism.name} with {given}{classes}"
 
 
-def expected_bound(mechanism: Mechanism, pair: Pair, plan: Plan) -> float:
+def expected_bound(mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan) -> float:
     """The bound that is to be expected on a pair: it may be less on a pair of greater loss, whose event is never met."""
     claimed, n = Claimed.of(mechanism.guarantee), plan.trials
     chances = ((float(p), float(q)) for p, q in _chances(mechanism, pair))
@@ -247,100 +316,12 @@ def expected_bound(mechanism: Mechanism, pair: Pair, plan: Plan) -> float:
     return max(claimed.bound(count, plan.confidence) for count in counts)
 
 
-@dataclass(frozen=True)
-class Alone:
-    """What an audit of a mechanism without any data found.
-
-    Attributes:
-        findings: of its table at all pairs, then of what it drew.
-        losses: of all pairs.
-    """
-
-    findings: tuple[Finding, ...]
-    losses: tuple[tuple[Pair, Exact], ...]
-
-
-def audit_alone(mechanism: Mechanism, values: Sequence[int], plan: Plan) -> Alone:
-    """Audit a mechanism at the evidence that neighbours can have, whatever data it comes from.
-
-    Its table at every pair; and draws from two: labels that differ, and the pair where most is to be expected of draws.
-
-    Args:
-        values: that evidence takes, as of ``neighbouring``.
-    """
-    losses = tuple((pair, exact_loss(mechanism, pair)) for pair in neighbouring(mechanism, values))
-    worst, exact = max(losses, key=lambda one: one[1].rank)
-    differing = next(pair for pair, _ in losses if pair.first.label != pair.second.label)
-    best = max((pair for pair, _ in losses), key=lambda pair: expected_bound(mechanism, pair, plan))
-    pairs = (differing,) if best == differing else (differing, best)
-    plan = replace(plan, confidence=1 - (1 - plan.confidence) / len(pairs))
-    audited = tuple(audit_pair(mechanism, pair, plan, values[-1]) for pair in pairs)
-    table = certain_finding(mechanism, exact, f"its table at all {len(losses)} pairs; the worst: {worst}", worst.where)
-    return Alone((table, *(finding for one in audited for finding in one.drawn)), losses)
-
-
-def attacked(draws: tuple[Draw, Draw], target: Target, plan: Plan) -> tuple[Finding, ...]:
-    """Draw, count, and hold against the claim.
-
-    Args:
-        draws: of either side: how many -> [n] outputs, labels or numbers.
-    """
-    claimed, trials, shared = Claimed.of(target.guarantee), plan.trials, 1
-    if plan.choosing == "fixed":
-        if target.classes is None:
-            raise ConfigError("audit.choosing=fixed: a number has too many events to fix: use audit.choosing=split")
-        events, shared = each(target.classes), target.classes
-        first, second = (draw(trials) for draw in draws)
-        event = max(events, key=lambda one: claimed.bound(counted(one, first, second), plan.confidence, shared))
-        how = f"{shared} events fixed beforehand, each label, which share the error probability; the best: {event}"
-    else:
-        event = chosen(draws[0](trials), draws[1](trials), claimed, plan.confidence, target.classes is not None)
-        first, second = (draw(trials) for draw in draws)
-        how = f"the event was chosen on {trials:,} releases a side, and counted on others: {event}"
-    judged = Attacked(
-        target.subject,
-        str(target.guarantee),
-        f"{target.sides}; {how}",
-        f"{trials:,} releases a side; {target.where}",
-        claimed,
-        plan.confidence,
-        shared,
-    )
-    return judged.findings(counted(event, first, second))
-
-
 def _labels(mechanism: Mechanism, side: Side, farthest: int, source: Randomness, count: int) -> np.ndarray:
     """[count] labels, each drawn as agt predict draws one."""
     return mechanism.release(np.full(count, side.label), np.full(count, side.evidence), source, farthest)
 
 
-def certain(subject: str, guarantee: Guarantee, exact: Exact, attack: str, effort: str) -> Finding:
-    """What is known of a pair without a draw."""
-    claimed = Claimed.of(guarantee)
-    at, value = f" at delta {claimed.delta:g}" if claimed.delta else "", exact.within(claimed.value)
-    loss = (
-        f"no {claimed.measure}{at} is enough"
-        if value is None
-        else f"{claimed.measure}{at} is {least(value, claimed.value)}"
-    )
-    held = "more than" if exact.exceeds else "which is not more than"
-    return Finding(
-        subject=f"{subject}: its table",
-        claim=str(guarantee),
-        attack=attack,
-        effort=effort,
-        outcome=Outcome.VIOLATED if exact.exceeds else Outcome.STANDS,
-        meaning=f"worked out, without chance: {loss}, {held} the {claimed.value:g} claimed",
-        measure=claimed.measure,
-        claimed=claimed.value,
-        delta=None if claimed.measure == "mu" else claimed.delta,
-        found=value,
-        strength=Strength.CERTAIN,
-        noticeable="any excess on this pair, in what the mechanism says it draws with; not what it draws",
-    )
-
-
-def _chances(mechanism: Mechanism, pair: Pair) -> Iterator[tuple[Fraction, Fraction]]:
+def _chances(mechanism: Mechanism, pair: NeighbourPair) -> Iterator[tuple[Fraction, Fraction]]:
     """(P(S), P'(S)) of the sets S of labels, in both directions: those of equal probabilities go together."""
     sides, others = (pair.first, pair.second), mechanism.classes - 1
     flips = [mechanism.exact_flip(side.evidence) for side in sides]
@@ -350,12 +331,11 @@ def _chances(mechanism: Mechanism, pair: Pair) -> Iterator[tuple[Fraction, Fract
         return 1 - flips[at] if sides[at].label == label else flips[at] / others
 
     groups = [(chance(label, 0), chance(label, 1)) for label in named]
-    rest = mechanism.classes - len(named)
-    if rest:
+    if rest := mechanism.classes - len(named):
         groups.append((flips[0] / others * rest, flips[1] / others * rest))
     for size in range(1, len(groups)):
-        for chosen_groups in combinations(groups, size):
-            p, q = (sum(values, Fraction(0)) for values in zip(*chosen_groups, strict=True))
+        for some in combinations(groups, size):
+            p, q = (sum(values, Fraction(0)) for values in zip(*some, strict=True))
             yield p, q
             yield q, p
 
@@ -367,3 +347,208 @@ def _normal(p: Fraction) -> float:
 
 def _logarithm(ratio: Fraction) -> float:
     return float(UPWARDS.ln(UPWARDS.divide(Decimal(ratio.numerator), Decimal(ratio.denominator))))
+
+
+# -- the pair of a run at which most can be told -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is looked for.
+
+    Attributes:
+        levels: of evidence, whose crossings are looked for; 0 is where the label changes.
+        score: how much a pair is worth.
+    """
+
+    levels: np.ndarray
+    score: Callable[[NeighbourPair], float]
+
+    @classmethod
+    def of_labels(cls, labelling: Labelling, plan: TrialPlan) -> "Goal":
+        """The pair whose released labels can be told apart best."""
+        mechanism, levels = labelling.mechanism, [0]
+        if mechanism.needs != "nothing":
+            pairs = [p for p in neighbouring_pairs(mechanism, values_of(labelling)) if p.first.label == p.second.label]
+            ranked = sorted(pairs, key=lambda pair: -expected_bound(mechanism, pair, plan))
+            levels += sorted({pair.first.evidence for pair in ranked[:LEVELS]})
+        return cls(np.array(levels), lambda pair: expected_bound(mechanism, pair, plan))
+
+    @classmethod
+    def of_distances(cls, labelling: Labelling) -> "Goal":
+        """The pair whose evidence is farthest apart: of a file of one query, that is K_q."""
+        return cls(np.array(values_of(labelling)[1 : LEVELS + 1]), lambda pair: pair.moved)
+
+
+@dataclass(frozen=True)
+class WorstPair:
+    """A query at which two neighbours differ.
+
+    Attributes:
+        pair: what a mechanism sees of it on either side.
+        query: [1, ...] its features.
+        other: trained on the second side's data.
+        score: how much the pair is worth to who looked for it.
+    """
+
+    pair: NeighbourPair
+    query: np.ndarray
+    other: Model
+    score: float
+
+
+def search(labelling: Labelling, goal: Goal, anchors: np.ndarray, count: int, width: int, seed: int) -> WorstPair | None:
+    """The query and the neighbour of the best score; None: none was found.
+
+    Args:
+        labelling: the run's model and mechanism, judged.
+        anchors: [n, ...] features, between which queries are looked for.
+        count: how many neighbouring datasets are trained.
+        width: how many segments are searched.
+        seed: of the segments.
+    """
+    model, see, levels = labelling.model, labelling.seen, goal.levels
+    a, b = segments(model, anchors, width, np.random.default_rng(seed))
+    if not len(a) or not len(levels):
+        return None
+    roots, _ = crossings(see, see, a, b, np.zeros(len(a), dtype=np.int64), model.predict(b))
+    a, b = (np.repeat(side, len(levels), axis=0) for side in (a, b))
+    level, label = np.tile(levels, len(roots)), model.predict(b)
+    best: WorstPair | None = None
+    for edit, other in neighbours(model, roots, count):
+        theirs = replace(labelling, model=other).seen
+        points, apart = crossings(see, theirs, a, b, level, label)
+        for pair, query in _pairs(see, theirs, points[apart], edit):
+            score = goal.score(pair)
+            best = WorstPair(pair, query, other, score) if best is None or score > best.score else best
+    return best
+
+
+def segments(model: Model, anchors: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """([S, ...], [S, ...]) ends of segments between records that the model labels differently; S <= count.
+
+    Args:
+        anchors: [n, ...] features to pick from.
+    """
+    points = np.asarray(anchors[np.sort(rng.permutation(len(anchors))[:MAX_ANCHORS])])
+    labels = model.predict(points)
+    starts = rng.permutation(len(points))
+    ends = [rng.permutation(np.flatnonzero(labels != labels[start]))[:1] for start in starts[: 4 * count]]
+    both = [(start, end[0]) for start, end in zip(starts, ends, strict=False) if len(end)][:count]
+    first, second = np.array(both, dtype=np.int64).reshape(-1, 2).T
+    return points[first], points[second]
+
+
+def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[str, Model]]:
+    """(what is different, in words that name a unit, for the data owner; the model of it) of datasets one unit away, made
+    to move the model at these queries: the unit of most influence goes; a record like the query comes. Of a relation whose
+    edits replace, both at once.
+
+    Args:
+        queries: [m, ...] at decision roots.
+        count: at most so many.
+    """
+    problem = model.problem
+    records, replaces = problem.dataset.train, RELATIONS[problem.settings.relation.name].touches > 1
+    scores, seen = influences(model, records, queries), set[str]()
+    for row, query in enumerate(queries[: -(-count // (1 if replaces else 2))]):
+        places = np.argsort(-scores[min(row, len(scores) - 1)], kind="stable")
+        ordered = (str(records.units[place]) for place in places if not records.public[place])
+        unit = next((name for name in ordered if name not in seen), None)
+        if unit is None:
+            return
+        seen.add(unit)
+        rows = np.flatnonzero(records.units == unit)
+        left, newcomer = without(records, rows), _newcomer(records, query, row % problem.classes, row)
+        less, plus = f"without unit {unit!r} (rows: {len(rows)})", f"with a newcomer like query {row + 1}"
+        if replaces:
+            yield f"{less} and {plus}", neighbour_of(model, with_added(left, newcomer))
+            continue
+        yield less, neighbour_of(model, left)
+        yield plus, neighbour_of(model, with_added(records, newcomer))
+
+
+def influences(model: Model, records: Records, queries: np.ndarray) -> np.ndarray:
+    """[m or 1, n]: how much each record is likely to move the model at each query.
+
+    A linear head's gradient at a record is a residual times its features: residual times inner product with the query's.
+    Of other models, how far the record's own label is from being the model's.
+    """
+    if (head := model.linear_head) is not None:
+        phi, start, scores = head.phi(queries), 0, []
+        for piece in pieces(records.features):
+            sizes, seen = _residuals(head, piece, records.labels[start : start + len(piece)])
+            scores.append(sizes * np.abs(phi @ seen.T))
+            start += len(piece)
+        return np.concatenate(scores, axis=1)
+    member = getattr(model, "members", (model,))[0]
+    margins = np.concatenate([member.margins(piece) for piece in pieces(records.features)], axis=1)
+    lead = margins[0] * (2 * records.labels - 1) if len(margins) == 1 else margins[records.labels, np.arange(len(records))]
+    return -np.asarray(lead)[None]
+
+
+def crossings(
+    first: See, second: See, a: np.ndarray, b: np.ndarray, level: np.ndarray, label: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """([S, ...] points, [S] whether the sides differ there), by halving each segment while both sides agree.
+
+    Args:
+        first, second: features -> labels and evidence.
+        a, b: [S, ...] ends.
+        level, label: [S] a side is "beyond" where it has this label, and at least this evidence; so b should be.
+    """
+    shape = (-1, *[1] * (a.ndim - 1))
+
+    def at(t: np.ndarray) -> np.ndarray:
+        return (a + t.reshape(shape) * (b - a.astype(np.float64))).astype(a.dtype)
+
+    def beyond(see: See, x: np.ndarray) -> np.ndarray:
+        labels, evidence = see(x)
+        return np.asarray((labels == label) & (evidence >= level))
+
+    apart = beyond(first, b) != beyond(second, b)
+    low, high = np.where(apart, 1.0, 0.0), np.ones(len(a))  # 1: the end itself
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        x = at(middle)
+        one, two = beyond(first, x), beyond(second, x)
+        fresh = (one != two) & ~apart
+        low = np.where(apart, low, np.where(fresh | ~one, middle, low))
+        high = np.where(apart, high, np.where(fresh | one, middle, high))
+        apart |= fresh
+        if apart.all() or np.array_equal(at(low), at(high)):
+            break
+    return at(high), apart
+
+
+def values_of(labelling: Labelling) -> tuple[int, ...]:
+    """The evidence that queries of a model can have, as far as it is looked at."""
+    model = labelling.model
+    end, ks = min(model.farthest, MAX_LEVEL), model.problem.settings.kgrid.ks
+    closed = model.problem.settings.ensemble.members > 1 or model.instant or labelling.mechanism.needs == "votes"
+    if closed or labelling.counting == "index":
+        return tuple(range((end if closed else len(ks)) + 1))
+    return tuple(sorted({0, *ks}))
+
+
+def _pairs(first: See, second: See, points: np.ndarray, edit: str) -> Iterator[tuple[NeighbourPair, np.ndarray]]:
+    if not len(points):
+        return
+    for row, (label, evidence, other_label, other) in enumerate(zip(*first(points), *second(points), strict=True)):
+        sides = Side(int(label), int(evidence)), Side(int(other_label), int(other))
+        yield NeighbourPair(*sides, f"the run's own data, and the same {edit}"), points[row : row + 1]
+
+
+def _newcomer(records: Records, query: np.ndarray, label: int, row: int) -> Records:
+    name = np.array([f"{NEWCOMER} {row + 1}"])
+    features = query[None].astype(records.features.dtype)
+    return Records(features, np.array([label], dtype=np.int64), name, name, np.zeros(1, dtype=bool))
+
+
+def _residuals(model: LinearModel, features: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """([n] sizes of the loss's derivative in the logits, [n, w] features)."""
+    phi = model.phi(features)
+    logits = logits_of(model.trained.weight, phi)
+    if logits.shape[1] == 1:
+        return np.abs(expit(logits[:, 0]) - labels), phi
+    return np.linalg.norm(softmax(logits, axis=1) - np.eye(logits.shape[1])[labels], axis=1), phi

@@ -11,37 +11,206 @@ f_y - logsumexp of the other logits; of two classes it is the margin on the labe
 | rmia         | share of the pool z with [p(x)/p_ref(x)] / [p(z)/p_ref(z)] >= 1 (Zarifzadeh 2024) | 1 model without       |
 | labels       | how many of the record and its noisy copies keep its label (Choquette-Choo 2021)  | labels alone          |
 
-Gaussians are each record's own where ``FEW`` models stand on either side, else their variance is pooled over all records.
+Gaussians are each record's own where 32 models stand on either side, else their variance is pooled over all records.
 RMIA is the offline one: p_ref = ((1 + A) p_out + 1 - A)/2, A = .3, p_out the mean over models without the record; z are the
 records of the pool.
 
-None of these scores is what a certificate speaks of: it speaks of labels. ``told_apart`` attacks that claim itself.
+None of these scores is what a certificate speaks of: it speaks of labels. ``compare_labels`` attacks that claim itself.
+``Roc`` says how well scores tell members from non-members: the curve, its area, rates at few false alarms, each with its
+confidence. It is exact in ties: records of one score are called alike. A member is called one at or above a threshold.
+
+    memorisation of j       P(h(x_j) = y_j | j in S) - P(h(x_j) = y_j | j not in S)
+    influence of i on t     P(h(x_t) = y_t | i in S, t not in S) - P(h(x_t) = y_t | i not in S, t not in S)
+
+over the draw of the subset S that h is trained on (Feldman 2020; Feldman and Zhang 2020). Both are a ``Contrast``: of the
+models with a record and of those without it, how many are right. Left out one at a time, with everything else as it is,
+memorisation is 0 wherever the label is certified (stable distance 1 or more): that is a claim.
+
+Formal guarantees
+    ``Roc.at``: the threshold is a function of the non-members' scores alone. Members are drawn apart from them, so given
+    the threshold the number of members above it is binomial, and its Clopper-Pearson limits hold as they stand. (Records of
+    one training are taken for independent draws of one population, given the model.)
+    ``Roc.area_limits``: DeLong et al. 1988: asymptotic. A few records, or ones that are nearly all tied, may show no
+    variance where there is some: each side is counted with two records more, one that is placed best and one worst, as
+    Agresti and Coull do for a rate. That changes nothing in the limit; in simulations of 1 to 100 records a side, tied or
+    not, the area was missed at most about as often as it may be. Where the sample separates perfectly, members and
+    non-members are paired off, each in one pair: as many independent pairs as the smaller side has, all in order, which
+    Clopper-Pearson bounds at any number of records.
+    Let whether j is in S be drawn independently of the other records (each unit by a fair coin, shadows.py), and models be
+    independent, or paired on both halves of one draw. Given which models have j, those that have it are independent draws
+    of h given j in S, and those without it likewise; a pair has one of each. So each count is binomial, the difference of
+    the shares has the contrast for its mean, and each share lies within its Clopper-Pearson limits but with the error
+    probability given to them: a union bound, whether or not the two counts depend on each other. ``bounds`` shares the
+    error among both ends of both shares, and among all contrasts that are looked at. ``error``, a standard error, takes
+    the counts for independent, which within pairs they need not be.
+    The diagonal. A record's influence on its own answer is its memorisation, and no influence: t's answer is asked only of
+    models without t, none of which has t, so that pair is undefined, and never among ``strongest``.
+
+Sources: as in the table; DeLong, DeLong and Clarke-Pearson 1988; Agresti and Coull 1998; Sun and Xu 2014 (midranks).
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import expit, log_expit, logsumexp
-from scipy.stats import norm
+from scipy.special import betainccinv, betaincinv, expit, log_expit, logsumexp
+from scipy.stats import norm, rankdata
 
-from agt.audit.findings import Finding, Outcome, Strength
-from agt.audit.neighbours import retrained, without
+from agt.audit.estimates import Mistakes, lower_limit, upper_limit
+from agt.audit.findings import Finding, counterexamples
+from agt.audit.neighbours import Edited, neighbours_of
 from agt.audit.one_run import Guesses, guesses_from
-from agt.audit.roc import Roc
 from agt.audit.shadows import Shadows
-from agt.errors import ConfigError
+from agt.errors import AgtError, ConfigError
 from agt.models.model import Model
-from agt.problem import Problem
 
-FEW = 32
-A = 0.3
+MODELS_FOR_OWN_VARIANCE = 32  # on either side of a record; fewer, and one variance is pooled over all records
+A = 0.3  # of RMIA
 COPIES = 16
 SPREAD = (0.1, 2.0)  # of the copies' noise, in standard deviations of the features: from the first copy to the last
 RADEMACHER = 3.178 + 1e-3  # 1/(4 P(N(0, 1) >= 2^(1/2))), the least constant there is
 TINY = 1e-9  # a standard deviation below it is none: models that agree to all digits
+TARGETS_AT_ONCE = 64  # whose influences are worked out
+
+
+# -- curves ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RocPoint:
+    """What one threshold does.
+
+    Attributes:
+        threshold: at or above which a record is called a member.
+        mistakes: counts of both sides.
+        confidence: of the limits, each pair of them by itself.
+    """
+
+    threshold: float
+    mistakes: Mistakes
+    confidence: float
+
+    @property
+    def found(self) -> int:
+        """Members called so."""
+        return self.mistakes.having - self.mistakes.misses
+
+    @property
+    def tpr(self) -> float:
+        """The share of members that are called so."""
+        return self.found / self.mistakes.having
+
+    @property
+    def fpr(self) -> float:
+        """The share of non-members that are called members."""
+        return self.mistakes.alarms / self.mistakes.without
+
+    @property
+    def tpr_limits(self) -> tuple[float, float]:
+        """Clopper-Pearson."""
+        return _limits(self.found, self.mistakes.having, self.confidence)
+
+    @property
+    def advantage(self) -> float:
+        """TPR - FPR; balanced accuracy is half of it, and a half."""
+        return self.tpr - self.fpr
+
+    @property
+    def advantage_limits(self) -> tuple[float, float]:
+        """Of a threshold that was fixed before: each rate's Clopper-Pearson limit at half the error probability."""
+        half = (1 + self.confidence) / 2
+        tpr = _limits(self.found, self.mistakes.having, half)
+        fpr = _limits(self.mistakes.alarms, self.mistakes.without, half)
+        return tpr[0] - fpr[1], tpr[1] - fpr[0]
+
+
+@dataclass(frozen=True)
+class Roc:
+    """Scores of members and non-members.
+
+    Attributes:
+        scores: [n] finite or infinite; higher: rather a member.
+        member: [n] bool.
+
+    Raises:
+        ConfigError: no members, no non-members, or a score that is NaN.
+    """
+
+    scores: np.ndarray
+    member: np.ndarray
+
+    def __post_init__(self) -> None:
+        if np.isnan(self.scores).any():
+            raise ConfigError("a score is NaN")
+        if not self.member.any() or self.member.all():
+            there = "members" if self.member.any() else "non-members" if len(self.member) else "records"
+            raise ConfigError(f"a curve needs members and non-members, and there are only {there}: nothing to compare")
+
+    @cached_property
+    def _sides(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.sort(self.scores[self.member]), np.sort(self.scores[~self.member])
+
+    @cached_property
+    def curve(self) -> np.ndarray:
+        """[T + 1, 3] (threshold, false alarms, members found), counts, at every distinct score; first (inf, 0, 0)."""
+        having, without = self._sides
+        levels = np.unique(self.scores)[::-1]
+        counts = [len(side) - np.searchsorted(side, levels, side="left") for side in (without, having)]
+        return np.vstack([[math.inf, 0, 0], np.stack([levels, *counts], axis=1)])
+
+    @cached_property
+    def area(self) -> float:
+        """The probability that a member's score is above a non-member's, ties counted half."""
+        above, _ = self._placements
+        return float(above.mean())
+
+    def area_limits(self, confidence: float) -> tuple[float, float]:
+        """Of the area, two-sided."""
+        above, below = self._placements
+        if self.area in (0.0, 1.0):
+            pairs = min(len(above), len(below))
+            return _limits(round(self.area * pairs), pairs, confidence)
+        spread = sum(np.append(part, (0, 1)).var(ddof=1) / len(part) for part in (above, below))
+        reach = float(norm.ppf((1 + confidence) / 2)) * math.sqrt(spread)
+        return max(0.0, self.area - reach), min(1.0, self.area + reach)
+
+    @cached_property
+    def _placements(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of each member, the share of non-members below it; of each non-member, the share of members above it."""
+        having, without = self._sides
+        ranks = rankdata(np.concatenate([having, without]))
+        above = (ranks[: len(having)] - rankdata(having)) / len(without)
+        below = 1 - (ranks[len(having) :] - rankdata(without)) / len(having)
+        return above, below
+
+    def at(self, rate: float, confidence: float) -> RocPoint:
+        """The lowest threshold whose share of false alarms among the non-members here is at most ``rate``."""
+        allowed = self.curve[self.curve[:, 1] <= rate * len(self._sides[1])]
+        return self.beyond(float(allowed[-1, 0]), confidence)
+
+    def beyond(self, threshold: float, confidence: float) -> RocPoint:
+        """At a threshold that was fixed before."""
+        having, without = (len(side) - int(np.searchsorted(side, threshold)) for side in self._sides)
+        members, others = map(len, self._sides)
+        return RocPoint(threshold, Mistakes(without, others, members - having, members), confidence)
+
+    @property
+    def best(self) -> float:
+        """The threshold of the largest advantage here: to be used on other records than these."""
+        members, others = map(len, self._sides)
+        gain = self.curve[:, 2] / members - self.curve[:, 1] / others
+        return float(self.curve[int(gain.argmax()), 0])
+
+
+def _limits(events: int, trials: int, confidence: float) -> tuple[float, float]:
+    """Two-sided Clopper-Pearson."""
+    error = (1 - confidence) / 2
+    return lower_limit(events, trials, error), upper_limit(events, trials, error)
+
+
+# -- scores ------------------------------------------------------------------------------------------------------------
 
 
 def confidences(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -134,7 +303,7 @@ class Gaussians:
             raise ConfigError(too_few(len(phi)))
         mean = np.where(used, phi, 0).sum(axis=0) / count
         squares = np.where(used, (phi - mean) ** 2, 0).sum(axis=0)
-        pooled = int(count.min(initial=FEW)) < FEW
+        pooled = int(count.min(initial=MODELS_FOR_OWN_VARIANCE)) < MODELS_FOR_OWN_VARIANCE
         variance = np.full(len(mean), squares.sum() / (count - 1).sum()) if pooled else squares / (count - 1)
         return cls(mean, np.maximum(np.sqrt(variance), TINY), count, pooled)
 
@@ -177,8 +346,7 @@ def rmia(phi: np.ndarray, reference: Reference) -> np.ndarray:
     return scores
 
 
-Attack = Callable[[np.ndarray, Reference], np.ndarray]
-ATTACKS: Mapping[str, Attack] = {
+ATTACKS: Mapping[str, Callable[[np.ndarray, Reference], np.ndarray]] = {
     "loss": loss_scores,
     "lira_online": lira_online,
     "lira_offline": lira_offline,
@@ -275,29 +443,9 @@ def label_scores(
     return right.astype(np.float64)
 
 
-@dataclass(frozen=True)
-class Apart:
-    """What labels told of pairs of trainings, with and without one unit.
-
-    Attributes:
-        pairs: units left out, one at a time.
-        queries: asked of each pair, certified ones alone.
-        told: (unit, query's number) whose label differed.
-    """
-
-    pairs: int
-    queries: int
-    told: tuple[tuple[str, int], ...]
-
-
-def told_apart(
-    model: Model,
-    problem: Problem,
-    units: np.ndarray,
-    features: np.ndarray,
-    distance: np.ndarray,
-    again: Callable[[Problem, np.ndarray], Model] | None = None,
-) -> Apart:
+def compare_labels(
+    model: Model, units: np.ndarray, features: np.ndarray, distance: np.ndarray, ids: np.ndarray, why: str = ""
+) -> Finding:
     """Ask both worlds, with and without each of some units, for labels that are certified for one unit.
 
     A certificate of distance 1 or more says that they agree. Then whatever an attack makes of these labels it makes of both
@@ -305,53 +453,31 @@ def told_apart(
 
     Args:
         units: to leave out, one at a time, with all of their rows.
-        features, distance: [n, ...] queries, and their stable distances.
-        again: (problem, rows to leave out) -> the model without them; None: trained again by the run's own constants.
+        features, distance, ids: [n, ...] queries, their stable distances and names.
+        why: no units can be left out; empty: they can.
     """
-    again = again or (lambda problem, rows: retrained(problem, without(problem.dataset.train, rows), (0,)))
-    asked = features[distance >= 1]
-    if not len(asked):
-        return Apart(0, 0, ())
-    labels, places, train = model.predict(asked), np.flatnonzero(distance >= 1), problem.dataset.train
-    told = []
-    for unit in units.tolist():
-        other = again(problem, np.flatnonzero(train.units == unit)).predict(asked)
-        told += [(str(unit), int(places[row])) for row in np.flatnonzero(other != labels)]
-    return Apart(len(units), len(asked), tuple(told))
-
-
-def labels_finding(apart: Apart | None, ids: np.ndarray, distance: np.ndarray, why: str = "") -> Finding:
-    """What labels at certified queries told; without pairs, why there are none.
-
-    Args:
-        ids, distance: [n] of all queries, certified or not.
-    """
-    blank = Finding(
-        subject="labels at certified queries",
-        claim="certified queries' labels do not tell whether a unit was trained on: any attack on them has advantage 0",
-        attack="the same queries asked of trainings with and without a unit: the most exposed ones, and random ones",
-        effort="none",
-        outcome=Outcome.UNTESTED,
-        meaning=why or "no pair was compared",
-        measure="labels that differ",
-        claimed=0.0,
-        strength=Strength.CERTAIN,
-    )
-    if apart is None:
-        return blank
-    count, uncertified = apart.pairs * apart.queries, int((distance < 1).sum())
-    meaning = f"all {count:,} labels were the same: advantage exactly 0 on these pairs"
-    if apart.told:
-        unit, place = apart.told[0]
-        meaning = f"{len(apart.told)} of {count:,} labels differed, the first at query {ids[place]} without unit {unit}"
-    return replace(
-        blank,
-        effort=f"{apart.pairs} units left out in turn, {apart.queries:,} certified queries asked of each pair",
-        outcome=Outcome.VIOLATED if apart.told else Outcome.STANDS,
-        meaning=meaning,
-        found=float(len(apart.told)),
-        noticeable=f"one label that differs; {uncertified} uncertified queries were not asked about",
-    )
+    train, certified = model.problem.dataset.train, np.flatnonzero(distance >= 1)
+    asked, effort, found, meaning = features[certified], "none", None, why or "no pair was compared"
+    if not why and len(asked) and len(units):
+        labels, differ = model.predict(asked), list[tuple[str, int]]()
+        edits = [Edited(train, np.flatnonzero(train.units == unit)) for unit in units.tolist()]
+        for unit, other in zip(units.tolist(), neighbours_of(model, edits), strict=True):
+            if isinstance(other, AgtError):
+                raise other
+            differ += [(unit, int(certified[row])) for row in np.flatnonzero(other.predict(asked) != labels)]
+        effort = f"{len(units)} units left out in turn, {len(asked):,} certified queries asked of each pair"
+        count, found = len(units) * len(asked), float(len(differ))
+        meaning = f"all {count:,} labels were the same: advantage exactly 0 on these pairs"
+        if differ:
+            unit, place = differ[0]
+            meaning = f"{len(differ)} of {count:,} labels differed, the first at query {ids[place]} without unit {unit}"
+    return counterexamples(
+        "labels at certified queries",
+        "certified queries' labels do not tell whether a unit was trained on: any attack on them has advantage 0",
+        "the same queries asked of trainings with and without a unit: the most exposed ones, and random ones",
+        effort, "labels that differ", found, meaning,
+        f"one label that differs; {int((distance < 1).sum())} uncertified queries were not asked about",
+    )  # fmt: skip
 
 
 # -- the most exposed --------------------------------------------------------------------------------------------------
@@ -428,3 +554,118 @@ def fewest(rate: float, others: int) -> str:
     """A caveat where there are too few non-members for a rate of false alarms; empty: there are enough."""
     least = math.ceil(1 / rate)
     return "" if others >= least else f"{others} non-members are too few for {100 * rate:g} %: it takes {least:,} or more"
+
+
+# -- memorisation and influence ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """How many of the models with a record, and of those without it, are right; arrays of one shape.
+
+    Attributes:
+        right_with, having: right ones of those with it; how many these are.
+        right_without, without: the same of those without it.
+    """
+
+    right_with: np.ndarray
+    having: np.ndarray
+    right_without: np.ndarray
+    without: np.ndarray
+
+    @property
+    def value(self) -> np.ndarray:
+        """The difference of the shares; NaN where no model has the record, or all have it."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            difference: np.ndarray = self.right_with / self.having - self.right_without / self.without
+        return difference
+
+    @property
+    def error(self) -> np.ndarray:
+        """Standard errors of the values; infinite for a share of fewer than two models."""
+
+        def variance(right: np.ndarray, count: np.ndarray) -> np.ndarray:
+            share = right / np.maximum(count, 1)
+            return np.where(count > 1, share * (1 - share) / np.maximum(count - 1, 1), np.inf)
+
+        spread: np.ndarray = np.sqrt(variance(self.right_with, self.having) + variance(self.right_without, self.without))
+        return spread
+
+    def bounds(self, confidence: float, looks: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """(least, greatest) contrasts; all that are looked at lie between theirs with this confidence."""
+        error = (1 - confidence) / looks / 4
+        low_with, high_with = _limits_of_each(self.right_with, self.having, error)
+        low_without, high_without = _limits_of_each(self.right_without, self.without, error)
+        return low_with - high_without, high_with - low_without
+
+    def take(self, places: np.ndarray) -> "Contrast":
+        """Those at some places of the flattened arrays."""
+        parts = (self.right_with, self.having, self.right_without, self.without)
+        return Contrast(*(part.ravel()[places] for part in parts))
+
+
+def needed(records: int, confidence: float) -> int:
+    """How many models each record must be in, and as many out of, for a bound above 0 to be possible."""
+    return math.floor(math.log2(4 * records / (1 - confidence))) + 1
+
+
+def memorisation(included: np.ndarray, right: np.ndarray) -> Contrast:
+    """Of each record.
+
+    Args:
+        included: [m, n] bool, which model was trained on which record.
+        right: [m, n] bool, which model gives a record its own label.
+
+    Raises:
+        ConfigError: shapes that do not go together.
+    """
+    _check(included, right)
+    having = included.sum(axis=0)
+    return Contrast((included & right).sum(axis=0), having, (~included & right).sum(axis=0), len(included) - having)
+
+
+def influence(included: np.ndarray, right: np.ndarray, sources: np.ndarray, targets: np.ndarray) -> Contrast:
+    """[len(sources), len(targets)] of each source on each target, asked of the models without the target.
+
+    Args:
+        included, right: as for ``memorisation``.
+        sources, targets: places of records.
+    """
+    _check(included, right)
+    had, absent = included[:, sources].astype(np.float32), ~included[:, targets]
+    hits = (absent & right[:, targets]).astype(np.float32)
+    asked = absent.astype(np.float32)
+    right_with, having = had.T @ hits, had.T @ asked
+    return Contrast(right_with, having, hits.sum(axis=0) - right_with, asked.sum(axis=0) - having)
+
+
+def strongest(
+    included: np.ndarray, right: np.ndarray, sources: np.ndarray, targets: np.ndarray, count: int
+) -> tuple[np.ndarray, Contrast]:
+    """([p, 2] places of source and target, their contrasts): the pairs of greatest influence, the greatest first."""
+    best: list[tuple[float, int, int, Contrast]] = []
+    for start in range(0, len(targets), TARGETS_AT_ONCE):
+        block = targets[start : start + TARGETS_AT_ONCE]
+        contrast = influence(included, right, sources, block)
+        values = np.nan_to_num(contrast.value, nan=-np.inf).ravel()
+        for place in np.argpartition(-values, min(count, len(values) - 1))[:count].tolist():
+            if np.isfinite(values[place]):
+                at = sources[place // len(block)], block[place % len(block)]
+                best.append((float(values[place]), int(at[0]), int(at[1]), contrast.take(np.array([place]))))
+    best.sort(key=lambda pair: -pair[0])
+    best = best[:count]
+    parts = [(c.right_with, c.having, c.right_without, c.without) for *_, c in best]
+    joined = [np.concatenate(part) for part in zip(*parts, strict=True)] if parts else [np.empty(0)] * 4
+    return np.array([(i, t) for _, i, t, _ in best], dtype=np.int64).reshape(-1, 2), Contrast(*joined)
+
+
+def _check(included: np.ndarray, right: np.ndarray) -> None:
+    if included.shape != right.shape or included.dtype != bool or right.dtype != bool:
+        raise ConfigError(f"included {included.shape} and right {right.shape}: give two arrays of bool of one shape")
+
+
+def _limits_of_each(right: np.ndarray, count: np.ndarray, error: float) -> tuple[np.ndarray, np.ndarray]:
+    """Clopper-Pearson limits; nothing is known of a share of no models."""
+    wrong = count - right
+    low = np.where(right > 0, betaincinv(np.maximum(right, 0.5), wrong + 1, error), 0.0)
+    return low, np.where(wrong > 0, betainccinv(right + 1, np.maximum(wrong, 0.5), error), 1.0)

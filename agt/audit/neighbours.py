@@ -1,4 +1,8 @@
-"""Training again on other records, as the run itself would have been trained on them.
+"""Neighbours of a run: edits of its records, made to hurt, and training again on them as the run itself would have been.
+
+An edit says who leaves, who comes, and under which name, so that hashes place it badly. A newcomer may be any record: a
+certificate speaks of all of them, whatever a data set's columns can hold. Within the ranges that the run's own records span
+it is one that the columns can hold; the story of each edit says which it was.
 
 Formal guarantees
     A certificate speaks of trainings with the run's own public constants. Where a size was declared, or a normaliser, they
@@ -7,18 +11,94 @@ Formal guarantees
     its own, and with it all that is derived: B, n_max, the plan, and what a recipe settles. Initial parameters and an
     encoder's features are the problem's. A unit's batch, shard and slice follow from its own id.
     Neighbours may be empty, or hold one class: as for a shard, to refuse them would depend on private data.
+    ``neighbour_of`` keeps an ensemble's members that an edit leaves alone: their records are the same bytes in the same
+    order. A removal's certificate holds given its draws, so it keeps these: the neighbour is the minimiser with the run's
+    own b (training/removal.py), plus the noise that is on the run's weights.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import torch
+from joblib import Parallel, delayed, parallel_config
+from threadpoolctl import threadpool_limits
 
 from agt.data.dataset import Records
+from agt.errors import AgtError
 from agt.models.ensemble import EnsembleModel, fit_members
 from agt.models.model import KINDS, Model, fit
+from agt.models.removal import RemovalModel, training_rows
 from agt.problem import Problem
-from agt.settings import KGridConfig
+from agt.settings import KGridConfig, TrainingConfig
+from agt.training.batches import BatchPlan
+from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.loop import learning_rate
+from agt.training.removal import minimise
+
+NOMINAL = (0,)  # the values of k where no bounds are wanted
+EDITS_PER_WORKER = 24  # fewer are trained before a process has started
+WAYS = ("against", "against", "against", "saturating", "saturating", "mixed", "copy", "zero", "beyond")
+SIZES = (1.0, 30.0, 1e4)  # of features, in units of the ranges that were seen; the first alone is within them
+FARTHER = (1e6, 1e15, 1e30)
+NAMES = 24  # tried for a newcomer
+BOTH, LEAVES, COMES = (True, True), (True, False), (False, True)
+SIDES = {
+    "add_remove": (LEAVES, LEAVES, COMES, COMES, COMES),
+    "remove": (LEAVES,),
+    "substitute": (BOTH, BOTH, BOTH, LEAVES, COMES),
+    "paper_privacy": (BOTH, BOTH, BOTH, LEAVES, COMES),
+    "paper_unlearning": (LEAVES,),
+}
+"""Relation -> (somebody goes, somebody comes) in one k, as often as it is tried; written down here once more, as an audit
+that asked the rules (relations.py) would repeat their mistakes. One side alone is within one k of those with both."""
+_PROBED = 2**20  # names may be probed at once: they are no batch
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+
+def without(records: Records, rows: np.ndarray) -> Records:
+    """All but the records at ``rows`` (indices or a mask)."""
+    kept = np.ones(len(records), dtype=bool)
+    kept[rows] = False
+    return records.take(kept)
+
+
+def with_added(records: Records, others: Records) -> Records:
+    """The records of both; their ids must differ."""
+
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([getattr(records, name), getattr(others, name)])
+
+    return Records(joined("features"), joined("labels"), joined("ids"), joined("units"), joined("public"))
+
+
+@dataclass(frozen=True)
+class Edited:
+    """A neighbour of ``base``: without the records at ``gone``, with those of ``come``, and how it came about.
+
+    Attributes:
+        distance: within so many k of the relation.
+    """
+
+    base: Records
+    gone: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    come: tuple[Records, ...] = ()
+    distance: int = 0
+    story: tuple[str, ...] = ()
+
+    @property
+    def records(self) -> Records:
+        """The neighbour's records."""
+        records = without(self.base, self.gone)
+        for newcomer in self.come:
+            records = with_added(records, newcomer)
+        return records
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
 
 
 def retrained(problem: Problem, records: Records, ks: tuple[int, ...] | None = None) -> Model:
@@ -65,17 +145,274 @@ def neighbouring(problem: Problem, records: Records, ks: tuple[int, ...] | None 
     return replace(problem, settings=settings).on(problem.dataset.with_shard(records, size))
 
 
-def without(records: Records, rows: np.ndarray) -> Records:
-    """All but the records at ``rows`` (indices or a mask)."""
-    kept = np.ones(len(records), dtype=bool)
-    kept[rows] = False
-    return records.take(kept)
+def neighbour_of(model: Model, records: Records, ks: tuple[int, ...] | None = None) -> Model:
+    """The model of a neighbour of the records that a model was trained on; arguments and errors as of ``retrained``.
+
+    Of an ensemble only the members train to whose shards a unit came, or from which one went.
+    """
+    problem = model.problem
+    if isinstance(model, RemovalModel):
+        return _with_its_draws(model, records)
+    if not isinstance(model, EnsembleModel):
+        return retrained(problem, records, ks)
+    train = problem.dataset.train
+    changed = np.setxor1d(train.ids, records.ids)
+    units = np.concatenate([side.units[np.isin(side.ids, changed)] for side in (train, records)])
+    touched = sorted(set(shards(units, problem.settings.ensemble).tolist()))
+    members = dict(enumerate(model.members))
+    members |= zip(touched, retrained_members(problem, records, touched, ks), strict=True)
+    return EnsembleModel(neighbouring(problem, records, ks), tuple(members.values()))
 
 
-def with_added(records: Records, others: Records) -> Records:
-    """The records of both; their ids must differ."""
+def neighbours_of(model: Model, edits: Sequence[Edited], processes: bool = True) -> Iterator[Model | AgtError]:
+    """The nominal models of neighbours of a run, one after another, or why training refuses them: in several processes
+    where there are many. Each has the run's own problem, as what a process sends back holds no data.
 
-    def joined(name: str) -> np.ndarray:
-        return np.concatenate([getattr(records, name), getattr(others, name)])
+    Args:
+        processes: False: in this one alone, as where little time is left and others take seconds to start.
+    """
+    workers = min(os.cpu_count() or 1, len(edits) // EDITS_PER_WORKER)
+    bare = [(edit.gone, edit.come) for edit in edits]
+    if not processes or workers < 2 or model.problem.settings.compute.device != "cpu":
+        made: Iterator[Model | AgtError] = (_nominal(model, *edit) for edit in bare)
+    else:
+        with parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
+            made = Parallel(return_as="generator")(delayed(_nominal)(model, *edit) for edit in bare)
+    for each in made:
+        yield each if isinstance(each, AgtError) else replace(each, problem=model.problem)  # type: ignore[type-var]
 
-    return Records(joined("features"), joined("labels"), joined("ids"), joined("units"), joined("public"))
+
+def _nominal(model: Model, gone: np.ndarray, come: tuple[Records, ...]) -> Model | AgtError:
+    try:
+        made = neighbour_of(model, Edited(model.problem.dataset.train, gone, come).records, NOMINAL)
+    except AgtError as error:
+        return error
+    return replace(made, problem=None)  # type: ignore[type-var]
+
+
+def _with_its_draws(model: RemovalModel, records: Records) -> Model:
+    again, known = neighbouring(model.problem, records), model.known
+    phi, labels = training_rows(again, model.features)
+    targets = known.objective.targets(labels, again.classes)
+    with threadpool_limits(again.settings.compute.threads, user_api="blas"):
+        state = minimise(known, phi, targets, start=model.state.weight)
+    return model.with_weight(torch.from_numpy(state.weight + model.state.noise))
+
+
+# -- edits that hurt ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Target:
+    """A query whose label an attack is after: its features, flat, and the label that it has."""
+
+    query: np.ndarray
+    label: int
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What edits go by: the relation, the settings that place a unit, and the ranges of features.
+
+    Attributes:
+        relation, unit_rows, classes: as configured.
+        plan: of batches, of a member where there are several.
+        weight: [steps] what a constant gradient in each step moves the parameters by, in the end.
+        ensemble: who is in which shard.
+        low, high: [...] the least and greatest of each feature of a record.
+        boxes: parameters are bounded one by one, so that a newcomer hurts most in a corner.
+    """
+
+    relation: str
+    unit_rows: int
+    classes: int
+    plan: BatchPlan
+    weight: np.ndarray
+    ensemble: EnsembleConfig
+    low: np.ndarray
+    high: np.ndarray
+    boxes: bool
+
+    @classmethod
+    def of(cls, problem: Problem) -> "Terms":
+        """Of a run; the ranges are those of its records, training and test, which lie within whatever was declared."""
+        settings, recipe = problem.settings, problem.recipe
+        parts = [part.features for part in (problem.dataset.train, problem.dataset.test) if len(part)]
+        low = np.min([np.asarray(part).min(axis=0) for part in parts], axis=0)
+        high = np.max([np.asarray(part).max(axis=0) for part in parts], axis=0)
+        plan = recipe.plan(problem.trained_on)
+        return cls(
+            settings.relation.name, settings.relation.unit_rows, problem.classes, plan, weights(recipe.training, plan),
+            settings.ensemble, low, high, settings.certificate.name == "box",
+        )  # fmt: skip
+
+
+def weights(training: TrainingConfig, plan: BatchPlan) -> np.ndarray:
+    """[steps] what a constant gradient in each step moves the parameters by, in the end, but for momentum."""
+    rates = [learning_rate(training, step) for step in range(plan.steps)]
+    kept = np.array([1 - rate * training.weight_decay for rate in rates])
+    return np.array([rate * kept[step + 1 :].prod() for step, rate in enumerate(rates)])
+
+
+class Editor:
+    """Makes neighbours, one step of the relation at a time.
+
+    Args:
+        terms: what it goes by.
+        rng: of every choice.
+    """
+
+    def __init__(self, terms: Terms, rng: np.random.Generator) -> None:
+        self.terms, self.rng, self.made = terms, rng, 0
+        self.plan = replace(terms.plan, n_max=_PROBED)
+
+    def step(self, of: Edited, target: Target) -> Edited:
+        """One k further: what the relation counts as one."""
+        gone, come = self._sides()
+        leaving, why = self._leaving(of, target) if gone else (None, "")
+        story = [] if leaving is None else [f"less {why}"]
+        left = of.gone if leaving is None else np.union1d(of.gone, np.flatnonzero(of.base.units == leaving))
+        comers = of.come
+        if come:
+            newcomer, manner = self._newcomer(of, leaving, target)
+            comers = (*comers, newcomer)
+            story.append(f"plus {manner}")
+        return replace(of, gone=left, come=comers, distance=of.distance + 1, story=(*of.story, " ".join(story) or "nobody"))
+
+    def repeated(self, of: Edited) -> Edited:
+        """One k further: the last newcomer once more, under a name that weighs much; in somebody's place, where one k
+        replaces."""
+        target = Target(np.zeros(self.terms.low.size), 0)
+        leaving, why = self._leaving(of, target) if BOTH in SIDES[self.terms.relation] else (None, "")
+        left = of.gone if leaving is None else np.union1d(of.gone, np.flatnonzero(of.base.units == leaving))
+        self.made += 1
+        rows, prefix = of.come[-1], f"audit{self.made}"
+        fresh = replace(
+            rows, ids=np.array([f"{prefix}.row{i}" for i in range(len(rows))]), units=np.full(len(rows), prefix)
+        )
+        names = self._named(fresh, None, keep=True)
+        twin = names[int(np.argmax(self._reach(np.array([str(each.units[0]) for each in names]))))]
+        gone = "" if leaving is None else f"less {why} "
+        return replace(
+            of, gone=left, come=(*of.come, twin), distance=of.distance + 1, story=(*of.story, f"{gone}plus the same again")
+        )
+
+    def _sides(self) -> tuple[bool, bool]:
+        """(whether somebody goes, whether somebody comes)."""
+        sides = SIDES[self.terms.relation]
+        return sides[self.rng.integers(len(sides))]
+
+    def _leaving(self, of: Edited, target: Target) -> tuple[str | None, str]:
+        """A private unit: any, the one that speaks most for the target's label, or the one that weighs most."""
+        there = ~of.base.public
+        there[of.gone] = False
+        units = np.unique(of.base.units[there])
+        if not len(units):
+            return None, ""
+        way = str(self.rng.choice(["any", "best", "heaviest"]))
+        if way == "any":
+            return str(self.rng.choice(units)), "any"
+        if way == "heaviest":
+            return str(units[self._reach(units).argmax()]), way
+        rows = np.flatnonzero(there)
+        flat = np.asarray(of.base.features[rows], dtype=np.float64).reshape(len(rows), -1)
+        lengths = np.maximum(np.abs(flat).max(axis=1), 1e-300)
+        along = (flat / lengths[:, None]) @ target.query
+        speaks = np.where(of.base.labels[rows] == target.label, along, -along)
+        names, places = np.unique(of.base.units[rows], return_inverse=True)
+        return str(names[np.bincount(places, speaks).argmax()]), way
+
+    def _newcomer(self, of: Edited, leaving: str | None, target: Target) -> tuple[Records, str]:
+        """A unit of new rows, under a name that the keyed hash sends where it hurts."""
+        self.made += 1
+        way = str(self.rng.choice(WAYS))
+        count = self.terms.unit_rows if way == "against" else int(self.rng.integers(1, self.terms.unit_rows + 1))
+        features, label, size = self._row(way, of.base, target)
+        prefix, limit = f"audit{self.made}", float(np.finfo(of.base.features.dtype).max)
+        clipped = np.clip(features, -limit, limit).astype(of.base.features.dtype)
+        rows = Records(
+            features=np.repeat(clipped.reshape(1, *of.base.features.shape[1:]), count, axis=0),
+            labels=np.full(count, label, dtype=np.int64),
+            ids=np.array([f"{prefix}.row{i}" for i in range(count)]),
+            units=np.full(count, prefix),
+            public=np.zeros(count, dtype=bool),
+        )
+        placed, where = self._placed(rows, leaving, keep=way in ("copy", "zero"))
+        far = "" if size <= 1 else f", {size:g} times beyond the ranges"
+        return placed, f"one {way}, {where}{far}"
+
+    def _row(self, way: str, records: Records, target: Target) -> tuple[np.ndarray, int, float]:
+        """(a record's features, flat; its label; how many times beyond the ranges)."""
+        terms, rng = self.terms, self.rng
+        others, any_label = [c for c in range(terms.classes) if c != target.label], int(rng.integers(terms.classes))
+        if way in ("copy", "mixed") and len(records):
+            row = int(rng.integers(len(records)))
+            features = np.asarray(records.features[row], dtype=np.float64).ravel()
+            if way == "copy":
+                return features, int(records.labels[row]) if rng.random() < 0.5 else any_label, 1.0
+            other = np.asarray(records.features[int(rng.integers(len(records)))], dtype=np.float64).ravel()
+            return np.where(rng.random(len(features)) < 0.5, features, other), any_label, 1.0
+        if way in ("copy", "mixed", "zero"):
+            return np.zeros(terms.low.size), any_label, 1.0
+        size = float(rng.choice(FARTHER if way == "beyond" else SIZES))
+        if way != "against":
+            signs, label = rng.choice([-1.0, 1.0], terms.low.size), int(rng.choice([any_label, *others]))
+            return self._corner(signs, size), label, size
+        if terms.boxes and rng.random() < 0.7:
+            direction, label = self._corner(np.sign(target.query), size), int(rng.choice(others))
+            turned = self._corner(-np.sign(target.query), size)
+        else:
+            direction, label = target.query * size, int(rng.choice(others))
+            turned = -direction
+        if rng.random() < 0.3:  # from the other side: the same pull, were it not for the bias
+            return turned, target.label, size
+        return direction, label, size
+
+    def _corner(self, signs: np.ndarray, size: float) -> np.ndarray:
+        """The corner of the ranges that these signs point to, or as much beyond it; where a range is a point, 1."""
+        low, high = self.terms.low.ravel().astype(np.float64), self.terms.high.ravel().astype(np.float64)
+        corner = np.where(signs > 0, high, np.where(signs < 0, low, 0.0))
+        if size == 1:
+            return corner
+        span = np.maximum(np.abs(low), np.abs(high))
+        return signs * np.where(span > 0, span, 1.0) * size
+
+    def _placed(self, rows: Records, leaving: str | None, keep: bool) -> tuple[Records, str]:
+        """``rows`` under the best of several names: the leaver's own, elsewhere than its, or where steps weigh most.
+
+        Args:
+            keep: their features are to stay as they are, whatever name they get.
+        """
+        way = str(
+            self.rng.choice(["any", "heaviest", *(["elsewhere", "elsewhere", "same"] if leaving is not None else [])])
+        )
+        variants = self._named(rows, leaving if way == "same" else None, keep)
+        if len(variants) == 1:
+            return variants[0], "under the same name" if way == "same" else way
+        names = np.array([str(variant.units[0]) for variant in variants])
+        score = self._reach(names)
+        if way == "any":
+            score = np.arange(len(names)) == 0
+        if way == "elsewhere":
+            score = score / (1 + score.max()) + self._elsewhere(names, str(leaving))
+        return variants[int(np.argmax(score))], way
+
+    def _named(self, rows: Records, name: str | None, keep: bool) -> list[Records]:
+        """The rows of a unit under this name, or under several that are free."""
+        names = [f"{rows.units[0]}.{i}" for i in range(NAMES)] if name is None else [name]
+        return [replace(rows, units=np.full(len(rows), each)) for each in names]
+
+    def _steps(self, names: np.ndarray) -> np.ndarray:
+        """[steps, names] bool: who takes part in which step."""
+        return np.array([np.isin(np.arange(len(names)), rows) for rows in self.plan.batches(names)])
+
+    def _reach(self, names: np.ndarray) -> np.ndarray:
+        """[names] how far a constant gradient of each would move the parameters."""
+        reach: np.ndarray = self.terms.weight @ self._steps(names)
+        return reach
+
+    def _elsewhere(self, names: np.ndarray, leaving: str) -> np.ndarray:
+        """[names] other shards, and shares of other batches, than the leaver's."""
+        shard = shards(names, self.terms.ensemble) != shards(np.array([leaving]), self.terms.ensemble)
+        batch: np.ndarray = (self._steps(names) != self._steps(np.array([leaving]))).mean(axis=0)
+        return shard + batch

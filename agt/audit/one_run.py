@@ -1,33 +1,81 @@
-"""Audits in one run: many canaries, each put in by its own coin, and what guessing the coins says of epsilon.
+"""What may be concluded of a mechanism that was run once, from how many of its canaries' coins were guessed.
 
-guesses_from(scores, included, k, l)    scores of canaries -> how many of the surest guesses are right
-one_run_epsilon(..., bound="exact")     a lower bound on epsilon from them, by one of ``BOUNDS``
-contradicts(guesses, epsilons, ...)     whether they contradict all of a claimed privacy curve
-planned_guesses(...)                    how many guesses to make, fixed before the run
-canaries_needed(...)                    how many canaries could contradict a claim at all
+    guesses_from(scores, included, k, l)        scores of canaries -> how many of the surest guesses are right
+    one_run_epsilon(..., bound="exact")         a lower bound on epsilon from them, by one of ``BOUNDS``
+    planned_guesses(...), canaries_needed(...)  how many guesses to make, fixed before the run; how many canaries at least
 
-Formal guarantees: agt/audit/one_run_bounds.py has the statements and their proofs. They need fair coins, drawn apart from
-each other and from everything else, and a number of guesses that was fixed before the coins were known. A half that is
-drawn to be exactly half, or canaries in the order of their coins, are not that.
+| bound | of which mechanisms                                                                                              |
+|-------|------------------------------------------------------------------------------------------------------------------|
+| exact | every (epsilon, delta)-DP mechanism; no bound from the counts alone is greater                                   |
+| gdp   | every mechanism that is mu-GDP; epsilon is that of mu at delta: it says nothing of an (epsilon, delta) that was  |
+|       | not derived from a mu                                                                                            |
 
-BOUNDS
-    steinke      every (epsilon, delta)-DP mechanism
-    exact        every (epsilon, delta)-DP mechanism; no bound from the counts alone is greater
-    gdp          every mechanism that is mu-GDP; epsilon is that of mu at delta: it says nothing of an (epsilon, delta) that
-                 was not derived from a mu
-    independent  the same, and canaries that do not meet, which the auditor declares: false without
+They need fair coins, drawn apart from each other and from everything else, and a number of guesses that was fixed before
+the coins were known. A half that is drawn to be exactly half, or canaries in the order of their coins, are not that.
+
+The game: each of m canaries is in the data by its own fair coin; the mechanism runs once; a guesser who sees what it gave
+out, and no coin, guesses at most r coins; C guesses are right. Neighbours differ in one canary. Every bound below is a
+number that P[C >= v] does not exceed where the claim is true; a claim is refused at error p where the bound is at most p.
+None supposes anything of the guesser, who may have looked at all scores before he chose; r is fixed before that.
+
+Formal guarantees
+    One coin at a time. Let M be (eps, delta)-DP. For every phi: {1, ..., r} -> [0, 1]
+
+        E[C phi(C)] <= e^eps E[(r - C) phi(C + 1)] + m delta.                                                          (1)
+
+    Fix coins u and a canary i, and let u' differ from u in i alone. "i is guessed, rightly for u, and phi(C(u)) accepts" is
+    one event of what M gives out, of probability P under M(u), Q under M(u'), P <= e^eps Q + delta. For u' the same event
+    reads "i is guessed, wrongly, and phi(C(u') + 1) accepts", as all other guesses are as right as before. u and u'
+    are both uniform: averaged over u and summed over i, P gives E[C phi(C)], and Q gives E[(wrong guesses) phi(C + 1)].
+
+    The best bound for (eps, delta) (ours). Let B be binomial of r trials at q = e^eps / (1 + e^eps), b its mass function,
+    beta = P[B >= v], 1 <= v <= r. Then
+
+        P[C >= v] <= beta + m delta K,   K = beta (1 - beta) / (v b(v)) = (1 - q) / (E[B | B >= v] - E[B | B < v]).    (2)
+
+    Put y(c) = P[B >= max(c, v)] P[B < min(c, v)] / (c b(c)) for 1 <= c <= r, y(r + 1) = 0. As (c + 1) b(c + 1) =
+    e^eps (r - c) b(c), c y(c) - e^eps (r - c) y(c + 1) = 1[c >= v] - beta for every c from 0 to r (Stein's equation). b is
+    log-concave, so P[B < c] / b(c - 1) grows with c and P[B >= c] / b(c) falls: y is greatest at v, where it is K. By (1)
+    with phi = y / K, P[C >= v] - beta = E[C y(C) - e^eps (r - C) y(C + 1)] <= m delta K. For the second form of K, sum
+    c b(c) = e^eps (r - c + 1) b(c - 1) over c >= v: v b(v) = (1 + e^eps) E[(B - r q) 1[B >= v]].
+    It is attained, so no bound from (m, r, v) alone is smaller: with x = m delta beta / (v b(v)) <= 1 (else the bound is 1)
+    take r canaries by chance, C of law p(c) = (1 - x) b(c) + x b(c) 1[c >= v] / beta, and give out guesses of which C, by
+    chance, are right. P[C >= v] is (2). It is (eps, delta)-DP: the events above have densities c p(c) / m and
+    (r - c + 1) p(c - 1) / m, which exceed each other's e^eps-fold by delta in all (at c = v) and by nothing.
+
+    Curves: the bound of Mahloujifar, Melis and Chaudhuri 2025. Let g(x) be the best power, at false alarm x, of any test
+    between neighbours that the claim allows; G_mu has g(x) = Phi(Phi^-1(x) + mu). g is concave and grows, so the argument
+    of (1), Jensen's inequality in place of the sum, gives
+
+        E[C; C >= t] <= m g(E[(r - C); C >= t - 1] / m)   for t = 1, ..., r.                                           (3)
+
+    With S(t) = P[C >= t] the left side is t S(t) + sum_{c > t} S(c), and the right side's mean is (r - t + 1) S(t - 1) -
+    sum_{c >= t} S(c). So S(t - 1) >= (m g^-1((t S(t) + sum_{c > t} S(c)) / m) + sum_{c >= t} S(c)) / (r - t + 1), which
+    grows with each S: put S(v) >= p and S(c) >= 0 beyond, and a lower bound of S(0) follows, which grows with p. Where it
+    exceeds 1, P[C >= v] < p. For mu-GDP and 100 or 200 canaries it refused at least nine tenths of the greatest mu that any
+    bound from (m, r, v) does, which a linear program finds. A claim of several (eps, delta) at once has
+    g^-1(a) >= e^-eps (a - delta) and >= 1 - delta - e^eps (1 - a), for the test and for its opposite.
+
+``mean_right`` says how many guesses are right in the mean on canaries that do not meet (Gaussian noise in orthogonal
+directions, one a canary): it plans how many guesses to make, and no bound rests on it.
+
+Sources: Steinke, Nasr and Jagielski 2023 (the game); Mahloujifar, Melis and Chaudhuri 2025.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
+from scipy.special import betainc, expit, ndtr, ndtri
+from scipy.stats import binom
 
-from agt.audit import one_run_bounds as bounds
 from agt.numeric import UP, bisect, gaussian_epsilon, gaussian_mu, midpoint, whole_midpoint
 
-MOST = 2**24  # canaries
+MAX_CANARIES = 2**24
 _CLOSE = 1e-6  # how near the bound's end is sought: of a number between 0 and some tens
+OneRunBound = Literal["exact", "gdp"]
+BOUNDS: tuple[OneRunBound, ...] = get_args(OneRunBound)
 
 
 @dataclass(frozen=True)
@@ -75,52 +123,56 @@ def guesses_from(scores: np.ndarray, included: np.ndarray, positive: int, negati
         raise ValueError(f"{positive} guesses of in and {negative} of out on {m} canaries")
     order = np.lexsort((np.random.default_rng(0).permutation(m), scores))
     coins = np.asarray(included, bool)[order]
-    right = int(coins[m - positive :].sum() + (~coins[:negative]).sum())
-    return Guesses(right, positive + negative, m)
+    return Guesses(int(coins[m - positive :].sum() + (~coins[:negative]).sum()), positive + negative, m)
 
 
-Bound = Callable[[Guesses, float, float], float]  # guesses, delta, error -> epsilon
+# -- what is refused ---------------------------------------------------------------------------------------------------
 
 
-def steinke(guesses: Guesses, delta: float, error: float) -> float:
-    """Steinke, Nasr and Jagielski 2023, Theorem 5.2: P[right >= v] <= P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i for
-    every (epsilon, delta)-DP mechanism, B binomial of r trials at e^eps / (1 + e^eps). Proof: one_run_bounds.py."""
-    return _greatest(lambda epsilon: _at_most(bounds.steinke(*_counts(guesses), epsilon, delta), error))
+def exact(right: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
+    """The least bound on the probability of ``right`` right guesses or more that counts allow for every (epsilon, delta)-DP
+    mechanism (ours, proof above)."""
+    tail = float(betainc(right, guesses - right + 1, expit(epsilon))) if right else 1.0
+    if not delta or not right:
+        return tail
+    mass = float(binom.pmf(right, guesses, expit(epsilon)))
+    if mass < 1e-290:  # no ratio; beyond B's mean b falls by this factor and more from count to count
+        fall = (guesses - right) / (right + 1) * float(np.exp(min(epsilon, 700.0)))
+        return 1.0 if right <= guesses * expit(epsilon) else min(1.0, tail + canaries * delta / (right * (1 - fall)))
+    extra = canaries * delta * tail / (right * mass)
+    return 1.0 if extra >= 1 else tail + extra * (1 - tail)
 
 
-def exact(guesses: Guesses, delta: float, error: float) -> float:
-    """Ours: P[right >= v] <= beta + m delta beta (1 - beta) / (v b(v)) for every (epsilon, delta)-DP mechanism, with
-    beta = P[B >= v], b(v) = P[B = v]; one of them attains it. Proof: one_run_bounds.py."""
-    return _greatest(lambda epsilon: _at_most(bounds.exact(*_counts(guesses), epsilon, delta), error))
+def refuses(right: int, guesses: int, canaries: int, mu: float, error: float) -> bool:
+    """Whether ``right`` right guesses or more have at most probability ``error`` under every mu-GDP mechanism: by the bound
+    of Mahloujifar, Melis and Chaudhuri 2025 (proof above)."""
+    total, hits = error, right * error  # lower bounds of P[C >= t], E[C; C >= t]
+    misses, mass = (guesses - right) * error, error  # of E[r - C; C >= t], P[C = t]
+    for count in range(right - 1, -1, -1):
+        needed = canaries * float(_alarm(min(1.0, hits / canaries), mu))
+        mass = max(0.0, (needed - misses) / (guesses - count))
+        total, hits, misses = total + mass, hits + count * mass, misses + (guesses - count) * mass
+        if total > 1 + UP or not mass:  # once nothing is needed, nothing is later
+            break
+    return total > 1 + UP
 
 
-def gdp(guesses: Guesses, delta: float, error: float) -> float:
-    """Mahloujifar, Melis and Chaudhuri 2025 for the curves of mu-GDP: E[C; C >= t] <= m g(E[(r - C); C >= t - 1] / m) for
-    every t, g(x) = Phi(Phi^-1(x) + mu). Proof: one_run_bounds.py.
-
-    Returns:
-        epsilon of the greatest mu that is refused, at ``delta``, within 10^-8.
-    """
-    return _of_mu(_greatest(lambda mu: bounds.refuses(*_counts(guesses), bounds.gaussian_alarm(mu), error)), delta)
+def mean_right(guesses: int, canaries: int, mu: float) -> float:
+    """How many guesses are right in the mean, of the surest ones, on canaries that do not meet and spend all of a mu."""
+    share = guesses / canaries
+    return canaries * bisect(lambda power: power + _alarm(power, mu) < share, share / 2, share, midpoint)[1]
 
 
-def independent(guesses: Guesses, delta: float, error: float) -> float:
-    """Xiang and others 2025 for the curves of mu-GDP and canaries that do not meet: of m independent draws from N(0, 1) or
-    N(mu, 1) the r surest are guessed, summed exactly. Proof, and why the condition is needed: one_run_bounds.py.
-
-    Returns:
-        epsilon of the greatest mu that is refused, at ``delta``, within 10^-8.
-    """
-    return _of_mu(
-        _greatest(lambda mu: _at_most(bounds.independent(*_counts(guesses), bounds.gaussian_alarm(mu)), error)), delta
-    )
+def _alarm(power: float, mu: float) -> float:
+    """g^-1 of mu-GDP: the least false alarm of that power."""
+    return float(ndtr(ndtri(power) - mu))
 
 
-BOUNDS: dict[str, Bound] = {"steinke": steinke, "exact": exact, "gdp": gdp, "independent": independent}
+# -- audits ------------------------------------------------------------------------------------------------------------
 
 
 def one_run_epsilon(
-    right: int, guesses: int, canaries: int, delta: float, confidence: float, bound: str, events: int = 1
+    right: int, guesses: int, canaries: int, delta: float, confidence: float, bound: OneRunBound, events: int = 1
 ) -> float:
     """A lower bound on epsilon at ``delta``; 0 where nothing is shown. With ``right = guesses`` it is the most that so many
     guesses could ever show.
@@ -130,7 +182,7 @@ def one_run_epsilon(
         guesses: how many were made, fixed before the coins were known.
         canaries: each in by its own fair coin.
         confidence: that the bound holds, at least one half.
-        bound: a name of ``BOUNDS``, which says for which mechanisms it holds.
+        bound: says for which mechanisms it holds.
         events: how many numbers of guesses, guessers or bounds were tried before the best was taken: the error probability
             is shared among them.
 
@@ -138,39 +190,22 @@ def one_run_epsilon(
         ValueError: counts that contradict themselves, delta outside [0, 1), no delta for a Gaussian curve, a confidence
             below one half, or another bound.
     """
+    Guesses(right, guesses, canaries)
     if bound not in BOUNDS:
         raise ValueError(f"bound={bound}: choose from {', '.join(BOUNDS)}")
     if not 0 <= delta < 1 or not 0.5 <= confidence < 1 or events < 1:
         raise ValueError(f"delta={delta}, confidence={confidence}, events={events}: need [0, 1), [0.5, 1) and 1 or more")
-    if not delta and BOUNDS[bound] in (gdp, independent):
+    counts, error = (right, guesses, canaries), (1 - confidence) / events
+    if bound == "exact":
+        return _greatest(lambda epsilon: exact(*counts, epsilon, delta) * (1 + UP) <= error)
+    if not delta:
         raise ValueError(f"bound={bound} needs delta > 0: Gaussian noise has no pure epsilon")
-    return BOUNDS[bound](Guesses(right, guesses, canaries), delta, (1 - confidence) / events)
-
-
-def contradicts(
-    guesses: Guesses,
-    epsilons: np.ndarray,
-    deltas: np.ndarray,
-    confidence: float,
-    events: int = 1,
-    *,
-    independent: bool = False,
-) -> bool:
-    """Whether a mechanism is not (epsilon, delta)-DP for every pair of a claimed curve: by the bound of ``gdp`` for the
-    curve that they make, which sees more than any pair of them alone.
-
-    Args:
-        epsilons, deltas: [n] the pairs, epsilon >= 0; each holds for records added and removed.
-        independent: the auditor declares that the canaries do not meet; then by the bound of that name.
-    """
-    alarm, error = bounds.alarm_of(epsilons, deltas), (1 - confidence) / events
-    if independent:
-        return _at_most(bounds.independent(*_counts(guesses), alarm), error)
-    return bounds.refuses(*_counts(guesses), alarm, error)
+    mu = _greatest(lambda mu: refuses(*counts, mu, error))
+    return gaussian_epsilon(mu, delta) if mu else 0.0
 
 
 def planned_guesses(
-    canaries: int, epsilon: float, delta: float, confidence: float, bound: str, contradicting: bool = False
+    canaries: int, epsilon: float, delta: float, confidence: float, bound: OneRunBound, contradicting: bool = False
 ) -> int:
     """How many guesses show the most, on canaries that do not meet, of a mechanism that spends all of its claim.
 
@@ -183,7 +218,7 @@ def planned_guesses(
     """
     if not delta:
         return canaries
-    alarm = bounds.gaussian_alarm(gaussian_mu(epsilon, delta))
+    mu = gaussian_mu(epsilon, delta)
     numbers = sorted({max(1, round(canaries * 2 ** (-halves / 2))) for halves in range(2 * canaries.bit_length())})
 
     def shown(right: int, number: int) -> float:
@@ -191,28 +226,20 @@ def planned_guesses(
 
     if contradicting:
         numbers = [number for number in numbers if shown(number, number) > epsilon] or [canaries]
-    return max(numbers, key=lambda number: shown(int(bounds.mean_right(number, canaries, alarm)), number))
+    return max(numbers, key=lambda number: shown(int(mean_right(number, canaries, mu)), number))
 
 
-def canaries_needed(epsilon: float, delta: float, confidence: float, bound: str) -> int:
-    """The least number of canaries that contradict a claim if all of them are guessed, and rightly; ``MOST`` stands for
-    that and more."""
+def canaries_needed(epsilon: float, delta: float, confidence: float, bound: OneRunBound) -> int:
+    """The least number of canaries that contradict a claim if all of them are guessed, and rightly; ``MAX_CANARIES`` stands
+    for that and more."""
 
     def short(canaries: int) -> bool:
         return one_run_epsilon(canaries, canaries, canaries, delta, confidence, bound) <= epsilon
 
     high = 1
-    while high < MOST and short(high):
+    while high < MAX_CANARIES and short(high):
         high *= 2
-    return MOST if high >= MOST else bisect(short, high // 2, high, whole_midpoint)[1]
-
-
-def _counts(guesses: Guesses) -> tuple[int, int, int]:
-    return guesses.right, guesses.made, guesses.canaries
-
-
-def _at_most(probability: float, error: float) -> bool:
-    return probability * (1 + UP) <= error
+    return MAX_CANARIES if high >= MAX_CANARIES else bisect(short, high // 2, high, whole_midpoint)[1]
 
 
 def _greatest(refused: Callable[[float], bool]) -> float:
@@ -221,7 +248,3 @@ def _greatest(refused: Callable[[float], bool]) -> float:
     while refused(high):
         high *= 2
     return bisect(refused, 0.0, high, lambda a, b: midpoint(a, b) if b - a > _CLOSE else a)[0]
-
-
-def _of_mu(mu: float, delta: float) -> float:
-    return gaussian_epsilon(mu, delta) if mu else 0.0

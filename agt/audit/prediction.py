@@ -1,4 +1,15 @@
-"""Attacks on private prediction: labels drawn on both sides of a neighbouring pair, at a query that was chosen for it.
+"""Attacks on private prediction: labels drawn on both sides of a neighbouring pair, at a query that was chosen for it, or
+among records that somebody poisoned.
+
+A guarantee is about every pair of neighbours, so it must hold among records that somebody chose to make it fail (Chadha et
+al. 2024: adversaries who poison learn most). Poisons lie on both sides of the pair; the target alone differs.
+
+How poisons are chosen. On a linear head, a record's influence on a query's margin is in closed form: with the steps'
+curvature H, n steps of rate r sum to A = H^-1 (1 - (1 - r H)^n), and the record moves the margin by its gradient's share of
+A phi(query). Greedily, each poison is the one after which the target's influence is greatest. The others have another label
+and lie on the half-circle from the query's opposite to the query, all at one place, which is halved between "too weak" and
+"too strong", by training again, until the label with the target differs from the one without. In an ensemble all go into
+the target's shard: whoever names records chooses where the keyed hash puts them. Any other model is a black box.
 
 Formal guarantees
     The event, "the label is one of S" or "at least t of Q labels are", follows from what both models see of the query,
@@ -12,33 +23,48 @@ Formal guarantees
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import blake2b
+from itertools import count, islice
 
 import numpy as np
+import torch
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from agt.audit.estimates import Claimed, Mistakes
+from agt.audit.estimates import Claimed, Mistakes, TestedClaim
 from agt.audit.findings import Finding, Outcome
-from agt.audit.verdict import Attacked
+from agt.audit.neighbours import NOMINAL, retrained, with_added, without
+from agt.data.dataset import CONTENT, Records
 from agt.errors import ConfigError
-from agt.mechanisms.release import Labelling
+from agt.mechanisms.claims import Labelling
+from agt.models.ensemble import EnsembleModel
+from agt.models.linear import LinearModel
+from agt.models.model import Model
+from agt.problem import Problem
+from agt.relations import RELATIONS
+from agt.training.ensemble import EnsembleConfig, shards
+from agt.training.linear import derivative
 
-ROOTS = 60  # halvings of a line between two queries
+HALVINGS = 60  # of a line between two queries
 BESIDE = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])  # in widths of what is between roots
 SCALES = tuple(10.0**-power for power in range(4, 15))
 PROBES = 64
-ENOUGH = 0.9  # of the probed rows are like the query
-Read = Callable[[np.ndarray], np.ndarray]
+MIN_SHARE_ALIKE = 0.9  # of the probed rows
+NAMES_AT_ONCE = 64
+MIN_CURVATURE = 1e-6  # of the greatest
+MIN_WIDTH = 2.0**-40  # of where poisons may lie
+ReadDistances = Callable[[np.ndarray], np.ndarray]
+NOTHING_TO_TELL = "no query was found at which the two models answer differently: there was nothing to tell apart"
 
 
 # -- what is attacked ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Pair:
+class LabellingPair:
     """Two models of neighbouring data, answering through one mechanism.
 
     Attributes:
@@ -66,7 +92,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Event:
+class LabelEvent:
     """What the attack calls "with the unit": at least ``least`` of ``answers`` labels are among ``labels``.
 
     Attributes:
@@ -112,14 +138,16 @@ class Event:
         return f"event: at least {self.least} of {self.answers} released labels are ones that are likelier with the unit"
 
 
-def event_of(having: np.ndarray, lacking: np.ndarray) -> Event:
+def event_of(having: np.ndarray, lacking: np.ndarray) -> LabelEvent:
     """The most telling set of one label: [C] probabilities on each side."""
     likelier = tuple(np.flatnonzero(having > lacking).tolist()) or (int(having.argmax()),)
     inside = list(likelier)
-    return Event(likelier, 1, 1, float(lacking[inside].sum()), float(having[inside].sum()))
+    return LabelEvent(likelier, 1, 1, float(lacking[inside].sum()), float(having[inside].sum()))
 
 
-def event_of_sum(one: Event, answers: int, claimed: Claimed, trials: int, confidence: float, events: int) -> Event:
+def event_of_sum(
+    one: LabelEvent, answers: int, claimed: Claimed, trials: int, confidence: float, events: int
+) -> LabelEvent:
     """How many of ``answers`` labels must be in the event's set: the number of which most is expected."""
     made = [
         replace(
@@ -133,7 +161,9 @@ def event_of_sum(one: Event, answers: int, claimed: Claimed, trials: int, confid
 # -- which query -----------------------------------------------------------------------------------------------------------
 
 
-def most_telling(pair: Pair, queries: np.ndarray, claimed: Claimed, trials: int, confidence: float) -> tuple[int, Event]:
+def most_telling(
+    pair: LabellingPair, queries: np.ndarray, claimed: Claimed, trials: int, confidence: float
+) -> tuple[int, LabelEvent]:
     """(the query at which trials are expected to show most, its event); the first of those that show as much."""
     seen = pair.seen(queries)
     kinds, first = np.unique(seen, axis=1, return_index=True)
@@ -143,7 +173,7 @@ def most_telling(pair: Pair, queries: np.ndarray, claimed: Claimed, trials: int,
     return int(first[best]), events[best]
 
 
-def between_roots(pair: Pair, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64) -> np.ndarray:
+def between_roots(pair: LabellingPair, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64) -> np.ndarray:
     """[m, ...] float64 queries around where labels or evidence change on lines between anchors: between the two models' own
     places of change, and beside them; first those with most room.
 
@@ -155,7 +185,7 @@ def between_roots(pair: Pair, anchors: np.ndarray, rng: np.random.Generator, lin
     away = max(float(np.abs(anchors).max()), 1.0) * rng.normal(size=(lines, *anchors.shape[1:]))
     end = np.concatenate([anchors[rng.integers(len(anchors), size=lines)], away])
     sides = (pair.having, pair.lacking)
-    readings: list[list[Read]] = [[side.model.predict for side in sides], [partial(_code, side) for side in sides]]
+    readings: list[list[ReadDistances]] = [[side.model.predict for side in sides], [partial(_code, side) for side in sides]]
     return np.concatenate([_beside(reads, begin, end) for reads in readings])
 
 
@@ -165,7 +195,7 @@ def _code(side: Labelling, queries: np.ndarray) -> np.ndarray:
     return evidence * side.mechanism.classes + labels
 
 
-def _beside(reads: list[Read], begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+def _beside(reads: list[ReadDistances], begin: np.ndarray, end: np.ndarray) -> np.ndarray:
     """Queries around the two places where what is read of each side changes, of the lines where both do."""
     changes = np.logical_and(*(read(begin) != read(end) for read in reads))
     begin, end = begin[changes], end[changes]
@@ -179,18 +209,18 @@ def _beside(reads: list[Read], begin: np.ndarray, end: np.ndarray) -> np.ndarray
     return np.concatenate([begin + place.reshape(shape) * (end - begin) for place in places])
 
 
-def _root(read: Read, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+def _root(read: ReadDistances, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
     """[m] shares of the way from each begin to its end where what is read changes, as far as halving tells."""
     low, high, start = np.zeros(len(begin)), np.ones(len(begin)), read(begin)
     shape = (-1, *[1] * (begin.ndim - 1))
-    for _ in range(ROOTS):
+    for _ in range(HALVINGS):
         middle = (low + high) / 2
         same = read(begin + middle.reshape(shape) * (end - begin)) == start
         low, high = np.where(same, middle, low), np.where(same, high, middle)
     return (low + high) / 2
 
 
-def alike(pair: Pair, query: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+def alike(pair: LabellingPair, query: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """[count, ...] float64 rows that differ from the query, and from each other, in their last digits, and of which both
     models see just what they see of it.
 
@@ -209,7 +239,7 @@ def alike(pair: Pair, query: np.ndarray, count: int, rng: np.random.Generator) -
         return made[same], float(same.mean())
 
     for scale in SCALES:
-        if rows(scale, PROBES)[1] >= ENOUGH:
+        if rows(scale, PROBES)[1] >= MIN_SHARE_ALIKE:
             made, _ = rows(scale, math.ceil(1.3 * count))
             if len(np.unique(made[:count], axis=0)) == count:
                 return made[:count]
@@ -222,7 +252,7 @@ def alike(pair: Pair, query: np.ndarray, count: int, rng: np.random.Generator) -
 # -- what was found ----------------------------------------------------------------------------------------------------
 
 
-def judged(attacked: Attacked, event: Event, having: np.ndarray, lacking: np.ndarray) -> Finding:
+def judged(attacked: TestedClaim, event: LabelEvent, having: np.ndarray, lacking: np.ndarray) -> Finding:
     """What labels drawn on each side, [n] each, say of a claim.
 
     Args:
@@ -236,19 +266,338 @@ def judged(attacked: Attacked, event: Event, having: np.ndarray, lacking: np.nda
     return told.judge(mistakes)
 
 
-def alike_everywhere(attacked: Attacked, effort: str = "nothing was drawn") -> Finding:
+def nothing_to_tell(attacked: TestedClaim, effort: str = "nothing was drawn") -> Finding:
     """Of a claim that was not attacked, as both models have the same law of labels at every query that was looked at, or
     gave the same label every time.
     """
-    return Finding(
-        subject=attacked.subject,
-        claim=attacked.claim,
-        attack=attacked.attack,
-        effort=effort,
-        outcome=Outcome.UNTESTED,
-        meaning="no query was found at which the two models answer differently: there was nothing to tell apart",
-        measure=attacked.claimed.measure,
-        claimed=attacked.claimed.value,
-        delta=None if attacked.claimed.measure == "mu" else attacked.claimed.delta,
-        confidence=attacked.confidence,
-    )
+    return replace(attacked, effort=effort).finding(Outcome.UNTESTED, NOTHING_TO_TELL)
+
+
+# -- poisoned neighbours -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PoisonedPair:
+    """Training sets that differ in one unit, and where to look.
+
+    Attributes:
+        having, lacking: with the unit, and without it or with another in its place.
+        query: [1, ...] a natural query, as the head takes it; None: any.
+        poisons: how many records of both are the attacker's.
+        trained: how many models were trained to find them.
+        decided: they answer the query differently.
+        needed: where they do not, about how many poisons would; None: nobody knows.
+    """
+
+    having: Records
+    lacking: Records
+    query: np.ndarray | None = None
+    poisons: int = 0
+    trained: int = 0
+    decided: bool = False
+    needed: int | None = None
+
+
+@dataclass(frozen=True)
+class Aim:
+    """Who could decide what.
+
+    Attributes:
+        query: row among the queries.
+        target: row among the training records.
+        rival: the label that comes second where the target counts.
+        member: of an ensemble, in whose shard the target is; None: there is one model.
+    """
+
+    query: int
+    target: int
+    rival: int
+    member: int | None
+
+
+# -- neighbours ------------------------------------------------------------------------------------------------------------
+
+
+def edited(problem: Problem, records: Records, row: int) -> Records:
+    """Without the unit of a record; where the relation replaces units, with its first record under another label in its
+    place, named so that an ensemble deals it to another shard."""
+    gone = records.units == records.units[row]
+    rest = without(records, gone)
+    if RELATIONS[problem.settings.relation.name].touches == 1:
+        return rest
+    ensemble = problem.settings.ensemble
+    home = int(shards(records.units[[row]], ensemble)[0])
+    label = (int(records.labels[row]) + 1) % problem.classes
+    place = (home + 1) % ensemble.members
+    return with_added(rest, newcomers(records, records.features[[row]], [label], "replacing", place, ensemble))
+
+
+def newcomers(
+    records: Records, features: np.ndarray, labels: list[int], name: str, shard: int, ensemble: EnsembleConfig
+) -> Records:
+    """Private records, each a unit of its own, that an ensemble deals to one shard."""
+    ids = np.array(list(islice(names_into(name, shard, ensemble, _hashes(records)), len(labels))))
+    features = np.asarray(features, dtype=records.features.dtype)
+    return Records(features, np.array(labels, dtype=np.int64), ids, ids.copy(), np.zeros(len(ids), dtype=bool))
+
+
+def names_into(name: str, shard: int, ensemble: EnsembleConfig, hashes: bool = False) -> Iterator[str]:
+    """Names that the keyed hash deals to this shard, as many as are wanted.
+
+    Args:
+        hashes: they look like the ids that content has: whoever varies a record's last digits draws such ids.
+    """
+    for turn in count():
+        tried = [f"{name}-{turn * NAMES_AT_ONCE + each}" for each in range(NAMES_AT_ONCE)]
+        if hashes:
+            tried = [blake2b(each.encode(), digest_size=16).hexdigest() for each in tried]
+        home = shards(np.array(tried), ensemble)
+        yield from (each for each, at in zip(tried, home.tolist(), strict=True) if at == shard)
+
+
+def _hashes(records: Records) -> bool:
+    return all(CONTENT.fullmatch(str(name)) for name in records.ids[:NAMES_AT_ONCE].tolist())
+
+
+# -- who decides what ------------------------------------------------------------------------------------------------------
+
+
+def aims(model: Model, records: Records, queries: np.ndarray, most: int) -> list[Aim]:
+    """The queries nearest to a change of label, each with the private record that has most influence there; the nearest
+    first. Of an ensemble those that one member decides alone."""
+    if not isinstance(model, EnsembleModel):
+        margins = model.margins(queries)
+        nearest = np.argsort(_distance_to_change(margins), kind="stable")[:most]
+        return [_aim(model, records, queries, int(at), None, margins[:, at]) for at in nearest]
+    margins = np.stack([member.margins(queries) for member in model.members])
+    deciding = _deciding(margins, model.problem.classes)
+    least = np.where(deciding, np.stack([_distance_to_change(each) for each in margins]), np.inf)
+    made = list[Aim]()
+    for place in np.argsort(least, axis=None, kind="stable")[:most].tolist():
+        member, at = divmod(place, least.shape[1])
+        mine = shards(records.units, model.problem.settings.ensemble) == member
+        if np.isfinite(least[member, at]) and (mine & ~records.public).any():
+            made.append(_aim(model.members[member], records, queries, at, member, margins[member, :, at], mine))
+    return made
+
+
+def _aim(
+    model: Model,
+    records: Records,
+    queries: np.ndarray,
+    at: int,
+    member: int | None,
+    margins: np.ndarray,
+    among: np.ndarray | None = None,
+) -> Aim:
+    eligible = ~records.public if among is None else among & ~records.public
+    rows = np.flatnonzero(eligible)
+    rival = (0 if margins[0] > 0 else 1) if len(margins) == 1 else int(np.argsort(margins)[-2])
+    moves = influence(model, records.take(rows), queries[at : at + 1], rival)
+    return Aim(at, int(rows[int(np.argmax(np.abs(moves)))]), rival, member)
+
+
+def _distance_to_change(margins: np.ndarray) -> np.ndarray:
+    """[n] how far each query is from another label."""
+    distance: np.ndarray = np.abs(margins[0]) if len(margins) == 1 else margins.max(axis=0)
+    return distance
+
+
+def _deciding(margins: np.ndarray, classes: int) -> np.ndarray:
+    """[T, n] bool: the winner changes if this member takes its second label instead. Of margins [T, lines, n]."""
+    labels = (margins[:, 0] > 0).astype(int) if classes == 2 else margins.argmax(axis=1)
+    second = 1 - labels if classes == 2 else np.argsort(margins, axis=1)[:, -2]
+    counts = np.stack([(labels == c).sum(axis=0) for c in range(classes)])
+    winner, decides, at = counts.argmax(axis=0), np.zeros(labels.shape, dtype=bool), np.arange(labels.shape[1])
+    for member in range(len(labels)):
+        moved = counts.copy()
+        moved[labels[member], at] -= 1
+        moved[second[member], at] += 1
+        decides[member] = moved.argmax(axis=0) != winner
+    return decides
+
+
+# -- influence -------------------------------------------------------------------------------------------------------------
+
+
+def influence(model: Model, records: Records, query: np.ndarray, rival: int) -> np.ndarray:
+    """[n] how far each record moves the query's margin over the rival, about; other models than linear heads: how much it
+    looks like the query."""
+    if model.linear_head is not None:
+        return _Curved.of(model.linear_head, records).influence(query, rival)
+    flat = np.asarray(records.features, dtype=np.float64).reshape(len(records), -1)
+    return flat @ np.asarray(query, dtype=np.float64).ravel() / np.maximum(np.linalg.norm(flat, axis=1), 1e-300)
+
+
+@dataclass(frozen=True)
+class _Curved:
+    """A linear head near its weights, in closed form.
+
+    Attributes:
+        model: the head.
+        phi: [n, w] features of the records that it was trained on.
+        labels: [n].
+        reach: [w, w] A, over the normaliser.
+    """
+
+    model: LinearModel
+    phi: np.ndarray
+    labels: np.ndarray
+    reach: np.ndarray
+
+    @classmethod
+    def of(cls, model: LinearModel, records: Records) -> "_Curved":
+        phi = np.asarray(model.phi(np.asarray(records.features)), dtype=np.float64)
+        training, plan = model.trained.training, model.plan
+        wrong = np.abs(_residuals(model, model.trained.weight, phi, records.labels))
+        spread = np.where(wrong < model.trained.loss.reach, wrong * (1 - wrong), 0).mean(axis=1)  # flat where it is clamped
+        total = plan.normalizer * plan.count
+        curvature = (phi * spread[:, None]).T @ phi / total + training.weight_decay * np.eye(phi.shape[1])
+        values, vectors = np.linalg.eigh(curvature)
+        values = np.maximum(values, MIN_CURVATURE * max(float(values.max()), 1e-300))
+        steps = np.minimum(training.lr * values * plan.steps, 700.0)  # (1 - r h)^n is about exp(-r h n)
+        return cls(model, phi, records.labels, (vectors * (-np.expm1(-steps) / values)) @ vectors.T / total)
+
+    def influence(self, query: np.ndarray, rival: int) -> np.ndarray:
+        """[n] of each record on the query's margin over the rival."""
+        toward = self.reach @ self._phi(query)[0]
+        residuals = _residuals(self.model, self.model.trained.weight, self.phi, self.labels)
+        return (self.phi @ toward) * (residuals @ self._direction(query, rival))
+
+    def _phi(self, query: np.ndarray) -> np.ndarray:
+        return np.asarray(self.model.phi(query), dtype=np.float64)
+
+    def _direction(self, query: np.ndarray, rival: int) -> np.ndarray:
+        """[J] the margin over the rival as a sum of logits."""
+        outputs = len(self.model.trained.weight)
+        if outputs == 1:
+            return np.ones(1)
+        direction = np.zeros(outputs)
+        direction[int(self.model.predict(query)[0])], direction[rival] = 1, -1
+        return direction
+
+    def greedy(
+        self, target: tuple[np.ndarray, int], query: np.ndarray, rival: int, allowance: int
+    ) -> list[tuple[int, int]]:
+        """Poisons after which the target's influence is greatest, chosen one by one: (0: target's features, 1: query's;
+        label)."""
+        weight = self.model.trained.weight.clone()
+        classes = self.model.problem.classes
+        phi = np.stack([self._phi(target[0])[0], self._phi(query)[0]])
+        towards, direction = float(phi[0] @ self.reach @ phi[1]), self._direction(query, rival)
+        chosen = list[tuple[int, int]]()
+
+        def after(which: int, label: int) -> torch.Tensor:
+            moved = np.outer(_residuals(self.model, weight, phi[[which]], np.array([label]))[0], self.reach @ phi[which])
+            return weight - torch.from_numpy(moved)
+
+        def score(made: torch.Tensor) -> float:
+            return abs(towards * float(_residuals(self.model, made, phi[:1], np.array([target[1]]))[0] @ direction))
+
+        options = [(which, label) for which in (0, 1) for label in range(classes)]
+        for _ in range(allowance):
+            best = max(options, key=lambda option: score(after(*option)))
+            weight = after(*best)
+            chosen.append(best)
+        return chosen
+
+
+def _residuals(model: LinearModel, weight: torch.Tensor, phi: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """[n, J] the loss's gradient in each logit."""
+    found: np.ndarray = derivative(model.trained.loss, torch.from_numpy(phi) @ weight.T, torch.from_numpy(labels)).numpy()
+    return found
+
+
+class Poisoner:
+    """Looks for poisons among which one natural record decides a natural query's label.
+
+    Args:
+        model: of the run; its problem holds the records.
+        queries: [n, ...] natural ones.
+        allowance: a, how many records are the attacker's.
+        retrainings: at most so many models are trained.
+    """
+
+    def __init__(self, model: Model, queries: np.ndarray, allowance: int, retrainings: int) -> None:
+        self.model, self.problem, self.queries, self.allowance = model, model.problem, queries, allowance
+        self.left, self.records = retrainings, model.problem.dataset.train
+
+    def search(self, most: int = 4) -> PoisonedPair | None:
+        """Neighbours that answer a natural query differently; where none are found, those around the query that was nearest
+        to a change. None: no record decides anything (an ensemble's votes are never close).
+
+        Args:
+            most: queries tried.
+
+        Raises:
+            ConfigError: training refuses so many more records.
+        """
+        retrainings, nearest = self.left, list[PoisonedPair]()
+        for aim in aims(self.model, self.records, self.queries, most):
+            found = self._halved(aim)
+            nearest.append(replace(found, trained=retrainings - self.left))
+            if found.decided:
+                return nearest[-1]
+        return replace(nearest[0], trained=retrainings - self.left) if nearest else None
+
+    def _halved(self, aim: Aim) -> PoisonedPair:
+        """Halve between poisons that are too weak and too strong, until the target decides."""
+        query, strengthening = self.queries[aim.query : aim.query + 1], self._strengthening(aim)
+        label, low, high, factor = int(self.model.predict(query)[0]), -1.0, 1.0, 1.0
+        weakest = self._pair(aim, strengthening, factor)
+        while self.left >= 2 and high - low > MIN_WIDTH:
+            found = self._pair(aim, strengthening, factor)
+            models = self._models(found)
+            having, lacking = (int(model.predict(query)[0]) for model in models)
+            if having != lacking:
+                return replace(found, decided=True)
+            if factor == 1.0 and having == label:
+                return replace(weakest, needed=self._needed(models[0], query, len(strengthening)))
+            low, high = (factor, high) if having == label else (low, factor)
+            factor = (low + high) / 2
+        return weakest
+
+    def _strengthening(self, aim: Aim) -> list[tuple[np.ndarray, int]]:
+        """(features, label) of half of the poisons of a linear head: after which the target's influence is greatest."""
+        member, records, ensemble = self.model, self.records, self.problem.settings.ensemble
+        if isinstance(self.model, EnsembleModel) and aim.member is not None:
+            member, records = self.model.members[aim.member], records.take(shards(records.units, ensemble) == aim.member)
+        if member.linear_head is None:
+            return []
+        target = self.records.features[[aim.target]], int(self.records.labels[aim.target])
+        query = self.queries[aim.query : aim.query + 1]
+        chosen = _Curved.of(member.linear_head, records).greedy(target, query, aim.rival, self.allowance // 2)
+        return [((target[0], query)[which], label) for which, label in chosen]
+
+    def _pair(self, aim: Aim, strengthening: list[tuple[np.ndarray, int]], factor: float) -> PoisonedPair:
+        """With this share of the query in the poisons, from -1 to 1."""
+        query, copies = self.queries[aim.query : aim.query + 1], self.allowance - len(strengthening)
+        placed = factor * query + np.sqrt(1 - factor**2) * _across(np.asarray(query, dtype=np.float64))
+        features = np.concatenate([*(rows for rows, _ in strengthening), *[placed] * copies])
+        labels, ensemble = [*(label for _, label in strengthening), *[aim.rival] * copies], self.problem.settings.ensemble
+        having = with_added(self.records, newcomers(self.records, features, labels, "poison", aim.member or 0, ensemble))
+        return PoisonedPair(having, edited(self.problem, having, aim.target), query, self.allowance)
+
+    def _models(self, found: PoisonedPair) -> tuple[Model, Model]:
+        """With the unit and without it, boxes left out."""
+        self.left -= 2
+        try:
+            having, lacking = (retrained(self.problem, side, NOMINAL) for side in (found.having, found.lacking))
+        except ConfigError as error:
+            raise ConfigError(f"audit.poisons={self.allowance}: training refuses so many more records: {error}") from None
+        return having, lacking
+
+    def _needed(self, having: Model, query: np.ndarray, strengthening: int) -> int | None:
+        """About how many poisons would turn the label, if each moved the margin by as much; None: nobody knows."""
+        before, after = (float(_distance_to_change(model.margins(query))[0]) for model in (self.model, having))
+        if after >= before:
+            return None
+        return strengthening + math.ceil((self.allowance - strengthening) * before / (before - after))
+
+
+def _across(query: np.ndarray) -> np.ndarray:
+    """Something as long as the query and at a right angle to it."""
+    along, other = query.ravel(), np.resize([1.0, -1.0], query.size)
+    other = other - (other @ along) / max(float(along @ along), 1e-300) * along
+    longer: np.ndarray = other * np.linalg.norm(along) / max(float(np.linalg.norm(other)), 1e-300)
+    return longer.reshape(query.shape)

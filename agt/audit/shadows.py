@@ -36,17 +36,15 @@ from pydantic import Field
 from safetensors.torch import load, save
 
 from agt.audit.neighbours import with_added
-from agt.data.dataset import Dataset, Records, fingerprint
-from agt.data.ids import keyed_hash, remix
-from agt.disk import write_atomic
-from agt.document import plain_of
+from agt.data.dataset import Dataset, Records, fingerprint, keyed_hash, remix
 from agt.errors import AgtError, CheckError, ConfigError, first_line
 from agt.models.ensemble import made_by
 from agt.models.model import Model, fit
 from agt.models.store import as_json
 from agt.numeric import COVER
 from agt.problem import Problem
-from agt.settings import BoxConfig, KGridConfig, TrainingConfig, default_n_max, schema
+from agt.settings import KGridConfig, TrainingConfig, default_n_max, plain_of, schema
+from agt.store import write_atomic
 from agt.training.ensemble import aligned
 
 SHADOWS = "shadows"  # below output_dir: where they are kept
@@ -235,7 +233,7 @@ def _about(half: Problem, pool: Pool, config: ShadowConfig) -> dict[str, object]
 
 def _layers(half: Problem) -> dict[str, object]:
     """The layers of a head that may be code of the user's own."""
-    if not isinstance(half.settings.certificate, BoxConfig):
+    if not half.settings.certificate.boxes:
         return {}
     shape = half.dataset.train.features.shape[1:]
     return {"layers": str(half.settings.model.build(shape, half.classes, half.settings.training))}

@@ -21,7 +21,7 @@ Formal guarantees
     theirs is at most the sum.
     (eps, delta). Each direction, and the threshold along it, is fixed by other draws than those that are counted. Given
     them, mistakes are binomial on each side, and the error probability is shared among all directions of all attacks
-    (estimates.py, events.py): a claim that holds is called violated with probability 1 - confidence at most, whether draws
+    (estimates.py): a claim that holds is called violated with probability 1 - confidence at most, whether draws
     serve several attacks or not. Isotropic Gaussian noise has the same law along every direction of length 1, so that one
     number of the method's own noise is drawn for each release: rounding to a lattice apart (2^-24 sigma).
     Noise. Let z_0, z_1, ... be what was served less the weights, in the order in which it was drawn, each N(0, sigma^2 I)
@@ -37,22 +37,26 @@ Sources: Guo et al. (2020) [003]; Sekhari et al. (2021); Gupta et al. (2021), Ad
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.spatial.distance import cdist
 from scipy.stats import chi2, norm
 
-from agt.audit.estimates import Claimed, Mistakes
-from agt.audit.events import chosen, counted
-from agt.audit.findings import Finding, Outcome, Strength
-from agt.audit.verdict import Attacked
+from agt.audit.estimates import Claimed, Mistakes, TestedClaim, chosen
+from agt.audit.findings import Finding, Outcome, Strength, counterexamples
+from agt.data.dataset import Records
 from agt.errors import AgtError, ConfigError
 from agt.facts import Standing
 from agt.models.model import Model
-from agt.unlearning.promise import Promise
+from agt.training.ensemble import shards
+from agt.unlearning.account import Promise
 
-Rows = np.ndarray
-LEAST = 20  # draws of a half
+RemovedRows = np.ndarray
+MIN_HALF = 20  # draws that are counted, or that fix thresholds
+MAX_WIDTH = 512  # features beyond so many are looked at through a random projection
+MAX_LOOKED_AT = 2_000  # records whose nearest neighbours are looked for
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,8 @@ class Served:
     how: str = ""
 
 
-Unlearn = Callable[[Rows], Served]
-Choose = Callable[[Served | None], Rows]
+Unlearn = Callable[[RemovedRows], Served]
+Choose = Callable[[Served | None], RemovedRows]
 """What is served by now, None before anything was -> the rows that ask to be erased next."""
 
 
@@ -178,8 +182,8 @@ class Effort:
     releases: int = 20_000
 
     def __post_init__(self) -> None:
-        if self.releases < 2 * LEAST:
-            raise ConfigError(f"audit.releases={self.releases}: a half of them is not counted: give {2 * LEAST} or more")
+        if self.releases < 2 * MIN_HALF:
+            raise ConfigError(f"audit.releases={self.releases}: a half of them is not counted: give {2 * MIN_HALF} or more")
 
 
 @dataclass(frozen=True)
@@ -206,7 +210,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Pair:
+class AttackedSides:
     """Both sides after an attack, and all that the method served on the way, the trained model's first."""
 
     attack: Attack
@@ -223,7 +227,7 @@ Begin = Callable[[], tuple[Served | None, Unlearn]]
 def audit_unlearning(
     subject: str,
     begin: Begin,
-    retrained: Callable[[Rows], Served],
+    retrained: Callable[[RemovedRows], Served],
     attacks: Sequence[Attack],
     claimed: Promised,
     effort: Effort,
@@ -248,12 +252,12 @@ def audit_unlearning(
 
 def attacked(
     begin: Begin,
-    retrained: Callable[[Rows], Served],
+    retrained: Callable[[RemovedRows], Served],
     attacks: Sequence[Attack],
     on_done: Callable[[int], None] = lambda done: None,
-) -> tuple[list[Pair], list[Trial]]:
+) -> tuple[list[AttackedSides], list[Trial]]:
     """(both sides of every attack; those that the method refused). Arguments as for ``audit_unlearning``."""
-    pairs, refused = list[Pair](), list[Trial]()
+    pairs, refused = list[AttackedSides](), list[Trial]()
     for done, attack in enumerate(attacks, 1):
         try:
             pairs.append(_carried_out(attack, begin, retrained))
@@ -264,7 +268,7 @@ def attacked(
 
 
 def judged(
-    subject: str, pairs: Sequence[Pair], refused: Sequence[Trial], claimed: Promised, effort: Effort
+    subject: str, pairs: Sequence[AttackedSides], refused: Sequence[Trial], claimed: Promised, effort: Effort
 ) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
     """What both sides of every attack say of a claim, as ``audit_unlearning`` returns it."""
     if not pairs:
@@ -286,7 +290,7 @@ def not_tested(subject: str, claim: str, why: str) -> Finding:
     )
 
 
-def _carried_out(attack: Attack, begin: Begin, retrained: Callable[[Rows], Served]) -> Pair:
+def _carried_out(attack: Attack, begin: Begin, retrained: Callable[[RemovedRows], Served]) -> AttackedSides:
     served, unlearn = begin()
     gone, seen = np.empty(0, dtype=np.int64), [] if served is None else [served]
     for choose in attack.requests:
@@ -297,13 +301,15 @@ def _carried_out(attack: Attack, begin: Begin, retrained: Callable[[Rows], Serve
         served = unlearn(rows)
         seen.append(served)
     *before, mine = seen
-    return Pair(attack, len(gone), mine, retrained(gone), tuple(before))
+    return AttackedSides(attack, len(gone), mine, retrained(gone), tuple(before))
 
 
 # ---- exact claims
 
 
-def _equal(subject: str, pairs: Sequence[Pair], claimed: Promised, effort: Effort) -> tuple[list[Trial], Finding | None]:
+def _equal(
+    subject: str, pairs: Sequence[AttackedSides], claimed: Promised, effort: Effort
+) -> tuple[list[Trial], Finding | None]:
     """Every number the same, or as near as is claimed."""
     if any(pair.mine.within is not None for pair in pairs):
         return _near(subject, pairs, claimed, effort)
@@ -311,26 +317,18 @@ def _equal(subject: str, pairs: Sequence[Pair], claimed: Promised, effort: Effor
     for pair in pairs:
         differ, compared = _differences(pair.mine, pair.other)
         total += compared
-        if not compared:
-            words = "not tested: nothing was given out, so nothing was compared"
-            trials.append(Trial(pair.attack.name, "equal", pair.records, None, False, words, pair.mine.how))
-            continue
         words = f"{differ:,} of {compared:,} values differ" if differ else f"all {compared:,} values are the same"
-        if not compared:
-            words = "not tested: nothing was given out"
+        words = words if compared else "not tested: nothing was given out, so nothing was compared"
         trials.append(_trial(pair, "equal", float(differ) if compared else None, differ > 0, words))
-    wrong = next((trial for trial in trials if trial.violated), None)
     if not total:
         return trials, not_tested(subject, claimed.words, "nothing was given out after any attack, so nothing was compared")
-    meaning = (
-        f"what unlearning left and what training without the records gives are the same in every attack: {total:,} values"
-        if wrong is None
-        else f"after {_after(wrong)}, {wrong.words} between what unlearning left and what training without them gives"
-    )
-    attack = "what unlearning leaves and what training without the records gives are compared value by value"
+    both = "what unlearning left and what training without the records gives"
+    wrong = next((trial for trial in trials if trial.violated), None)
+    same = f"{both} are the same in every attack: {total:,} values"
+    meaning = same if wrong is None else f"after {_after(wrong)}, {wrong.words} between {both}"
     noticeable = "one value that differs, in the attacks that were made"
-    told = [trial for trial in trials if trial.found is not None]
-    return trials, _certain(subject, claimed, told, attack, noticeable, meaning, "values that differ")
+    compared_by = f"{both} are compared value by value"
+    return trials, _seen(subject, claimed, trials, compared_by, "values that differ", meaning, noticeable, 0.0)
 
 
 def _differences(mine: Served, other: Served) -> tuple[int, int]:
@@ -341,7 +339,9 @@ def _differences(mine: Served, other: Served) -> tuple[int, int]:
     return int((mine.values != other.values)[asked].sum()), int(asked.sum())
 
 
-def _near(subject: str, pairs: Sequence[Pair], claimed: Promised, effort: Effort) -> tuple[list[Trial], Finding | None]:
+def _near(
+    subject: str, pairs: Sequence[AttackedSides], claimed: Promised, effort: Effort
+) -> tuple[list[Trial], Finding | None]:
     """Weights before noise within the distances that are claimed."""
     trials = []
     for pair in pairs:
@@ -349,8 +349,9 @@ def _near(subject: str, pairs: Sequence[Pair], claimed: Promised, effort: Effort
             continue
         away = float(np.linalg.norm(pair.mine.values - pair.other.values))
         allowed = (pair.mine.within + pair.other.within) * (1 + 1e-12)  # the norm's own rounding
-        words = f"{away:.3g} apart, of {allowed:.3g} claimed"
-        trials.append(_trial(pair, "distance", away / allowed, away > allowed, words))
+        trials.append(
+            _trial(pair, "distance", away / allowed, away > allowed, f"{away:.3g} apart, of {allowed:.3g} claimed")
+        )
     if not trials:
         return [], None
     worst = max(trials, key=lambda trial: trial.found or 0)
@@ -358,16 +359,15 @@ def _near(subject: str, pairs: Sequence[Pair], claimed: Promised, effort: Effort
     attack = "the weights before noise are compared with those of training without the records"
     noticeable = "weights further away than their recorded bounds, in the attacks that were made"
     meaning = f"the weights before noise are at most {worst.words} (after {_after(worst)})"
-    return trials, _certain(
-        f"{subject}: weights before noise", claimed, trials, attack, noticeable, meaning, "distance/claimed"
-    )
+    about = f"{subject}: weights before noise"
+    return trials, _seen(about, claimed, trials, attack, "distance/claimed", meaning, noticeable, 1.0)
 
 
 # ---- (eps, delta)
 
 
 def _distinguished(
-    subject: str, pairs: Sequence[Pair], claimed: Promised, effort: Effort
+    subject: str, pairs: Sequence[AttackedSides], claimed: Promised, effort: Effort
 ) -> tuple[list[Trial], Finding | None]:
     """Which side a draw is of, guessed along every direction."""
     held, half = Claimed("epsilon", claimed.eps, claimed.delta), effort.releases // 2
@@ -375,7 +375,7 @@ def _distinguished(
     trials, counts = list[Trial](), dict[Trial, Mistakes]()
     for pair, name, mine, other in looks:
         event = chosen(mine[:half], other[:half], held, effort.confidence, labels=False)
-        mistakes = counted(event, mine[half:], other[half:])
+        mistakes = event.mistakes(mine[half:], other[half:])
         bound = held.bound(mistakes, effort.confidence, len(looks))
         covered = claimed.adaptive or not pair.attack.adaptive
         words = (
@@ -387,23 +387,16 @@ def _distinguished(
             counts[trials[-1]] = mistakes
     if not counts:
         return trials, None
-    names = f"{', '.join(dict.fromkeys(name for _, name, *_ in looks))}"
+    names = ", ".join(dict.fromkeys(name for _, name, *_ in looks))
     attack = f"which side a draw is of, given all that was served before, is guessed along {names}"
     drawn = f"{effort.releases:,} draws of each side in each of {len(looks)} looks, half of them to fix thresholds"
-    worst = max(counts, key=lambda trial: trial.found or 0)
-    finding = Attacked(
-        f"{subject}: what is served",
-        claimed.words,
-        attack,
-        f"{_listed(trials)}; {drawn}",
-        held,
-        effort.confidence,
-        len(looks),
-    ).judge(counts[worst])
-    return trials, _standing(replace(finding, meaning=f"after {_after(worst)}: {finding.meaning}"), claimed)
+    worst, about = max(counts, key=lambda trial: trial.found or 0), f"{subject}: what is served"
+    listed = f"{_listed(trials)}; {drawn}"
+    finding = TestedClaim(about, claimed.words, attack, listed, held, effort.confidence, len(looks)).judge(counts[worst])
+    return trials, _promised_only(replace(finding, meaning=f"after {_after(worst)}: {finding.meaning}"), claimed)
 
 
-def _scores(pair: Pair, n: int) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
+def _scores(pair: AttackedSides, n: int) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
     """(a direction's name, draws of both sides along it), of a pair that draws anything."""
     mine, other = pair.mine, pair.other
     if mine.draw is not None and other.draw is not None:
@@ -417,7 +410,7 @@ def _scores(pair: Pair, n: int) -> Iterator[tuple[str, tuple[np.ndarray, np.ndar
             yield name, (mine.values @ unit + mine.noise(n), other.values @ unit + other.noise(n))
 
 
-def _directions(pair: Pair) -> dict[str, np.ndarray]:
+def _directions(pair: AttackedSides) -> dict[str, np.ndarray]:
     """Fixed before anything is drawn of the last state."""
     last = next((served for served in reversed(pair.before) if served.seen is not None), None)
     seen = {} if last is None or last.seen is None else {"the noise that was seen before": last.seen - last.values}
@@ -427,41 +420,39 @@ def _directions(pair: Pair) -> dict[str, np.ndarray]:
 # ---- noise that was in fact served
 
 
-def _noise(subject: str, pairs: Sequence[Pair], effort: Effort) -> Finding | None:
+def _noise(subject: str, pairs: Sequence[AttackedSides], effort: Effort) -> Finding | None:
     """Whether what was served has noise of the claimed size, drawn anew each time."""
     states = {id(served): served for pair in pairs for served in (*pair.before, pair.mine)}.values()
     noises = [(s.seen - s.values, s.sigma) for s in states if s.seen is not None and s.sigma is not None]
     if len(noises) < 2:
         return None
-    error = (1 - effort.confidence) / 2
+    error, coordinates = (1 - effort.confidence) / 2, sum(len(z) for z, _ in noises)
     size = sum(float(z @ z) / sigma**2 for z, sigma in noises)
-    coordinates = sum(len(z) for z, _ in noises)
-    pairs_of = [
+    alike = [
         abs(float(later @ earlier)) / (sigma * float(np.linalg.norm(earlier)) or math.inf)
         for place, (later, sigma) in enumerate(noises)
         for earlier, _ in noises[:place]
     ]
-    together, limit = max(pairs_of), float(norm.isf(error / 2 / len(pairs_of)))
-    small, alike = float(chi2.cdf(size, coordinates)) < error, together > limit
-    ratio = math.sqrt(size / coordinates)
-    least = math.sqrt(float(chi2.ppf(error, coordinates)) / coordinates)
-    seen = f"noise of {ratio:.3g} times the claimed standard deviation, and two states alike to {together:.3g} of theirs"
-    wrong = [words for bad, words in ((small, "it is too small"), (alike, "it was not drawn anew")) if bad]
+    limit, ratio = float(norm.isf(error / 2 / len(alike))), math.sqrt(size / coordinates)
+    lowest = math.sqrt(float(chi2.ppf(error, coordinates)) / coordinates)
+    seen = f"noise of {ratio:.3g} times the claimed standard deviation, and two states alike to {max(alike):.3g} of theirs"
+    wrong = ["it is too small"] if float(chi2.cdf(size, coordinates)) < error else []
+    wrong += ["it was not drawn anew"] if max(alike) > limit else []
     return Finding(
         subject=f"{subject}: noise",
         claim="what is served has Gaussian noise of the configured standard deviation, drawn anew for each state",
         attack="what was served less the weights: its length, and how alike any two states' are (fixed beforehand)",
-        effort=f"{len(noises)} states of {len(noises[0][0])} weights, {len(pairs_of)} pairs",
+        effort=f"{len(noises)} states of {len(noises[0][0])} weights, {len(alike)} pairs",
         outcome=Outcome.VIOLATED if wrong else Outcome.STANDS,
         meaning=f"{seen}: {' and '.join(wrong)}" if wrong else f"{seen}, as fresh noise of that size has",
         measure="noise/claimed",
         found=ratio,
         confidence=effort.confidence,
-        noticeable=f"a standard deviation below {least:.3g} of the claimed one; states alike beyond {limit:.2g} deviations",
+        noticeable=f"a deviation below {lowest:.3g} of the claimed one; states alike beyond {limit:.2g} deviations",
     )
 
 
-def _trial(pair: Pair, test: str, found: float | None, violated: bool, words: str) -> Trial:
+def _trial(pair: AttackedSides, test: str, found: float | None, violated: bool, words: str) -> Trial:
     return Trial(pair.attack.name, test, pair.records, found, violated, words, pair.mine.how)
 
 
@@ -474,7 +465,7 @@ def _listed(trials: Sequence[Trial]) -> str:
     return f"{len(names)} attack{'s' * (len(names) != 1)} ({'; '.join(names)})"
 
 
-def _standing(finding: Finding, claimed: Promised) -> Finding:
+def _promised_only(finding: Finding, claimed: Promised) -> Finding:
     """What is not promised is not contradicted."""
     if not claimed.unheld:
         return finding
@@ -482,21 +473,136 @@ def _standing(finding: Finding, claimed: Promised) -> Finding:
     return replace(finding, outcome=Outcome.REPORTED, meaning=meaning)
 
 
-def _certain(
-    subject: str, claimed: Promised, trials: Sequence[Trial], attack: str, noticeable: str, meaning: str, measure: str
-) -> Finding:
-    """What was seen, without chance, over all attacks; the claim is that the measure is 0, or at most 1."""
-    violated = any(trial.violated for trial in trials)
-    finding = Finding(
-        subject=subject,
-        claim=claimed.words,
-        attack=attack,
-        effort=_listed(trials),
-        outcome=Outcome.VIOLATED if violated else Outcome.STANDS,
-        meaning=meaning,
-        measure=measure,
-        found=max(trial.found or 0.0 for trial in trials),
-        strength=Strength.CERTAIN,
-        noticeable=noticeable,
-    )
-    return _standing(finding, claimed)
+def _seen(
+    subject: str, claimed: Promised, trials: Sequence[Trial], attack: str, measure: str, meaning: str, noticeable: str,
+    most: float,
+) -> Finding:  # fmt: skip
+    """What was seen, without chance, over all attacks; the claim is that the measure is at most so much."""
+    found = max(trial.found or 0.0 for trial in trials)
+    about = (subject, claimed.words, attack, _listed(trials), measure, found, meaning, noticeable, most)
+    return _promised_only(counterexamples(*about), claimed)
+
+
+# ---- forget sets: at random, by an adversary, and by somebody who looks at what is served
+
+
+@dataclass(frozen=True)
+class ForgetSets:
+    """Forget sets of a run.
+
+    Attributes:
+        train: its training records.
+        free: [f] rows that may go: private, and of identical ones the last, as agt unlearn takes them.
+        seen: [n, d] their features, flat and not too wide.
+        records: how many ask.
+        trials: how many random sets.
+        seed: of all that is drawn.
+    """
+
+    train: Records
+    free: np.ndarray
+    seen: np.ndarray
+    records: int
+    trials: int
+    seed: int
+
+    @classmethod
+    def of(cls, train: Records, families: np.ndarray, records: int, trials: int, seed: int) -> "ForgetSets":
+        """Of a run's training records.
+
+        Args:
+            families: [n] str, the same for identical records that nothing else tells apart.
+
+        Raises:
+            ConfigError: no record may go, or fewer than ask.
+        """
+        last = {name: row for row, name in enumerate(families.tolist())}
+        free = np.array(sorted(row for row in last.values() if not train.public[row]), dtype=np.int64)
+        if not len(free):
+            raise ConfigError("there is nothing to forget: every training record is public")
+        if records > len(free) - 2:
+            raise ConfigError(
+                f"audit.records={records}: {len(free)} training records may go, and two must be left to train on: give "
+                f"{max(1, len(free) - 2)} or fewer"
+            )
+        flat = np.asarray(train.features).reshape(len(train), -1).astype(np.float64)
+        if flat.shape[1] > MAX_WIDTH:
+            flat = flat @ np.random.default_rng(seed).normal(size=(flat.shape[1], MAX_WIDTH)) / np.sqrt(MAX_WIDTH)
+        return cls(train, free, flat, records, trials, seed)
+
+    def attacks(self, by_shard: bool = False) -> Iterator[Attack]:
+        """All of them.
+
+        Args:
+            by_shard: who looks chooses records of one member's shard, of an ensemble whose shards are kept; else those that
+                what is served answers most wrongly.
+        """
+        rng, k = np.random.default_rng(self.seed), self.records
+        for trial in range(self.trials):
+            yield Attack(f"{k} records at random, draw {trial + 1}", (_always(rng.choice(self.free, k, replace=False)),))
+        lever, error = self._influence()
+        yield Attack(f"the {k} most influential records", (_always(self._top(lever * error**2 / (1 - lever) ** 2)),))
+        yield Attack(f"the {k} farthest outliers", (_always(self._top(lever)),))
+        yield Attack(f"{k} records whose nearest doubles stay", (_always(self._doubled(rng)),))
+        yield Attack("a whole class, the smallest", (_always(self._class()),))
+        if k > 1:
+            first = rng.choice(self.free, k // 2, replace=False)
+            then = self._dissenting if by_shard else self._wrong
+            yield Attack(
+                f"{k // 2} at random, then {k - k // 2} chosen by what is served then",
+                (_always(first), partial(then, first, k - k // 2)),
+            )
+
+    def _top(self, scores: np.ndarray) -> RemovedRows:
+        return self.free[np.argsort(-scores[self.free], kind="stable")[: self.records]]
+
+    def _influence(self) -> tuple[np.ndarray, np.ndarray]:
+        """([n] leverages, [n] errors) of least squares on the classes: what deleting a record moves that by."""
+        x = np.column_stack([self.seen, np.ones(len(self.seen))])
+        y = np.eye(int(self.train.labels.max()) + 1)[self.train.labels]
+        gram = x.T @ x + 1e-3 * np.trace(x.T @ x) / x.shape[1] * np.eye(x.shape[1])
+        solved = np.linalg.solve(gram, x.T)
+        lever = np.clip(np.einsum("nd,dn->n", x, solved), 0, 1 - 1e-9)
+        return lever, np.linalg.norm(y - x @ (solved @ y), axis=1)
+
+    def _doubled(self, rng: np.random.Generator) -> RemovedRows:
+        """Those of some that have the nearest neighbour with the same label, which stays."""
+        some = rng.choice(self.free, min(MAX_LOOKED_AT, len(self.free)), replace=False)
+        away = cdist(self.seen[some], self.seen[some])
+        away[self.train.labels[some][:, None] != self.train.labels[some]] = np.inf
+        np.fill_diagonal(away, np.inf)
+        chosen_rows, kept = list[int](), set[int]()
+        for place in np.argsort(away.min(axis=1)).tolist():
+            if len(chosen_rows) < self.records and place not in kept:
+                chosen_rows.append(place)
+                kept.add(int(away[place].argmin()))
+        return some[chosen_rows]
+
+    def _class(self) -> RemovedRows:
+        """All of the smallest class; of two classes all but one record, as a model needs both."""
+        labels, counts = np.unique(self.train.labels[self.free], return_counts=True)
+        rows = self.free[self.train.labels[self.free] == labels[counts.argmin()]]
+        return rows if len(np.unique(self.train.labels)) > 2 else rows[:-1]
+
+    def _wrong(self, first: RemovedRows, count: int, served: Served | None) -> RemovedRows:
+        """Those whom the model that is served answers most wrongly."""
+        left = self.free[~np.isin(self.free, first)]
+        assert served is not None
+        model: Model = served.shown
+        margins, labels = model.margins(self.train.features[left]), self.train.labels[left]
+        own = margins[0] * (2 * labels - 1) if len(margins) == 1 else margins[labels, np.arange(len(left))]
+        return left[np.argsort(own, kind="stable")[:count]]
+
+    def _dissenting(self, first: RemovedRows, count: int, served: Served | None) -> RemovedRows:
+        """Those of one shard: of the member that the vote overrules most often, whoever knows the key can tell them."""
+        assert served is not None
+        model, left = served.shown, self.free[~np.isin(self.free, first)]
+        some = self.train.features[self.free[:MAX_LOOKED_AT]]
+        vote = model.predict(some)
+        dissent = [float((member.predict(some) != vote).mean()) for member in model.members]
+        home = shards(self.train.units[left], model.settings.ensemble)
+        return left[home == int(np.argmax(dissent))][:count]
+
+
+def _always(rows: RemovedRows) -> Callable[[Served | None], RemovedRows]:
+    return lambda served: rows

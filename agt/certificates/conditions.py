@@ -4,14 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agt.data.dataset import Dataset
-from agt.data.declarations import size_fact
+from agt.data.dataset import Dataset, size_fact
 from agt.facts import Fact, Grounds, Standing, grounds, grounds_of, proved, void
 from agt.relations import RELATIONS
-from agt.settings import KGridConfig, RelationConfig, TrainingConfig
-from agt.training.batches import BatchPlan
-from agt.training.linear import LinearTrained
-from agt.training.recipe import Recipe
+from agt.settings import RelationConfig, TrainingConfig
+from agt.training.batches import BatchPlan, Recipe
 
 NAMES = {  # d has one for boxes, for heads in closed form, for tubes
     "a": ("dense grid",),
@@ -97,6 +94,13 @@ def _weaker(then: Condition, now: Condition) -> Condition:
     return then.and_(*(f for f in now.grounds.facts if f.standing is not Standing.PROVED and f not in known))
 
 
+def condition_counts(conditions: Sequence[Condition]) -> dict[str, int]:
+    """For metrics.json: how many hold, how many of those rest on declarations, how many there are."""
+    declared = sum(condition.standing is Standing.DECLARED for condition in conditions)
+    held = sum(condition.held for condition in conditions)
+    return {"conditions_held": held, "conditions_declared": declared, "conditions": len(conditions)}
+
+
 def declarations(conditions: Sequence[Condition]) -> tuple[str, ...]:
     """Everything that was declared and not proved, one sentence each, for whoever reads a claim that rests on it."""
     return tuple(
@@ -106,123 +110,44 @@ def declarations(conditions: Sequence[Condition]) -> tuple[str, ...]:
     )
 
 
-def assess(dataset: Dataset, recipe: Recipe, plan: BatchPlan, choices: Fact) -> tuple[Condition, ...]:
-    """Conditions a-g for one run with boxes. A privacy guarantee can rest on its certificates only if all are held.
-
-    Args:
-        dataset: what was trained on, and what is known of how it was made.
-        recipe, plan: how it was trained.
-        choices: what the settings were chosen on, for condition e.
-    """
-    training = recipe.training
-    return (
-        _condition("a", "dense grid", _dense(recipe.kgrid)),
-        _alone(dataset),
-        _constants(dataset, training, plan, f"{plan.steps} steps"),
-        _condition(
-            "d",
-            "inclusion-monotone rules",
-            void("the mean over what is left does not nest under removals from other datasets")
-            if recipe.relation.name == "paper_unlearning"
-            else proved("interval products, clamps, activations, the loss, integer sums; gradients clipped elementwise"),
-        ),
-        _choices(dataset, choices),
-        _condition(
-            "f",
-            "floating point",
-            proved(f"{training.dtype}: bounds widened by 2(k+1) tau, gradients summed as integers")
-            if training.product == "exact"
-            else void(
-                "Rump's product of scalars is widened for containment, not proved to nest in its last digits: "
-                "use training.product=exact"
-            ),
-        ),
-        _symmetric(recipe.relation),
-    )
-
-
-def assess_linear(
-    dataset: Dataset,
-    recipe: Recipe,
-    trained: LinearTrained,
-    constants: str,
-    moves: str,
-    features: Sequence[Fact],
-    choices: Fact,
-) -> tuple[Condition, ...]:
-    """Conditions a-g for one linear head whose distances are in closed form.
-
-    Args:
-        dataset: what was trained on, and what is known of how it was made.
-        recipe, trained: how it was trained, and what came of it.
-        constants: in words, the public constants beside the batch plan's (condition c).
-        moves: in words, why one record moves the head by so little (condition d).
-        features: the public feature map, for condition e.
-        choices: what the settings were chosen on, for condition e.
-    """
-    sensitivity = trained.sensitivity
-    rounding = f"float64 sums: rounding adds {sensitivity.rounding / sensitivity.rho:.1e} of what one record moves"
-    return (
-        _condition("a", "dense grid", proved("in closed form: every integer k at once, whatever grid is shown")),
-        _alone(dataset),
-        _constants(dataset, recipe.training, trained.plan, constants),
-        _condition("d", "every step non-expansive", proved(moves)),
-        _choices(dataset, choices, features),
-        _condition("f", "floating point", proved(f"{rounding}; margins and distances carry their own")),
-        _symmetric(recipe.relation),
-    )
-
-
-def assess_tube(
+def assess(
     dataset: Dataset,
     recipe: Recipe,
     plan: BatchPlan,
-    constants: str,
-    moves: str,
-    rounding: str,
-    features: Sequence[Fact],
     choices: Fact,
+    *,
+    every_k: Fact,
+    constants: str,
+    step: tuple[str, Fact],
+    rounding: Fact,
+    features: Sequence[Fact] = (),
 ) -> tuple[Condition, ...]:
-    """Conditions a-g for one network whose radii come from its curvature (agt/tube).
+    """Conditions a-g for one run. A privacy guarantee can rest on its certificates only if all are held.
 
     Args:
         dataset: what was trained on, and what is known of how it was made.
         recipe, plan: how it was trained.
-        constants: in words, the public constants beside the batch plan's (condition c).
-        moves: in words, why radii nest (condition d).
-        rounding: in words, what it costs (condition f).
-        features: the public feature map, for condition e.
         choices: what the settings were chosen on, for condition e.
+        every_k: for which k there are certificates (condition a).
+        constants: in words, the public constants beside the batch plan's (condition c).
+        step: condition d's name for this kind of certificate (``NAMES``), and whether neighbours' bounds nest.
+        rounding: condition f.
+        features: the public feature map, for condition e.
     """
-    end = recipe.kgrid.ks[-1]
-    every = proved(f"one recursion has every integer k up to {end}, the grid's end, whatever grid is shown")
-    return (
-        _condition("a", "dense grid", every),
-        _alone(dataset),
-        _constants(dataset, recipe.training, plan, constants),
-        _condition("d", "curvature moves as a neighbour does", proved(moves)),
-        _choices(dataset, choices, features),
-        _condition("f", "floating point", proved(f"{rounding}; norms, margins and distances carry their own")),
-        _symmetric(recipe.relation),
-    )
-
-
-def _condition(letter: str, name: str, *facts: Fact) -> Condition:
-    return Condition(letter, name, grounds(*facts))
-
-
-def _dense(kgrid: KGridConfig) -> Fact:
-    if kgrid.dense:
-        return proved(f"the grid is every integer 0..{kgrid.ks[-1]}")
-    return void("the grid skips integers: only a query's index in the grid changes by at most 1 between neighbours")
-
-
-def _alone(dataset: Dataset) -> Condition:
     hashed = proved("batches by keyed hash of the unit's id")
-    return Condition("b", "each record stands alone", dataset.selection.and_(hashed))
+    found = {
+        "a": grounds(every_k),
+        "b": dataset.selection.and_(hashed),
+        "c": _constants(dataset, recipe.training, plan, constants),
+        "d": grounds(step[1]),
+        "e": dataset.preprocessing.and_(*features, choices),
+        "f": grounds(rounding),
+        "g": grounds(symmetric_fact(recipe.relation)),
+    }
+    return tuple(Condition(letter, step[0] if letter == "d" else NAMES[letter][0], what) for letter, what in found.items())
 
 
-def _constants(dataset: Dataset, training: TrainingConfig, plan: BatchPlan, steps: str) -> Condition:
+def _constants(dataset: Dataset, training: TrainingConfig, plan: BatchPlan, steps: str) -> Grounds:
     """Condition c. A size that the configuration states is declared: code cannot see where the number came from."""
     if not plan.declared:
         size = void(
@@ -235,15 +160,11 @@ def _constants(dataset: Dataset, training: TrainingConfig, plan: BatchPlan, step
         proof = None if given else dataset.size
         size = proof or size_fact(f"the normaliser {plan.normalizer:g} ({source})")
     stated = proved(f"normaliser {plan.normalizer:g}, n_max {plan.n_max}, {steps}: stated in the configuration")
-    return _condition("c", "public constants", size, *([stated] if plan.declared else []))
+    return grounds(size, *([stated] if plan.declared else []))
 
 
-def _choices(dataset: Dataset, choices: Fact, features: Sequence[Fact] = ()) -> Condition:
-    return Condition("e", "public preprocessing and choices", dataset.preprocessing.and_(*features, choices))
-
-
-def _symmetric(relation: RelationConfig) -> Condition:
+def symmetric_fact(relation: RelationConfig) -> Fact:
+    """Condition g, which the relation alone decides."""
     rule = RELATIONS[relation.name]
-    why = f"{relation.name}: {rule.ball}"
-    fact = proved(why) if rule.symmetric else void(f"{why}; certificates about removals alone")
-    return _condition("g", "symmetric relation", fact)
+    ball = f"{relation.name}: {rule.ball}"
+    return proved(ball) if rule.symmetric else void(f"{ball}; certificates about removals alone")

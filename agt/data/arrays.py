@@ -10,10 +10,19 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from agt.data.assemble import default_ids, records
-from agt.data.checks import MAX_FOUND
-from agt.data.dataset import UNLABELLED, DataError, Dataset, Records
-from agt.data.declarations import ordinal, size_fact
+from agt.data.dataset import (
+    UNLABELLED,
+    DataError,
+    Dataset,
+    Records,
+    default_ids,
+    features_fact,
+    ordinal,
+    public_fact,
+    records,
+    size_fact,
+)
+from agt.data.labelled import MAX_FOUND
 from agt.errors import ConfigError, nearest
 from agt.facts import Fact, declared, grounds, proved, void
 from agt.settings import MOST_ROWS
@@ -76,20 +85,30 @@ def dataset_of(
     classes = _classes(y, declarations.classes)
     labels = _indices(y, classes)
     units = None if units is None else _names("units", units, len(x))
-    public = None if public is None else _flags(public, len(x))
+    public = None if public is None else _column("public", public, len(x))
+    if public is not None and public.dtype != bool:
+        raise DataError(f"public: expected True or False for each record, got {public.dtype}")
     named = default_ids(x, labels, units, public, exact=True) if ids is None else _names("ids", ids, len(x))
     everyone = records(x, labels, named, units, public)
-    selection = grounds(
-        _ids_fact("ids", None if ids is None else named, declarations.ids),
-        *([] if units is None else [_ids_fact("units", units, declarations.ids)]),
-        *([] if public is None else [_public_fact()]),
-        _features_fact(declarations.features),
+    by_content = proved("each record's id is a hash of its own content")
+    facts = [by_content if ids is None else _ids_fact("ids", named, declarations.ids)]
+    if units is not None:
+        facts.append(_ids_fact("units", units, declarations.ids))
+    if public is not None:
+        facts.append(public_fact("the records marked public are public"))
+    dataset = Dataset(
+        name="arrays",
+        classes=tuple(str(value) for value in classes.tolist()),
+        train=everyone,
+        test=everyone.take(np.empty(0, dtype=np.int64)),
+        declared_size=declarations.size,
+        scaling={},
+        selection=grounds(*facts, _features_fact(declarations.features)),
+        preprocessing=grounds(_classes_fact(declarations.classes is not None)),
+        size=None if declarations.size is None else size_fact(f"the size {declarations.size:g} (declared.size)"),
+        tested=False,
     )
-    nobody = everyone.take(np.empty(0, dtype=np.int64))
-    names = tuple(str(value) for value in classes.tolist())
-    size = None if declarations.size is None else size_fact(f"the size {declarations.size:g} (declared.size)")
-    listed = grounds(_classes_fact(declarations.classes is not None))
-    return Dataset("arrays", names, everyone, nobody, declarations.size, {}, selection, listed, size, tested=False), classes
+    return dataset, classes
 
 
 def query_records(x: np.ndarray) -> Records:
@@ -147,7 +166,7 @@ def _column(name: str, values: object, n: int) -> np.ndarray:
 
 
 def _classes(y: np.ndarray, listed: Sequence[object] | None) -> np.ndarray:
-    """The label values in the order of the classes."""
+    # The label values in the order of the classes.
     if listed is not None:
         classes = np.asarray(list(listed))
         if classes.ndim != 1 or len(set(classes.tolist())) != len(classes) or len(classes) < 2:
@@ -159,8 +178,8 @@ def _classes(y: np.ndarray, listed: Sequence[object] | None) -> np.ndarray:
         raise DataError("y: its values cannot be put in order: list them in declared.classes") from None
     if len(classes) > MAX_FOUND:
         raise DataError(
-            f"y: {len(classes)} distinct values: is this a regression target? Labels are classes here: cut a number into "
-            "ranges first, or if these are classes, list them in declared.classes"
+            f"y: {len(classes)} distinct values: is this a regression target? Cut a number into ranges first, or if these "
+            "are classes, list them in declared.classes"
         )
     return classes
 
@@ -184,16 +203,7 @@ def _names(name: str, values: np.ndarray, n: int) -> np.ndarray:
     return np.array([str(value) for value in plain])
 
 
-def _flags(values: np.ndarray, n: int) -> np.ndarray:
-    values = _column("public", values, n)
-    if values.dtype != bool:
-        raise DataError(f"public: expected True or False for each record, got {values.dtype}")
-    return values
-
-
-def _ids_fact(name: str, values: np.ndarray | None, permanent: bool) -> Fact:
-    if values is None:
-        return proved("each record's id is a hash of its own content")
+def _ids_fact(name: str, values: np.ndarray, permanent: bool) -> Fact:
     broken_by = "one is a row number, or is given anew when another record comes or goes"
     if permanent:
         return declared(f"the {name} given are for good (declared.ids=True)", broken_by)
@@ -204,17 +214,10 @@ def _ids_fact(name: str, values: np.ndarray | None, permanent: bool) -> Fact:
     )
 
 
-def _public_fact() -> Fact:
-    return declared(
-        "the records marked public are public", "a marked record is somebody's private one, or is marked because of others"
-    )
-
-
-def _features_fact(declarations: bool) -> Fact:
-    if declarations:
-        return declared(
-            "each row of features was made from its own record alone, by public constants (declared.features=True)",
-            "something fitted on the records took part in them: a mean, a scale, a rank, components, an encoder",
+def _features_fact(said: bool) -> Fact:
+    if said:
+        return features_fact(
+            "each row of features was made from its own record alone, by public constants (declared.features=True)"
         )
     return void(
         "nobody declared how the features were made: if each row comes from its own record alone, by public constants "

@@ -1,4 +1,4 @@
-"""Two Gaussian clouds in the plane, the papers' synthetic example (001 Fig 3, 000 Fig 1; reproductions.md)."""
+"""Two Gaussian clouds in the plane, the papers' synthetic example (001 Fig 3, 000 Fig 1; papers.md)."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,9 +6,9 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from agt.data.assemble import default_ids, queries, query_labels, records
-from agt.data.dataset import Dataset, Plane, Records
+from agt.data.dataset import Dataset, Plane, Records, default_ids, records
 from agt.data.files import Columns, open_columns, same_shape
+from agt.data.labelled import queries, query_labels
 from agt.facts import grounds, proved
 from agt.settings import Positive, schema
 
@@ -63,7 +63,7 @@ class Blobs:
         return self.read_queries(open_columns(path, "inputs"))
 
     def read_queries(self, columns: Columns) -> Records:
-        """The same of columns that are there (memory.py)."""
+        """As ``load_queries``, of columns that are there (files.columns_of)."""
         points = columns.matrix("x", "inputs").astype(np.float64)
         same_shape(points, (2,), columns.path)
         labels = query_labels(columns, "label", CLASSES, len(points))

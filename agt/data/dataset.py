@@ -1,27 +1,41 @@
 """The one value that every dataset becomes: records with ids, a split, and the public constants that scaled them.
 
 Which features, labels and ids a record has depends on that record alone and on public constants; this is condition b
-of method.md section 3, and it is what lets a certificate speak about datasets that differ from this one.
+of method.md section 3, and it is what lets a certificate speak about datasets that differ from this one. Code can hash an
+id; it cannot see where the id came from: so the meaning of an id, of a given split, of a public flag or of a list of
+classes is a declaration (facts.py), and is listed with every claim that rests on it.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
 import numpy as np
 
-from agt.data.blocks import Blocks, Numbered
-from agt.data.ids import most_frequent
 from agt.errors import AgtError
-from agt.facts import Fact, Grounds
+from agt.facts import Fact, Grounds, declared, proved, void
 
 UNLABELLED = -1
 PublicRows = Literal["test", "train"]
-_CHUNK = 65_536
+ROWS = 2**15
+"""Rows of a large file that are held at once."""
+CONTENT = re.compile("[0-9a-f]{32}")
+"""What ``content_ids`` makes."""
+_MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_ORDINAL = re.compile(r"(\D*)(\d{1,18})(\D*)")
+_RENAMED = "an id is a row number, or is given anew when another record comes or goes"
+
+
+class DataError(AgtError):
+    """The data was found, and cannot be used as it is."""
+
+    exit_code = 2
 
 
 def row_words(row: int) -> str:
@@ -29,20 +43,376 @@ def row_words(row: int) -> str:
     return f"row {row + 1} of the data"
 
 
+# -- rows of large files ------------------------------------------------------------------------------------------------
+
+
+class Blocks:
+    """What models take for an array [n, ...] of more rows than memory should hold: a length, a shape, a dtype and slices.
+
+    Slices that follow one another cost one pass over the file; one that goes back begins another.
+
+    Args:
+        read: begins a pass: arrays of rows, one after the other.
+        rows: of all of them together.
+    """
+
+    def __init__(self, read: Callable[[], Iterator[np.ndarray]], rows: int) -> None:
+        self._read, self._rows = read, rows
+        self._blocks, self._first = read(), 0
+        self._held = next(self._blocks)
+        self.shape, self.dtype = (rows, *self._held.shape[1:]), self._held.dtype
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        """The rows of a slice, or of indices in increasing order.
+
+        Raises:
+            AgtError: the file has fewer rows than it had.
+        """
+        if not isinstance(rows, slice):
+            places = np.flatnonzero(rows) if rows.dtype == bool else rows
+            none = np.empty((0, *self.shape[1:]), self.dtype)
+            return np.concatenate([none, *_of_pieces(as_array(self), places)])
+        start, stop, _ = rows.indices(self._rows)
+        if start < self._first:
+            self._restart()
+        while self._first + len(self._held) < stop:
+            try:
+                block = next(self._blocks, None)
+            except AgtError:
+                self._restart()  # so that whoever asks next is told the same
+                raise
+            if block is None:
+                raise AgtError(f"inputs: the file changed while it was read: {stop} rows are needed and not there")
+            kept = self._held[max(start - self._first, 0) :]
+            self._first += len(self._held) - len(kept)
+            self._held = np.concatenate([kept, block]) if len(kept) else block
+        return self._held[start - self._first : stop - self._first]
+
+    def _restart(self) -> None:
+        self._blocks, self._first, self._held = self._read(), 0, self._held[:0]
+
+
+class Numbered:
+    """The names "0", "1", ... of so many rows, for whoever takes slices of an array [n] str: none of them is held.
+
+    Args:
+        rows: how many.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.shape, self.dtype = (rows,), np.dtype(str)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        places = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
+        return (np.flatnonzero(places) if places.dtype == bool else places).astype(str)
+
+    def tolist(self) -> list[str]:
+        """All of them."""
+        return [str(row) for row in range(len(self))]
+
+
+class Mapped:
+    """An array [n, ...] made of another's rows, each on its own: again for everybody who takes some, and never held.
+
+    Args:
+        source: [n, ...], such as a memory-mapped file.
+        made: some of its rows -> as many rows of this.
+    """
+
+    def __init__(self, source: np.ndarray, made: Callable[[np.ndarray], np.ndarray]) -> None:
+        self._source, self._made = source, made
+        none = made(source[:0])
+        self.shape, self.dtype = (len(source), *none.shape[1:]), none.dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        return self._made(self._source[rows])
+
+
+def as_array(blocks: Blocks | Mapped | Numbered) -> np.ndarray:
+    """For whoever takes slices of it, one after the other, and nothing else."""
+    return cast(np.ndarray, blocks)
+
+
+def pieces(features: np.ndarray) -> Iterator[np.ndarray]:
+    """[n, ...] in pieces that fit into memory, however many rows there are; at least one."""
+    return (features[start : start + ROWS] for start in range(0, len(features) or 1, ROWS))
+
+
+def gathered(parts: Iterable[np.ndarray], rows: int) -> np.ndarray:
+    """[rows, ...] of arrays that follow one another, of which there is at least one.
+
+    Each is copied to its place at once: what is held of many parts between large ones keeps the heap from being used again.
+    """
+    whole, start = np.empty(0), 0
+    for part in parts:
+        if not start:
+            whole = np.empty((rows, *part.shape[1:]), part.dtype)
+        whole[start : start + len(part)] = part
+        start += len(part)
+    if start != rows:
+        raise ValueError(f"{start} rows, and not {rows}")
+    return whole
+
+
+def selected(features: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Some rows of [n, ...], by increasing indices; of ``Blocks`` they are read when they are needed, too."""
+    if len(rows) == len(features):
+        return features
+    if isinstance(features, np.ndarray) or not len(rows):
+        return features[rows]
+    return as_array(Blocks(lambda: _of_pieces(features, rows), len(rows)))
+
+
+def _of_pieces(features: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:
+    for start, piece in zip(range(0, len(features), ROWS), pieces(features), strict=True):
+        yield piece[rows[(rows >= start) & (rows < start + ROWS)] - start]
+
+
 def not_finite(rows: np.ndarray) -> int | None:
     """The index of the first row with a NaN or an infinity; looked for in pieces, as rows may be memory-mapped."""
-    for start in range(0, len(rows), _CHUNK):
-        block = rows[start : start + _CHUNK]
+    for start in range(0, len(rows), ROWS):
+        block = rows[start : start + ROWS]
         finite = np.isfinite(block).reshape(len(block), -1).all(axis=1)
         if not finite.all():
             return start + int(np.argmin(finite))
     return None
 
 
-class DataError(AgtError):
-    """The data was found, and cannot be used as it is."""
+# -- ids, and every choice that is made per record ----------------------------------------------------------------------
 
-    exit_code = 2
+
+def content_ids(features: np.ndarray, labels: np.ndarray, numbered: bool = True, exact: bool = False) -> np.ndarray:
+    """Default ids: a hash of the record's raw content and of how many identical records came before it.
+
+    Identical records are exchangeable, so numbering them does not make one record's id depend on another's data:
+    removing any copy leaves the same set of ids as removing the last one. That holds among copies that are all private
+    training records; so what is public or for testing is decided by ``numbered=False``, alike for all copies.
+
+    Args:
+        features: [n, ...] raw features.
+        labels: [n] raw labels.
+        numbered: False: every copy has the first one's id.
+        exact: hash each row in the precision of its own (``exact_row``): where the array's is not a public constant.
+
+    Returns:
+        [n] str, 32 hexadecimal digits each; unique if numbered.
+    """
+    seen: Counter[bytes] = Counter()
+    ids = np.empty(len(features), dtype="U32")
+    for row in range(len(features)):
+        numbers = exact_row(features[row]) if exact else features[row]
+        content = blake2b(np.ascontiguousarray(numbers).tobytes(), digest_size=16)
+        content.update(str(labels[row]).encode())
+        digest = content.digest()
+        ids[row] = blake2b(digest + seen[digest].to_bytes(8, "little"), digest_size=16).hexdigest()
+        seen[digest] += numbered
+    return ids
+
+
+def exact_row(row: np.ndarray) -> np.ndarray:
+    """A record's numbers in a precision that they alone decide, so that ``content_ids`` may hash their bytes.
+
+    An array has one precision for all of its rows: a float64 record that joins a float32 table makes all of it float64, and
+    bytes as they lie there would rename every other record. So whole numbers count as float64, other numbers as float32 if
+    that holds all of them exactly, else as float64.
+    """
+    wide = row.astype(np.float64, copy=False)
+    if (wide == np.rint(wide)).all():
+        return wide
+    with np.errstate(over="ignore", under="ignore"):
+        narrow = wide.astype(np.float32)
+    return narrow if (narrow == wide).all() else wide
+
+
+def default_ids(
+    content: np.ndarray, *attributes: np.ndarray | None, numbered: bool = True, exact: bool = False
+) -> np.ndarray:
+    """[n] str: a hash of a record's raw content and of everything else about it (label, unit, public flag, split).
+
+    Rows that share an id's content are numbered, and numbering is harmless only between rows that are alike in all
+    that training sees (see ``content_ids``); so whatever distinguishes two rows is part of what is hashed.
+
+    With ``numbered=False`` copies share a name: the one to split by. Were they told apart, a private training record that
+    goes could take a copy out of the test set instead (the last number is the one that vanishes), and test records count
+    as public. ``exact``: as in ``content_ids``.
+    """
+    given = [attribute.tolist() for attribute in attributes if attribute is not None]
+    tags = [repr(values) for values in zip(*given, strict=True)] if given else [""] * len(content)
+    return content_ids(content, np.array(tags, dtype=object), numbered, exact)
+
+
+def keyed_hash(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
+    """[n] uint64, uniform, a function of each name and the public key alone."""
+    secret, hashes = blake2b(key.encode(), digest_size=32).digest(), np.empty(len(names), dtype="<u8")
+    for start in range(0, len(names), ROWS):
+        some = names[start : start + ROWS]
+        digests = (blake2b(str(name).encode(), digest_size=8, key=secret).digest() for name in some)
+        hashes[start : start + ROWS] = np.frombuffer(b"".join(digests), dtype="<u8")
+    return hashes.astype(np.uint64, copy=False)
+
+
+def remix(hashes: np.ndarray, turn: int) -> np.ndarray:
+    """Fresh uniform values from hashes already computed (splitmix64), one stream for each ``turn``. [n] uint64."""
+    with np.errstate(over="ignore"):
+        z = hashes + _MIX[0] * np.uint64(turn + 1)
+        z = (z ^ (z >> np.uint64(30))) * _MIX[1]
+        z = (z ^ (z >> np.uint64(27))) * _MIX[2]
+        return z ^ (z >> np.uint64(31))
+
+
+def uniform(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
+    """[n] float64 in [0, 1), a function of each name and the public key alone: for splits and selections."""
+    return (keyed_hash(names, key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def hash_split(names: np.ndarray, test_fraction: float, key: str) -> np.ndarray:
+    """[n] bool, True for test: a keyed hash of each name alone, so all rows of one name (a unit's, say) share a split."""
+    return uniform(names, key) < test_fraction
+
+
+def most_frequent(names: np.ndarray, allowed: int = 1) -> tuple[str, int] | None:
+    """A name that occurs more than ``allowed`` times, the most frequent, and how often; None: no name does.
+
+    Names are counted by rough hashes, which only ever count too many; those that seem to be too many are counted exactly.
+
+    Args:
+        names: [n] str, of which there may be millions.
+    """
+    hashes = np.concatenate([np.empty(0, np.uint64), *map(_rough_hash, pieces(names))])
+    ordered = np.sort(hashes)
+    often = ordered[allowed:][ordered[allowed:] == ordered[: len(ordered) - allowed]]
+    if not len(often):
+        return None
+    exact, counts = np.unique(names[np.isin(hashes, often)], return_counts=True)
+    at = int(counts.argmax())
+    return (str(exact[at]), int(counts[at])) if counts[at] > allowed else None
+
+
+def _rough_hash(names: np.ndarray) -> np.ndarray:
+    # [n] uint64, the same for equal names however wide the array is, and for others hardly ever.
+    plain = np.ascontiguousarray(names, dtype=str)
+    letters = plain.view(np.uint32).reshape(len(plain), plain.itemsize // 4)
+    hashes = np.zeros(len(plain), dtype=np.uint64)
+    for place, letter in enumerate(letters.T):
+        hashes += remix(letter.astype(np.uint64), place) * (letter > 0)
+    return hashes
+
+
+def ordinal(names: np.ndarray) -> bool:
+    """Whether names count in equal steps, up or down, such as p7, p8, p9 or 30, 20, 10; fewer than three say nothing."""
+    if len(names) < 3 or (len(names) > 3 and not ordinal(names[:3])):
+        return False
+    matches = [_ORDINAL.fullmatch(name) for name in names.tolist()]
+    found = [match for match in matches if match]
+    if len(found) < len(matches):
+        return False
+    steps = set(np.diff([int(match[2]) for match in found]).tolist())
+    return len({(match[1], match[3]) for match in found}) == 1 and len(steps) == 1 and steps != {0}
+
+
+# -- what the columns of a file are taken to mean -------------------------------------------------------------------------
+
+
+def id_facts(
+    id: str | None,
+    ids: np.ndarray,
+    unit: str | None,
+    units: np.ndarray | None,
+    public: str | None,
+    permanent: bool,
+) -> tuple[Fact, ...]:
+    """Condition b, as far as the names of records and people go.
+
+    An id that counts rows is no id: where a record goes, all later ones are renamed, and move to other batches. Ids that
+    are consecutive in the order of the file look exactly like that, and are not taken on trust unless declared permanent.
+    (That look depends on the records; ``permanent`` settles it whatever they are.)
+
+    Args:
+        id, unit, public: the columns that the configuration names, None where it names none.
+        ids, units: [n] str, their values in the order of the file.
+        permanent: dataset.id_permanent, the declaration that ids are never given anew.
+    """
+    facts = [_names_fact("dataset.id", id, ids, permanent, "names each record")]
+    if unit is not None and units is not None:
+        facts.append(_names_fact("dataset.unit", unit, units, permanent, "says whose record it is"))
+    if public is not None:
+        facts.append(public_fact(f"the records that column '{public}' marks are public (dataset.public)"))
+    return tuple(facts)
+
+
+def _names_fact(setting: str, column: str | None, names: np.ndarray, permanent: bool, says: str) -> Fact:
+    if column is None:
+        return proved("each record's id is a hash of its own content")
+    if permanent:
+        return declared(f"column '{column}' {says}, for good ({setting}, dataset.id_permanent=true)", _RENAMED)
+    if ordinal(names):
+        return void(
+            f"column '{column}' ({setting}) counts the rows of the file: a record that goes would rename all after it, and "
+            "move them to other batches; leave it out (ids are then hashes of content), or, if a record keeps its id "
+            "whatever becomes of others, declare that with dataset.id_permanent=true"
+        )
+    return declared(f"column '{column}' {says} ({setting})", _RENAMED)
+
+
+def public_fact(says: str) -> Fact:
+    """Condition b for records that somebody marked public."""
+    return declared(says, "a marked record is somebody's private one, or is marked because of others")
+
+
+def features_fact(says: str) -> Fact:
+    """Condition b for features that come with the data: where they came from, code cannot see."""
+    return declared(
+        says,
+        "something fitted on the records took part in them: a mean, a scale, a rank, components, an encoder",
+    )
+
+
+def split_fact(given: str | None, test_fraction: float, key: str) -> Fact:
+    """Condition b for a split that is given with each record, or drawn by hash.
+
+    Args:
+        given: in words, what gives it; None: the hash.
+    """
+    if given is not None:
+        return declared(
+            f"{given} says which records are for testing, each on its own",
+            "that was drawn from the whole set (by place, by rank, by count), so that one record more would move others",
+        )
+    return proved(
+        f"a record is in the test set if a hash of its unit's id, under the public key '{key}', falls below "
+        f"{test_fraction:g}: adding or removing another record moves nobody"
+    )
+
+
+def classes_fact(setting: str | None) -> Fact:
+    """Condition e for the list of classes.
+
+    Args:
+        setting: the setting that lists them; None: they were found in the data.
+    """
+    if setting is None:
+        return void("the list of classes was found in the data: give the public list in dataset.classes")
+    return declared(f"the list of classes is public ({setting})", "it was read off the records")
+
+
+def size_fact(source: str) -> Fact:
+    """Condition c for a size or normaliser that the configuration states."""
+    return declared(
+        f"{source} is a public constant",
+        "it was counted from the records (as when it is just their number): one more would change it, and every step",
+    )
+
+
+# -- records and datasets -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -124,26 +494,48 @@ class Records:
         return part
 
     def _at(self, rows: np.ndarray | slice) -> "Records":
-        """The same at some rows, none of them twice: what holds of all records holds of these."""
-        part, ids = copy(self), self.ids[rows]
-        taken = {
-            "features": self.features[rows],
-            "labels": self.labels[rows],
-            "ids": ids,
-            "units": ids if self.units is self.ids else self.units[rows],
-            "public": self.public[rows],
-            "groups": {name: values[rows] for name, values in self.groups.items()},
-            "outside": (),
-        }
-        for name, value in taken.items():
+        # Some rows, none of them twice: what was checked of all records holds of these.
+        ids = self.ids[rows]
+        return self._unchecked(
+            features=self.features[rows],
+            labels=self.labels[rows],
+            ids=ids,
+            units=ids if self.units is self.ids else self.units[rows],
+            public=self.public[rows],
+            groups={name: values[rows] for name, values in self.groups.items()},
+            outside=(),
+        )
+
+    def seen_as(self, features: np.ndarray) -> "Records":
+        """These records with other features, finite ones, which are not looked at."""
+        return self._unchecked(features=features)
+
+    def _unchecked(self, **changes: object) -> "Records":
+        part = copy(self)
+        for name, value in changes.items():
             object.__setattr__(part, name, value)
         return part
 
-    def seen_as(self, features: np.ndarray) -> "Records":
-        """The same records with other features, finite ones, which are not looked at."""
-        part = copy(self)
-        object.__setattr__(part, "features", features)
-        return part
+
+def records(
+    features: np.ndarray,
+    labels: np.ndarray,
+    ids: np.ndarray,
+    units: np.ndarray | None = None,
+    public: np.ndarray | None = None,
+    groups: Mapping[str, np.ndarray] | None = None,
+    outside: tuple[Outside, ...] = (),
+) -> Records:
+    """Records whose unit is the record itself and which are private, unless said otherwise."""
+    return Records(
+        features=features,
+        labels=labels.astype(np.int64, copy=False),
+        ids=ids,
+        units=ids if units is None else units,
+        public=np.broadcast_to(np.False_, len(features)) if public is None else public,
+        outside=outside,
+        groups=groups or {},
+    )
 
 
 @dataclass(frozen=True)
@@ -224,12 +616,12 @@ class Dataset:
 
     @property
     def bare(self) -> "Dataset":
-        """The same without its training records: what every member of an ensemble shares."""
-        nobody = self.train.take(np.empty(0, dtype=np.int64))
-        return replace(self, train=nobody, pretrain=None, plane=None, shard=True)
+        """This dataset without its training records: what every member of an ensemble shares."""
+        none = self.train.take(np.empty(0, dtype=np.int64))
+        return replace(self, train=none, pretrain=None, plane=None, shard=True)
 
     def with_shard(self, records: Records, declared_size: float | None) -> "Dataset":
-        """The same with one member's training records."""
+        """This dataset with one member's training records."""
         return replace(self, train=records, declared_size=declared_size, shard=True)
 
     @cached_property
@@ -238,17 +630,42 @@ class Dataset:
         return fingerprint(self.train, self.test, *([self.pretrain] if self.pretrain else []))
 
 
+def with_notes(dataset: Dataset, normalized: float | None) -> Dataset:
+    """The data set with what can be noted about any: classes that never occur, and a size far from what was declared.
+
+    Args:
+        normalized: the public number of records that the normaliser of steps stands for, where it is configured.
+    """
+    records, notes = len(dataset.train), list(dataset.notes)
+    counts = np.bincount(dataset.train.labels, minlength=len(dataset.classes))
+    empty = [name for name, count in zip(dataset.classes, counts, strict=True) if not count]
+    if empty:
+        notes.append(f"no training record has the class {', '.join(map(repr, empty))}.")
+    size = dataset.declared_size if normalized is None else normalized
+    if size is not None and records and not records / 2 <= size <= records * 2:
+        declared = f"dataset.declared_size is {size:.12g}"
+        if normalized is not None:
+            declared = f"training.batch.normalizer (times batches and members) stands for {size:.12g} records"
+        turn, effect = ("smaller", "hardly moves") if size > records else ("larger", "may be unstable")
+        notes.append(
+            f"{declared}, and there are {records} training records: steps are about "
+            f"{max(size / records, records / size):,.1f} times {turn} than a mean over the records would make them, and "
+            f"training {effect}."
+        )
+    return replace(dataset, notes=tuple(notes))
+
+
 def fingerprint(*parts: Records) -> str:
     """A hash of all that training sees of these records, in their order."""
     h = blake2b(digest_size=16)
     for records in parts:
-        for start in range(0, len(records), _CHUNK):
-            h.update(np.ascontiguousarray(records.features[start : start + _CHUNK]).tobytes())
+        for features in pieces(records.features):
+            h.update(np.ascontiguousarray(features).tobytes())
         for array in (records.labels, records.public):
             h.update(array.tobytes())
         for array in (records.ids, records.units):
-            for start in range(0, len(array), _CHUNK):
-                h.update(("\n" if start else "").encode() + "\n".join(array[start : start + _CHUNK].tolist()).encode())
+            for place, names in enumerate(pieces(array)):
+                h.update(("\n" if place else "").encode() + "\n".join(names.tolist()).encode())
     return h.hexdigest()
 
 
@@ -263,8 +680,8 @@ class DataSource(Protocol):
         """Read a file of queries, scaled by the same public constants; labels are UNLABELLED where absent.
 
         A source with a setting ``settled`` gets what ``Dataset.settled`` had there, and then reads nothing but ``path``.
-        One that has ``read_queries(columns)`` beside it, to the same bytes, answers JSON lines too (memory.py). One that
-        takes constants from its training records needs ``load_without(gone)`` beside ``load`` where some are to be erased
-        (erasure.py).
+        One that has ``read_queries(columns)`` beside it, to the same bytes, answers JSON lines too (files.columns_of). One
+        that takes constants from its training records needs ``load_without(is_erased)`` beside ``load`` where some are to
+        be erased (erasure.py).
         """
         ...

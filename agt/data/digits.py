@@ -6,10 +6,9 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from agt.data.assemble import default_ids, hash_split, queries, query_labels, read_labels, records, same_length
-from agt.data.dataset import DataError, Dataset, Records
-from agt.data.declarations import split_fact
-from agt.data.files import Columns, open_columns, same_shape
+from agt.data.dataset import DataError, Dataset, Records, default_ids, hash_split, records, split_fact
+from agt.data.files import Columns, open_columns, same_length, same_shape
+from agt.data.labelled import queries, query_labels, read_labels
 from agt.facts import grounds, proved
 from agt.settings import DeclaredSize, keyword_schema, schema
 
@@ -30,6 +29,7 @@ class Digits:
     LEVELS: ClassVar[float] = 16.0
     CENTER: ClassVar[float] = 0.5
     NAME: ClassVar[str] = "digits"
+    SIDE: ClassVar[int] = 8
 
     classes: Annotated[tuple[Digit, ...], Field(min_length=2)] | None = (3, 8)
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
@@ -37,15 +37,16 @@ class Digits:
     declared_size: DeclaredSize | None = None
 
     def __post_init__(self) -> None:
-        if self.classes is not None and len(set(self.classes)) < len(self.classes):
+        if len(set(self.classes or ())) < len(self.classes or ()):
             raise ValueError("classes repeats a digit")
 
     def load(self) -> Dataset:
         """Read every image, keep the chosen classes, split by hash."""
         pixels, digits = self._read()
         ids = default_ids(pixels, digits)
-        kept = np.isin(digits, self._digits)
-        labels = np.array([self._digits.index(digit) for digit in digits[kept].tolist()])
+        used = self.classes or tuple(range(10))
+        kept = np.isin(digits, used)
+        labels = np.array([used.index(digit) for digit in digits[kept].tolist()])
         everyone = records(self._scale(pixels[kept]), labels, ids[kept])
         names = default_ids(pixels, digits, numbered=False)[kept]
         test = hash_split(names, self.test_fraction, self.split_key)
@@ -69,11 +70,11 @@ class Digits:
         return self.read_queries(open_columns(path, "inputs"))
 
     def read_queries(self, columns: Columns) -> Records:
-        """The same of columns that are there (memory.py)."""
+        """As ``load_queries``, of columns that are there (files.columns_of)."""
         path = columns.path
         pixels = columns.matrix("x", "inputs").astype(np.float64)
         pixels = pixels.reshape(len(pixels), -1)
-        same_shape(pixels, (self._pixels,), path)
+        same_shape(pixels, (self.SIDE**2,), path)
         if len(pixels) and (pixels.min() < 0 or pixels.max() > self.LEVELS):
             raise DataError(
                 f"{path}: pixels lie in {pixels.min():g}..{pixels.max():g}, expected 0..{self.LEVELS:g}, unscaled"
@@ -82,26 +83,18 @@ class Digits:
         return queries(columns, self._scale(pixels), (pixels,), labels)
 
     def _read(self) -> tuple[np.ndarray, np.ndarray]:
-        """(pixels [n, p], digits [n] int64) of every image there is."""
+        # (pixels [n, p], digits [n] int64) of every image there is.
         from sklearn.datasets import load_digits
 
         bunch = load_digits()
         return bunch.data, bunch.target.astype(np.int64)
 
-    @property
-    def _pixels(self) -> int:
-        return 64
-
     def _scale(self, pixels: np.ndarray) -> np.ndarray:
         return (pixels / self.LEVELS - self.CENTER).astype(np.float32)
 
     @property
-    def _digits(self) -> tuple[int, ...]:
-        return self.classes or tuple(range(10))
-
-    @property
     def _names(self) -> tuple[str, ...]:
-        return tuple(str(digit) for digit in self._digits)
+        return tuple(map(str, self.classes or range(10)))
 
 
 @keyword_schema
@@ -132,7 +125,3 @@ class Mnist(Digits):
         if not len(images):
             raise DataError(f"{columns.path}: no rows")
         return images.reshape(len(images), -1), digits
-
-    @property
-    def _pixels(self) -> int:
-        return self.SIDE**2

@@ -1,24 +1,33 @@
-"""Vectors from a public encoder, with labels, in one npz, parquet or csv file, or a folder of memory-mapped arrays."""
+"""Vectors from a public encoder, with labels, in one npz, parquet or csv file, or a folder of memory-mapped arrays.
 
-from collections.abc import Sequence
+A folder that ``agt data prepare`` made says so itself (``prepared.json``). Condition b rests on what the preparation says,
+and on its arrays being the ones it made: so that file carries a checksum of itself and the SHA-256 of each array, and both
+are checked before anything is read: once in a process, since arrays may be gigabytes.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from agt.data.assemble import class_names, read_labels
-from agt.data.checks import check_label
-from agt.data.dataset import DataError, Dataset, Records
-from agt.data.declarations import features_fact
-from agt.data.erasure import Gone
-from agt.data.files import Columns, places, same_shape
-from agt.data.labelled import Content, Features, LabelledFile, Rows, Settled
-from agt.data.prepared import alone_fact, require_finished
+from agt.data.dataset import DataError, Dataset, Records, features_fact
+from agt.data.erasure import IsErased
+from agt.data.files import Columns, arrays_in, places, same_shape
+from agt.data.labelled import FileConstants, FileFeatures, FileRows, LabelledFile, RowContent
+from agt.errors import DataMissing
 from agt.facts import Fact, Grounds, declared, grounds, proved, void
 from agt.settings import Positive, schema
+from agt.store import file_sha256, unseal
 
-_CHUNK = 8192
+FORMAT = 2
+PREPARED = "prepared.json"
+PROGRESS = "progress.json"
+_SCALED_ROWS = 8192
+_AGAIN = "delete the folder and prepare the data again"
 
 
 @schema
@@ -55,14 +64,15 @@ class Embeddings(LabelledFile):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_label(self.label, {"x": self.x})
+        if self.x == self.label:
+            raise ValueError(f"label and x are both column {self.label}: a label can be nothing else")
 
-    def load_without(self, gone: Gone) -> Dataset:
+    def load_without(self, is_erased: IsErased) -> Dataset:
         """As ``LabelledFile.load_without``; a file that only has the name of the one declared about is refused.
 
         Private records do not enter ``public_digest``.
         """
-        dataset = super().load_without(gone)
+        dataset = super().load_without(is_erased)
         if self.public_digest is not None:
             columns = self._open()
             center = self._center(columns)
@@ -76,9 +86,9 @@ class Embeddings(LabelledFile):
                 )
         return dataset
 
-    def _asked(self, columns: Columns, content: Content, settled: Settled) -> np.ndarray:
-        same_shape(content[0], settled.shape or (), columns.path)
-        center = None if settled.center is None else np.array(settled.center, dtype=np.float64)
+    def _query_features(self, columns: Columns, content: RowContent, constants: FileConstants) -> np.ndarray:
+        same_shape(content[0], constants.shape or (), columns.path)
+        center = None if constants.center is None else np.array(constants.center, dtype=np.float64)
         self._check_center(columns, center)
         return self._scaled(content[0], columns, center)
 
@@ -93,48 +103,43 @@ class Embeddings(LabelledFile):
         require_finished(next((place for place in tried if place.exists()), tried[-1]), self.obtain)
         return super()._open()
 
-    def _content(self, columns: Columns) -> Content:
-        """The vectors as stored; half precision is widened, which loses nothing, and whole numbers become decimal."""
+    def _content(self, columns: Columns) -> RowContent:
+        # The vectors as stored; half precision is widened, which loses nothing, and whole numbers become decimal.
         x = columns.matrix(self.x, "dataset.x")
         if x.dtype.kind in "biu":
             return (x.astype(np.float64),)
         return (x.astype(np.float32) if x.dtype == np.float16 else x,)
 
-    def _features(self, files: Sequence[Rows]) -> Features:
+    def _features(self, files: Sequence[FileRows]) -> FileFeatures:
         center = self._center(files[0].columns)
-        return Features(
+        return FileFeatures(
             arrays=[self._scaled(rows.content[0], rows.columns, center) for rows in files],
             scaling={"center": self._center_source(), "scale": self.scale, "unit_norm": self.unit_norm},
             settled={"shape": files[0].content[0].shape[1:], "center": None if center is None else center.tolist()},
         )
 
-    def _settle(self) -> Settled:
-        source = self._open()
-        classes = self._listed or class_names(read_labels(source, self.label, None), source.path)
-        center = self._center(source)
-        return Settled(classes, source.matrix(self.x, "dataset.x").shape[1:], None if center is None else center.tolist())
-
-    def _selection(self, split: Fact, rows: Rows) -> Grounds:
+    def _selection(self, split: Fact, rows: FileRows) -> Grounds:
         alone = alone_fact(rows.columns.path, units=self.unit is not None)
-        return grounds(split, alone or features_fact(f"the vectors ('{self.x}')"), *rows.facts)
+        return grounds(
+            split,
+            alone or features_fact(f"the vectors ('{self.x}') were made from each record alone, by public constants"),
+            *rows.facts,
+        )
 
     def _center(self, columns: Columns) -> np.ndarray | None:
-        """float64, as one record's vectors; None: nothing is subtracted."""
+        # float64, as one record's vectors; None: nothing is subtracted.
         if self.center is None:
             return None
         if not isinstance(self.center, str):
             return np.array(self.center)
-        center = columns.raw(self.center, "dataset.center")
-        if not isinstance(center, np.ndarray) or center.dtype.kind not in "iuf" or not np.isfinite(center).all():
-            raise DataError(f"{columns.path}: dataset.center: '{self.center}' must be an npz key with finite numbers")
-        return center.astype(np.float64)
+        return columns.array(self.center, "dataset.center").astype(np.float64)
 
     def _check_center(self, columns: Columns, center: np.ndarray | None) -> None:
-        """A file of queries that brings constants of its own must bring the same ones."""
+        # A file of queries that brings constants of its own must bring the same ones.
         if center is None or not isinstance(self.center, str) or self.center not in columns.names:
             return
         theirs = self._center(columns)
-        if theirs is None or not np.array_equal(theirs, center):
+        if not np.array_equal(np.asarray(theirs), center):
             raise DataError(
                 f"{columns.path}: its '{self.center}' is not {self.path.name}'s: these queries were made for other "
                 "constants; queries are given unscaled, and the dataset's own constants scale them"
@@ -155,16 +160,9 @@ class Embeddings(LabelledFile):
         if self.center is None and self.scale == 1 and not self.unit_norm and x.dtype == np.float32:
             return x  # nothing to do: a memory-mapped array stays where it is
         scaled = np.empty(x.shape, dtype=np.float32)
-        for start in range(0, len(x), _CHUNK):
-            with np.errstate(over="ignore", invalid="ignore"):
-                block = x[start : start + _CHUNK].astype(np.float64) - (0.0 if center is None else center)
-                lost = np.zeros(len(block), dtype=bool)
-                if self.unit_norm:
-                    norms = np.array([np.sqrt(np.sum(row * row)) for row in block])
-                    lost = ~np.isfinite(norms) | ((norms == 0) & block.reshape(len(block), -1).any(axis=1))
-                    block = block / np.where(norms > 0, norms, 1.0).reshape(-1, *[1] * (block.ndim - 1))
-                scaled[start : start + _CHUNK] = block * self.scale
-            lost |= ~np.isfinite(scaled[start : start + _CHUNK]).reshape(len(block), -1).all(axis=1)
+        for start in range(0, len(x), _SCALED_ROWS):
+            block = scaled[start : start + _SCALED_ROWS]
+            lost = self._scale_into(block, x[start : start + _SCALED_ROWS], center)
             if lost.any():
                 row = columns.row(start + int(np.flatnonzero(lost)[0]))
                 raise DataError(
@@ -172,6 +170,19 @@ class Embeddings(LabelledFile):
                     "to bring to one length: repair or drop it"
                 )
         return scaled
+
+    def _scale_into(self, scaled: np.ndarray, x: np.ndarray, center: np.ndarray | None) -> np.ndarray:
+        # [n] bool: the rows that cannot be scaled.
+        with np.errstate(over="ignore", invalid="ignore"):
+            block = x.astype(np.float64) - (0.0 if center is None else center)
+            lost = np.zeros(len(block), dtype=bool)
+            if self.unit_norm:
+                norms = np.array([np.sqrt(np.sum(row * row)) for row in block])
+                lost = ~np.isfinite(norms) | ((norms == 0) & block.reshape(len(block), -1).any(axis=1))
+                block = block / np.where(norms > 0, norms, 1.0).reshape(-1, *[1] * (block.ndim - 1))
+            scaled[:] = block * self.scale
+        unbounded: np.ndarray = ~np.isfinite(scaled).reshape(len(block), -1).all(axis=1)
+        return lost | unbounded
 
     def _center_source(self) -> str:
         if self.center is None:
@@ -198,3 +209,97 @@ def public_digest(test: Records, center: np.ndarray) -> str:
     h = blake2b(center.astype(np.float64).tobytes(), digest_size=16)
     h.update("\n".join(sorted(rows)).encode())
     return h.hexdigest()
+
+
+# -- prepared folders -----------------------------------------------------------------------------------------------------
+
+
+def part_of(folder: Path) -> Path:
+    """Where a folder lies until it is whole."""
+    return folder.with_name(f"{folder.name}.part")
+
+
+def read_prepared(folder: Path) -> dict[str, Any]:
+    """``prepared.json`` of a finished folder, its arrays checked against it.
+
+    Raises:
+        DataError: there is none, it is of another format, damaged or edited; or an array is missing, not listed, or not
+            the one that was made: it is named.
+    """
+    path = folder / PREPARED
+    try:
+        prepared = unseal(path.read_bytes())
+        form = prepared["format"]
+        arrays = prepared["arrays"] if form == FORMAT else {}
+    except FileNotFoundError:
+        raise DataError(f"{folder}: no {PREPARED} in it, so no prepared folder: choose another, or delete it") from None
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"{path}: damaged, edited, or made by another version of agt ({error}): {_AGAIN}") from None
+    if form != FORMAT:
+        raise DataError(f"{path}: of format {form}, and this version of agt reads {FORMAT}: {_AGAIN}")
+    for name, array in arrays.items():
+        _check_array(folder / f"{name}.npy", tuple(array["shape"]), np.dtype(array["dtype"]), array["sha256"])
+    stray = [file for file in arrays_in(folder) if file.stem not in arrays]
+    if stray:
+        raise DataError(f"{stray[0]}: not an array that was prepared: {PREPARED} does not cover it: take it away")
+    return prepared
+
+
+@lru_cache(maxsize=256)
+def _sha256_once(path: Path, *state: int) -> str:
+    return file_sha256(path)
+
+
+def _check_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, sha256: str) -> None:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise DataError(f"{path}: gone, truncated or not an array ({error}): {_AGAIN}") from None
+    if array.shape != shape or array.dtype != dtype:
+        raise DataError(f"{path}: {array.dtype} {array.shape}, and {PREPARED} says {dtype} {shape}: {_AGAIN}")
+    state = path.stat()
+    if _sha256_once(path.resolve(), state.st_size, state.st_mtime_ns, state.st_ino) != sha256:
+        raise DataError(f"{path}: its content is not what was prepared (another SHA-256 than {PREPARED} has): {_AGAIN}")
+
+
+def require_finished(path: Path, obtain: str | None) -> None:
+    """Check a folder that may have been prepared, before anything of it is read.
+
+    Args:
+        path: a folder or file of data.
+        obtain: the command that makes it, if there is one.
+
+    Raises:
+        DataMissing: it is absent (where ``obtain`` is given; otherwise whoever opens it says so), or unfinished.
+        DataError: as ``read_prepared``.
+    """
+    unfinished = path if (path / PROGRESS).exists() and not (path / PREPARED).exists() else part_of(path)
+    if unfinished.is_dir() and (unfinished == path or not path.exists()):
+        again = obtain or "agt data prepare NAME"
+        raise DataMissing(f"{unfinished}: a preparation that has not finished; the same command goes on with it: {again}")
+    if obtain and not path.exists():
+        raise DataMissing(f"{path} is not there: make it with: {obtain}; or change dataset.path or data_dir")
+    if (path / PREPARED).exists():
+        read_prepared(path)
+
+
+def alone_fact(path: Path, units: bool) -> Fact | None:
+    """Condition b as far as the preparation goes: whether a record's arrays depend on that record (or unit) alone.
+
+    Args:
+        path: a folder or file of data.
+        units: whether units, not rows, are what may come and go.
+
+    Returns:
+        None if nothing is said: data that no preparation made.
+
+    Raises:
+        DataError: as ``read_prepared``.
+    """
+    if not (path / PREPARED).exists():
+        return None
+    prepared = read_prepared(path)
+    alone = prepared.get("alone", {}).get("units" if units else "rows")
+    if not isinstance(alone, Mapping):
+        return void(f"{PREPARED} does not say whether records were prepared each on its own")
+    return proved(str(alone["why"])) if alone.get("held") is True else void(str(alone["why"]))

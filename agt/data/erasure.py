@@ -5,7 +5,7 @@ Formal guarantees
     same dataset, byte for byte: every other record is read from its own row and from constants, and those that are not
     written down are read off the records that stay (``load_without``). A source without ``load_without`` whose constants
     are not public gives no such promise: ``part`` refuses it.
-    Numbered ids (ids.py) are of rows and of how many copies came before: of copies, F - E names the first ones. So of
+    Numbered ids (dataset.py) are of rows and of how many copies came before: of copies, F - E names the first ones. So of
     copies only the last may be gone (``check_last``): then those that stay have the same ids in both files, and none of
     them is that of a record that is gone.
     ``untouched`` is proved only where every constant is either public or was compared: a record's features are a function
@@ -15,26 +15,24 @@ Formal guarantees
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from agt.data.dataset import DataError, Dataset, DataSource, Records, row_words
-from agt.data.ids import CONTENT, content_ids
+from agt.data.dataset import CONTENT, DataError, Dataset, DataSource, Records, content_ids, row_words
 from agt.facts import Fact, Grounds, Standing, declared, proved, void
 
-Gone = Callable[[np.ndarray, np.ndarray], np.ndarray]
+IsErased = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """([n] ids, [n] units of records) -> [n] bool, those that were erased."""
 
 
-def nobody(ids: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """None was erased."""
+def never(ids: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """No record was erased."""
     return np.zeros(len(ids), dtype=bool)
 
 
 @dataclass(frozen=True)
-class Parted:
-    """A dataset in two parts.
+class ErasedDataset:
+    """A dataset without the records that were erased, and these.
 
     Attributes:
         rest: without the records that were erased.
@@ -47,7 +45,7 @@ class Parted:
     untouched: Fact
 
 
-def part(source: DataSource, gone: Gone, before: Mapping[str, object] | None = None) -> Parted:
+def part(source: DataSource, is_erased: IsErased, before: Mapping[str, object] | None = None) -> ErasedDataset:
     """Load the data, and take out what was erased.
 
     Args:
@@ -58,81 +56,31 @@ def part(source: DataSource, gone: Gone, before: Mapping[str, object] | None = N
             source takes constants from its records and cannot leave some out.
     """
     loaded = source.load()
-    marked = gone(loaded.train.ids, loaded.train.units)
-    stated = _stated(source, loaded)
-    if not marked.any():
-        rest = loaded
-    elif hasattr(source, "load_without"):
-        rest = source.load_without(gone)
-    elif stated.held:
-        check_last(_by_content(loaded.train), marked)
-        rest = _left(loaded, ~marked)
-    else:
-        raise DataError(
-            f"{loaded.name}: its constants are taken from its records ({stated.missing}), and {type(source).__name__} "
-            "cannot be read without some of them: delete the erased records from the data, or give it load_without(gone)"
-        )
-    same = _alike(loaded.settled if before is None else before, rest.settled)
-    return Parted(rest, loaded.train.take(marked), _untouched(stated, same))
+    erased = is_erased(loaded.train.ids, loaded.train.units)
+    stated: Grounds = loaded.preprocessing
+    if hasattr(source, "stated"):
+        stated = source.stated(loaded.settled).constants
+    rest = loaded
+    if erased.any():
+        rest = source.load_without(is_erased) if hasattr(source, "load_without") else _without(loaded, erased, stated)
+    earlier = loaded.settled if before is None else before
+    same = _as_json(earlier) == _as_json(rest.settled)
+    return ErasedDataset(rest, loaded.train.take(erased), _untouched(stated, same))
 
 
-def check_last(families: np.ndarray, gone: np.ndarray) -> None:
-    """Refuse that a copy goes and a later one stays.
-
-    Args:
-        families: [n] str, the same for copies.
-        gone: [n] bool.
-
-    Raises:
-        DataError: naming both rows.
-    """
-    first: dict[str, int] = {}
-    touched = set(families[gone].tolist())
-    for row in np.flatnonzero(np.isin(families, list(touched))).tolist():
-        family = str(families[row])
-        if gone[row]:
-            first.setdefault(family, row)
-        elif family in first:
-            raise DataError(
-                f"{row_words(first[family])} is to be erased, and {row_words(row)}, a copy of it, stays: ids made from the "
-                "content number copies in their order, so the last copy goes first: ask for that one's id"
-            )
-
-
-def families(source: DataSource, train: Records) -> np.ndarray:
-    """[n] str, the same for training records that are copies of each other and whose ids number them (ids.py)."""
-    if hasattr(source, "families"):
-        named: np.ndarray = source.families(train.ids)
-        return named
-    return _by_content(train)
-
-
-def _by_content(train: Records) -> np.ndarray:
-    if not all(CONTENT.fullmatch(str(name)) for name in train.ids.tolist()):
-        return train.ids
-    tags = [f"{label} {public}" for label, public in zip(train.labels, train.public, strict=True)]
-    return content_ids(train.features, np.array(tags, dtype=object), numbered=False)
-
-
-def _left(loaded: Dataset, kept: np.ndarray) -> Dataset:
-    plane = loaded.plane and replace(loaded.plane, points=loaded.plane.points[kept])
-    return replace(loaded, train=loaded.train.take(kept), plane=plane)
-
-
-def _stated(source: Any, loaded: Dataset) -> Grounds:
-    """What is said of the constants that no file told."""
-    if not hasattr(source, "stated"):
-        return loaded.preprocessing
-    grounds: Grounds = source.stated(loaded.settled).constants
-    return grounds
-
-
-def _alike(before: Mapping[str, object], now: Mapping[str, object]) -> bool:
-    return _text(before) == _text(now)
-
-
-def _text(settled: Mapping[str, object]) -> str:
+def _as_json(settled: Mapping[str, object]) -> str:
     return json.dumps(settled, sort_keys=True, default=list)
+
+
+def _without(loaded: Dataset, erased: np.ndarray, stated: Grounds) -> Dataset:
+    if not stated.held:
+        raise DataError(
+            f"{loaded.name}: its constants are taken from its records ({stated.missing}), and its source cannot leave some "
+            "of them out: delete the erased records from the data, or give it load_without(is_erased)"
+        )
+    check_last(_families_by_content(loaded.train), erased)
+    plane = loaded.plane and replace(loaded.plane, points=loaded.plane.points[~erased])
+    return replace(loaded, train=loaded.train.take(~erased), plane=plane)
 
 
 def _untouched(stated: Grounds, same: bool) -> Fact:
@@ -143,3 +91,40 @@ def _untouched(stated: Grounds, same: bool) -> Fact:
     weakest = next((fact for fact in stated.facts if fact.standing is Standing.DECLARED), None)
     why = "every other record is read as before: the constants that make features are public, or were compared"
     return declared(f"{why}: {weakest.why}", weakest.broken_by) if weakest else proved(why)
+
+
+def check_last(families: np.ndarray, erased: np.ndarray) -> None:
+    """Refuse that a copy goes and a later one stays.
+
+    Args:
+        families: [n] str, the same for copies.
+        erased: [n] bool.
+
+    Raises:
+        DataError: naming both rows.
+    """
+    first: dict[str, int] = {}
+    for row in np.flatnonzero(np.isin(families, families[erased])).tolist():
+        family = str(families[row])
+        if erased[row]:
+            first.setdefault(family, row)
+        elif family in first:
+            raise DataError(
+                f"{row_words(first[family])} is to be erased, and {row_words(row)}, a copy of it, stays: ids made from the "
+                "content number copies in their order, so the last copy goes first: ask for that one's id"
+            )
+
+
+def families(source: DataSource, train: Records) -> np.ndarray:
+    """[n] str, the same for training records that are copies of each other and whose ids number them (dataset.py)."""
+    if hasattr(source, "families"):
+        named: np.ndarray = source.families(train.ids)
+        return named
+    return _families_by_content(train)
+
+
+def _families_by_content(train: Records) -> np.ndarray:
+    if not all(CONTENT.fullmatch(str(name)) for name in train.ids.tolist()):
+        return train.ids
+    tags = [f"{label} {public}" for label, public in zip(train.labels, train.public, strict=True)]
+    return content_ids(train.features, np.array(tags, dtype=object), numbered=False)

@@ -1,43 +1,118 @@
-"""Reading npz, csv and parquet files by column, so that a fault names the file, the column and what to do.
+"""Files of records as columns: csv and its relatives, parquet, npz, folders of npy files, and rows that a program sends.
 
 One rule holds everywhere: how a value is read depends on that value and on the file's format alone, never on the rest
 of its column (method.md section 3, condition b). A csv therefore has no guessed column types: every cell is text until
-a caller asks for numbers, and '07' does not turn into 7 because its neighbours happen to be digits.
+a caller asks for numbers, and '07' does not turn into 7 because its neighbours happen to be digits. How a csv is cut into
+cells is a setting and never guessed while training either: one record could change a guess, and so every other record.
+
+Whatever a column came from, it is checked as an Arrow array of one value a row, or as a numpy array of one vector a row.
+Columns are read when they are asked for; arrays of a folder stay memory-mapped; large files come in blocks of rows.
 """
 
+import codecs
+import csv
+import gzip
 import os
 import re
 import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
+from typing import Any, TextIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.parquet
 
-from agt.data.blocks import ROWS, pieces
-from agt.data.dataset import DataError, not_finite, row_words
-from agt.data.delimited import NULLS, SEPARATORS, SUFFIXES, CsvFormat, is_delimited, lines
-from agt.data.ids import most_frequent
+from agt.data.dataset import ROWS, DataError, most_frequent, not_finite, row_words
 from agt.errors import DataMissing, first_line, nearest
+from agt.settings import schema
 
-FORMATS = (".npz", ".csv", ".parquet", *SUFFIXES[1:], ".csv.gz")
+TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".data")
+FORMATS = (".npz", ".csv", ".parquet", *TEXT_SUFFIXES[1:], ".csv.gz")
+NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL"]
+"""What in a csv stands for a missing value."""
+SEPARATORS = (",", ";", "\t", "|", " ")
+_PARSED_BYTES = 2**22  # of a csv, at once
+_TURNED_ROWS = 2**11  # rows of columns that are brought side by side
+_WHOLE_BYTES = 2**23  # of text that is read as a whole; sixteen times as many of arrays
 _DAMAGED = (ValueError, OSError, EOFError, KeyError, struct.error, zlib.error, zipfile.BadZipFile, pa.ArrowException)
-_TURNED = 2**11  # rows of columns that are brought side by side
-_AT_ONCE = 2**23  # bytes of text that are read as a whole; sixteen times as many of arrays
 _FLAGS = {"1": True, "true": True, "test": True, "0": False, "false": False, "train": False}
 _WITH_COMMA = re.compile(r"[+-]?\d[\d.' ]*,[\d.,' ]*\d")
-_KINDS = (
-    (re.compile(r"[+-]?\d+"), "a whole number"),
-    (re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?"), "a decimal number"),
-)
+_KINDS = {"a whole number": r"^[+-]?\d+$", "a decimal number": r"^[+-]?\d*\.\d+([eE][+-]?\d+)?$"}
+_EXACT_BITS = {16: 11, 32: 24}  # below 2 to this, numbers of so many bits tell whole ones apart
+
+
+@schema
+class CsvFormat:
+    """How a text file is cut into cells.
+
+    Attributes:
+        separator: the one character between cells.
+        encoding: of the text, by Python's name for it; utf-8 may begin with a byte order mark.
+        header: the first line names the columns; otherwise they are column1, column2, ...
+    """
+
+    separator: str = ","
+    encoding: str = "utf-8"
+    header: bool = True
+
+    def __post_init__(self) -> None:
+        if len(self.separator) != 1 or self.separator in '"\r\n':
+            raise ValueError(f"separator must be one character, and no quotation mark or line end, got {self.separator!r}")
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            raise ValueError(f"encoding={self.encoding} is unknown: use utf-8, latin-1, cp1252 or utf-16") from None
+
+    @property
+    def codec(self) -> str:
+        """Python's name of the encoding, by which a byte order mark is passed over."""
+        return "utf-8-sig" if codecs.lookup(self.encoding).name == "utf-8" else self.encoding
+
+    def rows(self, path: Path, most: int) -> list[list[str]]:
+        """The first rows as they stand, a header included."""
+        with open_text(path, self.codec) as file:
+            return list(islice(csv.reader(file, delimiter=self.separator), most))
+
+    def names(self, path: Path) -> tuple[str, ...]:
+        """The columns of a file."""
+        first = next(iter(self.rows(path, 1)), [])
+        return tuple(first) if self.header else tuple(f"column{place}" for place in range(1, len(first) + 1))
+
+    def options(self, names: Sequence[str]) -> tuple[Any, ...]:
+        """How Arrow reads the file: every cell as text, null where a word of ``NULLS`` stands."""
+        encoding = "utf8" if self.codec == "utf-8-sig" else self.encoding  # Arrow's own; it passes over the mark
+        given = None if self.header else list(names)
+        text = {name: pa.string() for name in names}
+        return (
+            pa.csv.ReadOptions(column_names=given, encoding=encoding, block_size=_PARSED_BYTES),
+            pa.csv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
+            pa.csv.ConvertOptions(column_types=text, strings_can_be_null=True, null_values=NULLS),
+        )
+
+
+def is_delimited(path: Path) -> bool:
+    """Whether a file is a table as text, by its name; it may be compressed (.gz)."""
+    bare = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    return bare.suffix.lower() in TEXT_SUFFIXES
+
+
+def open_text(path: Path, codec: str) -> TextIO:
+    """A text file, compressed or not, its line ends as they are."""
+    opener = gzip.open if path.suffix.lower() == ".gz" else open
+    return opener(path, "rt", encoding=codec, newline="")
+
+
+# -- columns, and what is checked of them ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -47,7 +122,7 @@ class Columns:
     Attributes:
         path: the file, for messages.
         names: its columns, or the keys of an npz.
-        read: the raw column: a numpy array (npz) or an arrow column (csv, parquet).
+        read: the raw column: a numpy array (npz, npy) or an Arrow column (csv, parquet).
         untyped: True for a csv, whose cells are text.
         header: a csv's first line names the columns.
         first: these are some of a large file's rows, beginning with the one of this index; None: all of them.
@@ -63,21 +138,15 @@ class Columns:
     def raw(self, name: str, setting: str) -> np.ndarray | pa.Array:
         """The column called ``name``; ``setting`` is the configuration key that chose it. Raises DataError."""
         if name not in self.names:
-            hint = nearest(name, self.names) + self._misread()
-            raise DataError(f"{self.path}: no column or key '{name}', which {setting} names{hint}")
+            only = self.names[0] if len(self.names) == 1 else ""
+            inside = next((mark for mark in SEPARATORS[:-1] if mark in only), None)
+            cut = f"; if its cells are separated by {inside!r}, set dataset.csv.separator={inside!r}" if inside else ""
+            known = nearest(name, self.names)
+            raise DataError(f"{self.path}: no column or key '{name}', which {setting} names{known}{cut}")
         try:
             return self.read(name)
         except _DAMAGED as error:
             raise DataError(f"{self.path}: cannot read '{name}': {_unreadable(error)}") from None
-
-    def _misread(self) -> str:
-        """A hint where a csv was cut by another separator than its own, or read in another encoding."""
-        if any(map(_misread_utf8, self.names)):
-            return "; its text seems to be UTF-8: set dataset.csv.encoding=utf-8, or save it in the encoding of the table"
-        inside = next((mark for mark in SEPARATORS[:-1] if mark in self.names[0]), "") if len(self.names) == 1 else ""
-        if not inside:
-            return ""
-        return f"; if its cells are separated by {inside!r}, set dataset.csv.separator={inside!r} or rewrite the file"
 
     def row(self, row: int) -> str:
         """How messages name the row with this index: counted from 1; of a csv also the line, where that is certain.
@@ -85,53 +154,95 @@ class Columns:
         Each row of a csv takes a line at least, and blank lines are no rows: so if the file has as many lines as rows and
         a header, each of them is one line, and otherwise nothing is said.
         """
-        if self.first is not None:
-            return row_words(self.first + row)
-        above = int(self.header)
-        if not self.untyped or not self.names or lines(self.path) != len(self.raw(self.names[0], "")) + above:
+        if self.first is not None or not self.untyped or not self.names:
+            return row_words(row + (self.first or 0))
+        with open_text(self.path, "latin-1") as file:  # any bytes; only line ends matter
+            lines = sum(1 for _ in file)
+        if lines != len(self.raw(self.names[0], "")) + self.header:
             return row_words(row)
-        return f"{row_words(row)} (line {row + 1 + above} of the file)"
+        return f"{row_words(row)} (line {row + 1 + self.header} of the file)"
+
+    def column(self, name: str, setting: str, missing: Sequence[str] = ()) -> pa.Array:
+        """One value a row; bytes become text. Raises DataError.
+
+        Args:
+            missing: text that stands for no value, beside what does so anyway.
+        """
+        column = self.raw(name, setting)
+        if isinstance(column, np.ndarray) and column.ndim == 2 and column.shape[1] == 1:
+            column = column[:, 0]
+        if column.ndim != 1 if isinstance(column, np.ndarray) else pa.types.is_nested(column.type):
+            raise DataError(f"{self.path}: '{name}' holds vectors, and {setting} needs one value per row")
+        try:
+            column = pa.array(column) if isinstance(column, np.ndarray) else column
+            if pa.types.is_dictionary(column.type):
+                column = column.cast(column.type.value_type)
+            if pa.types.is_binary(column.type):
+                column = column.cast(pa.string())
+        except _DAMAGED as error:
+            raise DataError(f"{self.path}: cannot read '{name}': {_unreadable(error)}") from None
+        if not missing or not is_text(column):
+            return column
+        return pc.if_else(pc.is_in(column, pa.array(list(missing), column.type)), pa.scalar(None, column.type), column)
+
+    def array(self, name: str, setting: str) -> np.ndarray:
+        """The numbers under a key of an npz, or in an npy file, whatever their shape. Raises DataError."""
+        array = self.raw(name, setting)
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+            raise DataError(f"{self.path}: {setting}: '{name}' must be an npz key with finite numbers")
+        return array
 
     def refuse_missing_words(self, setting: str, values: Iterable[str | int]) -> None:
         """Raise DataError where a list names what in a csv stands for a missing value, so that it would never be met."""
-        for value in map(str, values):
-            if self.untyped and value in NULLS:
-                raise DataError(
-                    f"{self.path}: {setting} lists '{value}', which in a csv stands for a missing value: write another "
-                    "word in the file, or give the data as parquet"
-                )
+        met = {*map(str, values)} & {*NULLS}
+        if met and self.untyped:
+            raise DataError(
+                f"{self.path}: {setting} lists '{min(met)}', which in a csv stands for a missing value: write another "
+                "word in the file, or give the data as parquet"
+            )
 
     def numbers(self, name: str, setting: str, missing: Sequence[str] = ()) -> np.ndarray:
         """[n] float64; a missing value is NaN. Raises DataError naming the first value that is no number.
 
         Args:
-            missing: text that stands for no value, beside what does so anyway.
+            missing: as in ``column``.
         """
-        column = _without(self.vector(name, setting), missing)
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            return self._parse(column, name)
+        column = self.column(name, setting, missing)
+        if is_text(column):
+            trimmed = pc.utf8_trim_whitespace(column)
+            try:
+                column = trimmed.cast(pa.float64())
+            except pa.ArrowInvalid:
+                row, value = next((row, value) for row, value in enumerate(trimmed) if not _is_number(value))
+                raise DataError(
+                    f"{self.path}: column '{name}' has {value.as_py()!r} in {self.row(row)}, expected a number"
+                    f"{number_hint(value.as_py())}"
+                ) from None
         if pa.types.is_boolean(column.type):
             column = column.cast(pa.int8())
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
             raise DataError(f"{self.path}: column '{name}' holds {column.type}, and {setting} needs numbers")
-        return column.to_numpy(zero_copy_only=False).astype(np.float64)
-
-    def _parse(self, column: pa.Array, name: str) -> np.ndarray:
-        trimmed = pc.utf8_trim_whitespace(column)
-        try:
-            return trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
-        except pa.ArrowInvalid:
-            row, value = next((row, v) for row, v in enumerate(trimmed.to_pylist()) if not _is_number(v))
-            raise DataError(
-                f"{self.path}: column '{name}' has {value!r} in {self.row(row)}, expected a number{number_hint(value)}"
-            ) from None
+        numbers: np.ndarray = column.to_numpy(zero_copy_only=False).astype(np.float64)
+        return numbers
 
     def words(self, name: str, setting: str, missing: Sequence[str] = ()) -> np.ndarray:
         """[n] object: each value as text, a whole number without a decimal point; None where it is missing."""
-        coded = _without(self.vector(name, setting), missing).dictionary_encode()
+        coded = self.column(name, setting, missing).dictionary_encode()
         known = np.array([*map(as_word, coded.dictionary.to_pylist()), None], dtype=object)
         words: np.ndarray = known[pc.fill_null(coded.indices, len(known) - 1).to_numpy(zero_copy_only=False)]
         return words
+
+    def flags(self, name: str, setting: str) -> np.ndarray:
+        """[n] bool: True for 1, true or test; False for 0, false or train. Raises DataError for anything else."""
+        words = self.words(name, setting)
+        flags = {word: _FLAGS.get(word.strip().lower()) if word else None for word in set(words.tolist())}
+        for row, word in enumerate(words if None in flags.values() else ()):
+            if flags[word] is None:
+                raise DataError(
+                    f"{self.path}: {setting}: column '{name}' has {word!r} in {self.row(row)}; "
+                    "expected 0, false or train, or else 1, true or test"
+                )
+        return np.fromiter((flags[word] for word in words), dtype=bool, count=len(words))
 
     def ids(self, name: str, setting: str, as_text: bool = False) -> np.ndarray:
         """[n] str: names of records or units, none missing and all of one kind; they may repeat.
@@ -140,70 +251,25 @@ class Columns:
             as_text: take any mixture of numbers and text as text.
 
         Raises:
-            DataError: an id is missing or a decimal number, or numbers and text are mixed; an example is given.
+            DataError: an id is missing or a decimal number, numbers and text are mixed, or two differ by spaces alone.
         """
-        raw = self.raw(name, setting)
-        if isinstance(raw, np.ndarray) and raw.ndim == 1 and raw.dtype.kind in "US":
-            with suppress(UnicodeDecodeError):  # bytes beyond ASCII take the general way
-                return self._checked_ids(raw.astype(str), name, setting)
-        column = self.vector(name, setting)
-        where = f"{self.path}: {setting}: column '{name}'"
-        values = column.to_pylist()
-        examples: dict[str, object] = {}
-        for row, value in enumerate(values):
-            if value is None or value != value:
-                raise DataError(f"{where} has no value in {self.row(row)}: every row needs one")
-            examples.setdefault(_kind(value, self.untyped), value)
-        if not as_text and len(examples) > 1:
-            mixture = " and ".join(f"{kind} ({value!r})" for kind, value in examples.items())
-            raise DataError(
-                f"{where} mixes types: {mixture}; write all of them in one form, "
-                "or set dataset.id_as_text=true to take them all as text"
-            )
-        if not as_text and "a decimal number" in examples:
-            raise DataError(f"{where} has decimal numbers ({examples['a decimal number']!r}): use whole numbers or text")
+        column, where = self.column(name, setting), f"{self.path}: {setting}: column '{name}'"
+        words = column if is_text(column) else pa.array([as_word(value) for value in column.to_pylist()], pa.string())
+        trimmed = pc.utf8_trim_whitespace(words)
+        row = pc.index(pc.is_in(trimmed, pa.array([*NULLS, None], words.type)), True).as_py()
+        if row >= 0:
+            raise DataError(f"{where} has no value in {self.row(row)}: every row needs one")
         if pa.types.is_floating(column.type):
-            width = raw.dtype.itemsize if isinstance(raw, np.ndarray) else raw.type.bit_width // 8
-            self._refuse_rounded(width, values, where)
-        return self._checked_ids(np.array([as_word(value) for value in values], dtype=str), name, setting)
-
-    def _checked_ids(self, ids: np.ndarray, name: str, setting: str) -> np.ndarray:
-        """The same ids, of which there may be millions, none blank and no two alike but for spaces."""
-        where = f"{self.path}: {setting}: column '{name}'"
-        padded = list[tuple[str, str]]()
-        for start, words in zip(range(0, len(ids) or 1, ROWS), map(pa.array, pieces(ids)), strict=True):
-            trimmed = pc.utf8_trim_whitespace(words)
-            missing = pc.indices_nonzero(pc.is_in(trimmed, pa.array(NULLS)))
-            if len(missing):
-                row = missing[0].as_py()
-                written = f" ({words[row].as_py()!r})" if trimmed[row].as_py() else ""
-                raise DataError(f"{where} has no value in {self.row(start + row)}{written}: every row needs one")
-            spaced = pc.not_equal(trimmed, words)
-            padded += zip(words.filter(spaced).to_pylist(), trimmed.filter(spaced).to_pylist(), strict=True)
-        spellings: dict[str, str] = {}
-        names = set(ids.tolist()) if padded else set()
-        for word, short in padded:
-            other = short if short in names else spellings.setdefault(short, word)
-            if other != word:
-                raise DataError(
-                    f"{where} has {other!r} and {word!r}, which differ by spaces alone: are they the same? "
-                    "Write each name in one form"
-                )
-        return ids
-
-    def _refuse_rounded(self, width: int, values: list[float], where: str) -> None:
-        """Ids stored as decimal numbers so large that neighbouring whole numbers cannot be told apart: two may be one.
-
-        Args:
-            width: bytes of a number as it is stored.
-        """
-        exact = 2.0 ** {2: 11, 4: 24}.get(width, 53)
-        for row, value in enumerate(values):
-            if abs(value) >= exact:
-                raise DataError(
-                    f"{where} has {value!r} in {self.row(row)}, a decimal number too large to tell from the next whole "
-                    "one: store whole numbers or text"
-                )
+            self._check_decimal_ids(column, as_text, where)
+        elif self.untyped and not as_text:
+            _check_one_kind(words, where)
+        if pc.any(pc.not_equal(trimmed, words)).as_py():
+            counts = pc.value_counts(pc.utf8_trim_whitespace(pc.unique(words)))
+            twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+            if len(twice):
+                name = twice[0].as_py()
+                raise DataError(f"{where} has {name!r} in several forms, which differ by spaces alone: write it in one")
+        return _unicode(words)
 
     def unique_ids(self, name: str, setting: str, as_text: bool = False) -> np.ndarray:
         """[n] str: as ``ids``, and no value occurs twice. Raises DataError naming the column and one that does."""
@@ -216,21 +282,17 @@ class Columns:
             )
         return ids
 
-    def flags(self, name: str, setting: str) -> np.ndarray:
-        """[n] bool: True for 1, true or test; False for 0, false or train. Raises DataError for anything else."""
-        raw = self.raw(name, setting)
-        if isinstance(raw, np.ndarray) and raw.ndim == 1 and raw.dtype == bool:
-            return np.array(raw)
-        words = self.words(name, setting)
-        plain = {word: None if word is None else word.strip().lower() for word in set(words.tolist())}
-        flags = {word: _FLAGS.get(str(short)) for word, short in plain.items()}
-        for row, word in enumerate(words if None in flags.values() else ()):
-            if flags[word] is None:
-                raise DataError(
-                    f"{self.path}: {setting}: column '{name}' has {plain[word]!r} in {self.row(row)}; "
-                    "expected 0, false or train, or else 1, true or test"
-                )
-        return np.fromiter((flags[word] for word in words), dtype=bool, count=len(words))
+    def _check_decimal_ids(self, column: pa.Array, as_text: bool, where: str) -> None:
+        if not as_text and len(column):
+            raise DataError(f"{where} has decimal numbers ({column[0].as_py()!r}): use whole numbers or text")
+        numbers = np.abs(column.to_numpy(zero_copy_only=False).astype(np.float64))
+        rounded = np.flatnonzero(numbers >= 2.0 ** _EXACT_BITS.get(column.type.bit_width, 53))
+        if len(rounded):
+            row = int(rounded[0])
+            raise DataError(
+                f"{where} has {column[row].as_py()!r} in {self.row(row)}, a decimal number too large to tell from the next "
+                "whole one: store whole numbers or text"
+            )
 
     def matrix(self, name: str, setting: str) -> np.ndarray:
         """[n, ...] numbers: an npz array, a column of lists, or the columns NAME0, NAME1, ... (also NAME_0, ...).
@@ -242,10 +304,9 @@ class Columns:
             DataError: not numeric, lists of different lengths, a numbered column is absent, or NaN or inf (the row).
         """
         array = self._stacked(name, setting) if name in self.names else self._numbered(name, setting)
-        if array.dtype.kind not in "biuf":
-            raise DataError(f"{self.path}: '{name}' holds {array.dtype}, and {setting} needs numbers")
-        if array.ndim < 2:
-            raise DataError(f"{self.path}: '{name}' has shape {array.shape}, and {setting} needs one row per record")
+        if array.dtype.kind not in "biuf" or array.ndim < 2:
+            holds = f"{array.dtype} of shape {array.shape}"
+            raise DataError(f"{self.path}: '{name}' holds {holds}, and {setting} needs a row of numbers per record")
         row = not_finite(array) if array.dtype.kind == "f" else None
         if row is not None:
             raise DataError(f"{self.path}: '{name}' has NaN or inf in {self.row(row)}: repair or drop it")
@@ -258,12 +319,12 @@ class Columns:
         kind = column.type
         if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
             raise DataError(f"{self.path}: column '{name}' holds {kind}, and {setting} needs lists of numbers")
-        widths = np.unique(pc.list_value_length(column).to_numpy(zero_copy_only=False))
-        if len(widths) != 1 or widths[0] != widths[0]:
+        widths = pc.unique(pc.list_value_length(column)).to_pylist()
+        if len(widths) != 1 or widths[0] is None:
             raise DataError(f"{self.path}: column '{name}' has lists of different lengths, or none in some row")
         flat = pc.list_flatten(column).to_numpy(zero_copy_only=False)
         flat = flat if flat.dtype == np.float32 else np.asarray(flat, dtype=np.float64)
-        return flat.reshape(len(column), int(widths[0]))
+        return flat.reshape(len(column), widths[0])
 
     def _numbered(self, name: str, setting: str) -> np.ndarray:
         pattern = re.compile(re.escape(name) + r"_?(\d+)")
@@ -277,158 +338,95 @@ class Columns:
             )
         columns = [self._single(column, setting) for _, column in numbered]
         stacked = np.empty((len(columns[0]), len(columns)), np.result_type(*columns))
-        for start in range(0, len(stacked), _TURNED):  # a few rows, which stay in the cache while they are turned
-            rows = slice(start, start + _TURNED)
+        for start in range(0, len(stacked), _TURNED_ROWS):  # a few rows, which stay in the cache while they are turned
+            rows = slice(start, start + _TURNED_ROWS)
             np.stack([column[rows] for column in columns], axis=1, out=stacked[rows])
         return stacked
 
     def _single(self, name: str, setting: str) -> np.ndarray:
-        """``numbers``, in single precision if that is what the file has."""
-        column = self.vector(name, setting)
-        if column.type == pa.float32() and not column.null_count:
-            return column.to_numpy()
-        return self.numbers(name, setting)
-
-    def vector(self, name: str, setting: str) -> pa.Array:
-        """The column as an arrow array of one value a row; bytes become text. Raises DataError."""
-        column = self.raw(name, setting)
-        if isinstance(column, np.ndarray):
-            if column.ndim == 2 and column.shape[1] == 1:
-                column = column[:, 0]
-            if column.ndim != 1:
-                raise DataError(f"{self.path}: '{name}' has shape {column.shape}, and {setting} needs one value per row")
-            column = pa.array(column.astype(np.float32) if column.dtype == np.float16 else column)
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        if pa.types.is_nested(column.type):
-            raise DataError(f"{self.path}: column '{name}' holds {column.type}, and {setting} needs one value per row")
-        return column.cast(pa.string()) if pa.types.is_binary(column.type) else column
+        # ``numbers``, in single precision if that is what the file has.
+        column = self.column(name, setting)
+        single = column.type == pa.float32() and not column.null_count
+        return column.to_numpy() if single else self.numbers(name, setting)
 
 
-def open_columns(path: Path, setting: str, data_dir: Path | None = None, form: CsvFormat | None = None) -> Columns:
-    """Open a npz, csv or parquet file, or a folder of npy files, which are memory-mapped.
-
-    Args:
-        path: the file, or the folder: its columns are ``NAME.npy``.
-        setting: the configuration key that named it, for messages.
-        data_dir: where a relative path is looked for after the working directory; None: nowhere else.
-        form: of a csv; None: commas, UTF-8, with a header.
-
-    Raises:
-        DataMissing: there is no such file.
-        DataError: the format is unknown, or the file is damaged.
-    """
-    path = path if data_dir is None else locate(path, data_dir, setting)
-    if path.is_dir():
-        return _open_folder(path, setting)
-    require(path, setting)
-    suffix = path.suffix.lower()
-    if suffix not in (".npz", ".parquet") and not is_delimited(path):
-        raise DataError(
-            f"{path}: unknown format '{path.suffix}'; {setting} takes {', '.join(FORMATS)}, or a folder of .npy files"
-        )
-    try:
-        if is_delimited(path):
-            return _open_csv(path, form or CsvFormat())
-        return {".npz": _open_npz, ".parquet": _open_parquet}[suffix](path)
-    except _DAMAGED as error:
-        raise DataError(f"{path}: truncated or not a {path.suffix[1:]} file: {_unreadable(error)}") from None
+def same_length(path: Path, n: int, columns: Mapping[str, np.ndarray | None]) -> None:
+    """Raise DataError unless every column that is there has one value for each of ``n`` records (an npz promises none)."""
+    for name, values in columns.items():
+        if values is not None and len(values) != n:
+            raise DataError(f"{path}: {n} records and {len(values)} values of '{name}': each record needs one")
 
 
-def is_large(path: Path) -> bool:
-    """Whether a file has more rows, or bytes, than are read at once; what is no file of a known format is not."""
-    with suppress(*_DAMAGED):
-        if path.is_dir():
-            return sum(file.stat().st_size for file in arrays_in(path)) > 16 * _AT_ONCE
-        if path.suffix.lower() == ".parquet":
-            return int(pa.parquet.read_metadata(path).num_rows) > 2 * ROWS
-        return path.stat().st_size > _AT_ONCE * (16 if path.suffix.lower() == ".npz" else 1)
+def same_shape(features: np.ndarray, shape: tuple[int, ...], path: Path) -> None:
+    """Raise DataError unless each row has ``shape``."""
+    if features.shape[1:] != shape:
+        got, expected = (" x ".join(map(str, s)) or "a single number" for s in (features.shape[1:], shape))
+        raise DataError(f"{path}: each record has {got} features, the model was trained on {expected}")
+
+
+def is_text(column: pa.Array) -> bool:
+    """Whether a column holds text."""
+    return pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+
+
+def as_word(value: object) -> str | None:
+    """A value as text, a whole number without a decimal point; None: it is missing."""
+    if value is None or value != value:
+        return None
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def missing_word(word: str | None) -> bool:
+    """Whether a value stands for none: in a csv it is one of these words or blank, and elsewhere text may say so too."""
+    return word is None or word.strip() in NULLS
+
+
+def number_hint(value: str | None) -> str:
+    """What to do about a number that a person wrote with a comma; empty for anything else."""
+    if value is None or not _WITH_COMMA.fullmatch(value.strip()):
+        return ""
+    return ": write numbers with a point and nothing between thousands, as in 1234.5"
+
+
+def _is_number(value: pa.Scalar) -> bool:
+    with suppress(pa.ArrowInvalid):
+        value.cast(pa.float64())
+        return True
     return False
 
 
-def changed_of(path: Path) -> tuple[tuple[str, int, int], ...]:
-    """(name, size, time of the last change) of a file, or of each array in a folder."""
-    files = arrays_in(path) if path.is_dir() else [path]  # a folder's own time tells of its names alone
-    return tuple((file.name, state.st_size, state.st_mtime_ns) for file in files for state in [file.stat()])
+def _check_one_kind(words: pa.Array, where: str) -> None:
+    # Raise DataError where the cells of a csv are numbers and text, or decimal numbers.
+    found = {kind: words.filter(pc.match_substring_regex(words, shape)) for kind, shape in _KINDS.items()}
+    found["text"] = words.filter(pc.invert(pc.match_substring_regex(words, "|".join(_KINDS.values()))))
+    examples = {kind: cells[0].as_py() for kind, cells in found.items() if len(cells)}
+    if len(examples) > 1:
+        mixture = " and ".join(f"{kind} ({value!r})" for kind, value in examples.items())
+        raise DataError(
+            f"{where} mixes types: {mixture}; write all of them in one form, "
+            "or set dataset.id_as_text=true to take them all as text"
+        )
+    if "a decimal number" in examples:
+        raise DataError(f"{where} has decimal numbers ({examples['a decimal number']!r}): use whole numbers or text")
 
 
-def arrays_in(folder: Path) -> list[Path]:
-    """The npy files of a folder, by name."""
-    return sorted(folder.glob("*.npy"))
+def _unicode(words: pa.Array) -> np.ndarray:
+    # [n] str, in pieces: there may be millions.
+    names = np.empty(len(words), f"U{pc.max(pc.utf8_length(words)).as_py() or 1}")
+    for start in range(0, len(words), ROWS):
+        names[start : start + ROWS] = words[start : start + ROWS].to_numpy(zero_copy_only=False)
+    return names
 
 
-def open_blocks(path: Path, form: CsvFormat | None = None) -> Iterator[Columns]:
-    """The rows of a large file, ``ROWS`` or about as many at once.
-
-    An array of an npz that is compressed is held as a whole, and so is one whose length is not the number of rows.
-
-    Args:
-        path: it is there, and of a known format.
-        form: of a csv; None: commas, UTF-8, with a header.
-
-    Raises:
-        DataError: the file is damaged.
-    """
-    first = 0
-    try:
-        for names, read, rows in _blocks(path, form or CsvFormat()):
-            _refuse_repeated(names, path)
-            yield Columns(path, names, read, untyped=is_delimited(path), first=first)
-            first += rows
-    except _DAMAGED as error:
-        raise DataError(f"{path}: damaged behind {row_words(first)}: {_unreadable(error)}") from None
+def _unreadable(error: Exception) -> str:
+    if "allow_pickle" in str(error) or "pickled" in str(error):
+        return "it holds pickled Python objects, which may run code when opened; save plain arrays instead"
+    if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error):
+        return "its text is not UTF-8; save it as UTF-8, or set dataset.csv.encoding, to latin-1 say"
+    return first_line(error)
 
 
-_Block = tuple[tuple[str, ...], Callable[[str], np.ndarray | pa.Array], int]
-
-
-def _blocks(path: Path, form: CsvFormat) -> Iterator[_Block]:
-    if path.is_dir() or path.suffix.lower() == ".npz":
-        yield from _of_arrays(path)
-        return
-    if is_delimited(path):
-        names = form.names(path)
-        batches: Iterable[pa.RecordBatch] = form.stream(path, names)
-    else:
-        file = pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=2**20)
-        names, batches = tuple(file.schema_arrow.names), file.iter_batches(ROWS)
-    for batch in batches:
-        yield names, batch.column, batch.num_rows
-
-
-def _of_arrays(path: Path) -> Iterator[_Block]:
-    whole = _open_folder(path, "inputs") if path.is_dir() else _open_npz(path)
-    held = {name: whole.read(name) if path.is_dir() else _mapped(path, name) for name in whole.names}
-    rows = max((len(array) for array in held.values() if array.ndim), default=0)
-
-    def read(start: int, name: str) -> np.ndarray:
-        array = held[name]
-        return np.array(array[start : start + ROWS]) if array.ndim and len(array) == rows else array
-
-    for start in range(0, rows, ROWS):
-        yield whole.names, partial(read, start), min(ROWS, rows - start)
-
-
-def _mapped(path: Path, name: str) -> np.ndarray:
-    """An array of an npz, memory-mapped if it is stored as it is: behind a local header of 30 bytes and two names."""
-    with zipfile.ZipFile(path) as archive, path.open("rb") as file:
-        info = archive.getinfo(f"{name}.npy")
-        file.seek(info.header_offset + 26)
-        file.seek(sum(struct.unpack("<HH", file.read(4))), 1)
-        if info.compress_type == zipfile.ZIP_STORED:
-            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-            shape, fortran, dtype = read[np.lib.format.read_magic(file)](file)
-            if not dtype.hasobject and shape and 0 not in shape:
-                return np.memmap(path, dtype, "r", file.tell(), shape, "F" if fortran else "C")
-    with np.load(path, allow_pickle=False) as arrays:
-        found: np.ndarray = arrays[name]
-        return found
-
-
-def require(path: Path, setting: str) -> None:
-    """Raise DataMissing unless ``path`` is a file."""
-    if not path.is_file():
-        raise DataMissing(f"{path} is not there (or not a file): put it there, or change {setting}")
+# -- where files lie ------------------------------------------------------------------------------------------------------
 
 
 def home(path: Path) -> Path:
@@ -456,44 +454,94 @@ def locate(path: Path, data_dir: Path, setting: str) -> Path:
     return there
 
 
-def same_shape(features: np.ndarray, shape: tuple[int, ...], path: Path) -> None:
-    """Raise DataError unless each row has ``shape``."""
-    if features.shape[1:] != shape:
-        got, expected = (" x ".join(map(str, s)) or "a single number" for s in (features.shape[1:], shape))
-        raise DataError(f"{path}: each record has {got} features, the model was trained on {expected}")
+def require(path: Path, setting: str) -> None:
+    """Raise DataMissing unless ``path`` is a file."""
+    if not path.is_file():
+        raise DataMissing(f"{path} is not there (or not a file): put it there, or change {setting}")
 
 
-def _open_folder(path: Path, setting: str) -> Columns:
-    names = tuple(file.stem for file in arrays_in(path))
-    if not names:
-        raise DataMissing(f"{path} holds no .npy file: put them there, or change {setting}")
-    return Columns(path, names, lambda name: np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False))
+def arrays_in(folder: Path) -> list[Path]:
+    """The npy files of a folder, by name."""
+    return sorted(folder.glob("*.npy"))
 
 
-def _open_npz(path: Path) -> Columns:
+def changed_of(path: Path) -> tuple[tuple[str, int, int], ...]:
+    """(name, size, time of the last change) of a file, or of each array in a folder."""
+    files = arrays_in(path) if path.is_dir() else [path]  # a folder's own time tells of its names alone
+    return tuple((file.name, state.st_size, state.st_mtime_ns) for file in files for state in [file.stat()])
+
+
+def is_large(path: Path) -> bool:
+    """Whether a file has more rows, or bytes, than are read at once; what is no file of a known format is not."""
+    with suppress(*_DAMAGED):
+        if path.is_dir():
+            return sum(file.stat().st_size for file in arrays_in(path)) > 16 * _WHOLE_BYTES
+        if path.suffix.lower() == ".parquet":
+            return int(pa.parquet.read_metadata(path).num_rows) > 2 * ROWS
+        return path.stat().st_size > _WHOLE_BYTES * (16 if path.suffix.lower() == ".npz" else 1)
+    return False
+
+
+# -- opening them ---------------------------------------------------------------------------------------------------------
+
+
+def open_columns(path: Path, setting: str, data_dir: Path | None = None, form: CsvFormat | None = None) -> Columns:
+    """Open a npz, csv or parquet file, or a folder of npy files, which are memory-mapped.
+
+    Args:
+        path: the file, or the folder: its columns are ``NAME.npy``.
+        setting: the configuration key that named it, for messages.
+        data_dir: where a relative path is looked for after the working directory; None: nowhere else.
+        form: of a csv; None: commas, UTF-8, with a header.
+
+    Raises:
+        DataMissing: there is no such file.
+        DataError: the format is unknown, or the file is damaged.
+    """
+    path = path if data_dir is None else locate(path, data_dir, setting)
+    if path.is_dir():
+        if not arrays_in(path):
+            raise DataMissing(f"{path} holds no .npy file: put them there, or change {setting}")
+        return _open_arrays(path)
+    require(path, setting)
+    if path.suffix.lower() not in (".npz", ".parquet") and not is_delimited(path):
+        raise DataError(
+            f"{path}: unknown format '{path.suffix}'; {setting} takes {', '.join(FORMATS)}, or a folder of .npy files"
+        )
+    try:
+        if path.suffix.lower() == ".npz":
+            return _open_arrays(path)
+        return _open_table(path, form or CsvFormat())
+    except _DAMAGED as error:
+        raise DataError(f"{path}: truncated or not a {path.suffix[1:]} file: {_unreadable(error)}") from None
+
+
+def _open_arrays(path: Path) -> Columns:
+    if path.is_dir():
+        names = tuple(file.stem for file in arrays_in(path))
+        return Columns(path, names, lambda name: np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False))
     if not zipfile.is_zipfile(path):
         raise ValueError("not a whole zip archive")
     with np.load(path, allow_pickle=False) as archive:
         names = tuple(archive.files)
-
-    def read(name: str) -> np.ndarray:
-        with np.load(path, allow_pickle=False) as archive:
-            return archive[name]
-
-    return Columns(path, names, read)
+    return Columns(path, names, partial(_member, path))
 
 
-def _open_csv(path: Path, form: CsvFormat) -> Columns:
+def _member(path: Path, name: str) -> np.ndarray:
+    with np.load(path, allow_pickle=False) as archive:
+        array: np.ndarray = archive[name]
+        return array
+
+
+def _open_table(path: Path, form: CsvFormat) -> Columns:
+    if path.suffix.lower() == ".parquet":
+        names = tuple(pa.parquet.read_schema(path).names)
+        _refuse_repeated(names, path)
+        return Columns(path, names, lambda name: pa.parquet.read_table(path, columns=[name]).column(name).combine_chunks())
     names = form.names(path)
     _refuse_repeated(names, path)
-    table = form.read(path, names)
+    table = pa.csv.read_csv(path, *form.options(names))
     return Columns(path, names, lambda name: table.column(name).combine_chunks(), untyped=True, header=form.header)
-
-
-def _open_parquet(path: Path) -> Columns:
-    names = tuple(pa.parquet.read_schema(path).names)
-    _refuse_repeated(names, path)
-    return Columns(path, names, lambda name: pa.parquet.read_table(path, columns=[name]).column(name).combine_chunks())
 
 
 def _refuse_repeated(names: tuple[str, ...], path: Path) -> None:
@@ -502,59 +550,116 @@ def _refuse_repeated(names: tuple[str, ...], path: Path) -> None:
         raise DataError(f"{path}: two columns are called '{repeated[0]}': rename or drop one")
 
 
-def missing_word(word: str | None) -> bool:
-    """Whether a value stands for none: in a csv it is one of these words or blank, and elsewhere text may say so too."""
-    return word is None or word.strip() in NULLS
+def open_blocks(path: Path, form: CsvFormat | None = None) -> Iterator[Columns]:
+    """The rows of a large file, ``ROWS`` or about as many at once.
 
+    An array of an npz that is compressed is held as a whole, and so is one whose length is not the number of rows.
 
-def _misread_utf8(name: str) -> bool:
-    """Whether UTF-8 seems to have been read as latin-1."""
+    Args:
+        path: it is there, and of a known format.
+        form: of a csv; None: commas, UTF-8, with a header.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    first = 0
     try:
-        return name.encode("latin-1").decode() != name
-    except UnicodeError:
-        return False
+        for names, read, rows in _blocks(path, form or CsvFormat()):
+            _refuse_repeated(names, path)
+            yield Columns(path, names, read, untyped=is_delimited(path), first=first)
+            first += rows
+    except _DAMAGED as error:
+        raise DataError(f"{path}: damaged behind {row_words(first)}: {_unreadable(error)}") from None
 
 
-def _unreadable(error: Exception) -> str:
-    if "allow_pickle" in str(error) or "pickled" in str(error):
-        return "it holds pickled Python objects, which may run code when opened; save plain arrays instead"
-    if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error):
-        return "its text is not UTF-8; save it as UTF-8, or set dataset.csv.encoding, to latin-1 say"
-    return first_line(error)
+def _blocks(path: Path, form: CsvFormat) -> Iterator[tuple[tuple[str, ...], Callable[[str], np.ndarray | pa.Array], int]]:
+    # (names, column of a block, rows) of each block.
+    if path.is_dir() or path.suffix.lower() == ".npz":
+        whole = _open_arrays(path)
+        held = {name: whole.read(name) if path.is_dir() else _mapped(path, name) for name in whole.names}
+        rows = max((len(array) for array in held.values() if array.ndim), default=0)
+        for start in range(0, rows, ROWS):
+            yield whole.names, partial(_part, held, rows, start), min(ROWS, rows - start)
+        return
+    if is_delimited(path):
+        names = form.names(path)
+        batches: Iterable[pa.RecordBatch] = pa.csv.open_csv(path, *form.options(names))
+    else:
+        file = pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=2**20)
+        names, batches = tuple(file.schema_arrow.names), file.iter_batches(ROWS)
+    for batch in batches:
+        yield names, batch.column, batch.num_rows
 
 
-def as_word(value: object) -> str | None:
-    if value is None or value != value:
-        return None
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+def _part(held: Mapping[str, np.ndarray], rows: int, start: int, name: str) -> np.ndarray:
+    array = held[name]
+    return np.array(array[start : start + ROWS]) if array.ndim and len(array) == rows else array
 
 
-def number_hint(value: str | None) -> str:
-    """What to do about a number that a person wrote with a comma; empty for anything else."""
-    if value is None or not _WITH_COMMA.fullmatch(value.strip()):
-        return ""
-    return ": write numbers with a point and nothing between thousands, as in 1234.5"
+def _mapped(path: Path, name: str) -> np.ndarray:
+    # An array of an npz, memory-mapped if it is stored as it is: behind a local header of 30 bytes and two names.
+    with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+        info = archive.getinfo(f"{name}.npy")
+        file.seek(info.header_offset + 26)
+        file.seek(sum(struct.unpack("<HH", file.read(4))), 1)
+        if info.compress_type == zipfile.ZIP_STORED:
+            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+            shape, fortran, dtype = read[np.lib.format.read_magic(file)](file)
+            if not dtype.hasobject and shape and 0 not in shape:
+                return np.memmap(path, dtype, "r", file.tell(), shape, "F" if fortran else "C")
+    return _member(path, name)
 
 
-def _without(column: pa.Array, missing: Sequence[str]) -> pa.Array:
-    """A column of text, with null in place of these words; any other column as it is."""
-    if not missing or not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        return column
-    absent = pc.is_in(column, pa.array(list(missing), column.type))
-    return pc.if_else(absent, pa.scalar(None, column.type), column)
+# -- records that a program sends -----------------------------------------------------------------------------------------
 
 
-def _is_number(value: str | None) -> bool:
+def columns_of(rows: Sequence[Mapping[str, object]], name: str) -> Columns:
+    """The columns of records that a program sends as JSON, which all have the same ones.
+
+    A value is read by itself, as everywhere: numbers are numbers and text is text, as in a parquet file; where a column has
+    both, each number becomes the text that a csv would have, from which the same number is read again.
+
+    Args:
+        rows: column -> a number, text, true or false, None, or (nested) lists of numbers.
+        name: what messages call where they come from.
+
+    Raises:
+        DataError: no records, or columns that are not in all of them.
+    """
+    if not rows:
+        raise DataError(f"{name}: no records: at least one query is needed")
+    for place, row in enumerate(rows, start=1):
+        different = row.keys() ^ rows[0].keys()
+        if different:
+            raise DataError(f"{name}: '{min(different)}' is in one of the records 1 and {place}, and not in the other")
+    return Columns(Path(name), tuple(rows[0]), lambda key: _sent([row[key] for row in rows], f"{name}: '{key}'"))
+
+
+def _sent(values: list[Any], where: str) -> np.ndarray | pa.Array:
+    kinds = {type(value) for value in values} - {type(None)}
+    if list in kinds:
+        return _sent_lists(values, where)
+    if not kinds <= {str, bool, int, float}:
+        raise DataError(f"{where}: expected a number, text, true, false or null")
+    if bool in kinds and len(kinds) > 1:
+        raise DataError(f"{where}: true or false among other values: write all of them in one form")
     try:
-        pa.array([value], pa.string()).cast(pa.float64())
-    except pa.ArrowInvalid:
-        return False
-    return True
+        if kinds and str not in kinds:
+            with suppress(pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # whole numbers too large for 64 bits
+                return pa.array(values)
+        return pa.array([as_word(value) for value in values], pa.string())
+    except UnicodeEncodeError:
+        raise DataError(f"{where}: text with half a character (a lone surrogate)") from None
 
 
-def _kind(value: object, untyped: bool) -> str:
-    if isinstance(value, bool):
-        return "true or false"
-    if isinstance(value, int | float):
-        return "a whole number" if isinstance(value, int) else "a decimal number"
-    return next((kind for shape, kind in _KINDS if untyped and shape.fullmatch(str(value))), "text")
+def _sent_lists(values: list[Any], where: str) -> np.ndarray:
+    # [n, ...]; whole numbers that fit a byte are pixels.
+    try:
+        array = np.array(values)
+    except (ValueError, OverflowError):
+        raise DataError(f"{where}: lists of different lengths") from None
+    if array.dtype.kind == "i" and array.size and array.min() >= 0 and array.max() <= 255:
+        return array.astype(np.uint8)
+    if array.dtype.kind not in "if":
+        raise DataError(f"{where}: expected lists of numbers, all of one length")
+    return array

@@ -4,8 +4,13 @@ All of it is read off the records: a proposal is for the owner, who replaces wha
 is (``Table.from_data``). Counts and extremes are for the owner's eyes alone.
 """
 
+import codecs
+import csv
+import gzip
+import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -14,19 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agt.data.assemble import class_names
-from agt.data.checks import MAX_FOUND
-from agt.data.dataset import DataError
-from agt.data.declarations import ordinal
-from agt.data.delimited import CsvFormat, is_delimited, sniffed
-from agt.data.distinct import NUMBER, Distinct, distinct, matches
-from agt.data.edges import edges_of, heavy_tailed, round_range
-from agt.data.files import Columns, as_word, number_hint, open_columns
+from agt.data.dataset import DataError, ordinal
+from agt.data.files import SEPARATORS, Columns, CsvFormat, as_word, is_delimited, number_hint, open_columns
+from agt.data.labelled import MAX_FOUND, class_names
 from agt.errors import nearest
 
-Kind = Literal["number", "category", "id", "constant", "empty", "date", "text", "unreadable"]
+ColumnKind = Literal["number", "category", "id", "constant", "empty", "date", "text", "unreadable"]
 MOST_VALUES = 100
-FEW = 12
+FEW_CODES = 12
 """As many distinct whole numbers may well be codes."""
 CODES = "or codes?"
 """The remark on a column of few whole numbers, which are taken as ordered."""
@@ -44,6 +44,14 @@ _LABELS = {"label", "target", "class", "y", "outcome", "default", "defaulted", "
 _MAYBE_LABELS = {"type", "species", "quality", "status", "result", "condition", "output", "disease", "num", "grade"} | {
     "severity", "category", "cover", "death", "alive", "group",
 }  # fmt: skip
+_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_GAPS = {"", "?", "-", "--", ".", "none", "unknown", "missing", "na", "n.a.", "n/a", "nan", "null", "nil", "\\n", "#n/a"}
+_MOST_GAPS = 100
+_SNIFFED_LINES = 50
+MOST_EDGES = 16
+_RANGE_STEPS = 20
+_ENOUGH_EDGES = 10
+_GRIDS = ((1, 2, 5), (1, 1.5, *range(2, 10)), tuple(step / 10 for step in range(10, 100)))
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ class Column:
     """
 
     name: str
-    kind: Kind
+    kind: ColumnKind
     missing: int
     distinct: int
     low: float | None = None
@@ -144,12 +152,12 @@ def inspect_table(
     Raises:
         DataError: a file that is damaged, or no table; a column that is not there; a first line that looks like data.
     """
-    columns, form = _opened(path, form, header)
+    columns, form = _open(path, form, header)
     for part, name in (("label", label), ("id", id)):
         if name is not None and name not in columns.names:
             raise DataError(f"{path}: no column '{name}', which {part} names{nearest(name, columns.names)}")
-    looks = {name: distinct(columns, name, missing_values) for name in columns.names}
-    rows = next((len(look.vector) for look in looks.values()), 0)
+    looks = {name: _values(columns, name, missing_values) for name in columns.names}
+    rows = next((len(look.cells) for look in looks.values()), 0)
     if not rows:
         raise DataError(f"{path}: no rows: there is nothing to look at")
     seen = [_column(columns, look, rows, most_values) for look in looks.values()]
@@ -162,18 +170,15 @@ def inspect_table(
     return Inspection(path, form, rows, tuple(seen), label, names, id, classes)
 
 
-def _opened(path: Path, form: CsvFormat | None, header: bool | None) -> tuple[Columns, CsvFormat | None]:
-    if not is_delimited(path):
+def _open(path: Path, form: CsvFormat | None, header: bool | None) -> tuple[Columns, CsvFormat | None]:
+    if not is_delimited(path) or not path.is_file():
         columns = open_columns(path, "file")
         if path.is_dir() or path.suffix.lower() == ".npz":
             raise DataError(f"{path}: arrays, not a table: agt train dataset=embeddings dataset.path={path} reads vectors")
         return columns, None
-    if form is None:
-        if not path.is_file():
-            open_columns(path, "file")  # says so
-        form = sniffed(path, header is not False)
+    form = form or sniffed(path, header is not False)
     if header is None:
-        _require_header(path, replace(form, encoding="utf-16" if form.encoding == "utf-16" else "latin-1"))
+        _check_header(path, replace(form, encoding="utf-16" if form.encoding == "utf-16" else "latin-1"))
     try:
         return open_columns(path, "file", form=form), form
     except DataError as error:
@@ -183,12 +188,12 @@ def _opened(path: Path, form: CsvFormat | None, header: bool | None) -> tuple[Co
     return open_columns(path, "file", form=form), form
 
 
-def _require_header(path: Path, form: CsvFormat) -> None:
-    """Numbers in the first line are data, unless they count the columns."""
+def _check_header(path: Path, form: CsvFormat) -> None:
+    # Numbers in the first line are data, unless they count the columns.
     names = form.names(path)
-    numbers = [name for name in names if re.match(NUMBER, name.strip())]
-    counted = {tuple(str(start + place) for place in range(len(numbers))) for start in (0, 1)}
-    if (numbers and tuple(numbers) not in counted) or len(set(names)) < len(names):
+    numbers = [name for name in names if re.match(_NUMBER, name.strip())]
+    counted = [[str(start + place) for place in range(len(numbers))] for start in (0, 1)]
+    if numbers not in counted or len(set(names)) < len(names):
         some = ", ".join(repr(name) for name in names[:4])
         raise DataError(
             f"{path}: its first line ({some}, ...) looks like data or names two columns alike: if the file has no header, "
@@ -196,38 +201,148 @@ def _require_header(path: Path, form: CsvFormat) -> None:
         )
 
 
-def _column(columns: Columns, look: Distinct, rows: int, most_values: int) -> Column:
-    """What a column holds, and what is proposed for it; the first of these that fits."""
-    seen = Column(
-        look.name, "unreadable", look.missing, len(look.words), values=look.common(most_values), markers=look.markers
-    )
-    if pa.types.is_nested(look.vector.type) or not (look.text or look.numeric or not len(look.words) or _is_date(look)):
-        holds = "an infinite value: repair or drop it" if np.isinf(look.numbers).any() else look.vector.type
+# -- the values of a column -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ColumnValues:
+    """The distinct values of a column.
+
+    Attributes:
+        name: the column's.
+        cells: the column itself.
+        words: distinct values that are not missing, as they are.
+        numbers: [distinct] float64; NaN: no number.
+        counts: [distinct] how many rows have each.
+        missing: rows without one.
+        markers: words taken for missing.
+        flags: its type is true or false.
+    """
+
+    name: str
+    cells: pa.Array
+    words: pa.Array
+    numbers: np.ndarray
+    counts: np.ndarray
+    missing: int = 0
+    markers: tuple[str, ...] = ()
+    flags: bool = False
+
+    @property
+    def text(self) -> bool:
+        """Whether its values are text, as all are in a csv."""
+        return pa.types.is_string(self.words.type)
+
+    @property
+    def numeric(self) -> bool:
+        """Whether there are values, and all are finite numbers."""
+        return bool(len(self.numbers)) and bool(np.isfinite(self.numbers).all())
+
+    @property
+    def whole(self) -> bool:
+        """Whether all are whole numbers."""
+        return self.numeric and bool((self.numbers == np.rint(self.numbers)).all())
+
+    @property
+    def date(self) -> bool:
+        """Whether all are dates or times."""
+        return bool(pa.types.is_temporal(self.words.type) or (self.text and len(self.words) and self.fit(_DATE).all()))
+
+    def fit(self, pattern: str) -> np.ndarray:
+        """[distinct] whether each value, trimmed, has this shape somewhere in it."""
+        return _matches(pc.utf8_trim_whitespace(self.words), pattern)
+
+    def without(self, lost: np.ndarray) -> "ColumnValues":
+        """Some values count as missing.
+
+        Args:
+            lost: [distinct] bool.
+        """
+        missing = self.missing + int(self.counts[lost].sum())
+        words = self.words.filter(pa.array(~lost))
+        return replace(self, words=words, numbers=self.numbers[~lost], counts=self.counts[~lost], missing=missing)
+
+    def common(self, most: int) -> tuple[tuple[str, int], ...]:
+        """Value and count, the most frequent first; nothing if there are more than ``most``."""
+        if len(self.words) > most:
+            return ()
+        pairs = zip((str(as_word(word)) for word in self.words.to_pylist()), self.counts.tolist(), strict=True)
+        return tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
+
+
+def _values(columns: Columns, name: str, missing_values: Sequence[str]) -> ColumnValues:
+    raw: pa.Array = columns.raw(name, "file")
+    if pa.types.is_nested(raw.type):
+        return ColumnValues(name, raw, raw[:0], np.empty(0), np.empty(0, dtype=np.int64), raw.null_count)
+    cells = columns.column(name, "file")
+    flags = pa.types.is_boolean(cells.type)
+    kinds = {pa.large_string(): pa.string(), pa.bool_(): pa.int8()}
+    if cells.type in kinds or pa.types.is_decimal(cells.type):
+        cells = cells.cast(kinds.get(cells.type, pa.float64()))
+    counted = pc.value_counts(cells)
+    words, counts = counted.field("values"), counted.field("counts").to_numpy()
+    numbers = np.full(len(words), np.nan)
+    if pa.types.is_integer(words.type) or pa.types.is_floating(words.type):
+        numbers = words.to_numpy(zero_copy_only=False).astype(np.float64)
+        look = ColumnValues(name, cells, words, numbers, counts, flags=flags)
+        return look.without(np.isnan(numbers))
+    look = ColumnValues(name, cells, words, numbers, counts)
+    look = look.without(words.is_null().to_numpy(zero_copy_only=False))
+    return _without_markers(look, missing_values) if look.text else look
+
+
+def _without_markers(look: ColumnValues, missing_values: Sequence[str]) -> ColumnValues:
+    # Text without the words that stand for no value: '?' anywhere, others where everything else is a number.
+    trimmed = pc.utf8_trim_whitespace(look.words)
+    plain = _matches(trimmed, _NUMBER)
+    look.numbers[plain] = trimmed.filter(pa.array(plain)).cast(pa.float64()).to_numpy(zero_copy_only=False)
+    words = np.isnan(look.numbers)
+    few = look.words.filter(pa.array(words)).to_pylist() if words.sum() <= _MOST_GAPS else []
+    others = {word for word in few if word.strip().casefold() in _GAPS}
+    markers = {word for word in few if word.strip() in ("", "?")}
+    markers |= set(look.words.filter(pc.is_in(look.words, pa.array(missing_values, pa.string()))).to_pylist())
+    if others | markers >= set(few) and len(few) < len(look.words):
+        markers |= others
+    if not markers:
+        return look
+    lost = pc.is_in(look.words, pa.array(sorted(markers), pa.string())).to_numpy(zero_copy_only=False)
+    return replace(look.without(lost), markers=tuple(sorted(markers)))
+
+
+def _matches(words: pa.Array, pattern: str) -> np.ndarray:
+    return np.asarray(pc.match_substring_regex(words, pattern).to_numpy(zero_copy_only=False), dtype=bool)
+
+
+# -- what is proposed for it ----------------------------------------------------------------------------------------------
+
+
+def _column(columns: Columns, look: ColumnValues, rows: int, most_values: int) -> Column:
+    # What a column holds, and what is proposed for it; the first of these that fits.
+    distinct = len(look.words)
+    seen = Column(look.name, "unreadable", look.missing, distinct, values=look.common(most_values), markers=look.markers)
+    if pa.types.is_nested(look.cells.type) or (distinct and not (look.text or look.numeric or look.date)):
+        holds = "an infinite value: repair or drop it" if np.isinf(look.numbers).any() else look.cells.type
         return replace(seen, remark=f"holds {holds}; one finite number or word in each row can be used")
-    if not len(look.words):
+    if not distinct:
         return replace(seen, kind="empty", remark="no row has a value")
     if look.numeric:
         seen = replace(seen, low=float(look.numbers.min()), high=float(look.numbers.max()))
-    if len(look.words) == 1 and not look.missing:
+    if distinct == 1 and not look.missing:
         return replace(seen, kind="constant", remark="every row has the same value")
-    if _is_date(look):
+    if look.date:
         return replace(seen, kind="date", remark="a date: write it as a number, days since a public date, to use it")
     identity = _identity(look, rows, most_values)
     if identity is not None:
         return replace(seen, kind="id", remark=identity)
-    if look.numeric and not (look.text and matches(pc.utf8_trim_whitespace(look.words), r"^-?0\d").any()):
+    if look.numeric and not (look.text and look.fit(r"^-?0\d").any()):
         return _number(seen, look)
     return _words(columns, seen, look, rows, most_values)
 
 
-def _is_date(look: Distinct) -> bool:
-    return bool(pa.types.is_temporal(look.words.type) or (look.text and len(look.words) and look.fits(_DATE).all()))
-
-
-def _identity(look: Distinct, rows: int, most_values: int) -> str | None:
+def _identity(look: ColumnValues, rows: int, most_values: int) -> str | None:
     """Why a column seems to name records or people, rather than describe them; empty: it does, for good; None: it does not.
 
-    A name that counts the rows is none: where a record goes, all later ones are renamed (declarations.ordinal).
+    A name that counts the rows is none: where a record goes, all later ones are renamed (dataset.ordinal).
     """
     unique, tokens = len(look.words) == rows and not look.missing, set(_tokens(look.name))
     named = bool(tokens & (_IDS | _PEOPLE)) or not look.name.strip()
@@ -238,12 +353,12 @@ def _identity(look: Distinct, rows: int, most_values: int) -> str | None:
             "has no name, and so counts the rows of some table: hashes of content name records instead; if it names each "
             "for good, give it a name in the file"
         )
-    if unique and _counts_rows(look):
+    if unique and all(ordinal(np.array(of.cast(pa.string()).to_pylist(), str)) for of in (look.cells[:1000], look.cells)):
         return (
             f"counts the rows: hashes of content name records instead; if it names each for good, say id={look.name} and "
             "declare dataset.id_permanent=true"
         )
-    codes = look.text and np.isnan(look.numbers).mean() > 0.1 and not look.fits(r"\s|.{41}").any()
+    codes = look.text and np.isnan(look.numbers).mean() > 0.1 and not look.fit(r"\s|.{41}").any()
     if unique and (named or codes):
         return ""
     if named and len(look.words) > max(most_values, rows // 50):
@@ -251,61 +366,47 @@ def _identity(look: Distinct, rows: int, most_values: int) -> str | None:
     return None
 
 
-def _counts_rows(look: Distinct) -> bool:
-    def names(of: pa.Array) -> np.ndarray:
-        return np.array(of.cast(pa.string()).to_pylist(), dtype=str)
-
-    return ordinal(names(look.vector[:1000])) and ordinal(names(look.vector))
-
-
-def _number(seen: Column, look: Distinct) -> Column:
-    """A range, or edges where equal bins of it would leave almost every row in one."""
+def _number(seen: Column, look: ColumnValues) -> Column:
+    # A range, or edges where equal bins of it would leave almost every row in one.
     seen = replace(seen, kind="number")
     if look.flags:
         return replace(seen, numeric=(0.0, 1.0), public=True)
-    limits = round_range(look.numbers, look.whole and len(look.words) <= FEW)
+    few = look.whole and len(look.words) <= FEW_CODES
+    limits = round_range(look.numbers, few)
     if not np.isfinite(2 * (limits[1] - limits[0])):
         return replace(seen, kind="unreadable", remark="its numbers are too far apart to compute with")
     if heavy_tailed(look.numbers, look.counts, limits):
-        return replace(seen, numeric=edges_of(look.numbers, look.counts))
-    codes = look.whole and 2 < len(look.words) <= FEW
-    return replace(seen, numeric=limits, remark=CODES if codes else "")
+        return replace(seen, numeric=bin_edges(look.numbers, look.counts))
+    return replace(seen, numeric=limits, remark=CODES if few and len(look.words) > 2 else "")
 
 
-def _words(columns: Columns, seen: Column, look: Distinct, rows: int, most_values: int) -> Column:
-    """A list of values, or why there is none."""
-    plain = np.isfinite(look.numbers)
-    if not look.numeric and (plain | look.fits(_WITH_COMMA)).all():
-        row, word = _example(look, ~plain)
-        hint = number_hint(word) or ": write numbers alone, with a point and nothing between thousands, as in 1234.5"
-        return replace(
-            seen, kind="unreadable", remark=f"numbers as people write them, {word!r} in {columns.row(row)}{hint}"
-        )
-    mostly = look.counts[plain].sum() > 0.9 * look.counts.sum() and not look.numeric
-    if mostly and len(look.words) > most_values:
-        row, word = _example(look, ~plain)
+def _words(columns: Columns, seen: Column, look: ColumnValues, rows: int, most_values: int) -> Column:
+    # A list of values, or why there is none.
+    plain, many = np.isfinite(look.numbers), len(look.words) > most_values
+    mostly = look.counts[plain].sum() > 0.9 * look.counts.sum()
+    written = (plain | look.fit(_WITH_COMMA)).all()
+    if not look.numeric and (written or (mostly and many)):
+        bad = pc.is_in(look.cells, look.words.filter(pa.array(~plain)))
+        row = pc.index(bad, True).as_py()
+        word, where = str(look.cells[row].as_py()), columns.row(row)
+        if written:
+            hint = number_hint(word) or ": write numbers alone, with a point and nothing between thousands, as in 1234.5"
+            return replace(seen, kind="unreadable", remark=f"numbers as people write them, {word!r} in {where}{hint}")
         remedy = f"repair it, or say missing_values=[{word!r}] if it stands for none"
-        return replace(seen, kind="unreadable", remark=f"numbers, but {word!r} in {columns.row(row)}: {remedy}")
-    free = len(look.words) > max(FEW, 0.9 * (rows - look.missing))
-    if free or len(look.words) > most_values:
+        return replace(seen, kind="unreadable", remark=f"numbers, but {word!r} in {where}: {remedy}")
+    free = len(look.words) > max(FEW_CODES, 0.9 * (rows - look.missing))
+    if free or many:
         kind = "free text" if free else "too many values for a list"
         return replace(seen, kind="text", remark=f"{kind}; to use it, list some values under categorical (the rest: other)")
     least = max(1, min(5, rows // 50))
-    kept = sorted(word for word, count in seen.values if count >= least and word != _UNWRITABLE)
-    if not kept:
+    frequent = sorted(word for word, count in seen.values if count >= least and word != _UNWRITABLE)
+    if not frequent:
         return replace(seen, kind="text", remark=f"no value occurs {least} times; to use it, list some under categorical")
-    return replace(seen, kind="category", categorical=tuple(kept))
-
-
-def _example(look: Distinct, bad: np.ndarray) -> tuple[int, str]:
-    """The first row with one of these values, and the value."""
-    rows = pc.index_in(look.vector, look.words.filter(pa.array(bad))).is_valid().to_numpy(zero_copy_only=False)
-    row = int(np.flatnonzero(rows)[0])
-    return row, str(look.vector[row].as_py())
+    return replace(seen, kind="category", categorical=tuple(frequent))
 
 
 def _label_candidates(columns: Sequence[Column]) -> list[tuple[str, float]]:
-    """Name and score of each column that could be the label, the best first: by its name, place and few values."""
+    # Name and score of each column that could be the label, the best first: by its name, place and few values.
     scores = []
     for place, column in enumerate(columns):
         if column.kind not in ("number", "category") or not 2 <= column.distinct <= MAX_FOUND:
@@ -320,25 +421,137 @@ def _label_candidates(columns: Sequence[Column]) -> list[tuple[str, float]]:
 
 
 def _evident(labels: Sequence[tuple[str, float]]) -> str | None:
-    """The best candidate, if it is likely and clearly ahead of the next."""
+    # The best candidate, if it is likely and clearly ahead of the next.
     if not labels or labels[0][1] < 3 or (len(labels) > 1 and labels[0][1] < labels[1][1] + 1):
         return None
     return labels[0][0]
 
 
-def _classes(look: Distinct, path: Path) -> tuple[str, ...]:
-    if len(look.words) > MAX_FOUND:
+def _classes(look: ColumnValues, path: Path) -> tuple[str, ...]:
+    if not 2 <= len(look.words) <= MAX_FOUND:
         some = ", ".join(repr(as_word(word)) for word in look.words[:3].to_pylist())
         raise DataError(
-            f"{path}: the label '{look.name}' has {len(look.words)} distinct values, such as {some}: labels are classes "
-            f"here, at most {MAX_FOUND}; cut a number into ranges first"
+            f"{path}: the label '{look.name}' has {len(look.words)} distinct values, such as {some}: labels are 2 to "
+            f"{MAX_FOUND} classes; cut a number into ranges first"
         )
-    words = np.array([as_word(word) for word in look.words.to_pylist()], dtype=object)
-    if len(words) < 2:
-        raise DataError(f"{path}: the label '{look.name}' has {len(words)} distinct values: it takes two classes at least")
-    return class_names(words, path)
+    return class_names(np.array([as_word(word) for word in look.words.to_pylist()], dtype=object), path)
 
 
 def _tokens(name: str) -> list[str]:
-    """The words in a column's name: 'default.payment.next.month', 'PassengerId' and 'loan_status' have several."""
+    # The words in a column's name: 'default.payment.next.month', 'PassengerId' and 'loan_status' have several.
     return [word.casefold() for word in re.findall(r"[A-Z]+(?![a-z])|[^\W\d_][^\W\d_A-Z]*", name)]
+
+
+# -- the format of a csv ---------------------------------------------------------------------------------------------------
+
+
+def sniffed(path: Path, header: bool = True) -> CsvFormat:
+    """The format that fits a file's first lines: the separator that cuts them into the same number of cells, and most.
+
+    The encoding is utf-8, or utf-16 where a byte order mark says so; whether the text is UTF-8 shows when it is read.
+    """
+    with (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rb") as file:
+        mark = file.read(2)
+    encoding = "utf-16" if mark in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8"
+    letters = encoding if encoding == "utf-16" else "latin-1"  # whatever it is: separators are ASCII
+    fits = {separator: _fit(path, CsvFormat(separator, letters)) for separator in SEPARATORS}
+    some = {separator: fit for separator, fit in fits.items() if fit[1] > 1 and separator != " "}
+    best = max(some or fits, key=lambda separator: fits[separator])  # a blank separates only where nothing else does
+    return CsvFormat(best, encoding, header)
+
+
+def _fit(path: Path, form: CsvFormat) -> tuple[bool, int]:
+    # Whether every one of the first rows has as many cells as the first one, and how many that has.
+    with suppress(csv.Error):
+        widths = [len(row) for row in form.rows(path, _SNIFFED_LINES) if row]
+        return len(set(widths)) == 1, max(widths[:1], default=0)
+    return False, 0
+
+
+# -- round numbers ---------------------------------------------------------------------------------------------------------
+
+
+def round_range(numbers: np.ndarray, exact: bool = False) -> tuple[float, float]:
+    """[low, high] around the numbers, multiples of a round step outward; ``exact``: as they are."""
+    low, high = float(numbers.min()), float(numbers.max())
+    if low == high:
+        return (min(low, 0.0), max(high, 0.0)) if low else (0.0, 1.0)
+    if exact or not math.isfinite(high - low):
+        return low, high
+    step = _nice((high - low) / _RANGE_STEPS)
+    return _tidy(math.floor(low / step) * step), _tidy(math.ceil(high / step) * step)
+
+
+def heavy_tailed(numbers: np.ndarray, counts: np.ndarray, limits: tuple[float, float]) -> bool:
+    """Whether equal bins of a range would leave almost all rows in few of them: as unlike as fewer than four even bins."""
+    if len(numbers) <= MOST_EDGES:
+        return False
+    shares = np.histogram(numbers, MOST_EDGES, limits, weights=counts.astype(float))[0]
+    shares = shares[shares > 0] / counts.sum()
+    return bool(np.exp(-(shares * np.log(shares)).sum()) < 4)
+
+
+def bin_edges(numbers: np.ndarray, counts: np.ndarray) -> tuple[float, ...]:
+    """At most ``MOST_EDGES`` increasing round numbers around all of them, near their quantiles.
+
+    A value that many rows share (no payment at all, -1 for never) has a bin for itself as far as round numbers allow.
+
+    Args:
+        numbers: [n] distinct, two at least.
+        counts: [n] how many rows have each.
+    """
+    order = np.argsort(numbers)
+    numbers, counts = numbers[order], counts[order]
+    often = counts > counts.sum() / 8
+    alone = {edge for place in np.flatnonzero(often) for edge in _around(numbers, int(place))}
+    low = float(numbers[0]) if often[0] else _tidy(_floor(float(numbers[0]), 1))
+    low, high = 0.0 if 0 < low < 0.01 * numbers[-1] else low, _tidy(-_floor(-float(numbers[-1]), 1))
+    bins = max(MOST_EDGES - 1 - len(alone), 1)
+    shares = np.cumsum(counts[~often]) / max(counts[~often].sum(), 1)
+    places = np.searchsorted(shares, np.arange(1, bins) / bins)
+    quantiles = numbers[~often][places[places < len(shares)]]
+    edges: tuple[float, ...] = (low, high)
+    for grid in _GRIDS:
+        inner = {_near(float(number), grid) for number in quantiles} | alone
+        edges = (low, *sorted(edge for edge in inner if low < edge < high), high)
+        if len(edges) >= _ENOUGH_EDGES:
+            break
+    return edges
+
+
+def _around(numbers: np.ndarray, place: int) -> tuple[float, ...]:
+    # Edges that part one value from those beside it: at or just below it, and below the next one.
+    number = float(numbers[place])
+    if place + 1 == len(numbers):
+        return (_tidy(_floor(number, 3)),)
+    above = float(numbers[place + 1])
+    rounded = next((edge for digits in (1, 2, 3) if (edge := _floor(above, digits)) > number), above)
+    return _tidy(_floor(number, 3)), _tidy(rounded)
+
+
+def _near(number: float, grid: tuple[float, ...]) -> float:
+    # The nearest of these numbers times a power of ten, with the sign it has.
+    if not number:
+        return 0.0
+    power = 10.0 ** math.floor(math.log10(abs(number)))
+    nearest = min((*grid, 10.0), key=lambda candidate: abs(math.log(candidate * power / abs(number))))
+    return _tidy(math.copysign(nearest * power, number))
+
+
+def _floor(number: float, digits: int) -> float:
+    # The largest number of so many significant digits that is not above.
+    if not number:
+        return 0.0
+    step = 10.0 ** (math.floor(math.log10(abs(number))) - digits + 1)
+    return math.floor(number / step) * step
+
+
+def _nice(number: float) -> float:
+    # The smallest of 1, 2 and 5 times a power of ten that is not below.
+    power = 10.0 ** math.floor(math.log10(number))
+    return next(m * power for m in (1.0, 2.0, 5.0, 10.0) if m * power >= number * (1 - 1e-9))
+
+
+def _tidy(number: float) -> float:
+    # Without the last digits that arithmetic leaves: 0.3 for 0.30000000000000004.
+    return float(f"{number:.12g}") + 0.0

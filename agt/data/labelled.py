@@ -4,43 +4,226 @@ One path leads from a file to a dataset: read the columns, name the records, spl
 and list what all of that rests on.
 """
 
+import math
+import re
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from agt.data.assemble import (
-    class_indices,
-    class_names,
+from agt.data.dataset import (
+    UNLABELLED,
+    Blocks,
+    DataError,
+    Dataset,
+    Numbered,
+    Outside,
+    Records,
+    as_array,
+    classes_fact,
     default_ids,
     hash_split,
-    queries,
-    query_labels,
-    read_labels,
+    id_facts,
     records,
-    same_length,
-    subgroups,
+    row_words,
+    split_fact,
 )
-from agt.data.blocks import Blocks, Numbered, as_array
-from agt.data.checks import Word, check_classes, check_label, together
-from agt.data.dataset import UNLABELLED, DataError, Dataset, Outside, Records
-from agt.data.declarations import classes_fact, id_facts, split_fact
-from agt.data.delimited import CsvFormat
-from agt.data.erasure import Gone, check_last, nobody
-from agt.data.files import Columns, changed_of, is_large, locate, open_blocks, open_columns
+from agt.data.erasure import IsErased, check_last, never
+from agt.data.files import (
+    Columns,
+    CsvFormat,
+    changed_of,
+    is_large,
+    locate,
+    missing_word,
+    open_blocks,
+    open_columns,
+    same_length,
+)
+from agt.errors import nearest
 from agt.facts import Fact, Grounds, grounds
-from agt.settings import DeclaredSize, schema
+from agt.settings import DeclaredSize, schema, validate
 
-Content = tuple[np.ndarray, ...]
+MAX_FOUND = 100
+"""How many classes may be found in the data; more of them must be listed."""
+MAX_GROUPS = 50
+MISSING = "(missing)"
+_WHOLE = re.compile(r"[+-]?\d{1,300}")
+RowContent = tuple[np.ndarray, ...]
+
+
+def _no_truth(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError(f"{value!r} is not text: write the value as the data has it, in quotes")
+    return value
+
+
+LabelWord = Annotated[str | int, BeforeValidator(_no_truth)]
+"""A value as it stands in the data, in a configuration; true and false would be taken for 1 and 0."""
+
+
+# -- labels, and the queries that may have them ---------------------------------------------------------------------------
+
+
+def read_labels(columns: Columns, label: str, classes: Sequence[str] | None) -> np.ndarray:
+    """[n] object: the label of each row as text, none of them missing, and each among the ``classes`` if they are given.
+
+    Raises:
+        DataError: naming the row; or there are too many distinct labels, or two are alike (``check_found``).
+    """
+    words = columns.words(label, "dataset.label")
+    columns.refuse_missing_words("dataset.classes", classes or ())
+    _check_labels(words, classes, columns.path, columns.row)
+    if classes is None:
+        check_found(set(words.tolist()), columns.path)
+    return words
+
+
+def check_found(names: Iterable[str], path: Path) -> None:
+    """Check labels from which the classes are to be found.
+
+    Raises:
+        DataError: more than ``MAX_FOUND`` of them, or two that are alike but for spaces or the way a number is written.
+    """
+    names = sorted(names)
+    if len(names) > MAX_FOUND:
+        raise DataError(
+            f"{path}: {len(names)} distinct labels, such as {', '.join(names[:3])}: is this a regression target? Cut a "
+            "number into ranges first, or if these are classes, list them in dataset.classes"
+        )
+    seen: dict[object, str] = {}
+    for name in names:
+        other = seen.setdefault(meaning(name), name)
+        if other != name:
+            raise DataError(
+                f"{path}: the labels {other!r} and {name!r} are alike but for spaces or the way a number is written: write "
+                "them in one form, or list the classes in dataset.classes"
+            )
+
+
+def meaning(word: str) -> object:
+    """What a person would take for the same value: trimmed, and a number as a number."""
+    text = word.strip()
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return number if math.isfinite(number) else text
+
+
+def class_names(words: np.ndarray, path: Path) -> tuple[str, ...]:
+    """The distinct labels in increasing order, as numbers if all of them are. Raises DataError as ``check_found``."""
+    names = set(words.tolist())
+    check_found(names, path)
+    try:
+        return tuple(sorted(sorted(names), key=float))
+    except ValueError:
+        return tuple(sorted(names))
+
+
+def class_indices(
+    words: np.ndarray,
+    classes: Sequence[str],
+    path: Path,
+    row_of: Callable[[int], str] = row_words,
+    optional: bool = False,
+) -> np.ndarray:
+    """[n] int64 indices into ``classes``.
+
+    Args:
+        words: [n] labels as text, None where missing.
+        row_of: names a row in messages.
+        optional: take a missing label as UNLABELLED (queries).
+
+    Raises:
+        DataError: a label is missing or not among the classes.
+    """
+    index: dict[str | None, int] = {name: i for i, name in enumerate(classes)}
+    if optional:
+        index[None] = UNLABELLED
+    _check_labels(words, index, path, row_of)
+    return np.fromiter((index[word] for word in words), dtype=np.int64, count=len(words))
+
+
+def _check_labels(
+    words: np.ndarray, classes: Iterable[str | None] | None, path: Path, row_of: Callable[[int], str]
+) -> None:
+    found = set(words.tolist())
+    bad = {word for word in found if missing_word(word)} if classes is None else found - {*classes}
+    if not bad:
+        return
+    row, word = next((row, word) for row, word in enumerate(words) if word in bad)
+    if missing_word(word):
+        raise DataError(f"{path}: {row_of(row)} has no label: every record needs one: drop the row, or fill it in")
+    names = [name for name in classes or () if name is not None]
+    raise DataError(
+        f"{path}: {row_of(row)} has the label '{word}'{nearest(word, names)}; the classes are {', '.join(names)}"
+    )
+
+
+def query_labels(columns: Columns, label: str, classes: Sequence[str], n: int) -> np.ndarray:
+    """[n] int64 labels of queries: UNLABELLED where the column, or a value in it, is absent."""
+    if label not in columns.names:
+        return np.broadcast_to(np.int64(UNLABELLED), n)
+    words = columns.words(label, "dataset.label")
+    return class_indices(words, classes, columns.path, columns.row, optional=True)
+
+
+def queries(
+    columns: Columns,
+    features: np.ndarray,
+    content: RowContent,
+    labels: np.ndarray,
+    id: str = "id",
+    id_as_text: bool = False,
+    outside: tuple[Outside, ...] = (),
+    groups: Mapping[str, np.ndarray] | None = None,
+) -> Records:
+    """Queries named by their id column where the file has it, otherwise by hashes of their raw ``content``.
+
+    Args:
+        outside: for the data owner, what does not fit the declarations.
+        groups: column -> [n] subgroups.
+
+    Raises:
+        DataError: the file has no rows, or its ids are not usable.
+    """
+    if not len(features):
+        raise DataError(f"{columns.path}: no rows: at least one query is needed")
+    ids = columns.unique_ids(id, "dataset.id", id_as_text) if id in columns.names else default_ids(*content)
+    same_length(columns.path, len(features), {"label": labels, id: ids})
+    return records(features, labels, ids, groups=groups, outside=outside)
+
+
+def _combined(parts: Iterable[Outside]) -> tuple[Outside, ...]:
+    """What was found in each block of one file, added up; without columns all of whose values fit.
+
+    What is seen is told of the block that has most of it.
+    """
+    columns: dict[str, list[Outside]] = {}
+    for part in parts:
+        columns.setdefault(part.column, []).append(part)
+    combined = []
+    for found in columns.values():
+        count, total = (sum(values) for values in zip(*((part.count, part.total) for part in found), strict=True))
+        most = max(found, key=lambda part: part.count)
+        others = ", among others" if sum(part.count > 0 for part in found) > 1 else ""
+        if count or not total:
+            combined.append(replace(most, count=count, total=total, seen=most.seen + others))
+    return tuple(combined)
+
+
+# -- the kinds of files ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Rows:
+class FileRows:
     """The rows of one file, their features not yet made.
 
     Attributes:
@@ -53,11 +236,11 @@ class Rows:
         test: [n] bool, True for test records.
         facts: what the columns of ids, units and public flags are taken to mean.
         groups: column -> [n] the subgroup of each row, as text.
-        gone: [n] bool, training records that count as not being there: no constant is taken from them.
+        erased: [n] bool, training records that count as not being there: no constant is taken from them.
     """
 
     columns: Columns
-    content: Content
+    content: RowContent
     labels: np.ndarray
     ids: np.ndarray
     units: np.ndarray | None
@@ -65,27 +248,28 @@ class Rows:
     test: np.ndarray
     facts: tuple[Fact, ...]
     groups: Mapping[str, np.ndarray]
-    gone: np.ndarray
+    erased: np.ndarray
 
     @property
     def train(self) -> np.ndarray:
         """[n] bool, True for training records that are there."""
-        return ~self.test & ~self.gone
+        return ~self.test & ~self.erased
 
-    def indices(self, classes: Sequence[str]) -> np.ndarray:
-        """[n] int64: each row's class; of those that are gone, whose class may be gone too, the first."""
-        labels = np.where(self.gone, classes[0], self.labels)
-        return class_indices(labels, classes, self.columns.path, self.columns.row)
+    def records(self, features: np.ndarray, classes: Sequence[str]) -> Records:
+        """All of them, test and erased ones too; the latter, whose class may be erased as well, have the first class."""
+        labels = np.where(self.erased, classes[0], self.labels)
+        indices = class_indices(labels, classes, self.columns.path, self.columns.row)
+        return records(features, indices, self.ids, self.units, self.public, self.groups)
 
 
 @dataclass(frozen=True)
-class Features:
+class FileFeatures:
     """The features of each file, [n, ...] in the order of its rows, with what the record of a run says about them.
 
     Attributes:
         arrays: one for each file.
         scaling: the public constants that made them.
-        settled: those of them that the file told and queries need (``Settled``).
+        settled: those of them that the file told and queries need (``FileConstants``).
         notes: for the data owner alone.
     """
 
@@ -96,8 +280,8 @@ class Features:
 
 
 @schema
-class Settled:
-    """What a file of labelled records told beside its records, kept so that queries need it no more.
+class FileConstants:
+    """What a file of labelled records told beside its records, recorded so that queries need it no more.
 
     Attributes:
         classes: the labels' names, in their order.
@@ -134,7 +318,7 @@ class LabelledFile(ABC):
     SPLIT: ClassVar[str]
     """The setting that names a column of splits."""
     exact: ClassVar[bool] = False
-    """Hash content in the precision of each row (``ids.exact_row``): where a file has one for all of them."""
+    """Hash content in the precision of each row (``dataset.exact_row``): where a file has one for all of them."""
 
     path: Path
     label: str
@@ -144,53 +328,56 @@ class LabelledFile(ABC):
     public: str | None = None
     id_as_text: bool = False
     id_permanent: bool = False
-    classes: Annotated[tuple[Word, ...], Field(min_length=2)] | None = None
+    classes: Annotated[tuple[LabelWord, ...], Field(min_length=2)] | None = None
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
     split_key: str = "split"
     declared_size: DeclaredSize | None = None
     name: str | None = None
     subgroups: tuple[str, ...] = ()
-    settled: Settled | None = None
+    settled: FileConstants | None = None
 
     def __post_init__(self) -> None:
-        check_classes(self.classes)
+        names = [str(name).strip() for name in self.classes or ()]
+        if not all(names):
+            raise ValueError("classes has an empty name: a missing label is no class")
+        twice = [name for place, name in enumerate(names) if name in names[:place]]
+        if twice:
+            raise ValueError(f"classes repeats {twice[0]!r}, perhaps with other spaces")
         if len(set(self.subgroups)) < len(self.subgroups):
             raise ValueError("subgroups names a column twice")
-        check_label(self.label, {setting: getattr(self, setting) for setting in ("id", "unit", "public", self.SPLIT)})
+        for setting in ("id", "unit", "public", self.SPLIT):
+            if getattr(self, setting) == self.label:
+                raise ValueError(f"label and {setting} are both column {self.label}: a label can be nothing else")
 
     # -- what a kind of file adds --------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _content(self, columns: Columns) -> Content:
+    def _content(self, columns: Columns) -> RowContent:
         """The features as a file has them, checked as far as each row goes."""
 
     @abstractmethod
-    def _features(self, files: Sequence[Rows]) -> Features:
+    def _features(self, files: Sequence[FileRows]) -> FileFeatures:
         """The features of every file; each record's from its own content and public constants."""
 
     @abstractmethod
-    def _settle(self) -> Settled:
-        """What ``Dataset.settled`` has, from the file itself."""
-
-    @abstractmethod
-    def _asked(self, columns: Columns, content: Content, settled: Settled) -> np.ndarray:
+    def _query_features(self, columns: Columns, content: RowContent, constants: FileConstants) -> np.ndarray:
         """The features of queries."""
 
-    def _misfit(self, content: Content, settled: Settled) -> tuple[Outside, ...]:
-        """Which columns of queries do not fit the declarations, and how often."""
-        return ()
+    def _outside(self, content: RowContent, constants: FileConstants) -> list[Outside]:
+        # How many values of each column of queries there are, and how many do not fit the declarations.
+        return []
 
-    def _counted(self, content: Content) -> Mapping[str, int]:
-        """How many values there are, of the columns that may not fit."""
-        return {}
+    def _constants(self) -> FileConstants:
+        # What ``Dataset.settled`` has, from the file itself where nothing else tells.
+        return self.settled or validate(FileConstants, self.load().settled, "dataset.settled")
 
     @property
     def _form(self) -> CsvFormat | None:
-        """How a csv is cut into cells; None: as usual."""
+        # How a csv is cut into cells; None: as usual.
         return None
 
     @abstractmethod
-    def _selection(self, split: Fact, rows: Rows) -> Grounds:
+    def _selection(self, split: Fact, rows: FileRows) -> Grounds:
         """Condition b: the split, what names the rows, and whether each one's content was made from that record alone."""
 
     @abstractmethod
@@ -201,21 +388,18 @@ class LabelledFile(ABC):
 
     def load(self) -> Dataset:
         """Read, scale and split. Raises DataMissing or DataError naming the file, the column and the row."""
-        return self.load_without(nobody)
+        return self.load_without(never)
 
-    def load_without(self, gone: Gone) -> Dataset:
+    def load_without(self, is_erased: IsErased) -> Dataset:
         """As if the file did not have these training records: what it tells beside records is not read off them either.
 
         Raises:
-            DataError: as ``load``; or a record that is gone has a copy that stays, and not the last number (ids.py).
+            DataError: as ``load``; or an erased record has a copy that stays, and not the last number (erasure.py).
         """
-        files = [self._marked(rows, gone) for rows in self._files()]
+        files = [self._marked(rows, is_erased) for rows in self._files()]
         classes = self._classes(files)
         features = self._features(files)
-        everyone = [
-            records(x, f.indices(classes), f.ids, f.units, f.public, f.groups)
-            for x, f in zip(features.arrays, files, strict=True)
-        ]
+        everyone = [rows.records(x, classes) for x, rows in zip(features.arrays, files, strict=True)]
         return Dataset(
             name=self.name or self.path.stem,
             classes=classes,
@@ -229,30 +413,29 @@ class LabelledFile(ABC):
             settled={"classes": classes, **features.settled},
         )
 
-    def _files(self) -> list[Rows]:
-        """The rows of the file; or of two, of which the first has the training records and the second the test records."""
+    def _files(self) -> list[FileRows]:
+        # The rows of the file; or of two, of which the first has the training records and the second the test records.
         return [self._rows(self._open())]
 
     def _open(self) -> Columns:
-        return open_columns(self.path, "dataset.path or data_dir", self.data_dir)
+        return open_columns(self.path, "dataset.path or data_dir", self.data_dir, self._form)
 
-    def _rows(self, columns: Columns, test: bool | None = None) -> Rows:
+    def _rows(self, columns: Columns, test: bool | None = None) -> FileRows:
         """Every row of a file.
 
         Args:
             test: all of them are for testing, or all for training; None: a column says, or a hash.
         """
-        content, path = self._content(columns), columns.path
+        content, path, by = self._content(columns), columns.path, getattr(self, self.SPLIT)
         n = len(content[0])
         if not n:
             raise DataError(f"{path}: no rows")
         labels = read_labels(columns, self.label, self._listed)
         units = None if self.unit is None else columns.ids(self.unit, "dataset.unit", self.id_as_text)
         public = None if self.public is None else columns.flags(self.public, "dataset.public")
-        given = getattr(self, self.SPLIT)
-        split = None if given is None else columns.flags(given, f"dataset.{self.SPLIT}")
-        groups = {name: subgroups(columns, name) for name in self.subgroups}
-        parts = {self.label: labels, str(self.unit): units, str(self.public): public, str(given): split}
+        split = None if by is None else columns.flags(by, f"dataset.{self.SPLIT}")
+        groups = {name: _subgroups(columns, name) for name in self.subgroups}
+        parts = {self.label: labels, str(self.unit): units, str(self.public): public, str(by): split}
         same_length(path, n, {**groups, **parts})
         if self.id is None:
             ids = default_ids(*content, labels, units, public, split, exact=self.exact)
@@ -264,41 +447,51 @@ class LabelledFile(ABC):
             split = np.full(n, test)
         else:
             if split is None:
-                named = units if units is not None else ids if self.id is not None else None
-                names = default_ids(*content, labels, public, numbered=False, exact=self.exact) if named is None else named
+                names = units if units is not None else ids if self.id is not None else None
+                if names is None:
+                    names = default_ids(*content, labels, public, numbered=False, exact=self.exact)
                 split = hash_split(names, self.test_fraction, self.split_key)
-            self._both_splits(split, path)
-        return Rows(columns, content, labels, ids, units, public, split, facts, groups, np.zeros(n, dtype=bool))
+            self._check_split(split, path)
+        return FileRows(columns, content, labels, ids, units, public, split, facts, groups, np.zeros(n, dtype=bool))
 
-    def _marked(self, rows: Rows, gone: Gone) -> Rows:
-        """The same rows, of which some training records count as gone."""
-        marked = ~rows.test & gone(rows.ids, rows.ids if rows.units is None else rows.units)
+    def _check_split(self, test: np.ndarray, path: Path) -> None:
+        if test.any() and not test.all():
+            return
+        drawn = f": dataset.test_fraction={self.test_fraction:g} of {len(test)} records, drawn by hash; "
+        remedy = f"{drawn}change dataset.test_fraction or dataset.split_key"
+        empty = "train" if test.all() else "test"
+        raise DataError(f"{path}: the {empty} split is empty{'' if getattr(self, self.SPLIT) else remedy}")
+
+    def _marked(self, rows: FileRows, is_erased: IsErased) -> FileRows:
+        marked = ~rows.test & is_erased(rows.ids, rows.ids if rows.units is None else rows.units)
         if self.id is None and marked.any():
-            check_last(self._alike(rows), marked)
-        return replace(rows, gone=marked)
+            check_last(self._ids_of_copies(rows, slice(None), numbered=False), marked)
+        return replace(rows, erased=marked)
 
-    def _alike(self, rows: Rows) -> np.ndarray:
-        """[n] str, the same for copies."""
+    def _ids_of_copies(self, rows: FileRows, at: np.ndarray | slice, numbered: bool) -> np.ndarray:
+        # The ids that a file of these rows would give; not numbered, copies have the same.
         split = rows.test if getattr(self, self.SPLIT) else None  # a copy in the other split is numbered apart
-        others = (*rows.content[1:], rows.labels, rows.units, rows.public, split)
-        return default_ids(rows.content[0], *others, numbered=False, exact=self.exact)
+        parts = (*rows.content[1:], rows.labels, rows.units, rows.public, split)
+        return default_ids(
+            rows.content[0][at],
+            *(None if part is None else part[at] for part in parts),
+            numbered=numbered,
+            exact=self.exact,
+        )
 
     def families(self, ids: np.ndarray) -> np.ndarray:
-        """[n] str, the same for training records of these ids that are copies of each other (ids.py)."""
+        """[n] str, the same for training records of these ids that are copies of each other (erasure.py)."""
         if self.id is not None:
             return ids
         rows = self._files()[0]
-        family = dict(zip(rows.ids.tolist(), self._alike(rows).tolist(), strict=True))
+        alike = self._ids_of_copies(rows, slice(None), numbered=False)
+        family = dict(zip(rows.ids.tolist(), alike.tolist(), strict=True))
         return np.array([family[name] for name in ids.tolist()], dtype=str)
 
     def copies(self, name: str, count: int) -> np.ndarray:
         """[count] str: the ids that so many copies of one of its records have (named by content)."""
         rows = self._files()[0]
-        split = rows.test if getattr(self, self.SPLIT) else None
-        at = np.repeat(np.flatnonzero(rows.ids == name)[:1], count)
-        parts = (*rows.content, rows.labels, rows.units, rows.public, split)
-        repeated = [None if part is None else part[at] for part in parts]
-        return default_ids(np.asarray(repeated[0]), *repeated[1:], exact=self.exact)
+        return self._ids_of_copies(rows, np.repeat(np.flatnonzero(rows.ids == name)[:1], count), numbered=True)
 
     def stated(self, settled: Mapping[str, Any]) -> Self:
         """The same data with the constants that its file told (``Dataset.settled``) written down among its settings."""
@@ -309,14 +502,6 @@ class LabelledFile(ABC):
         """Condition e: whether the constants that make the features are public."""
         return grounds(self._scaling_fact(), self._classes_fact())
 
-    def _both_splits(self, test: np.ndarray, path: Path) -> None:
-        """Raise DataError where every record is for training, or every one for testing."""
-        for split, empty in (("train", test.all()), ("test", not test.any())):
-            if empty:
-                drawn = f": dataset.test_fraction={self.test_fraction:g} of {len(test)} records, drawn by hash; "
-                remedy = f"{drawn}change dataset.test_fraction or dataset.split_key"
-                raise DataError(f"{path}: the {split} split is empty{'' if getattr(self, self.SPLIT) else remedy}")
-
     def load_queries(self, path: Path) -> Records:
         """The same columns, scaled by the same constants; label and id are optional.
 
@@ -325,77 +510,89 @@ class LabelledFile(ABC):
         Raises:
             DataError: a column is missing or of another shape, or a value is none; or the file brings other constants.
         """
-        settled, path = self.settled or self._settle(), locate(path, self.data_dir, "inputs")
+        constants, path = self._constants(), locate(path, self.data_dir, "inputs")
         if is_large(path):
-            return self._streamed(path, settled)
+            return self._streamed(path, constants)
         return self.read_queries(open_columns(path, "inputs", form=self._form))
 
     def read_queries(self, columns: Columns) -> Records:
-        """The same of columns that are there (memory.py)."""
-        settled, content = self.settled or self._settle(), self._content(columns)
-        features = self._asked(columns, content, settled)
-        labels, groups = self._told(columns, len(features), settled.classes)
-        outside, id = self._misfit(content, settled), self.id or "id"
-        return queries(columns, features, content, labels, id, self.id_as_text, outside, groups)
+        """As ``load_queries``, of columns that are there (files.columns_of)."""
+        constants, content = self._constants(), self._content(columns)
+        features = self._query_features(columns, content, constants)
+        labels = query_labels(columns, self.label, constants.classes, len(features))
+        outside = _combined(self._outside(content, constants))
+        return queries(
+            columns, features, content, labels, self.id or "id", self.id_as_text, outside, self._query_groups(columns)
+        )
 
-    def _told(self, columns: Columns, n: int, classes: Sequence[str]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """(labels, subgroups) of queries."""
-        groups = {name: subgroups(columns, name) for name in self.subgroups if name in columns.names}
-        return query_labels(columns, self.label, classes, n), groups
+    def _query_groups(self, columns: Columns) -> dict[str, np.ndarray]:
+        return {name: _subgroups(columns, name) for name in self.subgroups if name in columns.names}
 
-    def _streamed(self, path: Path, settled: Settled) -> Records:
-        """Queries of a large file: one pass for what is known of them by name, and one for each who asks for features."""
-        id, found, outside, totals = self.id or "id", list[tuple[Any, ...]](), list[Outside](), Counter[str]()
-        state, rows = changed_of(path), 0
+    def _streamed(self, path: Path, constants: FileConstants) -> Records:
+        # Queries of a large file: one pass for what is known of them by name, and one for each who asks for features.
+        id, state, outside = self.id or "id", changed_of(path), list[Outside]()
+        found: list[dict[str, np.ndarray]] = []
+        rows = 0
         for columns in open_blocks(path, self._form):
             content = self._content(columns)
-            count, named, labelled = len(content[0]), id in columns.names, self.label in columns.names
-            ids = columns.ids(id, "dataset.id", self.id_as_text) if named else np.empty(0, "U1")
-            labels, groups = self._told(columns, count, settled.classes)
-            same_length(path, count, {"label": labels, **({id: ids} if named else {})})
-            found.append((ids, labels if labelled else labels[:0], *(groups[n] for n in self.subgroups if n in groups)))
+            count = len(content[0])
+            part = {f"group {name}": values for name, values in self._query_groups(columns).items()}
+            if id in columns.names:
+                part["id"] = columns.ids(id, "dataset.id", self.id_as_text)
+            if self.label in columns.names:
+                part["label"] = query_labels(columns, self.label, constants.classes, count)
+            same_length(path, count, part)
+            found.append(part)
             rows += count
-            outside += self._misfit(content, settled)
-            totals.update(self._counted(content))
+            outside += self._outside(content, constants)
+        if not rows:
+            raise DataError(f"{path}: no rows: at least one query is needed")
+        whole = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+        return records(
+            as_array(Blocks(lambda: self._feature_blocks(path, state, constants), rows)),
+            whole.pop("label", np.broadcast_to(np.int64(UNLABELLED), rows)),
+            whole.pop("id", as_array(Numbered(rows))),
+            groups={name.removeprefix("group "): values for name, values in whole.items()},
+            outside=_combined(outside),
+        )
 
-        def unchanged() -> None:
+    def _feature_blocks(self, path: Path, state: object, constants: FileConstants) -> Iterator[np.ndarray]:
+        def check_unchanged() -> None:
             if changed_of(path) != state:
                 raise DataError(f"{path}: changed while it was read: ask again")
 
-        def read() -> Iterator[np.ndarray]:
-            unchanged()
-            try:
-                for part in open_blocks(path, self._form):
-                    yield self._asked(part, self._content(part), settled)
-                    unchanged()
-            except DataError:
-                unchanged()  # what is read of another file may well look damaged
-                raise
-
-        if not rows:
-            raise DataError(f"{path}: no rows: at least one query is needed")
-        ids, labels, *rest = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-        ids = ids if named else as_array(Numbered(rows))
-        labels = labels if labelled else np.broadcast_to(np.int64(UNLABELLED), rows)
-        groups = dict(zip((name for name in self.subgroups if name in columns.names), rest, strict=True))
-        features = as_array(Blocks(read, rows))
-        return replace(records(features, labels, ids, groups=groups), outside=together(outside, totals))
+        check_unchanged()
+        try:
+            for part in open_blocks(path, self._form):
+                yield self._query_features(part, self._content(part), constants)
+                check_unchanged()
+        except DataError:
+            check_unchanged()  # what is read of another file may well look damaged
+            raise
 
     @property
     def _listed(self) -> tuple[str, ...] | None:
-        """The public list of classes, as the data has them."""
         return None if self.classes is None else tuple(str(name) for name in self.classes)
 
-    def _classes(self, files: Sequence[Rows]) -> tuple[str, ...]:
-        found = [rows.labels[~rows.gone] for rows in files]
+    def _classes(self, files: Sequence[FileRows]) -> tuple[str, ...]:
+        found = [rows.labels[~rows.erased] for rows in files]
         return self._listed or class_names(np.concatenate(found), files[0].columns.path)
 
     def _classes_fact(self) -> Fact:
-        """Condition e: whether the list of classes is public."""
         return classes_fact(None if self.classes is None else "dataset.classes")
 
     def _split_fact(self) -> Fact:
-        """Condition b: the split."""
         given = getattr(self, self.SPLIT)
         by = None if given is None else f"column '{given}' (dataset.{self.SPLIT})"
         return split_fact(by, self.test_fraction, self.split_key)
+
+
+def _subgroups(columns: Columns, name: str) -> np.ndarray:
+    words = columns.words(name, "dataset.subgroups")
+    found = {word: MISSING if missing_word(word) else word for word in set(words.tolist())}
+    if len(found) > MAX_GROUPS:
+        raise DataError(
+            f"{columns.path}: dataset.subgroups: column '{name}' has {len(found)} different values, at most {MAX_GROUPS} "
+            "groups are told apart: name a column of few, such as one with ranges of this one"
+        )
+    return np.array([found[word] for word in words], dtype=object)

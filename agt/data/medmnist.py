@@ -2,35 +2,48 @@
 
 Every choice about a record (kept, held out, pretraining or fine-tuning) is a function of its own class and of a keyed
 hash of its own id (method.md section 3, condition b); balancing by counting classes would not be.
+
+What the medmnist package says about its files (urls, MD5, classes) is read without importing it: that imports torchvision,
+whose wheels break on a CPU build of torch, and creates a folder in the home directory. Its facts are one dictionary literal
+in info.py: that file is parsed, and nothing of it is run.
 """
 
+import ast
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from hashlib import file_digest, md5
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
-from agt.data.assemble import default_ids, queries, records
-from agt.data.dataset import UNLABELLED, DataError, Dataset, Records
-from agt.data.declarations import classes_fact, split_fact
+from agt.data.dataset import (
+    UNLABELLED,
+    DataError,
+    Dataset,
+    Records,
+    classes_fact,
+    default_ids,
+    records,
+    split_fact,
+    uniform,
+)
 from agt.data.files import Columns, locate, open_columns, require, resolve, same_shape
-from agt.data.ids import uniform
-from agt.data.medmnist_info import INSTALL, fetch, info_of, official, required_info
-from agt.errors import DataMissing
+from agt.data.labelled import queries
+from agt.errors import ConfigError, DataMissing, nearest
 from agt.facts import Fact, Grounds, grounds, proved, void
-from agt.settings import DeclaredSize, Positive, schema
+from agt.settings import DeclaredSize, Positive, schema, validate
 
+INSTALL = "pip install --no-deps medmnist"
 Class = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(ge=0, le=1)]
 _WHITE = 255.0
 
 
 @schema
-class Settled:
-    """What the file told beside its records, kept so that queries need it no more.
+class ImageConstants:
+    """What the file told beside its records, recorded so that queries need it no more.
 
     Attributes:
         shape: of an image.
@@ -79,7 +92,7 @@ class MedMnist:
     center: float = 0.5
     scale: Positive = 1.0
     declared_size: DeclaredSize | None = None
-    settled: Settled | None = None
+    settled: ImageConstants | None = None
 
     def __post_init__(self) -> None:
         for setting in ("positive", "held_out", "finetune_classes"):
@@ -102,28 +115,33 @@ class MedMnist:
         """
         path, origin = self.located()
         columns = open_columns(path, "dataset.path")
-        train = _Raw.read(columns, ("train", "val") if self.with_val else ("train",))
-        test = _Raw.read(columns, ("test",))
-        present = sorted({*train.labels.tolist(), *test.labels.tolist()})
+        images, labels, ids = _read(columns, ("train", "val") if self.with_val else ("train",))
+        tests, test_labels, test_ids = _read(columns, ("test",))
+        present = sorted({*labels.tolist(), *test_labels.tolist()})
         self._check_classes(present, path)
         used = self._used(present, path)
         # Copies share their fate: one that is private and goes must not take a public one's number, and so its place.
-        names = default_ids(train.images, train.labels, numbered=False)
-        rates = np.array([self.keep.get(label, 1.0) for label in train.labels.tolist()])
-        kept = np.isin(train.labels, used) & (uniform(names, self.keep_key) < rates)
+        names = default_ids(images, labels, numbered=False)
+        rates = np.array([self.keep.get(label, 1.0) for label in labels.tolist()])
+        kept = np.isin(labels, used) & (uniform(names, self.keep_key) < rates)
+        tested = np.isin(test_labels, used)
+        pretrain = None
+        if self.held_out:
+            rest = ~kept & ~np.isin(labels, self.held_out)
+            pretrain = self._pretrain(images[rest], labels[rest], ids[rest])
         return Dataset(
             name=self.name + origin,
             classes=self._names(used),
-            train=self._records(train.where(kept), used),
-            test=self._records(test.where(np.isin(test.labels, used)), used),
+            train=records(self._scaled(images[kept]), self._indices(labels[kept], used), ids[kept]),
+            test=records(self._scaled(tests[tested]), self._indices(test_labels[tested], used), test_ids[tested]),
             declared_size=self.declared_size,
             scaling={"divisor": _WHITE, "center": self.center, "scale": self.scale},
             selection=self._selection(used),
             preprocessing=grounds(
                 proved("pixels are scaled by constants written in the configuration"), self._classes_fact()
             ),
-            pretrain=self._pretrain(train.where(~kept & ~np.isin(train.labels, self.held_out))),
-            settled={"shape": train.images.shape[1:], "used": used},
+            pretrain=pretrain,
+            settled={"shape": images.shape[1:], "used": used},
         )
 
     def load_queries(self, path: Path) -> Records:
@@ -134,30 +152,21 @@ class MedMnist:
         return self.read_queries(open_columns(path, "inputs"))
 
     def read_queries(self, columns: Columns) -> Records:
-        """The same of columns that are there (memory.py)."""
+        """As ``load_queries``, of columns that are there (files.columns_of)."""
         images = _images(columns, "x" if "x" in columns.names else "images")
-        settled = self.settled or self._settle()
-        same_shape(images, settled.shape, columns.path)
+        constants = self.settled or validate(ImageConstants, self.load().settled, "dataset.settled")
+        same_shape(images, constants.shape, columns.path)
         labels = np.full(len(images), UNLABELLED, dtype=np.int64)
         if "labels" in columns.names:
-            labels = self._indices(_labels(columns, "labels"), list(settled.used))
+            labels = self._indices(_labels(columns, "labels"), list(constants.used))
         return queries(columns, self._scaled(images), (images,), labels)
 
-    def _settle(self) -> Settled:
-        """What ``Dataset.settled`` has, from the file itself."""
-        path = self.located()[0]
-        source = open_columns(path, "dataset.path")
-        present = {*_labels(source, "train_labels").tolist(), *_labels(source, "test_labels").tolist()}
-        return Settled(_images(source, "test_images").shape[1:], tuple(self._used(sorted(present), path)))
-
-    def _pretrain(self, raw: "_Raw") -> Records | None:
-        """Public records of the classes that are not held out, none of them used for fine-tuning."""
-        if not self.held_out:
-            return None
-        if not len(raw.ids):
+    def _pretrain(self, images: np.ndarray, labels: np.ndarray, ids: np.ndarray) -> Records:
+        # Public records of the classes that are not held out, none of them used for fine-tuning.
+        if not len(ids):
             raise DataError(f"{self.name}: no record is left to pretrain on; hold out fewer classes, or keep fewer records")
-        public = np.full(len(raw.ids), self.pretrain_public)
-        return self._records(raw, sorted(set(raw.labels.tolist())), public)
+        public = np.full(len(ids), self.pretrain_public)
+        return records(self._scaled(images), self._indices(labels, sorted({*labels.tolist()})), ids, public=public)
 
     def located(self) -> tuple[Path, str]:
         """The file, and what its name must say about where it came from."""
@@ -170,20 +179,20 @@ class MedMnist:
             if info is None:
                 return path, " (local file, hash unchecked)"
             return path, "" if _md5(path) == official(info, self.size)[1] else " (local file, not the official hash)"
-        info = required_info(self.name, f"the official file of {self.name} (its address and hash)")
+        if info is None:
+            raise DataMissing(f"the official file of {self.name} needs the package medmnist, not installed; run: {INSTALL}")
         url, expected = official(info, self.size)
-        suffix = "" if self.size == 28 else f"_{self.size}"
-        path = resolve(Path(f"{self.name}{suffix}.npz"), self.data_dir)
-        if not path.exists():
-            if not self.download:
-                raise DataMissing(f"{path} is not there: set dataset.download=true, dataset.path or data_dir, or get {url}")
-            fetch(url, expected, path)
-        actual = _md5(path)
-        if actual != expected:
-            raise DataError(
-                f"{path}: MD5 {actual}, and medmnist's official file has {expected}: delete it to download it again, "
-                f"or accept it as a local file with dataset.path={path.name}"
-            )
+        path = resolve(Path(f"{self.name}{_suffix(self.size)}.npz"), self.data_dir)
+        if path.exists():
+            if (actual := _md5(path)) != expected:
+                raise DataError(
+                    f"{path}: MD5 {actual}, and medmnist's official file has {expected}: delete it to download it again, "
+                    f"or accept it as a local file with dataset.path={path.name}"
+                )
+        elif self.download:
+            _download(url, expected, path)
+        else:
+            raise DataMissing(f"{path} is not there: set dataset.download=true, dataset.path or data_dir, or get {url}")
         return path, ""
 
     def _check_classes(self, present: list[int], path: Path) -> None:
@@ -194,7 +203,7 @@ class MedMnist:
                 raise DataError(f"{path}: dataset.{setting} names class {min(absent)}; the file has the classes {known}")
 
     def _used(self, present: list[int], path: Path) -> list[int]:
-        """The original classes of training and test records: public, unless only the file at hand says them."""
+        # The original classes of training and test records: public, unless only the file at hand says them.
         info = info_of(self.name)
         if self.finetune_classes is not None or info is None:
             return sorted(self.finetune_classes or present)
@@ -214,11 +223,8 @@ class MedMnist:
             f"which has it ({INSTALL})",
         )
 
-    def _records(self, raw: "_Raw", used: list[int], public: np.ndarray | None = None) -> Records:
-        return records(self._scaled(raw.images), self._indices(raw.labels, used), raw.ids, public=public)
-
     def _scaled(self, images: np.ndarray) -> np.ndarray:
-        """[n, c, h, w] float32: the 256 possible values are computed in float64 and rounded once."""
+        # [n, c, h, w] float32: the 256 possible values are computed in float64 and rounded once.
         table = ((np.arange(256) / _WHITE - self.center) / self.scale).astype(np.float32)
         return table[images]
 
@@ -248,28 +254,17 @@ class MedMnist:
         return grounds(proved(why), split_fact("MedMNIST's own split", 0, ""))
 
 
-@dataclass(frozen=True)
-class _Raw:
-    """Unscaled images [n, c, h, w] uint8, MedMNIST's classes [n], ids [n]."""
-
-    images: np.ndarray
-    labels: np.ndarray
-    ids: np.ndarray
-
-    @classmethod
-    def read(cls, columns: Columns, splits: tuple[str, ...]) -> "_Raw":
-        images = np.concatenate([_images(columns, f"{split}_images") for split in splits])
-        labels = np.concatenate([_labels(columns, f"{split}_labels") for split in splits])
-        if len(images) != len(labels):
-            raise DataError(f"{columns.path}: {len(images)} images and {len(labels)} labels in {' and '.join(splits)}")
-        return cls(images, labels, default_ids(images, labels))
-
-    def where(self, mask: np.ndarray) -> "_Raw":
-        return _Raw(self.images[mask], self.labels[mask], self.ids[mask])
+def _read(columns: Columns, splits: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    # Unscaled images [n, c, h, w] uint8, MedMNIST's classes [n], ids [n].
+    images = np.concatenate([_images(columns, f"{split}_images") for split in splits])
+    labels = np.concatenate([_labels(columns, f"{split}_labels") for split in splits])
+    if len(images) != len(labels):
+        raise DataError(f"{columns.path}: {len(images)} images and {len(labels)} labels in {' and '.join(splits)}")
+    return images, labels, default_ids(images, labels)
 
 
 def _images(columns: Columns, key: str) -> np.ndarray:
-    """[n, c, h, w] uint8."""
+    # [n, c, h, w] uint8.
     images = columns.matrix(key, "MedMNIST's format")
     if images.dtype != np.uint8:
         raise DataError(f"{columns.path}: {key} is {images.dtype}, expected uint8 pixels 0..255")
@@ -284,15 +279,81 @@ def _images(columns: Columns, key: str) -> np.ndarray:
 
 
 def _labels(columns: Columns, key: str) -> np.ndarray:
-    """[n] int64, MedMNIST's own classes."""
-    labels = columns.raw(key, "MedMNIST's format")
-    if not isinstance(labels, np.ndarray) or labels.dtype.kind not in "iu":
+    # [n] int64, MedMNIST's own classes.
+    labels = columns.array(key, "MedMNIST's format")
+    if labels.dtype.kind == "f":
         raise DataError(f"{columns.path}: {key} must be whole numbers")
     if labels.ndim == 2 and labels.shape[1] > 1:
         raise DataError(f"{columns.path}: {key} has {labels.shape[1]} labels per record; several labels are unsupported")
     return labels.reshape(-1).astype(np.int64)
 
 
+# -- the official files ---------------------------------------------------------------------------------------------------
+
+
+def all_info() -> Mapping[str, Mapping[str, Any]] | None:
+    """medmnist's INFO, by data set name; None if the package is not installed.
+
+    Raises:
+        DataError: the package is there, and its info.py has no INFO that can be read.
+    """
+    spec = find_spec("medmnist")
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).with_name("info.py")
+    try:
+        assigned = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.Assign)]
+        (node,) = [node.value for node in assigned if getattr(node.targets[0], "id", None) == "INFO"]
+        info: Mapping[str, Mapping[str, Any]] = ast.literal_eval(node)
+        return info
+    except (OSError, SyntaxError, ValueError) as error:
+        raise DataError(f"{path}: cannot read medmnist's INFO: {error}; reinstall it: {INSTALL}") from None
+
+
+def info_of(name: str) -> Mapping[str, Any] | None:
+    """INFO of one data set; None if medmnist is not installed. Raises ConfigError for an unknown name."""
+    info = all_info()
+    if info is not None and name not in info:
+        raise ConfigError(f"dataset.name: no MedMNIST data set is called '{name}'{nearest(name, info)}")
+    return None if info is None else info[name]
+
+
+def official(info: Mapping[str, Any], size: int) -> tuple[str, str]:
+    """(url, MD5) of the file of one size. Raises ConfigError if there is none."""
+    url, md5 = f"url{_suffix(size)}", f"MD5{_suffix(size)}"
+    if url not in info or md5 not in info:
+        sizes = [28, *(int(key.removeprefix("url_")) for key in info if key.startswith("url_"))]
+        raise ConfigError(f"dataset.size: {info['python_class']} comes in sizes {sizes}, not {size}")
+    return info[url], info[md5]
+
+
+def _suffix(size: int) -> str:
+    return "" if size == 28 else f"_{size}"
+
+
 def _md5(path: Path) -> str:
-    with path.open("rb") as file:
-        return file_digest(file, lambda: md5(usedforsecurity=False)).hexdigest()
+    import pooch
+
+    digest: str = pooch.file_hash(str(path), alg="md5")
+    return digest
+
+
+def _download(url: str, md5: str, path: Path) -> None:
+    """The file appears once it is verified.
+
+    Raises:
+        DataMissing: the file cannot be had (offline), or not be written; says where to put it by hand.
+        DataError: what came has another hash.
+    """
+    import pooch
+
+    pooch.get_logger().setLevel("INFO" if sys.stderr.isatty() else "WARNING")
+    by_hand = f"download {url} yourself and put it at {path}, or change dataset.path or data_dir"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        downloader = pooch.HTTPDownloader(timeout=30)
+        pooch.retrieve(url, f"md5:{md5}", fname=path.name, path=path.parent, downloader=downloader)
+    except OSError as error:
+        raise DataMissing(f"cannot download {path.name}: {error}; {by_hand}") from None
+    except ValueError:
+        raise DataError(f"{url}: the downloaded file does not have medmnist's MD5 {md5}; try again, or {by_hand}") from None

@@ -1,35 +1,153 @@
-"""The user's own table: numeric columns with public ranges, categorical columns with public lists of values."""
+"""The user's own table: numeric columns with public ranges, categorical columns with public lists of values.
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+A number x with public edges e_0 < ... < e_m is clipped to [e_0, e_m] and becomes m - 1 features, of which the j-th is
++1 / sqrt(m - 1) where x >= e_j and -1 / sqrt(m - 1) elsewhere, j = 1 .. m - 1. So every number has length 1, as a
+category's one-hot has, whatever its bins; rows of a table without gaps have one length; and the product of two rows falls
+linearly with the bins between them. Edges are given, or made from a range [low, high] alone: ``bins`` equal parts, and
+``HALVINGS`` halvings of each side toward its number nearest to 0, so that a balance between 0 and a million is told apart
+where balances are. A missing number has no feature but, where asked, its indicator. Without bins a number is scaled to
+[-1, 1], and a missing one is 0.
+
+A category has one feature for each listed value and one for any other; a missing one has none but its indicator.
+
+Crosses: two columns' slots (bin, value, other) make one name, hashed with a public key to a bucket and a sign. Each pair
+adds +-sqrt(columns / pairs) there, so that all pairs together weigh as much as all columns, collisions aside.
+
+Formal guarantees
+    Each alone. A feature is made from its own row and public constants by comparisons, table look-ups and, for scaled
+    numbers, elementwise float64 operations, each rounded alone; pairs are added in one fixed order. So a row has the same
+    bits whatever rows stand beside it, which condition b asks for (method.md section 3b).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
+import pandas as pd
 from pydantic import Field
 
-from agt.data.assemble import same_length
-from agt.data.checks import Word, check_edges, check_values, clipped, outside_list, outside_range
-from agt.data.dataset import DataError, Outside
-from agt.data.declarations import features_fact, split_fact
-from agt.data.delimited import NULLS, CsvFormat
-from agt.data.encoding import Encoding, absent
-from agt.data.files import Columns, open_columns
-from agt.data.labelled import Content, Features, LabelledFile, Rows, Settled
+from agt.data.dataset import DataError, Outside, features_fact, keyed_hash, split_fact
+from agt.data.files import NULLS, Columns, CsvFormat, open_columns, same_length
+from agt.data.labelled import FileConstants, FileFeatures, FileRows, LabelledFile, LabelWord, RowContent, meaning
 from agt.errors import nearest
 from agt.facts import Fact, Grounds, declared, grounds, void
 from agt.settings import schema
 
 Limits = tuple[float, ...]
 MOST_FEATURES = 2**16
+HALVINGS = 10
+CROSS_KEY = "table/crosses"
 CLASSES = "classes"
 """What ``from_data`` calls the list of classes."""
+_NO_SLOT = -1  # of a missing value
+
+
+# -- values and what is declared of them ----------------------------------------------------------------------------------
+
+
+def check_edges(name: str, edges: Sequence[float]) -> None:
+    """Raise ValueError unless the numbers increase, and span a range that can be scaled without overflow."""
+    for low, high in pairwise(edges):
+        if low >= high:
+            raise ValueError(f"{name}: a range, or the edges of bins, must increase, and {low:g} is followed by {high:g}")
+    if not math.isfinite(2 * (edges[-1] - edges[0])):
+        wide = [edges[0], edges[-1]]
+        raise ValueError(f"{name}: the range {wide} is too wide to compute with: give the range that values lie in")
+
+
+def outside_range(column: str, numbers: np.ndarray, low: float, high: float) -> Outside:
+    """How many numbers lie outside a range and are clipped to it.
+
+    Args:
+        numbers: [n], NaN where missing.
+    """
+    known = numbers[~np.isnan(numbers)]
+    count = int(((known < low) | (known > high)).sum())
+    seen = f"{known.min():g} to {known.max():g}" if len(known) else "no value"
+    return Outside(column, count, len(known), f"[{low:g}, {high:g}]", seen)
+
+
+def outside_list(column: str, words: np.ndarray, values: Sequence[str | int]) -> Outside:
+    """How many values are not in a list and count as other.
+
+    Args:
+        words: [n] text, None where missing.
+    """
+    total, others = _counted(words, values)
+    return Outside(column, others.total(), total, f"the {len(values)} listed", _some(others) if total else "no value")
+
+
+def range_notes(outside: Outside) -> tuple[str, ...]:
+    """For the data owner: how many numbers are clipped."""
+    if not outside.total:
+        return (f"column '{outside.column}' has no value in any record.",)
+    if not outside.count:
+        return ()
+    share = f"{outside.count} of {outside.total} values outside {outside.declared}"
+    return (f"column '{outside.column}': {share} are clipped to it (they go from {outside.seen}).",)
+
+
+def check_values(words: np.ndarray, values: Sequence[str | int], setting: str, column: str, path: Path) -> tuple[str, ...]:
+    """Hold a column of text against its public list of values.
+
+    Args:
+        words: [n] text, None where missing.
+        values: the list.
+        setting: the key of the list, for messages.
+
+    Returns:
+        notes: few values are in the list, or some are but for spaces, capitals or the way a number is written.
+
+    Raises:
+        DataError: there are values, and none of them is in the list.
+    """
+    total, others = _counted(words, values)
+    if not total:
+        return (f"column '{column}' has no value in any record.",)
+    if others.total() == total:
+        raise DataError(
+            f"{path}: column '{column}': none of its {total} values is in {setting}, so each would count as other: "
+            f"the column has {_some(others)}; the list has {_some(map(str, values))}"
+        )
+    notes = []
+    if 2 * others.total() > total:
+        share = f"{others.total()} of {total} values are not in {setting} and count as other"
+        notes.append(f"column '{column}': {share}, such as {_some(others)}.")
+    meant = {meaning(str(value).casefold()) for value in values}
+    near = [word for word in others if meaning(word.casefold()) in meant]
+    if near:
+        notes.append(
+            f"column '{column}': {_some(near)} would be in {setting} but for spaces, capitals or the way a number is "
+            "written, and count as other."
+        )
+    return tuple(notes)
+
+
+def _counted(words: np.ndarray, values: Sequence[str | int]) -> tuple[int, Counter[str]]:
+    # How many values there are, and how often each occurs that is not listed, in the order of their first places.
+    known = Counter(word for word in words.tolist() if word is not None)
+    listed = {str(value) for value in values}
+    return known.total(), Counter({word: count for word, count in known.items() if word not in listed})
+
+
+def _some(words: Iterable[str], most: int = 3) -> str:
+    words = list(words)
+    return ", ".join(map(repr, words[:most])) + (f" and {len(words) - most} more" if len(words) > most else "")
+
+
+# -- the source -----------------------------------------------------------------------------------------------------------
 
 
 @schema
 class Table(LabelledFile):
     """Numeric columns are scaled or coded by bins, clipped to a public range; categorical ones are one-hot with a slot for
-    others; pairs of columns may be crossed (``encoding.py``).
+    others; pairs of columns may be crossed (``Encoding``).
 
     Attributes (the others: ``LabelledFile``):
         path: csv, parquet or npz.
@@ -50,160 +168,21 @@ class Table(LabelledFile):
     SPLIT: ClassVar[str] = "split"
 
     numeric: Mapping[str, Annotated[Limits, Field(min_length=2)] | None] = Field(default_factory=dict)
-    categorical: Mapping[str, Annotated[tuple[Word, ...], Field(min_length=1)]] = Field(default_factory=dict)
+    categorical: Mapping[str, Annotated[tuple[LabelWord, ...], Field(min_length=1)]] = Field(default_factory=dict)
     split: str | None = None
     test: Path | None = None
     missing: Literal["error", "indicator"] = "error"
     bins: Annotated[int, Field(ge=0, le=1024)] = 0
     crosses: Annotated[int, Field(ge=0, le=MOST_FEATURES)] = 0
-    missing_values: tuple[Word, ...] = ()
+    missing_values: tuple[LabelWord, ...] = ()
     csv: CsvFormat = Field(default_factory=CsvFormat)
     from_data: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.numeric and not self.categorical:
-            raise ValueError("name at least one column under numeric or categorical")
-        for column, limits in self.numeric.items():
-            if limits is not None:
-                check_edges(f"numeric.{column}", limits)
-        for column, values in self.categorical.items():
-            if len({str(value) for value in values}) < len(values):
-                raise ValueError(f"categorical.{column} repeats a value")
-            both = {str(value) for value in values} & {*self._missing_words}
-            if both:
-                raise ValueError(f"categorical.{column} lists {min(both)!r}, which missing_values takes for no value")
-        twice = set(self.numeric) & set(self.categorical)
-        if twice:
-            raise ValueError(f"column {min(twice)} is both numeric and categorical")
+        super().__post_init__()
+        self._check_columns()
         if self.crosses and len(self.numeric) + len(self.categorical) < 2:
             raise ValueError("crosses are made of pairs of columns, and there is one column")
-        self._refuse_too_many()
-        if self.split is not None and self.test is not None:
-            raise ValueError("give either split (a column) or test (a file), not both")
-        if self.test == self.path:
-            raise ValueError("test is the file of the training records itself: give another, or leave it out")
-        super().__post_init__()
-        inputs, taken = {*self.numeric, *self.categorical}, {self.label, self.id, self.unit, self.public, self.split}
-        if inputs & taken:
-            raise ValueError(f"column {min(map(str, inputs & taken))} cannot be a feature: it has another part")
-        for name in self.from_data:
-            if name not in {*inputs, CLASSES}:
-                hint = nearest(name, [*inputs, CLASSES])
-                raise ValueError(f"from_data names '{name}', no column of numeric or categorical, nor '{CLASSES}'{hint}")
-
-    def _settle(self) -> Settled:
-        known = self.classes is not None and None not in self.numeric.values()
-        files = [] if known else self._files()
-        found = {name: limits for name, limits in self._ranges(files).items() if self.numeric[name] is None}
-        return Settled(self._classes(files), ranges=found)
-
-    def _asked(self, columns: Columns, content: Content, settled: Settled) -> np.ndarray:
-        return self._scaled(content, self._limits(settled))
-
-    def _misfit(self, content: Content, settled: Settled) -> tuple[Outside, ...]:
-        return self._outside(content, self._limits(settled))
-
-    def _counted(self, content: Content) -> dict[str, int]:
-        numbers, words = content
-        there = (*(~np.isnan(numbers)).sum(axis=0), *(~absent(words)).sum(axis=0))
-        return dict(zip((*self.numeric, *self.categorical), map(int, there), strict=True))
-
-    def _limits(self, settled: Settled) -> dict[str, Limits]:
-        return {name: given or settled.ranges[name] for name, given in self.numeric.items()}
-
-    @property
-    def _form(self) -> CsvFormat:
-        return self.csv
-
-    def formula(self) -> dict[str, Any]:
-        """How features are made of a row of a csv, for readers without agt; empty: this is beyond them."""
-        if self.crosses or not self.csv.header:
-            return {}
-        form = {"separator": self.csv.separator, "encoding": self.csv.codec}
-        return {
-            "columns": self._encoding(self._limits(self.settled or self._settle())).rows,
-            "missing": [*NULLS, *self._missing_words],
-            **form,
-        }
-
-    def stated(self, settled: Mapping[str, Any]) -> Self:
-        """The same, ranges that were taken from the training records included."""
-        found = {name: tuple(limits) for name, limits in settled["ranges"].items() if limits[0] < limits[-1]}
-        given = {name: limits or found.get(name) for name, limits in self.numeric.items()}  # one value alone is no range
-        return replace(super().stated(settled), numeric=given)
-
-    def _files(self) -> list[Rows]:
-        if self.test is None:
-            return [self._rows(self._open())]
-        test = open_columns(self.test, "dataset.test or data_dir", self.data_dir, self.csv)
-        return [self._rows(self._open(), test=False), self._rows(test, test=True)]
-
-    def _open(self) -> Columns:
-        return open_columns(self.path, "dataset.path or data_dir", self.data_dir, self.csv)
-
-    @property
-    def _missing_words(self) -> tuple[str, ...]:
-        return tuple(map(str, self.missing_values))
-
-    def _content(self, columns: Columns) -> Content:
-        """[n, numeric] float64 with NaN and [n, categorical] text with None, where values are missing.
-
-        Raises:
-            DataError: a value is infinite, or missing where that is refused.
-        """
-        markers = self._missing_words
-        parts = [columns.numbers(name, f"dataset.numeric.{name}", markers) for name in self.numeric]
-        parts += [columns.words(name, f"dataset.categorical.{name}", markers) for name in self.categorical]
-        for name, values in self.categorical.items():
-            columns.refuse_missing_words(f"dataset.categorical.{name}", values)
-        n = len(parts[0])
-        same_length(columns.path, n, dict(zip((*self.numeric, *self.categorical), parts, strict=True)))
-        numbers, words = np.empty((n, len(self.numeric))), np.empty((n, len(self.categorical)), dtype=object)
-        for index, part in enumerate(parts):
-            into, at = (numbers, index) if index < len(self.numeric) else (words, index - len(self.numeric))
-            into[:, at] = part
-        _refuse(np.isinf(numbers), self.numeric, columns, "an infinite value: repair or drop it")
-        if self.missing == "error":
-            remedy = "no value: repair or drop it, or set dataset.missing=indicator"
-            _refuse(np.isnan(numbers), self.numeric, columns, remedy)
-            _refuse(absent(words), self.categorical, columns, remedy)
-        return numbers, words
-
-    def _features(self, files: Sequence[Rows]) -> Features:
-        ranges = self._ranges(files)
-        there = (tuple(part[~rows.gone] for part in rows.content) for rows in files)
-        numbers, words = (np.concatenate(arrays) for arrays in zip(*there, strict=True))
-        path = files[0].columns.path
-        return Features(
-            arrays=[self._scaled(rows.content, ranges) for rows in files],
-            scaling={
-                "numeric": {column: list(limits) for column, limits in ranges.items()},
-                "categorical": {column: [*map(str, values), "other"] for column, values in self.categorical.items()},
-                "missing": self.missing,
-                **({"thresholds": thresholds} if (thresholds := self._encoding(ranges).thresholds) else {}),
-                **({"crosses": self.crosses} if self.crosses else {}),
-                "classes": "given" if self.classes is not None else "found in the data",
-            },
-            settled={"ranges": {name: limits for name, limits in ranges.items() if self.numeric[name] is None}},
-            notes=self._notes((numbers, words), ranges, path),
-        )
-
-    def _ranges(self, files: Sequence[Rows]) -> dict[str, Limits]:
-        """Each numeric column's range or edges: the public ones, else the smallest and largest training value."""
-        train = files[0].content[0][files[0].train] if files else np.empty((0, len(self.numeric)))
-        columns = zip(self.numeric.items(), train.T, strict=True)
-        return {name: given or _range_of(column, name) for (name, given), column in columns}
-
-    def _encoding(self, ranges: Mapping[str, Limits]) -> Encoding:
-        listed = {column: tuple(map(str, values)) for column, values in self.categorical.items()}
-        return Encoding(ranges, listed, self.bins, self.crosses, self.missing == "indicator")
-
-    def _scaled(self, content: Content, ranges: Mapping[str, Limits]) -> np.ndarray:
-        """[n, d] float32; a function of each row and of the ranges and lists alone."""
-        return self._encoding(ranges)(*content)
-
-    def _refuse_too_many(self) -> None:
-        """Raise ValueError where the columns would make more features than anybody means."""
         pretended = {column: limits or (0.0, 1.0) for column, limits in self.numeric.items()}
         width = self._encoding(pretended).width
         if width > MOST_FEATURES:
@@ -211,27 +190,148 @@ class Table(LabelledFile):
                 f"these columns make {width} features, and {MOST_FEATURES} are allowed: shorten the lists under "
                 "categorical, or lower bins or crosses"
             )
+        if self.split is not None and self.test is not None:
+            raise ValueError("give either split (a column) or test (a file), not both")
+        if self.test == self.path:
+            raise ValueError("test is the file of the training records itself: give another, or leave it out")
 
-    def _outside(self, content: Content, ranges: Mapping[str, Limits]) -> tuple[Outside, ...]:
-        """Which columns of queries do not fit the declarations, and how often."""
-        numbers, words = content
-        limits = zip(ranges.items(), numbers.T, strict=True)
-        parts = [outside_range(name, column, edges[0], edges[-1]) for (name, edges), column in limits]
-        for (name, values), column in zip(self.categorical.items(), words.T, strict=True):
-            parts.append(outside_list(name, column, values))
-        return tuple(part for part in parts if part is not None)
+    def _check_columns(self) -> None:
+        inputs = {*self.numeric, *self.categorical}
+        if not inputs:
+            raise ValueError("name at least one column under numeric or categorical")
+        for column, limits in self.numeric.items():
+            if limits is not None:
+                check_edges(f"numeric.{column}", limits)
+        for column, values in self.categorical.items():
+            listed = {str(value) for value in values}
+            if len(listed) < len(values):
+                raise ValueError(f"categorical.{column} repeats a value")
+            if listed & {*self._markers}:
+                both = min(listed & {*self._markers})
+                raise ValueError(f"categorical.{column} lists {both!r}, which missing_values takes for no value")
+        if set(self.numeric) & set(self.categorical):
+            raise ValueError(f"column {min(set(self.numeric) & set(self.categorical))} is both numeric and categorical")
+        taken = inputs & {self.label, self.id, self.unit, self.public, self.split}
+        if taken:
+            raise ValueError(f"column {min(map(str, taken))} cannot be a feature: it has another part")
+        for name in self.from_data:
+            if name not in {*inputs, CLASSES}:
+                hint = nearest(name, [*inputs, CLASSES])
+                raise ValueError(f"from_data names '{name}', no column of numeric or categorical, nor '{CLASSES}'{hint}")
 
-    def _notes(self, content: Content, ranges: Mapping[str, Limits], path: Path) -> tuple[str, ...]:
-        """How columns and declarations fit."""
-        numbers, words = content
-        limits = zip(ranges.items(), numbers.T, strict=True)
-        notes = [clipped(column, edges[0], edges[-1], name) for (name, edges), column in limits]
+    def formula(self) -> dict[str, Any]:
+        """How features are made of a row of a csv, for readers without agt; empty: this is beyond them."""
+        if self.crosses or not self.csv.header:
+            return {}
+        return {
+            "columns": self._encoding(self._limits(self._constants())).rows,
+            "missing": [*NULLS, *self._markers],
+            "separator": self.csv.separator,
+            "encoding": self.csv.codec,
+        }
+
+    def stated(self, settled: Mapping[str, Any]) -> Self:
+        """As ``LabelledFile.stated``, with the ranges that were taken from the training records."""
+        found = {name: tuple(limits) for name, limits in settled["ranges"].items() if limits[0] < limits[-1]}
+        given = {name: limits or found.get(name) for name, limits in self.numeric.items()}  # one value alone is no range
+        return replace(super().stated(settled), numeric=given)
+
+    @property
+    def _form(self) -> CsvFormat:
+        return self.csv
+
+    @property
+    def _markers(self) -> tuple[str, ...]:
+        return tuple(map(str, self.missing_values))
+
+    def _files(self) -> list[FileRows]:
+        if self.test is None:
+            return super()._files()
+        test = open_columns(self.test, "dataset.test or data_dir", self.data_dir, self.csv)
+        return [self._rows(self._open(), test=False), self._rows(test, test=True)]
+
+    def _content(self, columns: Columns) -> RowContent:
+        """[n, numeric] float64 with NaN and [n, categorical] text with None, where values are missing.
+
+        Raises:
+            DataError: a value is infinite, or missing where that is refused.
+        """
+        parts = {name: columns.numbers(name, f"dataset.numeric.{name}", self._markers) for name in self.numeric}
+        for name, values in self.categorical.items():
+            parts[name] = columns.words(name, f"dataset.categorical.{name}", self._markers)
+            columns.refuse_missing_words(f"dataset.categorical.{name}", values)
+        n = len(next(iter(parts.values())))
+        same_length(columns.path, n, parts)
+        numbers, words = np.empty((n, len(self.numeric))), np.empty((n, len(self.categorical)), dtype=object)
+        for into, names in ((numbers, self.numeric), (words, self.categorical)):
+            for place, name in enumerate(names):
+                into[:, place] = parts.pop(name)
+        _refuse(np.isinf(numbers), self.numeric, columns, "an infinite value: repair or drop it")
+        if self.missing == "error":
+            remedy = "no value: repair or drop it, or set dataset.missing=indicator"
+            _refuse(np.isnan(numbers), self.numeric, columns, remedy)
+            _refuse(pd.isna(words), self.categorical, columns, remedy)
+        return numbers, words
+
+    def _features(self, files: Sequence[FileRows]) -> FileFeatures:
+        ranges = self._ranges(files)
+        encoding = self._encoding(ranges)
+        return FileFeatures(
+            arrays=[encoding(*rows.content) for rows in files],
+            scaling={
+                "numeric": {column: list(limits) for column, limits in ranges.items()},
+                "categorical": {column: [*map(str, values), "other"] for column, values in self.categorical.items()},
+                "missing": self.missing,
+                **({"thresholds": encoding.thresholds} if encoding.thresholds else {}),
+                **({"crosses": self.crosses} if self.crosses else {}),
+                "classes": "given" if self.classes is not None else "found in the data",
+            },
+            settled={"ranges": {name: limits for name, limits in ranges.items() if self.numeric[name] is None}},
+            notes=self._notes(files, ranges),
+        )
+
+    def _notes(self, files: Sequence[FileRows], ranges: Mapping[str, Limits]) -> tuple[str, ...]:
+        # How columns and declarations fit, for the data owner.
+        there = (tuple(part[~rows.erased] for part in rows.content) for rows in files)
+        numbers, words = (np.concatenate(arrays) for arrays in zip(*there, strict=True))
+        notes = [range_notes(outside) for outside in self._outside_ranges(numbers, ranges)]
         for (name, values), column in zip(self.categorical.items(), words.T, strict=True):
-            notes.append(check_values(column, values, f"dataset.categorical.{name}", name, path))
+            notes.append(check_values(column, values, f"dataset.categorical.{name}", name, files[0].columns.path))
         return tuple(note for column_notes in notes for note in column_notes)
 
-    def _selection(self, split: Fact, rows: Rows) -> Grounds:
-        return grounds(split, *rows.facts, features_fact("the columns of features"))
+    def _constants(self) -> FileConstants:
+        if self.settled is None and self._listed and None not in self.numeric.values():
+            return FileConstants(self._listed)
+        return super()._constants()
+
+    def _query_features(self, columns: Columns, content: RowContent, constants: FileConstants) -> np.ndarray:
+        return self._encoding(self._limits(constants))(*content)
+
+    def _outside(self, content: RowContent, constants: FileConstants) -> list[Outside]:
+        numbers, words = content
+        listed = zip(self.categorical.items(), words.T, strict=True)
+        lists = [outside_list(name, column, values) for (name, values), column in listed]
+        return self._outside_ranges(numbers, self._limits(constants)) + lists
+
+    def _outside_ranges(self, numbers: np.ndarray, ranges: Mapping[str, Limits]) -> list[Outside]:
+        columns = zip(ranges.items(), numbers.T, strict=True)
+        return [outside_range(name, column, limits[0], limits[-1]) for (name, limits), column in columns]
+
+    def _limits(self, constants: FileConstants) -> dict[str, Limits]:
+        return {name: given or constants.ranges[name] for name, given in self.numeric.items()}
+
+    def _ranges(self, files: Sequence[FileRows]) -> dict[str, Limits]:
+        # Each numeric column's range or edges: the public ones, else the smallest and largest training value.
+        columns = zip(self.numeric.items(), files[0].content[0][files[0].train].T, strict=True)
+        return {name: given or _range_of(column, name) for (name, given), column in columns}
+
+    def _encoding(self, ranges: Mapping[str, Limits]) -> "Encoding":
+        listed = {column: tuple(map(str, values)) for column, values in self.categorical.items()}
+        return Encoding(ranges, listed, self.bins, self.crosses, self.missing == "indicator")
+
+    def _selection(self, split: Fact, rows: FileRows) -> Grounds:
+        made = features_fact("the columns of features were made from each record alone, by public constants")
+        return grounds(split, *rows.facts, made)
 
     def _split_fact(self) -> Fact:
         if self.test is None:
@@ -284,3 +384,147 @@ def _refuse(bad: np.ndarray, names: Iterable[str], columns: Columns, fault: str)
     if bad.any():
         row, column = map(int, np.argwhere(bad)[0])
         raise DataError(f"{columns.path}: column '{list(names)[column]}', {columns.row(row)}: {fault}")
+
+
+# -- features -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The public constants that turn rows into features.
+
+    Attributes:
+        limits: numeric column -> its range, or the edges of its bins.
+        listed: categorical column -> its values.
+        bins: how many equal parts a range is cut into; below 2: none, and it is scaled.
+        crosses: buckets for pairs of columns; 0: none.
+        indicator: add a 0/1 feature for each column, 1 where it is missing.
+    """
+
+    limits: Mapping[str, tuple[float, ...]]
+    listed: Mapping[str, tuple[str, ...]]
+    bins: int = 0
+    crosses: int = 0
+    indicator: bool = False
+
+    @cached_property
+    def thresholds(self) -> dict[str, list[float]]:
+        """Numeric columns with bins -> the edges between these."""
+        inner = {column: self._between(limits) for column, limits in self.limits.items()}
+        return {column: edges for column, edges in inner.items() if edges}
+
+    def _between(self, limits: tuple[float, ...]) -> list[float]:
+        low, high = limits[0], limits[-1]
+        if len(limits) > 2:
+            return list(limits[1:-1])
+        if self.bins < 2 or low == high:  # a range of one point was found in the data: the column never changes
+            return []
+        near = min(max(0.0, low), high)
+        equal = [low + (high - low) * (j / self.bins) for j in range(1, self.bins)]
+        halved = [near + (end - near) * 2.0**-j for end in (low, high) for j in range(HALVINGS + 1)]
+        return sorted(edge for edge in {near, *equal, *halved} if low < edge < high)
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Features of each column, in their order: numbers, then categories."""
+        numbers = {column: len(self.thresholds.get(column, [0.0])) for column in self.limits}
+        return numbers | {column: len(values) + 1 for column, values in self.listed.items()}
+
+    @property
+    def width(self) -> int:
+        """Features of a row."""
+        gaps = (len(self.limits) + len(self.listed)) if self.indicator else 0
+        return sum(self.widths.values()) + gaps + self.crosses
+
+    @property
+    def rows(self) -> list[list[Any]]:
+        """Each feature but crosses as [column, kind, *constants], for readers without agt.
+
+        from edge unit: unit where the number is at least edge, else -unit, 0 where it is missing. range low high: the
+        number clipped to it and scaled to [-1, 1], 0 where it is missing. is word: 1 where the text is that word. other
+        words: 1 where there is text, and none of them. unknown, missing: 1 where there is no number, no text.
+        """
+        rows: list[list[Any]] = []
+        for column, limits in self.limits.items():
+            edges = self.thresholds.get(column)
+            rows += [[column, "range", *limits]] if edges is None else [[column, "from", e, _unit(edges)] for e in edges]
+        for column, values in self.listed.items():
+            rows += [*([column, "is", value] for value in values), [column, "other", *values]]
+        if self.indicator:
+            rows += [[column, "unknown"] for column in self.limits] + [[column, "missing"] for column in self.listed]
+        return rows
+
+    def __call__(self, numbers: np.ndarray, words: np.ndarray) -> np.ndarray:
+        """Features of rows.
+
+        Args:
+            numbers: [n, numeric columns] float64, NaN where missing.
+            words: [n, categorical columns] text, None where missing.
+
+        Returns:
+            [n, width] float32: numbers, categories, indicators, crosses.
+        """
+        features = np.zeros((len(numbers), self.width), dtype=np.float32)
+        slots, start = [], 0
+        for (column, width), values in zip(self.widths.items(), (*numbers.T, *words.T), strict=True):
+            block = features[:, start : start + width]
+            slots.append(self._fill(block, column, values))
+            start += width
+        if self.indicator:
+            features[:, start : start + len(slots)] = np.stack([*np.isnan(numbers).T, *pd.isna(words).T], axis=1)
+        if self.crosses:
+            self._cross(features[:, -self.crosses :], slots)
+        return features
+
+    def _fill(self, block: np.ndarray, column: str, values: np.ndarray) -> np.ndarray:
+        # Write one column's features; returns [n] the slot of each row, ``_NO_SLOT`` of a missing value.
+        if column in self.listed:
+            return _one_hot(block, values, self.listed[column])
+        edges = self.thresholds.get(column)
+        if edges is None:
+            block[:, 0] = _scaled(values, *self.limits[column])
+            return np.where(np.isnan(values), _NO_SLOT, 0)
+        return _thermometer(block, values, np.array(edges))
+
+    def _cross(self, block: np.ndarray, slots: list[np.ndarray]) -> None:
+        pairs = list(combinations(zip(self.widths, slots, strict=True), 2))
+        rows, share = np.arange(len(block)), math.sqrt(len(slots) / max(1, len(pairs)))
+        for (first, left), (second, right) in pairs:
+            many = int(right.max(initial=0)) + 2
+            met, home = np.unique((left + 1) * many + right + 1, return_inverse=True)
+            names = np.stack([met // many - 1, met % many - 1])
+            hashes = keyed_hash([f"{first}\0{a}\0{second}\0{b}" for a, b in names.T], CROSS_KEY)
+            weight = np.where(hashes >> np.uint64(63), share, -share)
+            weight[(names == _NO_SLOT).any(axis=0)] = 0.0
+            bucket = (hashes % np.uint64(self.crosses)).astype(np.int64)
+            block[rows, bucket[home]] += weight.astype(np.float32)[home]
+
+
+def _one_hot(block: np.ndarray, words: np.ndarray, values: tuple[str, ...]) -> np.ndarray:
+    found = pd.Index(values, dtype=object).get_indexer(pd.Index(words, dtype=object))
+    slots = np.where(pd.isna(words), _NO_SLOT, np.where(found < 0, len(values), found))
+    (known,) = np.nonzero(slots != _NO_SLOT)
+    block[known, slots[known]] = 1.0
+    return slots
+
+
+def _thermometer(block: np.ndarray, numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    # Each of the ordered edges that a number reaches counts +, each other one -.
+    slots = np.searchsorted(edges, numbers, side="right")
+    unit = np.float32(_unit(edges))
+    block[:] = np.where(np.arange(len(edges)) < slots[:, None], unit, -unit)
+    block[np.isnan(numbers)] = 0.0
+    return np.where(np.isnan(numbers), _NO_SLOT, slots)
+
+
+def _unit(edges: Sized) -> float:
+    # What each edge of a column counts, in float32: all of them together have length 1.
+    return float(np.float32(1 / math.sqrt(len(edges))))
+
+
+def _scaled(numbers: np.ndarray, low: float, high: float) -> np.ndarray:
+    # [-1, 1], clipped; a missing value, and a range of one point, become 0.
+    if low == high:
+        return np.zeros(len(numbers))
+    scaled = 2 * (np.clip(numbers, low, high) - low) / (high - low) - 1
+    return np.where(np.isnan(numbers), 0.0, scaled)

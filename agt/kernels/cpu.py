@@ -35,9 +35,8 @@ from numba.extending import intrinsic
 from torch import Tensor
 
 from agt.bounds.interval import Interval
-from agt.bounds.products import PRODUCTS, Products, linear_nonnegative, linear_point, relu_backward
-from agt.kernels.contract import NONE, QUANTA, Extremes
-from agt.kernels.reference import RUMP_ROUNDINGS, ReferenceKernel
+from agt.bounds.rounding import PRODUCTS, Products, linear_nonnegative, linear_point, relu_backward
+from agt.kernels.reference import NONE, QUANTA, RUMP_ROUNDINGS, Extremes, ReferenceKernel
 from agt.numeric import UNIT
 
 _NARROW = 16  # inputs, or outputs: fewer are not worth vectorising over

@@ -9,8 +9,11 @@ Formal guarantees
     debit, and are no more than its size. So a chain that was rewritten with smaller costs, a larger lot or another budget
     is refused even where each hash fits, as far as its first entry is believed.
     Times are kept and never believed: order is by number.
+
+What a ledger says of itself, in words: what a claim must carry, what is left, why nothing more fits.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,11 +24,20 @@ from math import isclose, nextafter
 from typing import Any
 
 from agt.errors import ConfigError
-from agt.ledger.chain import Entry
-from agt.ledger.unit import EACH, Unit
-from agt.manifest import Broken
-from agt.mechanisms.account import Allowance, Cost, Lot
-from agt.mechanisms.guarantee import Guarantee, described, guarantee_of
+from agt.ledger.chain import EACH, Entry, Head, Unit
+from agt.mechanisms.composition import (
+    LEAST,
+    Allowance,
+    ApproximateDP,
+    Cost,
+    GaussianDP,
+    Guarantee,
+    Lot,
+    described,
+    guarantee_of,
+)
+from agt.numeric import bisect
+from agt.store import Broken
 
 DRAW = "draw:"
 RELATIONS = ("add_remove", "substitute", "paper_privacy")  # those that go both ways: removals alone protect nobody
@@ -150,7 +162,7 @@ class Table:
 
 
 @dataclass
-class Paid:
+class Debit:
     """A debit, and what came of it.
 
     Attributes:
@@ -163,6 +175,11 @@ class Paid:
     charge: Charge
     size: int
     answered: int = 0
+
+    @property
+    def head(self) -> Head:
+        """The chain's end with it."""
+        return self.entry.head
 
 
 @dataclass(frozen=True)
@@ -204,7 +221,7 @@ class Book:
     spent: Cost = field(default_factory=Cost)
     head: str = ""
     tables: dict[str, Table] = field(default_factory=dict)
-    debits: dict[int, Paid] = field(default_factory=dict)
+    debits: dict[int, Debit] = field(default_factory=dict)
     answers: list[Answered] = field(default_factory=list)
     backwards: list[int] = field(default_factory=list)
     headless: list[int] = field(default_factory=list)
@@ -257,7 +274,7 @@ class Book:
         spent = self.spent.plus(lot.cost)
         if not (self._within.holds(spent) or self._within.admits(self.spent, lot)):
             raise Broken(f"entry {entry.number} goes beyond the budget, which no debit does")
-        self.debits[entry.number] = Paid(entry, charge, size)
+        self.debits[entry.number] = Debit(entry, charge, size)
         return spent
 
     def _answers(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
@@ -329,3 +346,109 @@ def _reading(entry: Entry) -> Iterator[Mapping[str, Any]]:
         yield entry.body
     except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
         raise Broken(f"entry {entry.number} ({entry.kind}) cannot be understood: {error!r}") from None
+
+
+NO_HEAD = (
+    "no second head is kept: whether the ledger was put back to an older copy, which would spend the same budget again, "
+    "cannot be excluded"
+)
+SAME_DISK = (
+    "the second head lies on the ledger's own disk: whether all of that disk was put back to an older state, ledger and "
+    "head together, cannot be excluded"
+)
+
+
+def declaration(population: Population, tables: Iterable[Table]) -> str:
+    """What whoever admits tables says by that; names no digest, as it goes into claims."""
+    several = dict.fromkeys((table.name, table.unit.means(population.unit)) for table in tables)
+    parts = []
+    for each in dict.fromkeys(means for _, means in several):
+        names = [name for name, means in several if means == each]
+        which = f"the table {names[0]}" if len(names) == 1 else f"each of the tables {', '.join(names)}"
+        parts.append(f"in {which} {each}")
+    same = "the units of all of them are the same people: what is released from one table uses up the budget of all"
+    return f"declared, not checked: {'; '.join(parts)}{f'; and {same}' if len(several) > 1 else ''}"
+
+
+def unit_words(population: Population, tables: Iterable[Table]) -> str:
+    """Whose addition or removal the budget is about: the population's unit, and how many records it may have where."""
+    most = dict.fromkeys((table.name, table.unit.most) for table in tables)
+    caps = sorted({rows for _, rows in most})
+    if caps in ([], [1]):
+        return population.unit
+    if len(caps) == 1:
+        return f"{population.unit} (up to {caps[0]} records)"
+    return f"{population.unit} (at most {', '.join(f'{rows} of the records in {name}' for name, rows in most)})"
+
+
+def clock(book: Book) -> list[str]:
+    """A line for each time that the clock ran backwards, which changes nothing."""
+    return [
+        f"the clock ran backwards between entries {number - 1} and {number}: their order is that of their numbers"
+        for number in book.backwards
+    ]
+
+
+def headless(book: Book) -> list[str]:
+    """A line for each second head that was started anew while the one before was lost."""
+    return [
+        f"entry {number} started a second head anew, the one before being lost: whether the ledger was put back to an "
+        "older copy before that cannot be excluded"
+        for number in book.headless
+    ]
+
+
+def budget(allowance: Allowance) -> str:
+    """What may be spent in all."""
+    return f"eps = {allowance.eps:g}" + (f", delta = {allowance.delta:g}" if allowance.delta else "")
+
+
+def eps_so_far(allowance: Allowance, spent: Cost) -> float:
+    """The least eps of a budget with the same delta that holds what was spent: where the counter stands, no guarantee.
+
+    After a first lot that its own total alone admitted, all of it.
+    """
+    if spent == Cost():
+        return 0.0
+    return bisect(lambda eps: not replace(allowance, eps=eps).holds(spent), 0.0, allowance.eps, _middle)[1]
+
+
+def refusal(population: Population, spent: Cost, guarantee: Guarantee) -> str:
+    """Why not one release of this guarantee fits, and which would."""
+    allowance = population.allowance
+    largest, leak = _largest(allowance, spent, guarantee), allowance.leak - spent.leak
+    if largest is not None:
+        fits = f"one that is {largest} would still fit"
+    elif isinstance(guarantee, GaussianDP) and not allowance.delta:
+        fits = "nothing that is Gaussian fits a budget without delta"
+    elif isinstance(guarantee, ApproximateDP) and guarantee.delta > leak >= 0:
+        fits = (
+            f"of its delta, {allowance.leaks:g} is for releases with one of their own (total.leaks), and {leak:.3g} is left"
+        )
+    else:
+        fits = "none of this kind fits, however little it tells"
+    return (
+        f"the budget of {population.name} ({budget(allowance)} in all) has no room for a release that is {guarantee}: its "
+        f"counter stands at eps = {eps_so_far(allowance, spent):.6g}; {fits}"
+    )
+
+
+def _largest(allowance: Allowance, spent: Cost, guarantee: Guarantee) -> Guarantee | None:
+    """The weakest guarantee of the same kind of which one release fits, to three digits; None: none."""
+
+    def weaker(value: float) -> Guarantee:
+        return GaussianDP(value) if isinstance(guarantee, GaussianDP) else replace(guarantee, eps=value)
+
+    def fits(value: float) -> bool:
+        return allowance.fitting(spent, weaker(value), 1) == 1
+
+    if not fits(LEAST):
+        return None
+    most = bisect(fits, LEAST, guarantee.mu if isinstance(guarantee, GaussianDP) else guarantee.eps, _middle)[0]
+    unit = 10.0 ** (math.floor(math.log10(most)) - 2)  # three digits, rounded down
+    return weaker(max(LEAST, float(f"{math.floor(most / unit) * unit:.3g}")))
+
+
+def _middle(low: float, high: float) -> float:
+    """Between two numbers of any size."""
+    return math.sqrt(low * high) if low else high / 1024 if high > LEAST else low

@@ -5,24 +5,55 @@ Formal guarantees
     (a head) knows all of it: no other sequence of entries has the same one (SHA-256). Whoever rewrites an entry and every
     later one makes another chain, sound in itself: only a head kept at a second place tells the two apart.
     Hashes tell nothing about the data whose digests are in entries: the first entry holds 32 random bytes ("salt").
+
+Whose records come and go together, as a run counts them, and whether a run protects whom a budget is about.
+
+Formal guarantees
+    A guarantee between neighbours that differ in one unit of up to m records holds for units of up to n <= m records, named
+    by the same column, as such neighbours are some of those (``covers``). Of a unit of n records, a guarantee that counts
+    each record by itself says n times as much (group privacy), so it covers no column's.
+
+Where a ledger may lie: a file of a local disk, under one name.
+
+A ledger's head at a second place: a small file that tells an older copy of the ledger from the ledger.
+
+Two lines of text, each in a block of 4,096 bytes of its own; the one with the greater count counts:
+
+    agt-ledger-head 1 LEDGER COUNT HASH CHECKSUM
+
+LEDGER is the hash of the ledger's first entry, CHECKSUM the SHA-256 of what stands before it in the line.
+
+Formal guarantees
+    Never ahead of the ledger: it is written after the ledger's commit, under a lock that is held from before the commit.
+    So a ledger with fewer entries than its head, or with another entry where the head ends, is not the one it was.
+    Only forwards: where the head is already further, or ends in another entry, the next debit stops before it spends.
+    A write that a power cut tears hits one block, and the other holds the head before it. Then at most that one entry
+    could be taken away unseen; a ledger that has it is ahead of its head, which is no fault.
 """
 
+import fcntl
 import json
 import math
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
-from agt.errors import ConfigError
-from agt.manifest import Broken
+from agt.errors import AgtError, ConfigError
+from agt.store import Broken, write_atomic
 
 Row = tuple[int, object, object]
 START = "0" * 64
 _EXACT = 2**53  # integers up to here are the same number in every reader of JSON
 _ODD = re.compile(r"\\ud|[:,\[]-?\d{16}")  # what ``_check`` may refuse, in text that was read
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _HEAD = re.compile(r"([1-9]\d{0,15}):([0-9a-f]{16,64})")
 
 
@@ -148,7 +179,7 @@ def hash_of(text: str) -> str:
 def _check(value: object, key: str) -> None:
     """Refuse what JSON writes and not everybody reads alike: half characters, NaN, infinity, integers beyond 2^53."""
     if isinstance(value, str):
-        if not value.isascii() and not _whole(value):
+        if _SURROGATE.search(value):
             raise ConfigError(f"{key}: text with half a character (a lone surrogate) cannot be kept: {value!r}")
     elif isinstance(value, Mapping):
         for name, part in value.items():
@@ -169,9 +200,265 @@ def _check(value: object, key: str) -> None:
         raise ConfigError(f"{key}: {type(value).__name__} cannot be kept")
 
 
-def _whole(text: str) -> bool:
+@dataclass(frozen=True)
+class Unit:
+    """What one step of privacy is in the records of a table.
+
+    Attributes:
+        column: that says whose record each is; None: each is a unit by itself.
+        rows: at most so many records are one unit's.
+
+    Raises:
+        ConfigError: no name of a column, or no number of records.
+    """
+
+    column: str | None = None
+    rows: int = 1
+
+    def __post_init__(self) -> None:
+        if self.column is not None and type(self.column) is not str:
+            raise ConfigError(f"unit_column={self.column!r}: give the name of a column")
+        if type(self.rows) is not int or self.rows < 1:
+            raise ConfigError(f"unit_rows={self.rows!r}: give a whole number of records, 1 at least")
+
+    def covers(self, other: "Unit") -> bool:
+        """Whether what is guaranteed of this unit is guaranteed of the other."""
+        return self.column == other.column and self.rows >= other.rows
+
+    @property
+    def name(self) -> str:
+        """In words, where nobody gave other ones."""
+        return "one record" if self.column is None else f"one {self._shown}"
+
+    @property
+    def settings(self) -> str:
+        """Of a training run that counts so."""
+        return "dataset.unit=null" if self.column is None else f"dataset.unit={self._shown} relation.unit_rows={self.rows}"
+
+    @property
+    def most(self) -> int:
+        """How many records claims give to one."""
+        return 1 if self.column is None else self.rows
+
+    @property
+    def _shown(self) -> str:
+        """The column's name, fit for a line."""
+        return str(self.column) if str(self.column).isprintable() else ascii(self.column)
+
+    def means(self, name: str) -> str:
+        """What is declared of a table where this unit goes by a population's words for one."""
+        if self.column is None:
+            return f"a unit is {name}" if name == self.name else f"each record is {name}"
+        return f"a unit is {name}: the records with one value of {self._shown}, up to {self.rows}"
+
+    def __str__(self) -> str:
+        """How it counts."""
+        return "each record by itself" if self.column is None else f"by {self._shown}, up to {self.rows} records each"
+
+
+EACH = Unit()
+
+
+MOUNTS = Path("/proc/self/mountinfo")
+NETWORK = (
+    *("9p", "afpfs", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "glusterfs", "gpfs", "juicefs", "lustre", "ncpfs"),
+    *("nfs", "nfs4", "orangefs", "prl_fs", "pvfs2", "rclone", "s3fs", "smb2", "smb3", "smbfs", "sshfs", "vboxsf", "vmhgfs"),
+    *("davfs2", "gcsfuse", "grpcfuse", "osxfs", "smbnetfs", "virtiofs", "vmhgfs-fuse"),
+)
+"""File systems of other machines, as mountinfo has them, with or without "fuse." before: no memory is shared there."""
+
+
+def check_local(path: Path, remedy: str) -> None:
+    """Raise ConfigError where a file's disk is another machine's."""
+    kind = file_system(path)
+    if kind.removeprefix("fuse.") in NETWORK:
+        raise ConfigError(
+            f"ledger={path}: lies on a network file system ({kind}), where processes on different machines could each "
+            f"spend the same budget (SQLite's write-ahead log needs one machine's memory): {remedy}"
+        )
+
+
+def check_file(path: Path) -> None:
+    """Raise ConfigError unless there is a plain file, of one name: SQLite keeps a log of its own beside each name."""
     try:
-        text.encode()
-    except UnicodeEncodeError:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(f"ledger={path}: no such file: agt ledger init makes one") from None
+    except OSError as error:
+        raise ConfigError(f"ledger={path}: cannot be looked at ({error.strerror})") from None
+    if stat.S_ISDIR(status.st_mode):
+        raise ConfigError(f"ledger={path}: is a folder: give the ledger's file")
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigError(f"ledger={path}: is no file (a pipe, a socket or a device)")
+    if status.st_nlink > 1:
+        raise ConfigError(
+            f"ledger={path}: has {status.st_nlink} names (hard links), and two processes that used different ones would "
+            "spend the same budget: delete the others, or move a copy into its place"
+        )
+
+
+def file_system(path: Path) -> str:
+    """The name of the file system that a path is on; empty where the system does not tell (no /proc)."""
+    try:
+        lines = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return ""
+    there, kind = os.path.realpath(path), ""
+    longest = -1
+    for line in lines:
+        fields, _, tail = line.partition(" - ")
+        mount = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields.split(" ")[4])
+        if (there == mount or there.startswith(mount.rstrip("/") + "/")) and len(mount) >= longest:
+            longest, kind = len(mount), tail.split(" ")[0]
+    return kind
+
+
+def same_disk(one: Path, other: Path) -> bool:
+    """Whether two files lie on one file system; unknown counts as not."""
+    try:
+        return one.stat().st_dev == other.stat().st_dev
+    except OSError:
         return False
-    return True
+
+
+def take_lock(handle: int, seconds: float, name: str) -> None:
+    """Lock an open file or folder against other processes, until it is closed.
+
+    Raises:
+        AgtError: somebody else has had it for so long.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise AgtError(
+                    f"{name}: another process has kept it locked for {seconds:g} s; nothing was written: is one stopped "
+                    "half-way?"
+                ) from None
+            time.sleep(0.001)
+
+
+BLOCK = 4096  # what a disk writes at once
+_WORD = "agt-ledger-head 1"
+
+
+@dataclass(frozen=True)
+class SecondHead:
+    """One ledger's.
+
+    Attributes:
+        path: of the file.
+        ledger: the hash of the ledger's first entry.
+    """
+
+    path: Path
+    ledger: str
+
+    @property
+    def name(self) -> str:
+        """In a sentence."""
+        return f"its second head {self.path}"
+
+    def start(self, head: Head) -> None:
+        """Make the file.
+
+        Raises:
+            ConfigError: something is there already.
+        """
+        if self.path.exists():
+            raise ConfigError(
+                f"head={self.path}: something is there already, and one head serves one ledger: choose another file, or "
+                "delete it if it is left over from an init that was interrupted"
+            )
+        write_atomic(self.path, 2 * self._block(head))
+
+    def read(self) -> Head:
+        """What the file tells.
+
+        Raises:
+            Broken: it is gone, unreadable, or another ledger's.
+        """
+        with self._opened(os.O_RDONLY) as handle:
+            return self._newest(handle)[0]
+
+    @contextmanager
+    def held(self, seconds: float) -> Iterator[tuple[Head, Callable[[Head], None]]]:
+        """What it tells, and how to move it forwards, while nobody else can.
+
+        Args:
+            seconds: how long to wait for the lock.
+        """
+        with self._opened(os.O_RDWR) as handle:
+            take_lock(handle, seconds, f"head={self.path}")
+            head, place = self._newest(handle)
+            yield head, lambda later: self._write(handle, later, 1 - place)
+
+    def _block(self, head: Head) -> bytes:
+        line = f"{_WORD} {self.ledger} {head.count} {head.hash}"
+        return f"{line} {sha256(line.encode()).hexdigest()}".ljust(BLOCK - 1).encode() + b"\n"
+
+    def _write(self, handle: int, head: Head, place: int) -> None:
+        try:
+            if os.pwrite(handle, self._block(head), place * BLOCK) < BLOCK:
+                raise OSError("the disk took a part of it")
+            os.fsync(handle)
+        except OSError as error:
+            raise AgtError(
+                f"head={self.path}: cannot be written ({error.strerror or error}), after the ledger was: what it counts "
+                "stays spent, and nothing is drawn on a debit that was just made; make the head's place writable again"
+            ) from error
+
+    def _newest(self, handle: int) -> tuple[Head, int]:
+        """The head with the greater count, and in which block it lies."""
+        content = os.pread(handle, 2 * BLOCK, 0)
+        heads = [(parts, place) for place in (0, 1) if (parts := _parsed(content[place * BLOCK : (place + 1) * BLOCK]))]
+        if not heads:
+            raise Broken(f"{self.path} is damaged, or no second head of a ledger")
+        if any(ledger != self.ledger for (ledger, _), _ in heads):
+            raise Broken(
+                f"{self.path} is the second head of another ledger: this one was put in the place of that one, or head= "
+                "names the wrong file"
+            )
+        return max(((head, place) for (_, head), place in heads), key=lambda pair: pair[0].count)
+
+    @contextmanager
+    def _opened(self, flags: int) -> Iterator[int]:
+        try:
+            if not stat.S_ISREG(self.path.stat().st_mode):
+                raise Broken(f"{self.path} is no file, and so no second head of a ledger")
+            handle = os.open(self.path, flags | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise Broken(
+                f"its second head {self.path} is gone, without which an older copy of the ledger cannot be told from the "
+                "ledger: bring the disk or the file back, or say head=FILE if it lies elsewhere now (to look at a copy: "
+                "agt verify, with head=COUNT:HASH as it was noted)"
+            ) from None
+        except OSError as error:
+            access = "read" if flags == os.O_RDONLY else "written, so nothing was spent"
+            raise AgtError(f"head={self.path}: cannot be {access} ({error.strerror or error})") from error
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+
+
+def head_file(head: Path, ledger: Path) -> Path:
+    """Where a ledger's second head lies: the file that is named, or in the folder, under the ledger's name."""
+    place = Path(os.path.abspath(head))
+    place = place / f"{ledger.stem}.head" if place.is_dir() else place
+    if place.resolve() == ledger.resolve():
+        raise ConfigError(f"head={head}: is the ledger itself: give a file at a second place")
+    return place
+
+
+def _parsed(block: bytes) -> tuple[str, Head] | None:
+    """(ledger, head) of a block that is whole."""
+    line, _, checksum = block.rstrip(b" \n").rpartition(b" ")
+    if sha256(line).hexdigest().encode() != checksum:
+        return None
+    parts = line.decode(errors="replace").split(" ")
+    if len(parts) != 5 or " ".join(parts[:2]) != _WORD or not parts[3].isdecimal():
+        return None
+    return parts[2], Head(int(parts[3]), parts[4])

@@ -13,30 +13,97 @@ Formal guarantees
     meanwhile. An older copy is refused where a second head exists (head.py); without one it cannot be told from the
     ledger, and ``words`` says so. An answer that is given again is what was kept: the first of each question, checked
     against the chain, with those that were kept together with it, when the first of them is given by this process.
+
+Other ledgers of the same folder: two budgets for the same people would add up, and each would be broken.
+
+Which queries were answered before, which ask the same, and which are new: a question is answered once, and paid once.
+
+Formal guarantees
+    Two queries are one question only if their features are the same bytes, as the model takes them, and so are the training
+    run, the mechanism with all of its parameters, and what its evidence counts: then the stored label is a draw of the very
+    same release, and to say it again gives nothing away. All of that is public, so which queries are new, how many they
+    are and in which order says nothing about the records.
+    Keys are BLAKE2b of 32 bytes, keyed by the ledger's first entry: two questions share one by a chance of 2^-128, or if
+    somebody finds a collision.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cached_property
+from hashlib import blake2b
 from operator import index
 from pathlib import Path
 from secrets import token_hex
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
+from agt.data.dataset import pieces
 from agt.errors import CheckError, ConfigError
-from agt.ledger.book import Book, Charge, Population, Table, digest_of
-from agt.ledger.chain import START, Entry, Head, follow, hash_of
-from agt.ledger.head import SecondHead, head_file
-from agt.ledger.neighbours import SUFFIX, check_unclaimed, folder_alone
-from agt.ledger.place import same_disk
-from agt.ledger.store import Store, make
-from agt.ledger.unit import Unit
-from agt.ledger.words import NO_HEAD, SAME_DISK, declaration, headless, refusal, unit_words
-from agt.manifest import Broken
-from agt.mechanisms.account import Cost, Lot
-from agt.mechanisms.guarantee import Guarantee
+from agt.ledger.book import (
+    NO_HEAD,
+    SAME_DISK,
+    Book,
+    Charge,
+    Debit,
+    Population,
+    Table,
+    declaration,
+    digest_of,
+    headless,
+    refusal,
+    unit_words,
+)
+from agt.ledger.chain import START, Entry, Head, SecondHead, Unit, follow, hash_of, head_file, same_disk, take_lock
+from agt.ledger.store import Foreign, Store, make
+from agt.mechanisms.composition import Cost, Guarantee, Lot
+from agt.mechanisms.mechanism import Mechanism
+from agt.store import Broken
+
+SUFFIX = ".ledger"
+
+
+@contextmanager
+def folder_alone(folder: Path, seconds: float = 60.0) -> Iterator[None]:
+    """Nobody else makes a ledger in this folder, or admits a table there."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        take_lock(handle, seconds, f"ledger: {folder}")
+        yield
+    finally:
+        os.close(handle)
+
+
+def check_unclaimed(path: Path, table: Table) -> None:
+    """Raise ConfigError where another ledger of the folder than ``path`` admitted a table's people: the same data or file.
+
+    Raises:
+        CheckError: another ledger there is damaged, so that nobody can say.
+    """
+    for other in sorted(path.parent.glob(f"*{SUFFIX}")):
+        if other.resolve() != path.resolve() and (entry := admitted(other, table)):
+            raise ConfigError(
+                f"the people of {table.name} have a ledger already: {other} admitted {entry.name}, the same "
+                f"{table.shares(entry)}; the losses under two budgets add up: use one, and keep no copy beside it"
+            )
+
+
+def admitted(path: Path, table: Table) -> Table | None:
+    """A table that a ledger admitted, of the same data or file; None: it did not."""
+    try:
+        store = Store(path, writing=False)
+    except (Foreign, ConfigError):  # another program's file
+        return None
+    with closing(store), store.turn():
+        tables = [Table.of(entry.body) for entry in follow(store.texts()) if entry.kind == "admit"]
+    return next((other for other in tables if table.shares(other)), None)
+
 
 WAIT = 60.0  # seconds, for other processes
 Append = Callable[[str, Mapping[str, Any], Cost], Entry]
@@ -44,19 +111,6 @@ Append = Callable[[str, Mapping[str, Any], Cost], Entry]
 
 class Exhausted(CheckError):
     """The budget does not hold what was asked for."""
-
-
-@dataclass(frozen=True)
-class Debit:
-    """An entry that was made.
-
-    Attributes:
-        head: the chain's end with it.
-        size: how many releases it covers.
-    """
-
-    head: Head
-    size: int
 
 
 class Ledger:
@@ -247,7 +301,8 @@ class Ledger:
             if not size:
                 raise Exhausted(f"ledger={self.path}: {refusal(self.population, before, charge.guarantee)}")
             spent = before.plus(Lot(charge.guarantee, size).cost)
-            return Debit(append("debit", {**charge.as_json(), "size": size}, spent).head, size)
+            entry = append("debit", {**charge.as_json(), "size": size}, spent)
+        return self._book.debits[entry.number]
 
     def answer(self, debit: Debit, labels: Mapping[bytes, int]) -> dict[bytes, int]:
         """Keep what was drawn on a debit, all of it or a part; of a question that was answered before, what was kept first.
@@ -268,14 +323,14 @@ class Ledger:
             left = self._left(debit)
             if len(fresh) > left:
                 raise ConfigError(
-                    f"ledger={self.path}: {len(fresh)} answers on entry {debit.head.count}, which paid for {debit.size} "
+                    f"ledger={self.path}: {len(fresh)} answers on entry {debit.entry.number}, which paid for {debit.size} "
                     f"and has {left} left"
                 )
             if fresh:
                 first = self._book.answered + 1
                 self._store.add_answers(first, fresh)
                 digest = digest_of((0, key, label) for key, label in fresh.items())
-                body = {"debit": debit.head.count, "first": first, "size": len(fresh), "digest": digest}
+                body = {"debit": debit.entry.number, "first": first, "size": len(fresh), "digest": digest}
                 append("answers", body, self._book.spent)
         return {key: kept[key][1] if key in kept else label for key, label in labels.items()}
 
@@ -291,6 +346,14 @@ class Ledger:
             for number, _ in rows.values():
                 self._check_answer(number)
             return {key: label for key, (_, label) in rows.items()}
+
+    def labels_on(self, debits: Collection[int]) -> Counter[int]:
+        """Label -> how many of the answers that were drawn on these entries, and are kept, have it."""
+        with self._store.turn(), self._store.snapshot():
+            entries = (entry for entry in follow(self._store.texts()) if entry.kind == "answers")
+            batches = [entry.body for entry in entries if entry.body["debit"] in debits]
+            rows = (row for body in batches for row in self._store.answer_rows(body["first"], body["size"]))
+            return Counter(label for _, _, label in rows)
 
     def entries(self) -> list[Entry]:
         """All of them, in order, each checked against the one before."""
@@ -434,10 +497,10 @@ class Ledger:
 
     def _left(self, debit: Debit) -> int:
         """How many answers a debit still has room for."""
-        paid = self._book.debits.get(debit.head.count)
-        if paid is None or paid.entry.hash != debit.head.hash:
-            raise ConfigError(f"ledger={self.path}: {debit.head} is no debit of this ledger")
-        return paid.size - paid.answered
+        known = self._book.debits.get(debit.entry.number)
+        if known is None or known.entry.hash != debit.entry.hash:
+            raise ConfigError(f"ledger={self.path}: {debit.entry.head} is no debit of this ledger")
+        return known.size - known.answered
 
     def _check_answer(self, number: int) -> None:
         """Raise Broken unless an answer, and those that were kept with it, are what the chain says; once a process."""
@@ -452,3 +515,68 @@ class Ledger:
 
 def _timed(body: Mapping[str, Any], spent: Cost) -> dict[str, Any]:
     return {**body, "spent": spent.as_json(), "time": datetime.now(UTC).isoformat(timespec="seconds")}
+
+
+KEY_BYTES = 32
+UNANSWERED = -1
+
+
+def question_terms(run: str, mechanism: Mechanism, accounting: str, counting: str) -> list[object]:
+    """What questions have in common: the training run's digest, the mechanism with its parameters, and what is counted."""
+    return [run, {"name": mechanism.name, **asdict(mechanism)}, accounting, counting]
+
+
+def keys_of(salt: bytes, about: list[object], features: np.ndarray) -> list[bytes]:
+    """The key of each query's question.
+
+    Args:
+        salt: of the ledger, 64 bytes at most.
+        about: ``question_terms``.
+        features: [n, ...], as the head takes them.
+    """
+    common = blake2b(json.dumps([*about, features.shape[1:]]).encode(), digest_size=KEY_BYTES, key=salt)
+    keys = []
+    for piece in pieces(features):
+        for row in np.ascontiguousarray(piece, dtype=np.float64).reshape(len(piece), -1):  # every float32 is a float64
+            key = common.copy()
+            key.update(row.data)
+            keys.append(key.digest())
+    return keys
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The queries of one call.
+
+    Attributes:
+        keys: [n] of each query's question; row numbers, where each query is one of its own.
+        known: key -> label, of those that were answered before.
+    """
+
+    keys: Sequence[Any]
+    known: Mapping[Any, int]
+
+    @cached_property
+    def new(self) -> np.ndarray | range:
+        """[m]: the first query of each question that was not answered before, in their order."""
+        if isinstance(self.keys, range):
+            return self.keys
+        first: dict[Any, int] = {}
+        for row, key in enumerate(self.keys):
+            if key not in self.known:
+                first.setdefault(key, row)
+        return np.fromiter(first.values(), dtype=np.int64, count=len(first))
+
+    def answers(self, drawn: np.ndarray) -> dict[Any, int]:
+        """Key -> label of the first so many new questions."""
+        return {self.keys[row]: label for row, label in zip(self.new, drawn.tolist(), strict=False)}
+
+    def counts(self, labels: np.ndarray) -> dict[str, int]:
+        """How many queries are answered, how many of them as they were before, how many not."""
+        answered, stored = int((labels != UNANSWERED).sum()), sum(key in self.known for key in self.keys)
+        return {"answered": answered, "stored": stored, "unanswered": len(labels) - answered}
+
+    def labels(self, answers: Mapping[Any, int]) -> np.ndarray:
+        """[n] int64 labels of all queries; ``UNANSWERED`` where there is none."""
+        labels = (self.known.get(key, answers.get(key, UNANSWERED)) for key in self.keys)
+        return np.fromiter(labels, dtype=np.int64, count=len(self.keys))

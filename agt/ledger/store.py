@@ -19,11 +19,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
-from agt.disk import sync_folder
 from agt.errors import AgtError, CheckError, ConfigError
-from agt.ledger.chain import Entry, Row
-from agt.ledger.place import check_file, check_local
-from agt.manifest import Broken
+from agt.ledger.chain import Entry, Row, check_file, check_local
+from agt.store import Broken, sync_folder
 
 FORMAT = 1
 APPLICATION = 0x61677431  # "agt1", in the file's header

@@ -51,16 +51,14 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from agt.errors import ConfigError
-from agt.lattice import noisy, step_of
-from agt.mechanisms.guarantee import ApproximateDP
+from agt.mechanisms.composition import ApproximateDP
 from agt.mechanisms.mechanism import Delta, Epsilon, Need
 from agt.mechanisms.weights import ReleasedWeights
 from agt.models.linear import LinearModel
-from agt.numeric import COVER, gaussian_mu, next_up
-from agt.randomness import Randomness
-from agt.settings import ErmConfig, Positive, schema
+from agt.numeric import COVER, Randomness, gaussian_mu, next_up, noisy, step_of
+from agt.settings import Positive, schema
 from agt.training.batches import check_unit_rows
-from agt.training.tilted import NORM_SLACK, TiltedErm, least_tolerance, smoothness, solve
+from agt.training.erm import NORM_SLACK, TiltedErm, least_tolerance, smoothness, solve
 
 SHARE = 0.01  # of epsilon and delta, for what the solver and the lattice leave
 _FAR = 12.0  # standard deviations: the norm of d normal numbers exceeds sqrt d by so much with probability e^-72
@@ -242,7 +240,7 @@ def objective_budget(eps: float, delta: float) -> ApproximateDP:
 def check_possible(head: LinearModel) -> None:
     """Raise ConfigError, naming the key, where no proof covers a release from a head, or its records are not there."""
     settings, loss, refused = head.settings, head.trained.loss, f"mechanism={ObjectivePerturbation.name}"
-    if not isinstance(settings.certificate, ErmConfig):
+    if not settings.certificate.minimiser or settings.certificate.removable:
         raise ConfigError(
             f"{refused}: certificate={settings.certificate.name} has no minimiser that a random linear term could move: "
             "train with certificate=erm, or use mechanism=release_weights"

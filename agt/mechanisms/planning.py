@@ -17,9 +17,8 @@ import torch
 from agt.certificates.box import Certificates
 from agt.certificates.stability import logits_of, upper_lengths
 from agt.errors import ConfigError
-from agt.mechanisms.catalogue import MECHANISMS
-from agt.mechanisms.composition import BOUNDS, per_query
-from agt.mechanisms.guarantee import GaussianDP, Guarantee
+from agt.mechanisms.claims import Counting, evidence_of, two_votes_moved
+from agt.mechanisms.composition import BOUNDS, GaussianDP, Guarantee, per_query
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import (
     ObjectivePerturbation,
@@ -27,11 +26,9 @@ from agt.mechanisms.objective import (
     expected_deviations,
     objective_budget,
 )
-from agt.mechanisms.rigour import Counting, evidence_of, two_votes_moved
-from agt.mechanisms.shrinkage import PrincipalAxes, answering
-from agt.mechanisms.weights import ReleaseWeights, expected_accuracy, noise_scale, weights_budget
+from agt.mechanisms.published import MECHANISMS
+from agt.mechanisms.weights import PrincipalAxes, ReleaseWeights, answering, expected_accuracy, noise_scale, weights_budget
 from agt.models.ensemble import VoteCertificates
-from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import bisect, labels_of, whole_midpoint
 from agt.quality import rate_words
@@ -148,67 +145,54 @@ class Weighing:
 
 def weights_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> Callable[[float], float] | None:
     """mu -> the exact expected accuracy of released weights on these queries; None where weights cannot be released."""
-    if not isinstance(model, LinearModel):
+    head = model.linear_head
+    if head is None:
         return None
-    phi = model.phi(features)
-    logits, lengths = logits_of(model.trained.weight, phi), upper_lengths(phi)
-    moves = model.moves
+    phi, moves = head.phi(features), head.moves
+    logits, lengths = logits_of(head.trained.weight, phi), upper_lengths(phi)
     return lambda mu: expected_accuracy(logits, lengths, labels, noise_scale(moves, GaussianDP(mu)))
 
 
 def shrunk_accuracy(model: Model, features: np.ndarray, labels: np.ndarray) -> Callable[[float], float] | None:
     """mu -> the accuracy of released weights drawn in (shrinkage.py), a mean over simulations; None: there are none."""
-    if not isinstance(model, LinearModel) or PrincipalAxes.of(model.features) is None:
+    head = model.linear_head
+    if head is None or PrincipalAxes.of(head.features) is None:
         return None
-    phi, theta = model.phi(features), model.trained.weight.numpy()
+    phi, theta = head.phi(features), head.trained.weight.numpy()
     noise = np.random.default_rng(0).standard_normal((DRAWS, *theta.shape))
 
     @cache
     def accuracy(mu: float) -> float:
-        sigma = noise_scale(model.moves, GaussianDP(mu))
-        drawn = torch.from_numpy(answering(theta + noise * sigma, sigma, True, model.features))
+        sigma = noise_scale(head.moves, GaussianDP(mu))
+        drawn = torch.from_numpy(answering(theta + noise * sigma, sigma, True, head.features))
         return float(np.mean([(labels_of(logits_of(weight, phi)) == labels).mean() for weight in drawn]))
 
     return accuracy
 
 
-def objective_accuracy(
-    model: Model, features: np.ndarray, labels: np.ndarray, weight_decay: float | None = None
-) -> Callable[[float, float], float] | None:
-    """(eps, delta) -> the expected accuracy of weights released by objective perturbation, to first order in its noise.
-
-    None where no proof covers it, or the training records are not there. What is returned raises ConfigError where epsilon
-    is too little.
-
-    Args:
-        weight_decay: of the release; None: the model's own.
-    """
-    if not isinstance(model, LinearModel):
-        return None
-    try:
-        check_possible(model)
-    except ConfigError:
-        return None
-    phi = model.phi(features)
-    mean, deviations = expected_deviations(model, phi, weight_decay)
-    return lambda eps, delta: expected_accuracy(mean, deviations(eps, delta), labels, 1.0)
-
-
 def weights_on_offer(
     model: Model, features: np.ndarray, labels: np.ndarray, weight_decay: float | None = None
 ) -> Mapping[str, Weighing]:
-    """Every way to release the weights once, by the mechanism's name.
+    """Every way to release the weights once, by the mechanism's name; none, where they cannot be released.
+
+    Objective perturbation's accuracy is to first order in its noise, and refused where epsilon is too little.
 
     Args:
         weight_decay: of objective perturbation; None: the model's own.
     """
-    ways: dict[str, Weighing] = {}
-    if (added := weights_accuracy(model, features, labels)) is not None:
-        ways[ReleaseWeights.name] = Weighing(weights_budget, added)
-    if (drawn_in := shrunk_accuracy(model, features, labels)) is not None:
+    added, drawn_in = weights_accuracy(model, features, labels), shrunk_accuracy(model, features, labels)
+    ways = {ReleaseWeights.name: Weighing(weights_budget, added)} if added else {}
+    if drawn_in:
         ways[SHRUNK] = Weighing(weights_budget, drawn_in)
-    if (solved := objective_accuracy(model, features, labels, weight_decay)) is not None:
-        ways[ObjectivePerturbation.name] = Weighing(objective_budget, solved)
+    if (head := model.linear_head) is not None:
+        try:
+            check_possible(head)
+        except ConfigError:
+            return ways
+        mean, deviations = expected_deviations(head, head.phi(features), weight_decay)
+        ways[ObjectivePerturbation.name] = Weighing(
+            objective_budget, lambda eps, delta: expected_accuracy(mean, deviations(eps, delta), labels, 1.0)
+        )
     return ways
 
 

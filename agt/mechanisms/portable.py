@@ -27,20 +27,17 @@ import numpy as np
 import torch
 
 from agt.certificates.stability import logits_of
-from agt.data.blocks import gathered, pieces
-from agt.data.dataset import DataSource
+from agt.data.dataset import DataSource, gathered, pieces
 from agt.errors import ConfigError
-from agt.folder import BoundFolder
-from agt.manifest import NAME as MANIFEST
-from agt.manifest import Manifest
 from agt.mechanisms.objective import ObjectivePerturbation
-from agt.mechanisms.shrinkage import answering, shrinking_axes
-from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights
+from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, answering, shrinking_axes
 from agt.models.features import FeatureMap
 from agt.models.linear import LinearModel
 from agt.models.store import Store, as_json
 from agt.numeric import labels_of
 from agt.settings import FeaturesConfig, build, validate
+from agt.store import MANIFEST_FILE as MANIFEST
+from agt.store import Folder, Manifest
 
 FORMAT = 1
 SHRUNK = 2  # the form whose answers come from weights drawn in: an agt that knows the first alone would answer otherwise
@@ -129,7 +126,7 @@ class Portable:
                 no digest vouches for it.
         """
         inside = folder / "release"
-        shelf = BoundFolder.open(inside if (inside / MANIFEST).is_file() else folder, COMMAND, digest, "release")
+        shelf = Folder.open(inside if (inside / MANIFEST).is_file() else folder, COMMAND, digest, "release")
         try:
             node = json.loads(shelf.read(RELEASE))
             if node["format"] not in (FORMAT, SHRUNK):

@@ -2,18 +2,42 @@
 
 Each docstring proves the guarantee of the closed form for 1-Lipschitz distances. The tables that are sampled from hold the
 guarantee by construction, whatever the closed form (thresholds.py).
+
+The exponential mechanism on labels, with two scores, as comparisons (002; Asi and Duchi 2020). Any number of classes.
+
+P(y) is proportional to exp(eps score(y) / 2) for a score that one record changes by at most 1, hence eps-DP (002).
+
+A certificate of many queries that may be published: K_q, up to which distance a fraction q of them is certified.
+
+Formal guarantees
+    K_q = max{k : at least a fraction q of the queries has L >= k} is an order statistic of the L, each of which moves by at
+    most 1 between neighbours, and so does K_q; the queries themselves must not depend on the private data. K_q + Z with
+    P(Z = z) proportional to exp(-eps |z|) is eps-DP (the geometric mechanism), and clamping to the public [0, Kmax] is
+    post-processing. Z is drawn exactly, in integers, by the algorithm of Canonne, Kamath and Steinke 2020 (Algorithm 2).
+
+What a mechanism really gives away: its exact privacy loss on a grid.
+
+Smooth sensitivity with distances read off a sparse grid (001 Corollary 5.2) is not eps-DP: a neighbour may drop by a whole
+gap of the grid, and with it the noise. Even where nesting holds, and so only the index in the grid moves by at most 1, the
+loss of one query at eps = 1 on the grid {0, 50} is 6.25 (method.md section 3).
+
+Every per-query mechanism by name: those that these modules define, then those of any other module that was imported.
 """
 
 import math
-from typing import ClassVar
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Annotated, ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from agt.errors import ConfigError
-from agt.mechanisms.guarantee import ApproximateDP, Guarantee, PureDP
-from agt.mechanisms.mechanism import Delta, Epsilon, Mechanism, Need
-from agt.mechanisms.thresholds import Table, rule_of
-from agt.settings import keyword_schema
+from agt.mechanisms import optimal, published  # noqa: F401  # tables list them in this order
+from agt.mechanisms.composition import ApproximateDP, Guarantee, PureDP
+from agt.mechanisms.mechanism import REGISTERED, Delta, Epsilon, Mechanism, Need, Table, rule_of
+from agt.numeric import Randomness, written
+from agt.settings import keyword_schema, schema
 
 
 @keyword_schema
@@ -151,3 +175,139 @@ class NoisyArgmax(_Pure):
     @property
     def _tables(self) -> dict[int, Table]:
         return self.__dict__.setdefault("_by_parity", {})
+
+
+@keyword_schema
+class ExponentialMechanism(_Pure):
+    """The exponential mechanism with the score 1 for the model's label and 0 for the others; it uses no certificate.
+
+    p = (C-1) / (C-1 + exp(eps/2)).
+    """
+
+    name: ClassVar[str] = "exponential_mechanism"
+    needs: ClassVar[Need] = "nothing"
+    any_classes: ClassVar[bool] = True
+
+    def _flip(self, distance: np.ndarray) -> np.ndarray:
+        return _softmax(self.classes, np.full_like(distance, self.eps / 2))
+
+
+@keyword_schema
+class InverseSensitivity(_Pure):
+    """Inverse sensitivity: a label's score is minus the number of records that must change before it is the answer.
+
+    0 for the nominal label; for the others the certified -(L + 1), which one record changes by at most 1, as it does the
+    score of a label that stops being the answer (0 to -1, L = 0 on both sides). p = (C-1) / (C-1 + exp(eps (L+1)/2)).
+    """
+
+    name: ClassVar[str] = "inverse_sensitivity"
+    any_classes: ClassVar[bool] = True
+
+    def _flip(self, distance: np.ndarray) -> np.ndarray:
+        return _softmax(self.classes, self.eps / 2 * (distance + 1))
+
+
+def _softmax(classes: int, advantage: np.ndarray) -> np.ndarray:
+    """(C-1) / (C-1 + exp(advantage)), without overflow."""
+    with np.errstate(under="ignore"):
+        others = (classes - 1) * np.exp(-advantage)
+    return others / (1 + others)
+
+
+@schema
+class CertifiedQuantile:
+    """The configuration of a release of K_q.
+
+    Attributes:
+        eps: of the one number that is released.
+        fraction: q.
+    """
+
+    eps: Epsilon
+    fraction: Annotated[float, Field(gt=0, le=1)] = 0.5
+
+    name: ClassVar[str] = "certified_quantile"
+    needs: ClassVar[Need] = "distance"
+
+    @property
+    def guarantee(self) -> PureDP:
+        """PureDP, for the whole file of queries."""
+        return PureDP(self.eps)
+
+
+def certified_quantile(distances: np.ndarray, fraction: float) -> int:
+    """K_q; private: publish ``release_quantile``'s value instead.
+
+    Args:
+        distances: [n] integers >= 0, the stable distances of the queries.
+        fraction: q in (0, 1], read as the decimal number it prints as.
+
+    Raises:
+        ConfigError: no queries, or q is out of range.
+    """
+    if not len(distances):
+        raise ConfigError("aggregate: no queries, so there is no distance to publish")
+    if not 0 < fraction <= 1:
+        raise ConfigError(f"aggregate: fraction = {fraction!r}: give a number above 0 and at most 1")
+    needed = -(-Fraction(repr(float(fraction))) * len(distances) // 1)
+    return int(np.sort(distances)[::-1][int(needed) - 1])
+
+
+def release_quantile(distances: np.ndarray, fraction: float, k_max: int, guarantee: PureDP, source: Randomness) -> int:
+    """K_q with two-sided geometric noise, clamped to [0, k_max]; spends ``guarantee`` once.
+
+    Args:
+        k_max: the public end of the grid.
+    """
+    noisy = certified_quantile(distances, fraction) + two_sided_geometric(guarantee.eps, source)
+    return min(max(noisy, 0), k_max)
+
+
+def two_sided_geometric(eps: float, source: Randomness) -> int:
+    """Z with P(Z = z) = (1-a)/(1+a) a^|z|, a = exp(-eps), exactly: eps is the double or the decimal that it prints as,
+    whichever is less, so that either may be claimed."""
+    rate = min(Fraction(eps), Fraction(written(eps)))
+    s, t = rate.numerator, rate.denominator
+    while True:
+        u = source.below(t)
+        if not _bernoulli_exp(Fraction(u, t), source):
+            continue
+        v = 0
+        while _bernoulli_exp(Fraction(1), source):
+            v += 1
+        size, negative = (u + t * v) // s, source.below(2)
+        if size or not negative:
+            return -size if negative else size
+
+
+def _bernoulli_exp(x: Fraction, source: Randomness) -> bool:
+    """True with probability exp(-x), 0 <= x <= 1: the parity of how long a chain of coins x/1, x/2, ... lasts."""
+    k = 1
+    while source.below(x.denominator * k) < x.numerator:
+        k += 1
+    return k % 2 == 1
+
+
+def true_loss(mechanism: Mechanism, ks: Sequence[int]) -> float:
+    """The privacy loss per query, max |ln P/P'| over labels, if distances come from the grid ``ks`` and b to g hold.
+
+    The worst pair of neighbours that nested boxes allow: L at two successive values of {0} and the grid, or different
+    labels at L = 0. Where nesting fails too, there is no bound.
+
+    Args:
+        mechanism: its closed form is used; for a two-class mechanism whose flips may not be 0.
+        ks: the values of k that were trained for.
+    """
+    values = np.array(sorted({0, *ks}), dtype=np.int64)
+    flip = mechanism.flip_probability(values)
+    wrong, right = np.log(flip / (mechanism.classes - 1)), np.log1p(-flip)
+    steps = [abs(np.diff(wrong)), abs(np.diff(right)), [abs(right[0] - wrong[0])]]
+    return float(max(max(step, default=0.0) for step in steps))
+
+
+def gap_loss(eps: float, gap: int) -> float:
+    """The loss per query of smooth_cauchy at ``eps`` on the grid {0, gap}; 6.25 for eps = 1 and gap 50."""
+    return true_loss(SmoothCauchy(eps=eps), (0, gap))
+
+
+MECHANISMS = REGISTERED

@@ -50,15 +50,12 @@ from scipy.special import ndtr, ndtri
 from agt.certificates.conditions import Condition
 from agt.data.dataset import Records
 from agt.errors import ConfigError
-from agt.mechanisms.composition import total
-from agt.mechanisms.guarantee import GREATEST, LEAST, ApproximateDP, GaussianDP
+from agt.mechanisms.claims import Output, Release, claim
+from agt.mechanisms.composition import GREATEST, LEAST, ApproximateDP, GaussianDP, total
 from agt.mechanisms.mechanism import Need
-from agt.mechanisms.release import Release
-from agt.mechanisms.rigour import Output, claim
 from agt.mechanisms.weights import ReleasedWeights, release_weights
 from agt.models.linear import LinearModel
-from agt.numeric import UP, bisect, mills_delta
-from agt.randomness import Randomness
+from agt.numeric import UP, Randomness, bisect, mills_delta
 from agt.settings import schema
 
 ORDERS = 1 + np.geomspace(1e-2, 1e5, 120)

@@ -3,29 +3,27 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from agt.bounds.box import Box
-from agt.bounds.network import Network
-from agt.certificates.box import Certificates, certify, check_queries, envelope
+from agt.bounds.network import Box, Network
+from agt.certificates.box import Certificates, Envelope, certify, check_queries, envelope
 from agt.certificates.conditions import Condition, assess
-from agt.certificates.envelope import Envelope
-from agt.data.blocks import Blocks, gathered
+from agt.data.dataset import Blocks, Dataset, gathered
 from agt.distributed import group
-from agt.facts import proved
+from agt.facts import Fact, proved, void
 from agt.models.heads import layers_of
 from agt.models.store import NETWORK, Shelf, Store, as_json, read_boxes, write_boxes
 from agt.numeric import signed_margins
 from agt.problem import Problem, Settings
-from agt.training.batches import BatchPlan
+from agt.settings import KGridConfig, RelationConfig
+from agt.training.batches import BatchPlan, Recipe
 from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.loop import Noise, Progress, train
-from agt.training.noise import SEED, NoisePlan, draw_noise, noise_seed, plan_noise, step_sensitivity
+from agt.training.loop import SEED, Noise, NoisePlan, Progress, draw_noise, noise_seed, plan_noise, step_sensitivity, train
 
 GIVEN_THE_DRAW = "the noise is one draw, the same for every dataset compared with"
 BLOCK = 8192
@@ -40,6 +38,9 @@ class BoxModel:
     head: nn.Sequential
     box: Box
     plan: BatchPlan
+    words: ClassVar[tuple[str, ...]] = ()
+    linear_head: ClassVar[None] = None
+    instant: ClassVar[bool] = False
 
     @classmethod
     def fit(
@@ -150,10 +151,39 @@ class BoxModel:
         return group().shared(len(features), BLOCK, work)
 
 
+def assess_boxes(dataset: Dataset, recipe: Recipe, plan: BatchPlan, choices: Fact) -> tuple[Condition, ...]:
+    """Conditions a-g for one run with boxes; arguments as of ``assess``."""
+    facts = box_facts(recipe.relation, recipe.kgrid, recipe.training.product, recipe.training.dtype)
+    return assess(
+        dataset,
+        recipe,
+        plan,
+        choices,
+        every_k=facts["a"],
+        constants=f"{plan.steps} steps",
+        step=("inclusion-monotone rules", facts["d"]),
+        rounding=facts["f"],
+    )
+
+
+def box_facts(relation: RelationConfig, kgrid: KGridConfig, product: str, dtype: str) -> dict[str, Fact]:
+    """Letter -> what the configuration alone decides of conditions a, d and f. product, dtype: as in ``TrainingConfig``."""
+    sparse = "the grid skips integers: only a query's index in the grid changes by at most 1 between neighbours"
+    loose = "Rump's product of scalars is widened for containment, not proved to nest in its last digits"
+    nested = "interval products, clamps, activations, the loss, integer sums; gradients clipped elementwise"
+    mean = "the mean over what is left does not nest under removals from other datasets"
+    widened = f"{dtype}: bounds widened by 2(k+1) tau, gradients summed as integers"
+    return {
+        "a": proved(f"the grid is every integer 0..{kgrid.ks[-1]}") if kgrid.dense else void(sparse),
+        "d": void(mean) if relation.name == "paper_unlearning" else proved(nested),
+        "f": proved(widened) if product == "exact" else void(f"{loose}: use training.product=exact"),
+    }
+
+
 def conditions_of(problem: Problem) -> tuple[Condition, ...]:
     """Conditions a-g of a head trained on it, which are known before it is."""
     settings = problem.settings
-    conditions = assess(problem.dataset, problem.recipe, problem.plan, settings.choices)
+    conditions = assess_boxes(problem.dataset, problem.recipe, problem.plan, settings.choices)
     conditions = tuple(c.and_(*settings.model.facts) if c.letter == "e" else c for c in conditions)
     if settings.noise is None:
         return conditions

@@ -10,18 +10,15 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from agt.certificates.box import Certificates, grid_index
+from agt.certificates.box import REACH, Certificates, grid_index
 from agt.certificates.conditions import Condition
-from agt.certificates.envelope import REACH
-from agt.certificates.margin_votes import margin_labels, margin_vote
 from agt.certificates.stability import ClosedForm, Levels
-from agt.certificates.votes import Vote, certified_vote, vote_gap
-from agt.data.blocks import ROWS
-from agt.data.dataset import Records, fingerprint
+from agt.certificates.votes import Vote, certified_vote, margin_labels, margin_vote, vote_gap
+from agt.data.dataset import ROWS, Records, fingerprint
 from agt.distributed import group
 from agt.errors import UnsoundError
 from agt.facts import proved
@@ -30,18 +27,15 @@ from agt.models.store import Shelf, Store, as_json
 from agt.problem import Problem, Settings
 from agt.provenance import surroundings
 from agt.relations import RELATIONS
-from agt.settings import BoxConfig
-from agt.training.batches import BatchPlan
+from agt.training.batches import BatchPlan, Recipe, Stages, read_state, written
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig, member_folder, shards, train_members
 from agt.training.loop import Progress
-from agt.training.recipe import Recipe
-from agt.training.slices import Stages, read_state, written
 
 SHARD = "shard.json"
 _MARGIN_BYTES = 40  # of working memory for each query, member and edit looked at
 SHOWN = 400  # distances of a vote that tables and curves list one by one
-Kind = Any  # BoxModel or LinearModel: fit(problem), load(problem, shelf); of margins, envelope(features, ks)
+MemberKind = Any  # BoxModel or LinearModel: fit(problem), load(problem, shelf); of margins, envelope(features, ks)
 
 
 @dataclass(frozen=True)
@@ -63,6 +57,11 @@ class VoteCertificates(ClosedForm):
     plurality: np.ndarray
     gap: np.ndarray
     by_margins: bool = False
+
+    @property
+    def grid_steps(self) -> np.ndarray:
+        """[n] int64: of the vote, each member's counted in steps of its own grid."""
+        return self.steps
 
     def with_margins(self, by_distance: Vote, by_steps: Vote) -> "VoteCertificates":
         """The same members, voting by their margins: with each record, and each step of the grid, counted."""
@@ -116,11 +115,15 @@ class EnsembleModel:
     problem: Problem
     members: tuple[Any, ...]
     shards: tuple[Shard, ...] = ()
+    noise: ClassVar[None] = None
+    linear_head: ClassVar[None] = None
+    words: ClassVar[tuple[str, ...]] = ()
+    instant: ClassVar[bool] = False
 
     @classmethod
     def fit(
         cls,
-        kind: Kind,
+        kind: MemberKind,
         problem: Problem,
         on_progress: Callable[[Progress], None] = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
@@ -130,7 +133,7 @@ class EnsembleModel:
         return cls(problem, tuple(model for model, _ in trained), tuple(shard for _, shard in trained))
 
     @classmethod
-    def load(cls, kind: Kind, problem: Problem, shelf: Shelf) -> "EnsembleModel":
+    def load(cls, kind: MemberKind, problem: Problem, shelf: Shelf) -> "EnsembleModel":
         """Read every member back."""
         return cls(problem, tuple(load_members(kind, problem, shelf, range(problem.settings.ensemble.members))))
 
@@ -288,7 +291,7 @@ def _ks(longest: int) -> tuple[int, ...]:
 
 
 def fit_members(
-    kind: Kind,
+    kind: MemberKind,
     problem: Problem,
     which: Sequence[int],
     begun: Mapping[int, tuple[bytes, ...]],
@@ -326,7 +329,7 @@ def _ends(problem: Problem) -> tuple[int, ...]:
     return problem.on(bare.with_shard(bare.train, share)).plan.ends
 
 
-def load_members(kind: Kind, problem: Problem, shelf: Shelf, which: Sequence[int]) -> list[Any]:
+def load_members(kind: MemberKind, problem: Problem, shelf: Shelf, which: Sequence[int]) -> list[Any]:
     """Read some members back."""
     dataset, ensemble = problem.dataset, problem.settings.ensemble
     home = shards(dataset.train.units, ensemble)
@@ -341,7 +344,7 @@ def load_members(kind: Kind, problem: Problem, shelf: Shelf, which: Sequence[int
 
 def made_by(problem: Problem) -> dict[str, object]:
     """What the bits of members that are trained now depend on beside settings and records."""
-    compute, box = problem.settings.compute, isinstance(problem.settings.certificate, BoxConfig)
+    compute, box = problem.settings.compute, problem.settings.certificate.boxes
     initial = {"the initial parameters": initial_digest(problem)} if box else {}
     cut = {f"compute.{key}": getattr(compute, key) for key in ("device", "kernel", "fragment", "memory_mb")}
     return {**surroundings(compute.device, compute.threads), **cut, **initial}
@@ -354,7 +357,7 @@ def shard_digests(records: Records, ensemble: EnsembleConfig) -> tuple[str, ...]
 
 
 def _fit_member(
-    kind: Kind, problem: Problem, made: Mapping[str, object], recipe: Recipe, records: Records, stages: Checkpoints
+    kind: MemberKind, problem: Problem, made: Mapping[str, object], recipe: Recipe, records: Records, stages: Checkpoints
 ) -> tuple[Any, Shard]:
     """Train one member in a process of its own; what it sends back holds the model and no data."""
     settings = replace(problem.settings, compute=recipe.compute)

@@ -25,26 +25,238 @@ Formal guarantees
     ``arithmetic.inverse_root``, and a run keeps the matrix (``FeatureMap.with_matrices``).
 
 Source of Fourier features: Rahimi, Recht (2007).
+
+Crosses: products of different coordinates of a record, each hashed to a bucket and a sign.
+
+Coordinate i has a public shift h_i and sign s_i; the product of coordinates i, j, ... goes to the bucket h_i + h_j + ...
+modulo the number of buckets, with the sign s_i s_j ... . Where coordinates are one-hot, a product is 1 if all those values
+are there: a linear head on crosses learns what values mean together. For two coordinates, the expected product of two
+records' sketches is the sum over pairs i < j of x_i x_j y_i y_j (Weinberger et al. 2009; Pham, Pagh 2013).
+
+Formal guarantees
+    Each alone. ``sketches`` walks one record at a time, in the order of its coordinates, compiled without reassociation or
+    contraction: each operation is rounded alone. Shifts and signs are keyed hashes of the coordinates' numbers, of nothing
+    else. So a record's buckets are a function of that record and of public constants, to the last bit.
+
+Sources: Weinberger et al. (2009), feature hashing; Pham, Pagh (2013), sums of hashes for products.
+
+Arithmetic whose last bits are a record's own: lengths, exact products, exponentials, roots of public matrices.
+
+Formal guarantees
+    Each alone. ``bring`` and ``falling`` are compiled without reassociation or contraction: each operation is rounded
+    alone, and no record takes part in another's. A matrix product would add in an order that depends on how many records
+    stand beside it, so the operands of ``product`` are integers: a record is rounded to multiples of 2^-22 of its length, a
+    public matrix to integers with columns of length below 2^29. By Cauchy-Schwarz every partial sum stays below
+    2^23 * 2^29 < 2^53: the product is exact in any order, fused or not. So two runs that hold the same record hold the same
+    bits.
+    The same matrix. ``inverse_root`` is LAPACK's and BLAS's work: given the same bytes, in one thread, it runs the same
+    instructions on the same machine with the same libraries. Another machine may make another matrix, so a run keeps its
+    own and never makes it again, and of several processes all take the first one's.
+
+Landmarks: public rows that a record is compared with, by a Gaussian kernel.
+
+Formal guarantees
+    Each alone. Records and landmarks are integers of length at most 2^23 (multiples of 2^-22), so |u|^2 + |z|^2 - 2 u.z and
+    all that it is made of are integers below 2^53: exact, in any order of summation. What follows is elementwise, each
+    operation rounded alone (``arithmetic.falling``; no library's exp, whose last digits a vector unit may decide). So a
+    record's values are a function of that record and of public constants, to the last bit.
+    The same landmarks. They are chosen among distinct rows by a keyed hash of each row's integers: whatever order the
+    public rows come in and however often one is there, the same ones are chosen, in the same order.
+
+Source: Williams, Seeger (2000).
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import blake2b
 
 import numpy as np
 import torch
+from numba import njit
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from agt.data.blocks import Mapped, as_array
-from agt.data.dataset import Dataset
+from agt.data.dataset import Dataset, Mapped, as_array, keyed_hash
+from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Fact, declared, proved
-from agt.models.arithmetic import COLUMN, GRAIN, bring, inverse_root, product, whole
-from agt.models.crosses import shifts_of, sketches
-from agt.models.landmarks import choose, kernel, root
 from agt.numeric import UNIT
 from agt.settings import FeaturesConfig
+
+
+def shifts_of(width: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """([width] int64 bucket, [width] float64 sign) of each coordinate, from the public seed."""
+    hashes = keyed_hash(np.arange(width), f"crosses/{seed}")
+    return (hashes % np.uint64(count)).astype(np.int64), np.where(hashes >> np.uint64(63), 1.0, -1.0)
+
+
+@njit(cache=True)
+def sketches(v, shifts, signs, count, order):  # type: ignore[no-untyped-def]
+    """[order - 1, n, count] the buckets of products of 2, ..., ``order`` different coordinates of v [n, w]."""
+    n, width = v.shape
+    sums = np.zeros((order - 1, n, count))
+    met, values = np.empty(width, dtype=np.int64), np.empty(width)
+    for row in range(n):
+        many = 0
+        for i in range(width):
+            if v[row, i] == 0.0:
+                continue
+            value, shift = signs[i] * v[row, i], shifts[i]
+            for more in range(order - 2, 0, -1):  # longer ones, from all those one shorter, before this one joins these
+                for bucket in range(shift):
+                    sums[more, row, bucket] += value * sums[more - 1, row, bucket - shift + count]
+                for bucket in range(shift, count):
+                    sums[more, row, bucket] += value * sums[more - 1, row, bucket - shift]
+            for j in range(many):
+                bucket = shift + met[j]
+                sums[0, row, bucket - count if bucket >= count else bucket] += value * values[j]
+            met[many], values[many] = shift, value
+            many += 1
+    return sums
+
+
+GRAIN = 22  # a record's coordinates are multiples of 2^-22 of its length where a matrix follows
+COLUMN = 29  # a public matrix's columns are shorter than 2^29
+_SINGULAR = 2.0**-43  # of the largest eigenvalue: smaller ones are rounding
+_GONE = 700.0  # exp(-700): beyond it 0
+_POWERS = np.ldexp(1.0, -np.arange(1024))
+_TAYLOR = np.array([(-1.0) ** n / math.factorial(n) for n in range(13, -1, -1)])
+_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # multiples of the first up to 1,024 are exact
+
+
+@njit(cache=True)
+def bring(v, radius, length):  # type: ignore[no-untyped-def]
+    """Rows of v [n, w] scaled to ``length``; with radius > 0 a row shorter than it keeps its share of it. 0 stays 0."""
+    out = np.empty_like(v)
+    for row in range(v.shape[0]):
+        most = 0.0
+        for i in range(v.shape[1]):
+            most = max(most, abs(v[row, i]))
+        if most == 0.0:
+            out[row] = np.abs(v[row]) * 0.0  # 0; and NaN, which no comparison above saw, stays NaN for check_norms
+            continue
+        total = 0.0
+        for i in range(v.shape[1]):
+            share = v[row, i] / most
+            total += share * share
+        norm = math.sqrt(total)
+        if most * norm < radius:
+            for i in range(v.shape[1]):
+                out[row, i] = v[row, i] / radius * length
+        else:
+            for i in range(v.shape[1]):
+                out[row, i] = v[row, i] / most / norm * length
+    return out
+
+
+@njit(cache=True)
+def falling(t):  # type: ignore[no-untyped-def]
+    """exp(-t) for t [n, m] >= 0, to within 4 u of itself; 0 beyond 700, and NaN of NaN.
+
+    exp(-t) = 2^-n exp(-r) with r = t - n ln 2, |r| <= 0.35: a Taylor polynomial of degree 13 leaves less than 1e-17.
+    """
+    out = np.empty_like(t)
+    for row in range(t.shape[0]):
+        for i in range(t.shape[1]):
+            at = t[row, i]
+            if at <= _GONE:
+                n = math.floor(at / math.log(2.0) + 0.5)
+                r = (at - n * _LN2_HIGH) - n * _LN2_LOW
+                total = 0.0
+                for c in _TAYLOR:
+                    total = total * r + c
+                out[row, i] = total * _POWERS[int(n)]
+            else:
+                out[row, i] = at - at if at != at else 0.0
+    return out
+
+
+def whole(v: np.ndarray) -> np.ndarray:
+    """v [n, w] of norm at most 1 in units of 2^-22, rounded to integers."""
+    rounded: np.ndarray = np.rint(np.ldexp(v, GRAIN))
+    return rounded
+
+
+def product(v: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """v [n, w] of norm at most 1, to multiples of 2^-22, times integers [w, m]: exact (see above)."""
+    return np.ldexp(whole(v) @ matrix, -GRAIN)
+
+
+def integers(matrix: np.ndarray) -> np.ndarray:
+    """``matrix`` times a power of two, rounded to integers, every column shorter than 2^29."""
+    longest = float(np.linalg.norm(matrix, axis=0).max())
+    scaled: np.ndarray = np.rint(np.ldexp(matrix, COLUMN - 1 - math.frexp(longest)[1]))
+    return scaled
+
+
+def inverse_root(matrix: np.ndarray, power: float, ridge: float, fault: str) -> np.ndarray:
+    """Integers proportional to (matrix + ridge * mean eigenvalue)^(-power/2).
+
+    Args:
+        matrix: [n, n] symmetric, no eigenvalue below 0 but for rounding.
+        fault: what to say where rounding alone keeps it from being singular.
+
+    Raises:
+        ConfigError: it does.
+    """
+    with threadpool_limits(1, user_api="blas"):
+        values, vectors = np.linalg.eigh(matrix)
+        values = np.maximum(values, 0.0) + ridge * max(float(values.mean()), 1e-12)
+        if values.min() <= _SINGULAR * values.max():
+            raise ConfigError(f"certificate.features.ridge={ridge:g}: {fault}")
+        return group().sent(integers((vectors * values ** (-power / 2)) @ vectors.T))
+
+
+def choose(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """[width, count] of the rows, one a column.
+
+    Args:
+        rows: [n, width] public rows, integers.
+        count: how many.
+        seed: public key of the hash that chooses.
+
+    Raises:
+        ConfigError: there are not so many different ones.
+        UnsoundError: a row is not finite.
+    """
+    if not bool(np.isfinite(rows).all()):
+        raise UnsoundError("certificate.features.public: a public row is not finite")
+    key = f"landmarks/{seed}".encode()
+    distinct = {row.tobytes() for row in rows.astype("<i8")}
+    if len(distinct) < count:
+        raise ConfigError(
+            f"certificate.features.count={count}: landmarks are public rows, and there are {len(distinct)} different ones: "
+            "use fewer, or declare more records public"
+        )
+    chosen = sorted(distinct, key=lambda row: (blake2b(row, digest_size=8, key=key).digest(), row))[:count]
+    return np.frombuffer(b"".join(chosen), dtype="<i8").reshape(count, -1).T.astype(np.float64)
+
+
+def kernel(rows: np.ndarray, landmarks: np.ndarray, bandwidth: float) -> np.ndarray:
+    """[n, count] exp(-|x - z|^2 / (2 bandwidth^2)).
+
+    Args:
+        rows: [n, width] integers, ``arithmetic.whole`` of records of norm at most 1.
+        landmarks: [width, count] the same of public rows.
+        bandwidth: in units of length 1.
+    """
+    squares = np.einsum("nw,nw->n", rows, rows)[:, None] + np.einsum("wm,wm->m", landmarks, landmarks)
+    apart = squares - 2 * (rows @ landmarks)
+    values: np.ndarray = falling(np.ldexp(apart, -2 * GRAIN) * (0.5 / bandwidth**2))
+    return values
+
+
+def root(landmarks: np.ndarray, bandwidth: float, power: float, ridge: float) -> np.ndarray:
+    """[count, count] integers proportional to (K + ridge)^(-power/2), K the landmarks' own kernel: Nystroem's at power 1.
+
+    Raises:
+        ConfigError: some landmarks are so close that only rounding tells them apart, and there is no ridge.
+    """
+    fault = f"some of {landmarks.shape[1]} landmarks lie so close that only rounding tells them apart: use 1e-3"
+    return inverse_root(kernel(landmarks.T.copy(), landmarks, bandwidth), power, ridge, fault)
+
 
 PUBLIC_GRAIN = 18  # a public row's coordinates are multiples of 2^-18 of its length where a covariance is taken
 PUBLIC_ROWS = 2**26  # ... of so many rows at most: sums of products stay within int64

@@ -28,7 +28,7 @@ ActivationName = Literal["relu", "leaky_relu", "tanh", "sigmoid", "softplus", "g
 _LAYERS = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.GELU)
 ACTIVATIONS: dict[str, type[nn.Module]] = dict(zip(get_args(ActivationName), _LAYERS, strict=True))
 
-Layers = list[dict[str, Any]]
+LayerList = list[dict[str, Any]]
 Size = Annotated[int, Field(ge=1, le=2**24)]
 
 
@@ -266,13 +266,13 @@ def seeded(training: TrainingConfig) -> Iterator[None]:
         yield
 
 
-def layers_of(network: nn.Sequential) -> Layers:
+def layers_of(network: nn.Sequential) -> LayerList:
     """The layers as plain values, to compare with and to build again: each one's name, type and settings."""
     named = network._modules.items()  # not named_children(), which names a layer used twice only once
     return [{"name": name, "layer": type(layer).__name__, **_settings(layer)} for name, layer in named if layer is not None]
 
 
-def from_layers(layers: Layers) -> nn.Sequential:
+def from_layers(layers: LayerList) -> nn.Sequential:
     """The network that ``layers_of`` described, with parameters of no meaning.
 
     Raises:

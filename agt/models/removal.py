@@ -9,7 +9,7 @@ features.safetensors, stability.json    as of any linear head
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -17,19 +17,19 @@ from safetensors.torch import save
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from agt.certificates.conditions import Condition, assess_linear
+from agt.certificates.conditions import Condition
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import proved
-from agt.lattice import step_of
 from agt.models.box import GIVEN_THE_DRAW
 from agt.models.features import FeatureMap
-from agt.models.linear import LinearModel
-from agt.models.store import FEATURES, MODEL, Shelf, Store, as_json, read_json, read_tensors, write_linear
+from agt.models.linear import LinearModel, read_features
+from agt.models.store import MODEL, Shelf, Store, as_json, read_tensors, write_linear
+from agt.numeric import step_of
 from agt.problem import Problem, Settings
 from agt.settings import RemovalConfig
 from agt.training.batches import check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.linear import LinearTrained
+from agt.training.linear import LinearSetting, LinearTrained
 from agt.training.loop import Progress
 from agt.training.removal import (
     RemovalProblem,
@@ -39,7 +39,6 @@ from agt.training.removal import (
     removal_budget,
     removal_loss,
 )
-from agt.training.sensitivity import LinearSetting
 
 _PREDICTED = (
     "not proved, as a seed makes the noise: records can be removed later; with noise that nobody can predict the model "
@@ -67,7 +66,7 @@ class RemovalModel(LinearModel):
         problem: Problem,
         on_progress: Callable[[Progress], None] = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
-    ) -> "RemovalModel":
+    ) -> Self:
         """Draw b, minimise on the public features, put the output's noise on."""
         config, features = config_of(problem.settings), FeatureMap.of(config_of(problem.settings).features, problem.dataset)
         tilt = draw_tilt(config, (outputs_of(problem.classes), features.outputs), checkpoints)
@@ -79,7 +78,7 @@ class RemovalModel(LinearModel):
         return cls.of(problem, features, state)
 
     @classmethod
-    def of(cls, problem: Problem, features: FeatureMap, state: RemovalState) -> "RemovalModel":
+    def of(cls, problem: Problem, features: FeatureMap, state: RemovalState) -> Self:
         """The head of a state: after training, or after a removal."""
         known = problem_of(problem, features, state.tilt)
         known.check_served(state)
@@ -89,16 +88,14 @@ class RemovalModel(LinearModel):
         return cls(problem, features, trained, state)
 
     @classmethod
-    def load(cls, problem: Problem, shelf: Shelf) -> "RemovalModel":
+    def load(cls, problem: Problem, shelf: Shelf) -> Self:
         """Read the head back with its state.
 
         Raises:
             ConfigError: a file is missing or cannot be read.
             UnsoundError: what was recorded is not what the configuration and the state imply.
         """
-        width = int(np.prod(problem.dataset.train.features.shape[1:]))
-        blank = FeatureMap.blank(config_of(problem.settings).features, width)
-        features = blank.with_matrices(read_tensors(shelf, FEATURES, blank.matrices))
+        features = read_features(problem, shelf)
         model = cls.of(problem, features, _read_state(problem, features, shelf))
         model.check_constants(shelf)
         return model
@@ -130,17 +127,14 @@ class RemovalModel(LinearModel):
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g, given the draws."""
-        problem, strength, allowed = self.problem, self.known.objective.strength, self.state.allowed
+        strength, allowed = self.known.objective.strength, self.state.allowed
         constants = f"weight_decay {self.trained.training.weight_decay:g}, residuals up to {allowed:g}"
         each = " of each class" if self.trained.loss.kind == "one_vs_all" else ""
         moves = (
             f"no steps count: the minimiser of a {strength:g}-strongly convex sum, to a gradient of {allowed:g}; so one "
             f"record moves the parameters{each} by at most {self.trained.sensitivity.rho:.4g}"
         )
-        choices = problem.settings.choices
-        conditions = assess_linear(
-            problem.dataset, problem.recipe, self.trained, constants, moves, self.features.public, choices
-        )
+        conditions = self._assessed(constants, moves)
         if self.config.masking == "none":
             return conditions
         return tuple(c.and_(proved(GIVEN_THE_DRAW)) if c.letter == "d" else c for c in conditions)
@@ -182,10 +176,8 @@ class RemovalModel(LinearModel):
 
 
 def config_of(settings: Settings) -> RemovalConfig:
-    """The certificate's settings. Raises TypeError for another certificate."""
-    if isinstance(settings.certificate, RemovalConfig):
-        return settings.certificate
-    raise TypeError(f"{settings.certificate} trains no head that records can be removed from")
+    """The certificate's settings, of a run that was trained for removals."""
+    return cast(RemovalConfig, settings.certificate)
 
 
 def outputs_of(classes: int) -> int:
@@ -224,7 +216,7 @@ def _read_state(problem: Problem, features: FeatureMap, shelf: Shelf) -> Removal
     shapes = dict.fromkeys(_MATRICES, shape) | {"hessian": (stacked, width, width), "gram": (width, width)}
     like: dict[str, Tensor] = {name: torch.zeros(1, dtype=torch.float64).expand(shapes[name]) for name in _MATRICES}
     arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in read_tensors(shelf, STATE, like).items()}
-    numbers, noise = read_json(shelf, NUMBERS), arrays.pop("noise")
+    numbers, noise = shelf.json(NUMBERS), arrays.pop("noise")
     served = read_tensors(shelf, MODEL, {"weight": like["weight"]})["weight"].numpy()
     try:
         state = RemovalState(**arrays, served=served, **{name: numbers[name] for name in _NUMBERS})

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from agt.bounds.box import Box
+from agt.bounds.network import Box
 from agt.errors import ConfigError, UnsoundError
 from agt.training.checkpoint import header_of
 
@@ -52,6 +52,10 @@ class Shelf(Protocol):
 
     def read(self, name: str) -> bytes:
         """One file. Raises ConfigError if it is not what was written."""
+        ...
+
+    def json(self, name: str) -> dict[str, Any]:
+        """A JSON object. Raises ConfigError as ``read``, or where the file holds none."""
         ...
 
     def names(self, folder: str) -> set[str]:
@@ -123,39 +127,15 @@ def read_boxes(shelf: Shelf, ks: tuple[int, ...], like: Tensors) -> Box:
     return Box.of(ks, nominal, lower, upper)
 
 
-def read_constants(shelf: Shelf) -> dict[str, Any]:
-    """stability.json of a linear head.
-
-    Raises:
-        ConfigError: it is missing or not what was written.
-    """
-    return read_json(shelf, CONSTANTS)
-
-
 def check_constants(shelf: Shelf, name: str, now: Mapping[str, object]) -> None:
     """Raise UnsoundError unless the recorded constants of ``name`` are these, which the configuration implies."""
-    then = read_json(shelf, name)
+    then = shelf.json(name)
     for key in now.keys() | then.keys():
         if now.get(key) != then.get(key):
             raise UnsoundError(
                 f"{shelf.folder}/{name}: {key} is {then.get(key)} and the run's configuration implies "
                 f"{now.get(key)}: train again"
             )
-
-
-def read_json(shelf: Shelf, name: str) -> dict[str, Any]:
-    """An object of names and values.
-
-    Raises:
-        ConfigError: the file is missing or not what was written.
-    """
-    try:
-        value = json.loads(shelf.read(name))
-    except ValueError as error:
-        raise ConfigError(f"{shelf.folder / name}: cannot be read ({error}); train again") from None
-    if not isinstance(value, dict):
-        raise ConfigError(f"{shelf.folder / name}: does not hold an object; train again")
-    return value
 
 
 def read_tensors(

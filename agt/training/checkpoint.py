@@ -6,18 +6,17 @@
     members/003/...                       the same of an ensemble's member
 
 Formal guarantees
-    A training step is a function of the state before it, its number, the records and the settings. ``State`` is all of that
-    state: nominal parameters, bounds and momentum buffers of a box; theta and the running sum of a linear head; both points
-    of the minimiser's method. So a run that takes a state up ends with the bits of a run that was never killed, if the rest
-    is the same: ``run.json`` says what that is, and another value of any of it is refused by name. Tensors are read into
-    memory of their own, aligned as PyTorch aligns any: a matrix product may round otherwise at another address.
-    A file appears whole or not at all, has its own hash in its name and the hash of ``run.json`` in its header: one that is
-    damaged, edited or of another run is never used, and is named. (Whoever renames a file to fit its new content is not
-    found out, as with any checksum.)
-    Noise is drawn once. Its seed is on disk before the first draw, so a run that was killed a hundred times meets the draw
-    that it began with: one release, which spent.json counts once. Whoever learns the seed can subtract the noise: the
-    folder is for its owner alone (mode 700), and goes when the run is finished. A run whose seed is gone is refused, as a
-    second draw would be a second release.
+    A training step is a function of the state before it, its number, the records and the settings. ``CheckpointState`` is
+    all of that state: nominal parameters, bounds and momentum buffers of a box; theta and the running sum of a linear
+    head; both points of the minimiser's method. So a run that takes a state up ends with the bits of a run that was never
+    killed, if the rest is the same: ``run.json`` says what that is, and another value of any of it is refused by name.
+    Tensors are read into memory of their own, aligned as PyTorch aligns any: a matrix product may round otherwise at
+    another address. A file appears whole or not at all, has its own hash in its name and the hash of ``run.json`` in its
+    header: one that is damaged, edited or of another run is never used, and is named. (Whoever renames a file to fit its
+    new content is not found out, as with any checksum.) Noise is drawn once. Its seed is on disk before the first draw, so
+    a run that was killed a hundred times meets the draw that it began with: one release, which spent.json counts once.
+    Whoever learns the seed can subtract the noise: the folder is for its owner alone (mode 700), and goes when the run is
+    finished. A run whose seed is gone is refused, as a second draw would be a second release.
 
 The price. After a checkpoint that took t seconds to write, none is written for 20 t: 1/21 of the time at most. How long the
 first will take is told by its size and by the time that run.json took.
@@ -40,10 +39,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from agt import sealed
-from agt.disk import Lock, remove_parts, write_atomic
+from agt import store
 from agt.distributed import Group
 from agt.errors import ConfigError
+from agt.store import Lock, remove_parts, write_atomic
 
 FORMAT = 1
 RUN = "run.json"
@@ -59,7 +58,7 @@ Note = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class State:
+class CheckpointState:
     """What a run has reached.
 
     Attributes:
@@ -78,7 +77,7 @@ class Checkpoints(Protocol):
         """The same for one of several trainings, which may be in another process."""
         ...
 
-    def last(self) -> State | None:
+    def last(self) -> CheckpointState | None:
         """What an earlier attempt had reached last; None: begin at the beginning. Training asks this first, and once."""
         ...
 
@@ -131,10 +130,10 @@ class Common:
         """As ``Checkpoints``."""
         return Common(self.group, self.inner.part(name))
 
-    def last(self) -> State | None:
+    def last(self) -> CheckpointState | None:
         """As ``Checkpoints``."""
         state = self.group.sent(self.inner.last() if self._first else None)
-        return None if state is None else State(state.step, apart(state.tensors))
+        return None if state is None else CheckpointState(state.step, apart(state.tensors))
 
     def offer(self, step: int, tensors: Callable[[], Tensors], last: bool = False) -> None:
         """As ``Checkpoints``."""
@@ -175,7 +174,7 @@ class CheckpointFolder:
         """As ``Checkpoints``."""
         return replace(self, folder=self.folder / name)
 
-    def last(self) -> State | None:
+    def last(self) -> CheckpointState | None:
         """As ``Checkpoints``.
 
         Raises:
@@ -210,9 +209,9 @@ class CheckpointFolder:
         if not path.exists():
             if _states(self.folder):
                 raise ConfigError(f"{path}: is gone, and steps were taken with what was drawn: start a new run")
-            write_atomic(path, sealed.seal({"number": f"{draw():x}", "run": self.run}))
+            write_atomic(path, store.seal({"number": f"{draw():x}", "run": self.run}))
         try:
-            value = sealed.unseal(path.read_bytes())
+            value = store.unseal(path.read_bytes())
             if value["run"] != self.run:
                 raise ValueError("it is of another run")
             return int(value["number"], 16)
@@ -256,7 +255,7 @@ def open_checkpoints(folder: Path, about: Mapping[str, Any], every: float | None
     path, started = folder / RUN, time.perf_counter()
     if not path.exists() and folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder}: something else is there, and no {RUN}: checkpoints need a folder of their own")
-    content = sealed.seal({"format": FORMAT, **flat(about)})
+    content = store.seal({"format": FORMAT, **flat(about)})
     if path.exists():
         _compare(path, json.loads(content))
     else:
@@ -298,7 +297,7 @@ def kept_in(folder: Path, about: Mapping[str, Any], every: float | None) -> Iter
 
 def _compare(path: Path, now: Mapping[str, Any]) -> None:
     try:
-        then = sealed.unseal(path.read_bytes())
+        then = store.unseal(path.read_bytes())
     except ValueError as error:
         raise ConfigError(f"{path}: is damaged: {error}: start a new run") from None
     for key in sorted({*then, *now} - {"sha256"}):
@@ -323,7 +322,7 @@ def _states(folder: Path) -> list[Path]:
     return sorted(folder.glob("step=*.safetensors"))
 
 
-def _read(path: Path, run: str) -> State:
+def _read(path: Path, run: str) -> CheckpointState:
     """Raises ConfigError unless it is a state of this run, to the last byte."""
     content, name = path.read_bytes(), _NAME.fullmatch(path.name)
     if name is None or sha256(content).hexdigest() != name["digest"]:
@@ -335,7 +334,7 @@ def _read(path: Path, run: str) -> State:
     step = int(name["step"])
     if header != {"format": str(FORMAT), "run": run, "step": str(step)}:
         raise ConfigError(f"{path}: is of another run, or another step")
-    return State(step, apart(tensors))
+    return CheckpointState(step, apart(tensors))
 
 
 def header_of(content: bytes) -> dict[str, str]:

@@ -23,13 +23,11 @@ import numpy as np
 from joblib import Parallel, delayed, parallel_config
 from pydantic import Field
 
-from agt.data.dataset import Records
-from agt.data.ids import keyed_hash
+from agt.data.dataset import Records, keyed_hash
 from agt.distributed import group
 from agt.settings import ComputeConfig, schema
-from agt.training.batches import Slices
+from agt.training.batches import Recipe, Slices
 from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.recipe import Recipe
 
 T = TypeVar("T", covariant=True)
 

@@ -46,15 +46,12 @@ from scipy.linalg import cho_factor, cho_solve
 
 from agt.distributed import group
 from agt.errors import ConfigError, UnsoundError
-from agt.lattice import noisy, step_of
-from agt.numeric import COVER, UNIT, gaussian_mu, next_up
-from agt.randomness import SeededRandomness, SystemRandomness
+from agt.numeric import COVER, UNIT, SeededRandomness, SystemRandomness, gaussian_mu, next_up, noisy, step_of
 from agt.settings import RemovalConfig
 from agt.training.checkpoint import NOWHERE, Checkpoints
+from agt.training.erm import Objective, gram, gram_rounding
+from agt.training.linear import LinearLoss, LinearSetting, Sensitivity, largest_eigenvalue, rows_moved
 from agt.training.loop import Progress
-from agt.training.objective import Objective, gram, gram_rounding
-from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity, rows_moved
-from agt.training.spectral import largest_eigenvalue
 
 SEED = "removal"  # what checkpoints call the seed of the draws
 STEPS = 100  # Newton steps; a dozen are usual

@@ -46,8 +46,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from agt.tube.norms import Bound
-from agt.tube.setting import Curvature, Public
+from agt.tube.network import Curvature, EigenvalueBound, Public
 
 _UP = 1 + 2.0**-48  # more than the roundings of a step below
 
@@ -74,7 +73,12 @@ class Radii:
         return cls(counts, np.zeros(len(counts)), np.zeros(len(counts)), limit)
 
     def batch(
-        self, curvature: Curvature, public: Public, rho: Bound, gram: Bound, added: np.ndarray | None = None
+        self,
+        curvature: Curvature,
+        public: Public,
+        rho: EigenvalueBound,
+        gram: EigenvalueBound,
+        added: np.ndarray | None = None,
     ) -> "Radii":
         """After a step on one batch of an epoch.
 

@@ -1,6 +1,6 @@
 """The account of an erasure, as JSON for programs and auditors: asked, done, guaranteed, left, and what it does not show.
 
-    account.content                 bytes of account.json (docs/unlearning.md tells every entry)
+    account.content                 bytes of account.json (docs/erasure.md tells every entry)
     read_account(content)           the same again; refuses other versions, NaN, and what contradicts itself
 
 Formal guarantees
@@ -8,18 +8,151 @@ Formal guarantees
     sentence that was made from these. There is no entry for an id, a row or a value of one; tests look at the list of
     entries by name. What it says of a guarantee is the method's ``Promise``, word by word; ``requests`` says adaptive only
     where the promise does. What it repeats, agt verify compares.
+
+What a way of removing records guarantees, in values that a report and an auditor read alike (method.md section 7).
+
+The owner's signature under an account: Ed25519 (RFC 8032), by the ``cryptography`` package.
+
+    signer = Signer.open(Path("owner.pem"))
+    signature = signer.sign(account.content)        64 bytes, over exactly these
+    check(account.content, signature, public)       raises Broken unless this key's holder signed exactly these bytes
+
+    openssl genpkey -algorithm ed25519 -out owner.pem; chmod 600 owner.pem      makes a key (PKCS#8)
+    openssl pkey -in owner.pem -pubout -out owner.pub                           and its public half
+    openssl pkeyutl -verify -pubin -inkey owner.pub -rawin -in account.json -sigfile account.sig      checks without agt
+
+What a signature shows: whoever holds the private key signed these bytes, some time. Whose key that is, only a public key
+that came another way can tell; when, only somebody else who noted it.
 """
 
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from agt import __version__
-from agt.document import content_of, plain_of, read_document
-from agt.errors import ConfigError
+from agt.errors import ConfigError, DataMissing
 from agt.facts import Fact, Standing
-from agt.settings import schema
-from agt.unlearning.promise import Allowance, MethodName, Promise, Removal
+from agt.settings import content_of, plain_of, read_document, schema
+from agt.store import Broken
+
+MethodName = Literal["certificate", "newton", "sisa", "retrain"]
+METHODS: tuple[MethodName, ...] = ("certificate", "newton", "sisa", "retrain")
+
+
+@dataclass(frozen=True)
+class Promise:
+    """How the model after a removal compares with one that never saw the removed records.
+
+    Attributes:
+        method: that gave it.
+        exact: True: the very model (or, of ``certificate``, the very answers) that training without them gives; False: its
+            distribution is within (eps, delta) of that, in both directions.
+        eps, delta: 0 where exact.
+        adaptive: whether it holds for requests that were chosen after seeing what the model gave out; False: for requests
+            chosen without looking (oblivious ones) alone.
+        words: what is promised and to whom, in sentences for a stranger; the first says it all in one line.
+        assumptions: what it rests on, each proved, declared or not held. One that is not held is said in every account.
+
+    Raises:
+        ValueError: a budget that is none.
+    """
+
+    method: MethodName
+    exact: bool
+    eps: float
+    delta: float
+    adaptive: bool
+    words: tuple[str, ...]
+    assumptions: tuple[Fact, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.eps < float("inf") and 0 <= self.delta < 1) or (self.exact and (self.eps or self.delta)):
+            raise ValueError(f"({self.eps}, {self.delta}) is no guarantee" + (" of exactness" if self.exact else ""))
+        if not self.words:
+            raise ValueError("a promise is said in words")
+
+    @property
+    def proved(self) -> bool:
+        """Whether nothing that it rests on is known not to hold; else its numbers are as published, and no guarantee."""
+        return all(fact.standing is not Standing.VOID for fact in self.assumptions)
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> "Promise":
+        """From what ``dataclasses.asdict`` gave, as JSON has it. Raises TypeError, ValueError, KeyError: it is none."""
+        facts = plain["assumptions"]
+        assumptions = tuple(Fact(Standing(fact["standing"]), fact["why"], fact["broken_by"]) for fact in facts)
+        return cls(**{**plain, "words": tuple(plain["words"]), "assumptions": assumptions})
+
+
+@schema
+class RemovalBudget:
+    """The removal budget of a model: how much error its noise hides, and how much there is.
+
+    Attributes:
+        spent, total: bounds on the gradient's residual (or what the method's budget counts), >= 0.
+        unit: what they count, in words.
+    """
+
+    spent: Annotated[float, Field(ge=0)]
+    total: Annotated[float, Field(ge=0)]
+    unit: str
+
+    @property
+    def left(self) -> float:
+        """What remains; 0 where it is overdrawn."""
+        return max(0.0, self.total - self.spent)
+
+
+@dataclass(frozen=True)
+class Removal:
+    """One removal that was carried out.
+
+    Attributes:
+        promise: what holds of the new state.
+        records: how many records were removed.
+        seconds: wall time of the method alone; data that was read and reports not counted.
+        facts: flat numbers for metrics.json and the account.
+        words: what was done, a line each.
+        allowance: what is left for later removals; None: the method needs none.
+    """
+
+    promise: Promise
+    records: int
+    seconds: float
+    facts: Mapping[str, Any]
+    words: tuple[str, ...]
+    allowance: RemovalBudget | None = None
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """JSON values of all but the promise: what a log keeps beside that."""
+        node = {name: value for name, value in asdict(self).items() if name != "promise"}
+        return {**node, "seconds": float(self.seconds), "facts": self.plain_facts}
+
+    @property
+    def plain_facts(self) -> dict[str, bool | int | float | str]:
+        """The facts as JSON values, without those that are None."""
+        return {name: _plain(value) for name, value in self.facts.items() if value is not None}
+
+    @classmethod
+    def of(cls, promise: Mapping[str, Any], plain: Mapping[str, Any]) -> "Removal":
+        """From both parts again. Raises TypeError, ValueError, KeyError: they are none."""
+        budget = plain["allowance"]
+        left = {"words": tuple(plain["words"]), "allowance": None if budget is None else RemovalBudget(**budget)}
+        return cls(Promise.of(promise), **{**plain, **left})
+
+
+def _plain(value: Any) -> bool | int | float | str:
+    """A number or a text as JSON has it."""
+    value = value.item() if hasattr(value, "item") else value
+    return value if isinstance(value, bool | int | float | str) else re.sub(r"\s+", " ", str(value))
+
 
 VERSION: Literal["agt.erasure/1"] = "agt.erasure/1"
 PENDING: MethodName = "certificate"  # the method that replaces no state
@@ -103,23 +236,6 @@ class Done:
 
 
 @schema
-class Assumption:
-    """Something that the guarantee rests on (facts.py)."""
-
-    standing: Standing
-    why: str
-    broken_by: str = ""
-
-    def __post_init__(self) -> None:
-        _ = self.fact
-
-    @property
-    def fact(self) -> Fact:
-        """The same, as the rest of agt has it. Raises ValueError as it does."""
-        return Fact(self.standing, self.why, self.broken_by)
-
-
-@schema
 class Guaranteed:
     """The method's promise.
 
@@ -134,38 +250,18 @@ class Guaranteed:
     delta: Annotated[float, Field(ge=0, lt=1)]
     requests: Requests
     words: Annotated[Words, Field(min_length=1)]
-    assumptions: tuple[Assumption, ...]
+    assumptions: tuple[Fact, ...]
 
     @classmethod
     def of(cls, promise: Promise) -> "Guaranteed":
-        """The same promise."""
-        assumptions = tuple(Assumption(fact.standing, fact.why, fact.broken_by) for fact in promise.assumptions)
+        """What an account says of a promise."""
         requests = requests_of(promise)
-        return cls(promise.exact, promise.eps, promise.delta, requests, promise.words, assumptions)
+        return cls(promise.exact, promise.eps, promise.delta, requests, promise.words, promise.assumptions)
 
     def promise(self, method: MethodName) -> Promise:
         """The promise again. Raises ValueError where it is none."""
-        facts = tuple(assumption.fact for assumption in self.assumptions)
-        return Promise(method, self.exact, self.eps, self.delta, self.requests == "adaptive", self.words, facts)
-
-
-@schema
-class Budget:
-    """The removal budget after this erasure: ``Allowance``."""
-
-    spent: Annotated[float, Field(ge=0)]
-    total: Annotated[float, Field(ge=0)]
-    unit: str
-
-    @classmethod
-    def of(cls, allowance: Allowance) -> "Budget":
-        """The same numbers."""
-        return cls(allowance.spent, allowance.total, allowance.unit)
-
-    @property
-    def allowance(self) -> Allowance:
-        """The same numbers."""
-        return Allowance(self.spent, self.total, self.unit)
+        adaptive = self.requests == "adaptive"
+        return Promise(method, self.exact, self.eps, self.delta, adaptive, self.words, self.assumptions)
 
 
 @schema
@@ -282,7 +378,7 @@ class Account:
     earlier: tuple[Earlier, ...]
     outside: Words
     sweep: Sweep | None = None
-    budget: Budget | None = None
+    budget: RemovalBudget | None = None
     waiting: Waiting | None = None
     abstained: Count | None = None
 
@@ -356,13 +452,13 @@ def account_of(
         schema=VERSION,
         agt=__version__,
         asked=asked,
-        done=Done(promise.method, removal.records, float(removal.seconds), removal.words, removal.told, seconds),
+        done=Done(promise.method, removal.records, float(removal.seconds), removal.words, removal.plain_facts, seconds),
         guaranteed=Guaranteed.of(promise),
         state=state,
         earlier=earlier,
         outside=(*unlooked, *OUTSIDE),
         sweep=sweep,
-        budget=None if budget is None else Budget.of(budget),
+        budget=budget,
         waiting=waiting,
         abstained=abstained,
     )
@@ -376,3 +472,133 @@ def read_account(content: bytes) -> Account:
             one that contradicts itself.
     """
     return read_document(Account, content, VERSION, "an account")
+
+
+SIGNATURE, PUBLIC = "account.sig", "account.pub"
+EXTRA = "agt-certified[sign]"
+BYTES = 64  # of a signature
+MAX_KEY_BYTES = 2**16  # bytes of a file that may be a key
+MAKE = "openssl genpkey -algorithm ed25519 -out owner.pem makes one"
+
+
+@dataclass(frozen=True)
+class Signer:
+    """A private key, in memory.
+
+    Attributes:
+        public: its public half, as PEM.
+    """
+
+    public: bytes
+    _key: Any
+
+    @classmethod
+    def open(cls, path: Path, key: str = "key") -> "Signer":
+        """Read a PEM file that only its owner may read.
+
+        Args:
+            key: the setting that names it, for messages.
+
+        Raises:
+            ConfigError: no such file, one that others may read, or no Ed25519 private key without a passphrase.
+            DataMissing: ``cryptography`` is not installed.
+        """
+        content = _key_bytes(path, key)
+        if os.name == "posix" and (mode := path.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
+            raise ConfigError(
+                f"{key}={path}: others may read or change it (mode {stat.S_IMODE(mode):o}): chmod 600 {path}; if others "
+                "could read it until now, make a new key"
+            )
+        try:
+            loaded = _ed25519(f"{key}={path}", content, private=True)
+        except TypeError:  # what the library raises where a passphrase is needed
+            raise ConfigError(
+                f"{key}={path}: is protected by a passphrase, and agt asks for none: openssl pkey -in {path.name} -out "
+                "FILE writes it without, to a place that only you can read"
+            ) from None
+        return cls(_pem(loaded.public_key()), loaded)
+
+    def sign(self, content: bytes) -> bytes:
+        """64 bytes; the same key and content give the same ones."""
+        signature: bytes = self._key.sign(content)
+        return signature
+
+
+def check(content: bytes, signature: bytes, public: bytes) -> None:
+    """Raise Broken unless the holder of a public key signed exactly these bytes.
+
+    Args:
+        public: PEM.
+
+    Raises:
+        ConfigError: no Ed25519 public key.
+        DataMissing: ``cryptography`` is not installed.
+    """
+    key = _ed25519("the public key", public)
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        key.verify(signature, content)
+    except InvalidSignature:
+        raise Broken(f"{SIGNATURE} is no signature of these bytes by this key") from None
+
+
+def read_public(path: Path, key: str = "public") -> bytes:
+    """A public key's file, in the form in which an account has it beside it.
+
+    Raises:
+        ConfigError: no such file, or no Ed25519 public key in PEM.
+        DataMissing: ``cryptography`` is not installed.
+    """
+    return same(_key_bytes(path, key), f"{key}={path}")
+
+
+def same(public: bytes, name: str = PUBLIC) -> bytes:
+    """A public key as PEM in one form: two that are the same key are the same bytes. Raises as ``read_public``."""
+    return _pem(_ed25519(name, public))
+
+
+def _key_bytes(path: Path, key: str) -> bytes:
+    """Of a plain file, no more than a key has."""
+    try:
+        if not path.is_file():
+            raise OSError(0, "no such file" if not path.exists() else "no plain file")
+        with path.open("rb") as file:
+            return file.read(MAX_KEY_BYTES)
+    except OSError as error:
+        raise ConfigError(f"{key}={path}: cannot be read ({error.strerror or error})") from None
+
+
+def _ed25519(name: str, content: bytes, private: bool = False) -> Any:
+    """A key of the library's, from PEM. Raises as ``Signer.open``; TypeError: it has a passphrase."""
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError:
+        raise DataMissing(f"{name}: signatures need the package cryptography: pip install '{EXTRA}'") from None
+    kind = "private" if private else "public"
+    if not private and b"PRIVATE KEY-----" in content:
+        raise ConfigError(
+            f"{name}: this is a PRIVATE key, which nobody else may see: openssl pkey -in FILE -pubout writes the public one"
+        )
+    try:
+        loaded: Any = (
+            serialization.load_pem_private_key(content, password=None)
+            if private
+            else serialization.load_pem_public_key(content)
+        )
+    except (ValueError, UnsupportedAlgorithm) as error:
+        words = " ".join(str(error).split())[:80] or type(error).__name__
+        raise ConfigError(f"{name}: holds no {kind} key in PEM, PKCS#8 ({words}): {MAKE}") from None
+    if not isinstance(loaded, ed25519.Ed25519PrivateKey if private else ed25519.Ed25519PublicKey):
+        algorithm = type(loaded).__name__.lstrip("_").removesuffix("PrivateKey").removesuffix("PublicKey")
+        raise ConfigError(f"{name}: holds a key of another kind ({algorithm}), and Ed25519 is needed: {MAKE}")
+    return loaded
+
+
+def _pem(public: Any) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    content: bytes = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return content

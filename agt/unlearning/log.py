@@ -9,31 +9,166 @@ Formal guarantees
     Reading is strict: every byte of the file is one that ``Log.content`` writes of what was read. So an edit, an entry
     taken out or put in, another order, a line cut short and a key that nobody knows are refused. Whole lines missing at the
     end leave a sound chain: the manifest tells those, and so does ``check_state`` where the last line changed the state.
+
+The secret of one run, under which its log and its index name people: without it nobody can test a guess.
+
+Formal guarantees
+    A name in the log or in the index is BLAKE2b keyed with 32 random bytes that lie in the run's folder alone, in a file of
+    mode 600 that no manifest lists. As BLAKE2b is a pseudorandom function of its key, whoever has log and index and not the
+    key learns from them how many records there are and which entries are equal, and nothing of any id: a guessed id cannot
+    be tested. Record ids, units and contents are hashed apart (``person``), so that an id that is also a person's name has
+    two hashes that nobody can bring together.
+
+Which records a run was trained on, as keyed hashes: told apart later from what its table has by then.
+
+    records.bin    one line of JSON {"format", "key", "records", "units"}, then 16 bytes of each record's id, then of each
+                   one's unit where units are not the records themselves, then of each one's content
+
+Records are in the order of the training set. A content is a record's features as they were loaded, its label, its unit and
+whether it is public. All is hashed under the run's key (keys.py).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+import json
+import os
+import secrets
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cached_property
-from hashlib import sha256
+from hashlib import blake2b, sha256
+from pathlib import Path
+from threading import get_ident
 from typing import Any, Literal, get_args
 
-from agt.folder import BoundFolder, refusing
-from agt.ledger import chain
-from agt.manifest import HASH, Broken
-from agt.unlearning.keys import SIZE, Key
-from agt.unlearning.promise import METHODS, MethodName, Removal
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-NAME = "unlearning/log.jsonl"
-Kind = Literal["pending", "removed"]
+from agt.data.dataset import DataError, Records, gathered
+from agt.errors import ConfigError
+from agt.ledger import chain
+from agt.store import HASH, Broken, Folder, refusing, sync_folder
+from agt.unlearning.account import METHODS, MethodName, Removal
+
+KEY_FILE = "unlearning/key"
+SIZE = 16  # bytes of a hash
+_LENGTH = 32
+KeyKind = Literal["record", "unit", "content", "check"]
+
+
+@dataclass(frozen=True)
+class HashKey:
+    """The secret of one run.
+
+    Raises:
+        ConfigError: not 32 bytes.
+    """
+
+    secret: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.secret) != _LENGTH:
+            raise ConfigError(f"{KEY_FILE} holds {len(self.secret)} bytes, and a run's key has {_LENGTH}: bring it back")
+
+    @classmethod
+    def of(cls, folder: Path) -> "HashKey | None":
+        """The key that lies in a run's folder; None: there is none.
+
+        Raises:
+            ConfigError: it cannot be read, or is none.
+        """
+        try:
+            return cls((folder / KEY_FILE).read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigError(f"{folder / KEY_FILE}: cannot be read ({error.strerror or error})") from None
+
+    @classmethod
+    def made(cls, folder: Path) -> "HashKey":
+        """The key of a run's folder, made if there is none yet. Of two that make one at once, both get the same."""
+        there = cls.of(folder)
+        if there is None:
+            _write_new(folder / KEY_FILE, secrets.token_bytes(_LENGTH))
+            there = cls((folder / KEY_FILE).read_bytes())
+        return there
+
+    @property
+    def check(self) -> str:
+        """Tells whether another key is this one, and nothing else: hexadecimal."""
+        return self._hash(b"", "check").hex()
+
+    def names(self, names: Sequence[str] | np.ndarray, kind: KeyKind) -> np.ndarray:
+        """[n, 16] uint8: the keyed hash of each name."""
+        return self._hashes((str(name).encode() for name in names), len(names), kind)
+
+    def rows(self, rows: np.ndarray, kind: KeyKind) -> np.ndarray:
+        """[n, 16] uint8: the keyed hash of each row of bytes. ``rows``: [n, width] uint8."""
+        content, width = memoryview(rows.tobytes()), rows.shape[1]
+        return self._hashes((content[start : start + width] for start in range(0, len(content), width)), len(rows), kind)
+
+    def _hashes(self, contents: Iterable[bytes | memoryview], count: int, kind: KeyKind) -> np.ndarray:
+        hashes = np.fromiter((self._hash(content, kind) for content in contents), dtype=f"V{SIZE}", count=count)
+        return hashes.view(np.uint8).reshape(count, SIZE)
+
+    def _hash(self, content: bytes | memoryview, kind: KeyKind) -> bytes:
+        return blake2b(content, digest_size=SIZE, key=self.secret, person=kind.encode()).digest()
+
+
+def as_words(hashes: np.ndarray) -> tuple[str, ...]:
+    """[n, 16] uint8 as hexadecimal digits, one word each, in increasing order and each once: what a log lists."""
+    return tuple(sorted({row.tobytes().hex() for row in hashes}))
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    """Write a file that nobody else may read and that was not there; where it is by now, it stays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part{os.getpid()}-{get_ident()}")
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            _name(part, path)
+        sync_folder(path.parent)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _name(part: Path, path: Path) -> None:
+    """Give a file its name, which must be free: by a link, as nothing else is exclusive and whole at once."""
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if not path.exists():
+            part.rename(path)
+
+
+REQUEST_LOG_FILE = "unlearning/log.jsonl"
+RequestKind = Literal["pending", "removed"]
 By = Literal["id", "unit"]
 _START, _MIDDLE, _END = '{"entry":', ',"hash":"', '"}'
-_ABOUT = ("config.yaml", "env.json", "status.json", "metrics.json", "report.md", "report.html", "spent.json", NAME)
+_ABOUT = (
+    "config.yaml",
+    "env.json",
+    "status.json",
+    "metrics.json",
+    "report.md",
+    "report.html",
+    "spent.json",
+    REQUEST_LOG_FILE,
+)
 _DRAWN = ("tables/", "figures/")
 
 
 @dataclass(frozen=True)
-class Entry:
+class RequestEntry:
     """One request, and what became of it at that moment.
 
     Attributes:
@@ -55,7 +190,7 @@ class Entry:
         ValueError: a value that no entry has.
     """
 
-    kind: Kind
+    kind: RequestKind
     method: MethodName
     by: By
     records: tuple[str, ...]
@@ -70,7 +205,7 @@ class Entry:
     hash: str = ""
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind) or self.method not in METHODS or self.by not in get_args(By):
+        if self.kind not in get_args(RequestKind) or self.method not in METHODS or self.by not in get_args(By):
             raise ValueError(f"{self.kind}, {self.method}, {self.by}: no kind, method or way to ask")
         for name, hashes in (("records", self.records), ("units", self.units), ("key", (self.key,))):
             if any(not _is_hex(word, 2 * SIZE) for word in hashes) or list(hashes) != sorted(set(hashes)):
@@ -94,10 +229,10 @@ class Entry:
         try:
             return Removal.of(self.promise, self.facts["removal"])
         except (TypeError, ValueError, KeyError) as error:
-            raise Broken(f"entry {self.number} of {NAME} keeps no account of what was done ({error})") from None
+            raise Broken(f"entry {self.number} of {REQUEST_LOG_FILE} keeps no account of what was done ({error})") from None
 
     @classmethod
-    def of(cls, link: chain.Entry) -> "Entry":
+    def of(cls, link: chain.Entry) -> "RequestEntry":
         """From an entry of the chain. Raises Broken: another form."""
         try:
             if not isinstance(link.body, Mapping) or link.body.keys() != _BODY:
@@ -108,14 +243,14 @@ class Entry:
             raise Broken(f"entry {link.number} is none of a request log: {error}") from None
 
 
-_BODY = {item.name for item in fields(Entry)} - {"kind", "number", "hash"}
+_BODY = {item.name for item in fields(RequestEntry)} - {"kind", "number", "hash"}
 
 
 @dataclass(frozen=True)
 class Log:
     """Every request of one run, the oldest first."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[RequestEntry, ...] = ()
 
     @classmethod
     def read(cls, content: bytes) -> "Log":
@@ -128,33 +263,33 @@ class Log:
         for number, line in enumerate(_lines(content), 1):
             try:
                 link = chain.Entry.read(*_parts(line, number, before))
-                entries.append(Entry.of(link))
+                entries.append(RequestEntry.of(link))
             except Broken as error:
-                raise Broken(f"{NAME}, line {number}: {error}") from None
+                raise Broken(f"{REQUEST_LOG_FILE}, line {number}: {error}") from None
             before = link.hash
         return cls(tuple(entries))
 
     @classmethod
-    def of(cls, run: BoundFolder) -> "Log":
+    def of(cls, run: Folder) -> "Log":
         """The log of a finished run; empty where it has none.
 
         Raises:
             ConfigError: it is not what was written, or the run's state is not the one that it tells of.
         """
-        if not run.holds(NAME):
+        if not run.holds(REQUEST_LOG_FILE):
             return cls()
         with refusing(run.home, run.key):
-            log = cls.read(run.read(NAME))
+            log = cls.read(run.read(REQUEST_LOG_FILE))
             log.check_state(run.manifest.files)
         return log
 
-    def append(self, entry: Entry) -> "Log":
+    def append(self, entry: RequestEntry) -> "Log":
         """The log with one more entry, its number, time and hash filled in."""
         time = datetime.now(UTC).isoformat(timespec="seconds")
         body = {**entry.body, "time": entry.time or time}
         link = chain.Entry(len(self.entries) + 1, entry.kind, body, self.head.hash if self.head else chain.START)
         again = chain.Entry.read(link.text, link.number, link.before, link.hash)  # values as a reader has them
-        return Log((*self.entries, Entry.of(again)))
+        return Log((*self.entries, RequestEntry.of(again)))
 
     @property
     def content(self) -> bytes:
@@ -177,11 +312,11 @@ class Log:
         return max((entry.number for entry in self.entries if entry.kind == "removed"), default=0)
 
     @property
-    def pending(self) -> tuple[Entry, ...]:
+    def pending(self) -> tuple[RequestEntry, ...]:
         """Requests that wait for the next update."""
         return self.entries[self._updates :]
 
-    def batch(self, number: int) -> tuple[Entry, ...]:
+    def batch(self, number: int) -> tuple[RequestEntry, ...]:
         """The entries that an update carried out: its own, and those that were pending until then. Of a pending one: those
         that waited with it.
 
@@ -192,7 +327,7 @@ class Log:
         return self.entries[max(earlier, default=0) : number]
 
     @property
-    def done(self) -> tuple[Entry, ...]:
+    def done(self) -> tuple[RequestEntry, ...]:
         """Requests that were carried out."""
         return self.entries[: self._updates]
 
@@ -211,14 +346,14 @@ class Log:
         """Keyed hashes of the units that have a record in ``waiting``: what stable distances are compared with."""
         return _union(entry.units for entry in self.pending)
 
-    def entry_of(self, record: str) -> Entry | None:
+    def entry_of(self, record: str) -> RequestEntry | None:
         """The request that a record, or a unit that was asked for as a whole, went by; None: nobody asked for it."""
         hits = (
             entry for entry in self.entries if record in entry.records or (entry.by == "unit" and record in entry.units)
         )
         return next(hits, None)
 
-    def check_key(self, key: Key | None) -> Key:
+    def check_key(self, key: HashKey | None) -> HashKey:
         """The run's key, if its hashes are of this one.
 
         Raises:
@@ -234,7 +369,8 @@ class Log:
         """Raise Broken unless the files of a run (its manifest's) are of the state that the last entry tells of."""
         if self.entries and self.entries[-1].after != state_of(files):
             raise Broken(
-                f"{NAME} ends with entry {len(self.entries)}, and the model's files are of another state than it tells of"
+                f"{REQUEST_LOG_FILE} ends with entry {len(self.entries)}, and the model's files are of another state than "
+                "it tells of"
             )
 
 
@@ -258,10 +394,10 @@ def _lines(content: bytes) -> list[str]:
     try:
         text = content.decode("ascii")
     except UnicodeDecodeError:
-        raise Broken(f"{NAME} is damaged: it is not plain ASCII") from None
+        raise Broken(f"{REQUEST_LOG_FILE} is damaged: it is not plain ASCII") from None
     *lines, rest = text.split("\n")
     if rest:
-        raise Broken(f"{NAME}, line {len(lines) + 1}: it breaks off")
+        raise Broken(f"{REQUEST_LOG_FILE}, line {len(lines) + 1}: it breaks off")
     return lines
 
 
@@ -279,3 +415,190 @@ def _union(parts: Iterator[Sequence[str]]) -> frozenset[str]:
 
 def _is_hex(word: object, digits: int) -> bool:
     return isinstance(word, str) and len(word) == digits and set(word) <= set("0123456789abcdef")
+
+
+RECORD_INDEX_FILE = "records.bin"
+FORMAT = 1
+_AT_ONCE = 2**24  # bytes of features
+_SHOWN = 3  # records that a message names
+
+
+@dataclass(frozen=True)
+class Index:
+    """The training records of one state of a run.
+
+    Attributes:
+        key: which key the hashes are of (``Key.check``).
+        ids, contents: [n, 16] uint8.
+        units: the same; None: each record is its own unit.
+    """
+
+    key: str
+    ids: np.ndarray
+    contents: np.ndarray
+    units: np.ndarray | None = None
+
+    @classmethod
+    def made(cls, records: Records, key: HashKey) -> "Index":
+        """Of the training records; their features may be memory-mapped, and are read once, in pieces."""
+        ids = key.names(records.ids, "record")
+        own = records.units is records.ids or bool(np.array_equal(records.ids, records.units))
+        units = None if own else _of_units(records.units, key)
+        marked = np.zeros((len(records), SIZE), np.uint8) if units is None else units
+        contents = gathered(itertools.chain([np.empty((0, SIZE), np.uint8)], _contents(records, marked, key)), len(records))
+        return cls(key.check, ids, contents, units)
+
+    @classmethod
+    def read(cls, content: bytes) -> "Index":
+        """From the file's bytes. Raises Broken: they are not what was written."""
+        head, _, rest = content.partition(b"\n")
+        try:
+            node = json.loads(head)
+            if node["format"] != FORMAT:
+                raise Broken(f"{RECORD_INDEX_FILE} is of format {node['format']}, and this agt reads {FORMAT}")
+            count, columns = int(node["records"]), 3 if node["units"] else 2
+            ids, *units, contents = np.frombuffer(rest, dtype=np.uint8).reshape(columns, count, SIZE)
+            return cls(str(node["key"]), ids, contents, *units)
+        except (ValueError, TypeError, KeyError) as error:
+            raise Broken(f"{RECORD_INDEX_FILE} is damaged ({error})") from None
+
+    @classmethod
+    def of(cls, run: Folder, key: HashKey | None) -> "Index | None":
+        """A finished run's; None: it was made before runs kept one.
+
+        Raises:
+            ConfigError: it is damaged, or ``key`` is not the one that it was made with.
+        """
+        if not run.holds(RECORD_INDEX_FILE):
+            return None
+        with refusing(run.home, run.key):
+            index = cls.read(run.read(RECORD_INDEX_FILE))
+            if key is None or key.check != index.key:
+                gone = "gone" if key is None else "not the one that records.bin was made with"
+                raise Broken(f"unlearning/key is {gone}, without which nobody can tell the records apart: bring it back")
+        return index
+
+    @property
+    def parts(self) -> Iterator[bytes | memoryview]:
+        """The file's bytes, one part after the other."""
+        head = {"format": FORMAT, "key": self.key, "records": len(self), "units": self.units is not None}
+        yield json.dumps(head).encode() + b"\n"
+        yield from (np.ascontiguousarray(c).data for c in (self.ids, self.units, self.contents) if c is not None)
+
+    @property
+    def content(self) -> bytes:
+        """The same in one piece."""
+        return b"".join(self.parts)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """The hash of each record's id as the log has it, in the records' order."""
+        return tuple(row.tobytes().hex() for row in self.ids)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How the training records of now differ from those of a run.
+
+    Attributes:
+        gone: [.] which of the index's records are there no more.
+        new: [.] which of the records of now the run never had.
+        changed: [.] which of the records of now have another content than they had.
+        place: [n] where each of the records of now stands in the index; -1: nowhere.
+    """
+
+    gone: np.ndarray
+    new: np.ndarray
+    changed: np.ndarray
+    place: np.ndarray
+
+
+def compare(index: Index, records: Records, key: HashKey) -> Difference:
+    """Match the records of now with those of a run, by id.
+
+    Args:
+        key: the run's.
+    """
+    now = Index.made(records, key)
+    place = pc.fill_null(pc.index_in(_column(now.ids), _column(index.ids)), -1).to_numpy()
+    there = place >= 0
+    changed = (now.contents[there] != index.contents[place[there]]).any(axis=1)
+    gone = np.setdiff1d(np.arange(len(index)), place[there])
+    return Difference(gone, np.flatnonzero(~there), np.flatnonzero(there)[changed], place)
+
+
+def places(hashes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """[.] which of ``hashes`` [n, 16] are among ``wanted`` [m, 16]."""
+    return np.flatnonzero(pc.is_in(_column(hashes), _column(wanted)).to_numpy(zero_copy_only=False))
+
+
+def check_same(index: Index, records: Records, key: HashKey) -> Difference:
+    """What is gone of a run's records; nothing else may be different.
+
+    Raises:
+        DataError: records came, changed, or stand in another order; counts them and names some, for the owner.
+    """
+    change, faults = compare(index, records, key), []
+    if len(change.new):
+        faults.append(f"{_counted(len(change.new))} new ({_some(records.ids[change.new].tolist())})")
+    if len(change.changed):
+        faults.append(f"{_counted(len(change.changed))} changed ({_some(records.ids[change.changed].tolist())})")
+    if not faults and (np.diff(change.place) < 0).any():
+        faults.append("the training records stand in another order")
+    if faults:
+        raise DataError(f"the data is not what the run was trained on: {'; '.join(faults)}: restore it, or train again")
+    return change
+
+
+def check_asked(index: Index, gone: np.ndarray, asked: Collection[str]) -> None:
+    """Raise DataError where records are gone from the data that nobody asked to erase.
+
+    Args:
+        gone: [.] their places in the index.
+        asked: keyed hashes of the records that may be gone.
+    """
+    lost = [row for row in gone.tolist() if index.words[row] not in asked]
+    if lost:
+        which = _some([f"number {row + 1}" for row in lost])
+        raise DataError(
+            f"the data is not what the run was trained on: of {len(index)} training records, {_counted(len(lost))} gone "
+            f"that nobody asked to erase ({which}): restore them, or ask for their erasure"
+        )
+
+
+def _of_units(units: np.ndarray, key: HashKey) -> np.ndarray:
+    """[n, 16]: each unit hashed once, however many records it has."""
+    coded = pa.array(units, pa.string()).dictionary_encode()
+    return key.names(coded.dictionary.to_pylist(), "unit")[coded.indices.to_numpy()]
+
+
+def _contents(records: Records, units: np.ndarray, key: HashKey) -> Iterator[np.ndarray]:
+    width = max(1, records.features[:1].nbytes)
+    for start in range(0, len(records), max(1, _AT_ONCE // width)):
+        rows = slice(start, start + max(1, _AT_ONCE // width))
+        features = np.ascontiguousarray(records.features[rows])
+        count = len(features)
+        parts = (
+            features.reshape(count, -1),
+            records.labels[rows].reshape(count, 1),
+            records.public[rows].reshape(count, 1),
+        )
+        yield key.rows(np.concatenate([*(part.view(np.uint8) for part in parts), units[rows]], axis=1), "content")
+
+
+def _column(hashes: np.ndarray) -> pa.Array:
+    """[n, 16] uint8 as arrow has it, whose searches are by value."""
+    flat = pa.py_buffer(np.ascontiguousarray(hashes))
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(SIZE), len(hashes), [None, flat])
+
+
+def _counted(number: int) -> str:
+    return "1 record is" if number == 1 else f"{number} records are"
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(str, names[:_SHOWN])) + more

@@ -35,6 +35,68 @@ Formal guarantees
     K by 2 slack; the force and measured gradients charge it themselves.
 
 Sources: Guo, Goldstein, Hannun, van der Maaten (2020) [003], theorems 1 and 4, corollaries 1 and 2; method.md section 7.
+
+A Hessian that is kept up while records go: the matrix, something close to its inverse, and how far each may be off.
+
+The matrix H~ loses c_r x_r x_r' for each record r that goes, and P, its inverse by Cholesky, follows by Woodbury's formula,
+in O(d^2) for each: the thousandth removal costs as the first. P is used to find a step v, and is trusted with nothing: what
+the step leaves, |H v - force|, is worked out with the matrix, and charged. Where P has become so poor that it no longer
+refines a step to rounding, it is made anew from the matrix.
+
+Formal guarantees
+    Let H be the exact matrix over the records that are left, and ``error`` a bound on |H~ - H|, Frobenius.
+    Removing. H~ loses what is computed for the records, which errs by ``off`` (the caller's bound), and the subtraction
+        rounds by u |H~'|_F. What the records leave behind in H~ is within ``error``: rounding.
+    Size. 0 <= H' <= H as quadratic forms give |H'|_F <= |H|_F: a bound on the Frobenius norm stays one, plus the errors.
+    Solving. For any v at all, with g(n) = n u / (1 - n u) and r the computed H~ v - force,
+        |H v - force| <= |r| + g(d + 2) |H~|_F |v| + error |v| + u (|r| + |force|),
+        in any order of summation. How v was found is irrelevant.
+
+Source: Higham (2002), Accuracy and stability, sections 3.5 and 12.
+
+What hides the error that a removal leaves, how much of it, and what may be promised.
+
+A removal leaves weights w with |grad L_b(w; D')| <= beta, and |w - w*| <= beta / s, w* the exact minimiser over the records
+D' that are left and s the strength. Without noise, the direction of that error may tell of who went.
+
+| masking | what is noisy                    | budget of beta | promised                                              |
+|---------|----------------------------------|----------------|-------------------------------------------------------|
+| none    | nothing, least squares alone     | the tolerance  | the minimiser itself, up to rounding                  |
+| loss    | b in the loss, drawn in training | sigma mu       | not proved; as published, (eps, delta)                |
+| output  | the weights served, drawn anew   | s sigma mu - t | (eps, delta), proved, of each state that is served    |
+
+t is the tolerance. mu is the largest for which a Gaussian mechanism is (eps, delta)-close in both directions (numeric.py).
+003 has eps / sqrt(2 ln(1.5 / delta)) in its place (``paper_budget``), and adds eps and delta over classes, where one mu
+covers them all.
+
+Formal guarantees
+    Output. Under masking=output b = 0 and w is a function of the data and of the requests so far: no draw enters it. Served
+    is theta = F(w + z), z ~ N(0, sigma^2 I) drawn by the operating system after the request came, F rounding to a public
+    lattice (training/removal.py). Let the requests be chosen in any way, by whoever saw every state served before (and
+    given these, by coins of their own). Given all that, D' and w are fixed and z is independent of it. Training anew on D'
+    would serve F(w' + z'), w' as it is computed: of a gradient of at most t, as training stops above. Both w and w' are
+    vectors of floats, thus of rational numbers, and the bounds on their gradients, rounding charged, are about these
+    numbers: |w - w'| <= (beta + t) / s <= sigma mu for every D' there can be, not with high probability. w + z and w' + z'
+    are drawn exactly (lattice.py), so they are as hard to tell apart as N(0, 1) and N(mu, 1), in either direction: (eps,
+    delta); and so are F's, post-processing: the numbers served, as a file holds them. The same of w*, the exact minimiser,
+    where t is 0.
+    Several states. From the update that removes a person on, each state is such a mechanism, given those before; k of them
+    together are sqrt(k) mu, also where requests follow from states (Dong, Roth, Su 2022, theorem 3.2): ``together``. This
+    is the adaptive promise of Gupta et al. (2021), with the failure probability of their definition 0. Neel, Roth,
+    Sharifi-Malvajerdi (2021) publish f_publish(w) and keep w, as here: w itself, in the run's folder, has no noise and no
+    such promise. Whether a step is taken or training starts anew is decided by beta, a function of D' and the requests: it
+    is not hidden, and neither is time. States served before the removal are covered by nothing: they were made with the
+    person's records, and a difference of two states, the noise apart, is what the removal changed.
+    Loss. Theorem 2 of 003 compares the densities of w as those of b - u, u = grad L_b(w; D'), taking u for independent of
+    b. The solver computes w from b, so u is a function of b, and what the proof integrates over is no product. Nothing
+    repairs that here: the assumption is reported as not held. As b is drawn once, the promise is about one state, and about
+    requests chosen without looking at any state: the difference of two states with one b has no noise in it.
+    None. For squares A = H0 whatever v is, and a step leaves rounding alone (newton.py).
+    Features of a network that was itself trained on the records, (eps', delta')-differentially private for all that is
+    removed: the promises add (003, theorem 5; ``behind``).
+
+Sources: Guo et al. (2020) [003]; Neel, Roth, Sharifi-Malvajerdi (2021), Descent-to-delete; Gupta, Jung, Neel, Roth,
+Sharifi-Malvajerdi, Waites (2021), Adaptive machine unlearning; Dong, Roth, Su (2022), Gaussian differential privacy.
 """
 
 import copy
@@ -42,13 +104,132 @@ import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from agt.errors import UnsoundError
+from agt.errors import ConfigError, UnsoundError
+from agt.facts import Fact, proved, void
 from agt.models.features import check_norms
-from agt.numeric import COVER, UNIT
-from agt.training.objective import TINY, Objective, Slope, gram, gram_rounding, logits_in
+from agt.numeric import COVER, UNIT, gamma_up, gaussian_epsilon, gaussian_mu
+from agt.settings import RemovalConfig
+from agt.training.erm import TINY, Objective, Slope, blocks, gram, gram_rounding, logits_in
 from agt.training.removal import RemovalState, spectral_norm
-from agt.unlearning.factor import Factor, Kept
+from agt.unlearning.account import Promise
+
+REFINEMENTS = 4
+_MANY = 8  # of width / _MANY records at once, Woodbury's formula is no cheaper than a new inverse
+
+
+@dataclass
+class BoundedMatrix:
+    """A symmetric positive semidefinite matrix that loses terms, and how far it may be from the exact one.
+
+    Attributes:
+        matrix: [d, d] float64.
+        error: bound on |matrix - exact|, Frobenius.
+        size: bound on the Frobenius norm of both, now and later.
+    """
+
+    matrix: np.ndarray
+    error: float
+    size: float
+
+    @classmethod
+    def of(cls, matrix: np.ndarray, error: float) -> "BoundedMatrix":
+        """Of a matrix as it was formed."""
+        return cls(matrix, error, (float(np.linalg.norm(matrix)) + error) * COVER)
+
+    def remove(self, rows: np.ndarray, off: float) -> None:
+        """Subtract the sum of r r' over [m, d] rows; ``off``: bound on how far the computed sum is from what is
+        meant; it is summed as ``training.objective.gram_rounding`` charges it, in blocks."""
+        self.matrix = self.matrix - sum(rows[part].T @ rows[part] for part in blocks(len(rows)))
+        self.error = (self.error + off + UNIT * self.size) * COVER
+        self.size += self.error
+
+    def times(self, vector: np.ndarray) -> tuple[np.ndarray, float]:
+        """(the product as computed, bound on how far the exact matrix's product is from it)."""
+        error = gamma_up(len(vector) + 2) * self.size + self.error
+        return self.matrix @ vector, error * float(np.linalg.norm(vector)) * COVER
+
+    def length(self, vector: np.ndarray) -> float:
+        """An upper bound on sqrt(v'Kv), K the exact matrix."""
+        product, off = self.times(vector)
+        form = float(vector @ product)
+        sizes = float(np.linalg.norm(vector)) * (off + gamma_up(len(vector) + 2) * float(np.linalg.norm(product)))
+        return math.sqrt(max(0.0, form) + sizes * COVER) * COVER
+
+
+@dataclass
+class Factor:
+    """A matrix that is kept, with something close to its inverse.
+
+    Attributes:
+        kept: the matrix H~.
+        inverse: [d, d] P, nothing rests on how close it is; None: not needed yet.
+        made: how often P was made from the matrix.
+    """
+
+    kept: BoundedMatrix
+    inverse: np.ndarray | None = None
+    made: int = 0
+
+    def remove(self, rows: np.ndarray, off: float) -> None:
+        """Take r r' of [m, d] rows out of both; ``off`` as for ``Kept.remove``."""
+        self.kept.remove(rows, off)
+        if self.inverse is None or len(rows) * _MANY > rows.shape[1]:
+            self.inverse = None
+            return
+        moved = self.inverse @ rows.T
+        try:
+            inner = cho_factor(np.eye(len(rows)) - rows @ moved, check_finite=False)
+        except LinAlgError:  # P is no longer close to the inverse of anything positive
+            self.inverse = None
+            return
+        self.inverse = self.inverse + moved @ cho_solve(inner, moved.T, check_finite=False)
+
+    def solve(self, force: np.ndarray) -> tuple[np.ndarray, float]:
+        """(v, bound on |H v - force| for the exact H): v = P force, refined until rounding is most of what is left.
+
+        Args:
+            force: [d].
+
+        Raises:
+            UnsoundError: the matrix is not positive definite in floating point.
+        """
+        step, left, floor = self._refined(force)
+        if left > floor:
+            self.inverse = None
+            step, left, floor = self._refined(force)
+        return step, (left + floor) * COVER
+
+    def _refined(self, force: np.ndarray) -> tuple[np.ndarray, float, float]:
+        """(v, |r| as computed, what rounding and the matrix's own error may add to it)."""
+        if self.inverse is None:
+            self.inverse, self.made = _inverse(self.kept.matrix), self.made + 1
+        step = np.zeros_like(force)
+        rest, left, floor = force, math.inf, 0.0
+        for _ in range(REFINEMENTS):
+            better = step + self.inverse @ rest
+            product, off = self.kept.times(better)
+            rest = force - product
+            now = float(np.linalg.norm(rest)) * COVER
+            if not now < left / 2:
+                break
+            step, left, floor = better, now, (off + UNIT * (now + float(np.linalg.norm(force)))) * COVER
+            if left <= floor:
+                break
+        return step, left, floor
+
+
+def _inverse(matrix: np.ndarray) -> np.ndarray:
+    """By Cholesky."""
+    try:
+        inverse: np.ndarray = cho_solve(cho_factor(matrix, check_finite=False), np.eye(len(matrix)), check_finite=False)
+    except LinAlgError:
+        raise UnsoundError(
+            "the Hessian is not positive definite in floating point: training.weight_decay is too small for this data"
+        ) from None
+    return inverse
+
 
 PASSES = 12  # of polishing, each of which halves the residual or is the last
 OFTEN = 4  # steps between two looks at the data, below which a Hessian has drifted too far
@@ -57,7 +238,7 @@ REFRESHES = 30  # a Newton method's iterations: its last few square the error
 
 
 @dataclass(frozen=True)
-class Step:
+class NewtonStep:
     """What one step did, bounds as numbers.
 
     Attributes:
@@ -77,7 +258,7 @@ class Step:
 
 
 @dataclass
-class Head:
+class RemovableHead:
     """A minimiser that is kept up while records go. Changed in place; ``copy`` it where a step may be taken back.
 
     Attributes:
@@ -99,7 +280,7 @@ class Head:
     slack: float = 0.0
     reference: np.ndarray = field(init=False)
     factors: list[Factor] = field(init=False)
-    gram: Kept = field(init=False)
+    gram: BoundedMatrix = field(init=False)
     norm: float = field(init=False)
     count: int = field(init=False)
 
@@ -112,7 +293,7 @@ class Head:
         features: np.ndarray,
         targets: np.ndarray,
         slack: float = 0.0,
-    ) -> "Head":
+    ) -> "RemovableHead":
         """Of any weights on the data: matrices formed, the residual measured. Arguments as for ``Objective.slope``.
 
         Raises:
@@ -123,7 +304,7 @@ class Head:
         return head
 
     @classmethod
-    def of(cls, objective: Objective, state: RemovalState, slack: float = 0.0) -> "Head":
+    def of(cls, objective: Objective, state: RemovalState, slack: float = 0.0) -> "RemovableHead":
         """Of a state whose matrices were formed over its records, as training and ``settle`` leave them."""
         head = cls(objective, state.weight, state.tilt, state.residual, slack)
         head._hold(state.reference, state.hessian, state.gram, state.norm, state.count)
@@ -154,7 +335,7 @@ class Head:
             removed=before.removed + before.count - self.count,
         )
 
-    def copy(self) -> "Head":
+    def copy(self) -> "RemovableHead":
         """Another that is changed by itself: arrays are replaced, never written into."""
         other = copy.copy(self)
         other.factors = [replace(factor, kept=replace(factor.kept)) for factor in self.factors]
@@ -166,7 +347,7 @@ class Head:
         """Bound on |w - w*|, all outputs, w* the exact minimiser over the records that are left."""
         return self.residual / self.objective.strength * COVER
 
-    def remove(self, features: np.ndarray, targets: np.ndarray, remaining: np.ndarray | None = None) -> Step:
+    def remove(self, features: np.ndarray, targets: np.ndarray, remaining: np.ndarray | None = None) -> NewtonStep:
         """Take [m, d] records with [m, J] targets out, all in one step.
 
         Args:
@@ -242,8 +423,8 @@ class Head:
         off = self.objective.hessian_rounding(reference, count) + self._blur(reference, count)
         unknown = 2 * count * self.slack * COVER
         self.reference, self.count = reference, count
-        self.factors = [Factor(Kept.of(matrix, off)) for matrix in hessian]
-        self.gram = Kept.of(products, gram_rounding(count) + unknown)
+        self.factors = [Factor(BoundedMatrix.of(matrix, off)) for matrix in hessian]
+        self.gram = BoundedMatrix.of(products, gram_rounding(count) + unknown)
         self.norm = math.sqrt(norm**2 + unknown) * COVER
 
     def _downdate(self, x: np.ndarray) -> None:
@@ -263,7 +444,7 @@ class Head:
             count * (2 * self.objective.smoothness + self.objective.gamma * longest) * self.slack * (1 + self.slack) * COVER
         )
 
-    def _step(self, force: Slope, before: float) -> Step:
+    def _step(self, force: Slope, before: float) -> NewtonStep:
         """Move by v, H0 v = force as nearly as it is solved, from a residual of at most ``before``."""
         moved, parts = self._moved(force.gradient)
         solved, curved, fresh, length = (float(size) * COVER for size in np.linalg.norm(parts, axis=1))
@@ -271,10 +452,10 @@ class Head:
         if not math.isfinite(after):
             raise UnsoundError("a bound on the residual is not finite: nothing is removed; train again")
         self.weight, self.residual = moved, after
-        return Step(before, after, solved + force.error, curved, fresh, length)
+        return NewtonStep(before, after, solved + force.error, curved, fresh, length)
 
     def _moved(self, force: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(w + v, [4, J] what ``Step`` adds up: solved, curved, fresh and moved of each output)."""
+        """(w + v, [4, J] what ``NewtonStep`` adds up: solved, curved, fresh and moved of each output)."""
         parts, moved = np.zeros((4, len(force))), np.array(self.weight)
         lever = self.objective.gamma / 2 * (1 + self.slack) * self.norm
         steepest = self.objective.smoothness * self.norm**2 + self.objective.strength
@@ -289,7 +470,7 @@ class Head:
 
 
 def brought_within(
-    head: Head, features: np.ndarray, targets: np.ndarray, allowance: float, last: Step | None = None
+    head: RemovableHead, features: np.ndarray, targets: np.ndarray, allowance: float, last: NewtonStep | None = None
 ) -> tuple[str, ...]:
     """Bring the residual down to an allowance, by no more than it takes.
 
@@ -333,3 +514,112 @@ def worst_case(gamma: float, removed: int, left: int, strength: float, reach: fl
 
 def _length(vector: np.ndarray) -> float:
     return float(np.linalg.norm(vector)) * COVER
+
+
+STATES = 10  # for which what several states tell together is said
+DEPENDENT = void(
+    "the published proof (Guo et al. 2020, theorem 2) takes what the step leaves of the gradient for independent of the "
+    "random term in the loss; the weights were computed with that term, so it is not. masking=output does without"
+)
+FLOATING = void(
+    "the random term in the loss is a double-precision number that was added in floating point: what is published is about "
+    "real numbers, and the last digits are not covered"
+)
+EXACT_NOISE = proved(
+    "the noise has exactly the distribution of a real Gaussian that is rounded to a public lattice: no digit of what is "
+    "served was made by floating-point noise"
+)
+DRAWN_ANEW = proved("the noise was drawn anew for this update by the operating system, independently of everything before")
+SIMULATION = void("the noise comes from certificate.seed, which is recorded: a simulation, that hides nothing")
+
+
+def paper_budget(sigma: float, eps: float, delta: float) -> float:
+    """What 003 allows beta to be under masking=loss: sigma eps / sqrt(2 ln(1.5 / delta)), for comparison.
+
+    Its source (Dwork and Roth 2014, theorem 3.22) has it for eps < 1, where the exact curve allows more.
+    """
+    return sigma * eps / math.sqrt(2 * math.log(1.5 / delta))
+
+
+def together(eps: float, delta: float, states: int) -> float:
+    """The eps, rounded up, at which so many served states of one (eps, delta) each are close at the same delta."""
+    return gaussian_epsilon(math.sqrt(states) * gaussian_mu(eps, delta), delta)
+
+
+def promise(config: RemovalConfig, state: RemovalState, strength: float) -> Promise:
+    """What holds of a state after a removal.
+
+    Args:
+        config: how it was trained.
+        state: as it is now, its residual within the budget.
+        strength: of the objective.
+    """
+    away = state.residual / strength
+    distance = proved(
+        f"the weights, before noise, are within {away:.2g} of the exact minimiser on the records that are left (l2, all "
+        f"outputs): a gradient of at most {state.residual:.2g}, rounding included, over a strong convexity of {strength:g}"
+    )
+    if config.masking == "none":
+        words = (
+            "the model is the one that training without the erased records gives, up to rounding",
+            f"least squares: its weights are within {away:.2g} of the exact minimiser on the records that are left; not "
+            "bit for bit",
+        )
+        return Promise("newton", True, 0.0, 0.0, True, words, (distance,))
+    seeded = () if config.seed is None else (SIMULATION,)
+    if config.masking == "loss":
+        facts: tuple[Fact, ...] = (distance, DEPENDENT, FLOATING, *seeded)
+        lead, rest = "not proved: as published, the model is", _OF_LOSS
+    else:
+        retrained = proved(
+            f"training without the records, as this program computes it, is within {config.tolerance / strength:.2g} of "
+            "that minimiser, too; the noise covers both distances together"
+        )
+        facts = (distance, retrained, *(seeded or (DRAWN_ANEW, EXACT_NOISE)))
+        lead, rest = _PREDICTED if seeded else "the model is", _of_output(config)
+    close = (
+        f"{lead} ({config.eps:g}, {config.delta:g})-close to one trained without the erased records: whatever is computed "
+        "from either is nearly as likely from the other"
+    )
+    return Promise("newton", False, config.eps, config.delta, config.masking == "output", (close, *rest), facts)
+
+
+_PREDICTED = "not proved, as a recorded seed makes the noise: with noise that nobody can predict the model would be"
+_OF_LOSS: tuple[str, ...] = (
+    "its proof has a gap: an assumption that it needs does not hold",
+    "it is of this state alone, and for requests chosen without looking at the model: the random term in the loss was "
+    "drawn once, in training, and whoever has an earlier state sees in the difference what was removed",
+)
+
+
+def _of_output(config: RemovalConfig) -> tuple[str, ...]:
+    joint = together(config.eps, config.delta, STATES)
+    return (
+        "that is of the weights that are served, with noise that was drawn after the request: also for requests that "
+        "followed from what the model gave out",
+        f"states served after later updates add up: {STATES} of them together are ({joint:.3g}, {config.delta:g})-close. "
+        "States served before are not covered: they were made with the records",
+        "the weights without noise stay in the run's folder, for later removals: of these only the distance is promised",
+    )
+
+
+def behind(made: Promise, eps: float, delta: float, declared: Fact) -> Promise:
+    """The same behind features that were trained on the records with differential privacy: the budgets add.
+
+    Args:
+        eps, delta: of the features, for whatever is removed.
+        declared: where that comes from.
+
+    Raises:
+        ConfigError: they are no budget, or the sum is none.
+    """
+    if not (0 <= eps < math.inf and delta >= 0 and made.delta + delta < 1):
+        raise ConfigError(f"features of ({eps:g}, {delta:g}) leave no guarantee")
+    total = made.eps + eps, made.delta + delta
+    lead = "the model is" if made.proved and declared.held else "not proved: as stated, the model is"
+    words = (
+        f"{lead} ({total[0]:g}, {total[1]:g})-close to one trained without the erased records, its features too",
+        *made.words[1:],
+        f"the features' own ({eps:g}, {delta:g}) is in it: they were trained on the erased records",
+    )
+    return replace(made, exact=False, eps=total[0], delta=total[1], words=words, assumptions=(*made.assumptions, declared))

@@ -14,22 +14,71 @@ Formal guarantees of ``retrain_affected``
     whose early states would then depend on later records, are refused (``BatchPlan``). Threads are divided by the number of
     members, not of those that are trained. Features that were whitened by public rows are compared, and other rows refused;
     a linear head's constants are compared as it is read (``LinearModel.load``).
+
+What a run's certificates say about removals: which conditions that needs, and what of an answer then stands.
+
+Formal guarantees
+    Let T be the training with its settings and public constants, D the records of a state, E any of its units, m of them,
+    and x a query of stable distance L >= m. Then T(D - E) gives x the label that T(D) gives it, bit for bit, if
+    - the relation's ball of m holds D - E: add_remove and remove count units gone (remove: private ones); one gone and none
+      come is within one k of substitute and paper_privacy too (relations.py, "One side alone"; a linear head's k is two
+      moves of one record); paper_unlearning holds for its own rule, the mean over what is left;
+    - (b) each other record stays in its batch, shard and split, with its features: its place depends on itself alone;
+    - (c) T(D - E) has the constants of T(D): a normaliser that was derived from the number of records has not;
+    - (d) of a closed form: every step is non-expansive, which the distance rests on; of a tube: the curvature is bounded at
+      each step. Of boxes: containment is proved rule for rule; that rules are inclusion-monotone is for nesting, which no
+      removal needs;
+    - (e) the constants that make features are those of D - E: ``ErasedDataset.untouched``, public or compared; and no
+      record of E is one of the public rows that features are made from (certificate.features.public=train). That settings
+      were chosen on these records leaves T what it is: it is said, as T is what the answer is compared with.
+    Not needed: (a), as L >= m means certified at some k >= m of any grid, and boxes hold all of a smaller ball; (f), as
+    what may be void there is nesting in the last digits, while bounds are widened for containment; (g), as removals go
+    one way. So ``gaps`` asks for b, c, e and a closed form's or a tube's d.
+    A certificate is about all sets of m units at once. So it covers those that somebody chose after seeing every answer;
+    and E may be taken out in any order and number of updates, as T(D - E) does not depend on them.
+    Noise in training or in the loss is outside: training again draws anew.
+
+Which queries an ensemble still answers while erasure requests wait in its shards (000 section 4.2).
+
+Shards are disjoint, so a request concerns one member. Until that member was retrained its vote may not be used as it is.
+Without certificates it is offline: nobody knows what it will say. With them it still votes wherever its label is certified
+for as many removals as wait in its shard.
+
+Formal guarantees of ``answerable``
+    Let member i have label y_i and stable distance d_i, and k_i units of its shard to be removed. Its vote is known if
+    k_i <= d_i: then every dataset with those k_i units removed gives it the label y_i, whichever they are, and so does the
+    retrained member (the certificate's relation must cover removals). Let U be how many votes are not known, n_c how many
+    known ones are for c, and y the class that wins among known votes, ties to the smaller class as in votes.py. The vote is
+    y whatever the U say if and only if, for each rival r, n_y - n_r >= U + [r < y]:
+    if: r gains at most U from them, and y loses none, so y stays ahead of r, or level with r > y, which y wins;
+    only if: all U may say r, and then r is ahead of y, or level with r < y.
+    With U >= 1 no other class can be certain either: it would have to win where the U vote y. So a query is answerable if
+    and only if its label is the same for all votes of the unknown.
+    It takes in whatever the ensemble's own stable distance L allows. Let sum_i k_i <= L. Each unknown member has
+    k_i >= d_i + 1, so to change all of them costs at most sum_i k_i <= L < F (votes.py: F is the least sum of d_i + 1 over
+    members whose change turns the vote), and the vote stands. The converse fails: requests that lie in many shards, a few
+    in each, change nothing however many they are.
+    Without certificates all distances are 0, and a member is known if and only if nothing waits for it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
+from agt.certificates.conditions import Condition
+from agt.certificates.votes import vote_counts
 from agt.data.dataset import Dataset
 from agt.errors import CheckError, ConfigError
+from agt.facts import Fact
 from agt.models.ensemble import EnsembleModel, Shard, fit_members, load_members, made_by, shard_digests
 from agt.models.features import FeatureMap
 from agt.models.model import KINDS
 from agt.models.store import Shelf
-from agt.problem import Problem
-from agt.settings import FeaturesConfig
+from agt.problem import Problem, Settings
+from agt.relations import RELATIONS
 from agt.training.ensemble import member_folder, parts
 from agt.training.loop import Progress
 
@@ -99,7 +148,7 @@ def retrain_affected(
         raise CheckError(f"method=sisa: the run is one model, and each record is in it (ensemble.members=1): {INSTEAD}")
     kept = _shards(shelf, ensemble.members, ensemble.slices)
     begun, now_made, dealt = {}, made_by(problem), parts(problem.dataset.train, ensemble)
-    shared = getattr(problem.settings.certificate, "features", FeaturesConfig()).public == "train"  # by a shard's slices
+    shared = problem.settings.certificate.features.public == "train"  # by a shard's slices
     for index, records in enumerate(dealt):
         differs = [now != then for now, then in zip(shard_digests(records, ensemble), kept[index].digests, strict=True)]
         if any(differs):
@@ -126,12 +175,115 @@ def _shards(shelf: Shelf, members: int, slices: int) -> list[Shard]:
 
 def _check_features(member: Any, shard: Dataset) -> None:
     """Refuse public features that are others now: a fresh member would have those of the public rows as they are now."""
-    features: FeaturesConfig | None = getattr(member.settings.certificate, "features", None)
-    if features is None:
+    if member.settings.certificate.boxes:
         return
-    now, then = FeatureMap.of(features, shard).matrices, member.features.matrices
+    now, then = FeatureMap.of(member.settings.certificate.features, shard).matrices, member.features.matrices
     if now.keys() != then.keys() or not all(torch.equal(now[name], then[name]) for name in now):
         raise CheckError(
             "method=sisa: the public rows that the features are made from (certificate.features.public) are others now, so "
             f"every member would be: {INSTEAD}"
         )
+
+
+STEPS = ("every step non-expansive", "curvature moves as a neighbour does")  # condition d's names that containment rests on
+
+
+def gaps(
+    settings: Settings, conditions: Sequence[Condition], compared: Collection[Fact] = (), public: bool = False
+) -> list[str]:
+    """Why certificates of a run say nothing about removals, in words; empty: they say what they say of any neighbour.
+
+    Args:
+        conditions: a to g, as the run recorded them.
+        compared: facts about constants that were compared since, and need not hold of every dataset (``untouched``).
+        public: whether a record that goes was declared public.
+    """
+    relation, reasons = RELATIONS[settings.relation.name], []
+    if settings.certificate.name not in ("box", "stability", "erm", "tube"):
+        name = settings.certificate.name
+        reasons.append(
+            f"certificates of certificate={name} are given the noise of that training, and say nothing of removals"
+        )
+    if settings.noise is not None:
+        reasons.append("training again draws other noise than this run met (noise.epsilon)")
+    if public and relation.capped:
+        reasons.append(f"relation={relation.name} counts private records alone, and a public one is to go")
+    if public and settings.certificate.features.public == "train":
+        reasons.append("the features are made from public rows, one of which is to go (certificate.features.public=train)")
+    apart = {settings.choices, *compared}
+    return [*reasons, *(fact.why for fact in needed(conditions) if not fact.held and fact not in apart)]
+
+
+def needed(conditions: Sequence[Condition]) -> tuple[Fact, ...]:
+    """Every fact of the conditions that an answer which stands rests on."""
+    asked = (c for c in conditions if c.letter in "bce" or c.name in STEPS)
+    return tuple(fact for condition in asked for fact in condition.grounds.facts)
+
+
+def answerable(distances: np.ndarray, labels: np.ndarray, pending: np.ndarray, classes: int = 2) -> np.ndarray:
+    """[queries] bool: whether the vote's label is certain while requests wait.
+
+    Args:
+        distances: [members, queries] stable distances of the members, under a relation that covers removals; zeros: there
+            are no certificates, and a member with a request is offline.
+        labels: [members, queries] the members' labels, 0..classes-1 (``VoteCertificates.members``,
+            ``VoteCertificates.member_distances``).
+        pending: [members] how many units of each member's shard are to be removed.
+        classes: how many there are.
+
+    Raises:
+        ConfigError: labels or distances are none (votes.py).
+        ValueError: pending is not one count, at least 0, for each member.
+    """
+    pending = np.asarray(pending)
+    if pending.shape != labels.shape[:1] or (pending < 0).any():
+        raise ValueError(f"pending requests {pending} are not one count for each of {len(labels)} members")
+    known = pending[:, None] <= distances
+    counts = vote_counts(labels, distances, classes, known)
+    unknown, winner = (~known).sum(axis=0), counts.argmax(axis=0)
+    rivals = np.arange(classes)[:, None]
+    ahead = counts.max(axis=0) - counts >= unknown + (rivals < winner)
+    certain: np.ndarray = (ahead | (rivals == winner)).all(axis=0)
+    return certain
+
+
+def random_requests(home: np.ndarray, members: int, requests: int, rng: np.random.Generator) -> np.ndarray:
+    """[members] how many of so many requests wait for each: requests of different units, chosen uniformly.
+
+    Args:
+        home: [units] the member of each unit (``training.ensemble.shards``).
+        requests: at most as many as there are units.
+    """
+    chosen = rng.choice(len(home), size=requests, replace=False)
+    return np.bincount(home[chosen], minlength=members)
+
+
+def spread_requests(members: int, requests: int) -> np.ndarray:
+    """[members] the same of somebody who knows the public key and takes the members in turn, one request for each."""
+    return np.bincount(np.arange(requests) % members, minlength=members)
+
+
+def availability(
+    distances: np.ndarray,
+    labels: np.ndarray,
+    home: np.ndarray,
+    requests: Sequence[int],
+    rng: np.random.Generator,
+    classes: int = 2,
+    draws: int = 100,
+) -> np.ndarray:
+    """[len(requests)] the mean share of queries that are answered while so many random requests wait.
+
+    Args:
+        distances, labels, classes: as in ``answerable``.
+        home: [units] the member of each unit.
+        requests: how many wait at once.
+        draws: of so many requests each, over which the mean is taken.
+    """
+    members = len(labels)
+
+    def share(count: int) -> float:
+        waiting = (random_requests(home, members, count, rng) for _ in range(draws))
+        return float(np.mean([answerable(distances, labels, pending, classes).mean() for pending in waiting]))
+
+    return np.array([share(count) for count in requests])

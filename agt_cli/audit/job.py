@@ -1,5 +1,6 @@
-"""What a kind of audit is given, and what it returns."""
+"""What a kind of audit is given, what it returns, and how it opens the run that it attacks."""
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,13 +8,21 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from agt.audit.findings import VERSION, Audit, Finding, Part
+from agt.audit.findings import VERSION, Audit, Finding, FindingPart, Outcome
+from agt.errors import ConfigError, DataMissing
+from agt.settings import validate
+from agt_cli.releasing.release import AnyMechanism, MechanismConfig, TotalConfig
 from agt_cli.report.console import Console
+from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
+from agt_cli.runs.queries import OpenedRun, TrainedRun
+
+OWNER = "for the data owner alone: it names units, and says what a mechanism saw of a query on the private data"
+SCRATCH = (".stage-*", ".copies-*")
 
 
 @dataclass(frozen=True)
-class Given:
+class AuditInputs:
     """The settings that all kinds share, validated.
 
     Attributes:
@@ -31,6 +40,50 @@ class Given:
     confidence: float
     seed: int
     output_dir: Path
+
+    def mechanism(self, such: str = "mechanism=randomized_response mechanism.eps=1") -> MechanismConfig:
+        """The mechanism that is audited, with its budget. Raises ConfigError: none, or no budget.
+
+        Args:
+            such: an example, for who named none.
+        """
+        if self.config.get("mechanism") is None:
+            raise ConfigError(f"mechanism: name what is audited: {such}, say")
+        return MechanismConfig.of(self.config["mechanism"], validate(TotalConfig, self.config.get("total"), "total"))
+
+    def check_run(self) -> TrainedRun:
+        """The run that is audited by training neighbours, of which no data is read yet.
+
+        Raises:
+            ConfigError: it is no finished training run, or queries are brought along; or training drew noise, which
+                training again would draw anew.
+        """
+        if self.config.get("inputs") is not None:
+            raise ConfigError(f"inputs={self.config['inputs']}: the audit searches its own queries: leave it out")
+        trained = TrainedRun.of(self.config)
+        if trained.settings.noise is not None:
+            raise ConfigError(
+                f"run={self.run}: its training drew noise, which training on a neighbour draws anew, so that two models "
+                "cannot be compared one by one: use agt audit dpsgd"
+            )
+        return trained
+
+    def open_with_data(self, record: RunRecord, console: Console, instead: str) -> OpenedRun:
+        """The run, with the records that it was trained on.
+
+        Args:
+            instead: what can be audited without them.
+
+        Raises:
+            DataMissing: they are not there.
+            ConfigError: they are not what they were.
+        """
+        try:
+            return self.check_run().open(record, console)
+        except DataMissing as error:
+            raise DataMissing(
+                f"{error}\nneighbours of run={self.run} cannot be trained without its data; without data: {instead}"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -55,7 +108,7 @@ class Audited:
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     captions: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, float | int | str] = field(default_factory=dict)
-    parts: tuple[Part, ...] = ()
+    parts: tuple[FindingPart, ...] = ()
     unaudited: tuple[str, ...] = ()
 
     def audit(self, kind: str) -> Audit:
@@ -64,7 +117,7 @@ class Audited:
         return Audit(VERSION, kind, *about, parts=self.parts, unaudited=self.unaudited)
 
 
-class Kind(Protocol):
+class AuditKind(Protocol):
     """One kind of audit: a class of ``agt.settings.schema`` that conf/audit/NAME.yaml names by ``_target_``; its fields are
     the settings ``audit.*``.
 
@@ -78,10 +131,38 @@ class Kind(Protocol):
         """The kind's, as in conf/audit."""
         ...
 
-    def check(self, given: Given) -> None:
+    def check(self, given: AuditInputs) -> None:
         """Refuse what can be refused before any data is read (ConfigError)."""
         ...
 
-    def carry_out(self, given: Given, record: RunRecord, console: Console) -> Audited:
+    def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Audit. Draws figures into the record; everything else is written by the command."""
         ...
+
+
+def no_pair_found(mechanism: AnyMechanism, neighbours: int, sought: str) -> Finding:
+    """What is said where nothing was drawn.
+
+    Args:
+        sought: of the neighbours, in words.
+    """
+    return Finding(
+        subject=mechanism.name,
+        claim=str(mechanism.guarantee),
+        attack=f"{sought} was looked for",
+        effort=f"{neighbours} neighbouring datasets at most, made at queries between test records of different labels",
+        outcome=Outcome.UNTESTED,
+        meaning=(
+            "none was found, so that nothing was drawn: raise audit.neighbours, or use a run with more test records and "
+            "of both labels, between which queries are looked for"
+        ),
+        measure="mu" if "mu" in mechanism.guarantee.parameters else "epsilon",
+    )
+
+
+def remove_leftovers(audits: Path) -> None:
+    """Remove the copies of private data that audits below a folder left there, whose process was killed outright."""
+    for folder in audits.iterdir():
+        if Run.at(folder).is_alive is False:  # where nobody can tell, it stays
+            for path in [path for name in SCRATCH for path in folder.glob(name)]:
+                shutil.rmtree(path, ignore_errors=True)

@@ -1,32 +1,43 @@
-"""agt audit mechanism: a release mechanism's draws for two neighbours, told apart; on a run's own data, or without any."""
+"""agt audit mechanism, weights: what a mechanism's labels, or released weights, show of two neighbours."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, cast
 
 import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from agt.audit.mechanism import AuditedPair, Choosing, Plan, audit_alone, audit_pair, audit_quantile
-from agt.audit.worst import Found, Quarry, search
+from agt.audit.findings import Finding
+from agt.audit.mechanism import AuditedPair, Choosing, Goal, TrialPlan, audit_alone, audit_pair, audit_quantile, search
+from agt.audit.weights import Heads, OnDone, Problems, audit_line, audit_objective, audit_weights, farthest, worst_line
 from agt.errors import ConfigError
-from agt.mechanisms.aggregate import CertifiedQuantile
+from agt.mechanisms.claims import (
+    Accounting,
+    Claim,
+    Counting,
+    Labelling,
+    WeightsMechanism,
+    prepare_quantile,
+    prepare_weights,
+)
 from agt.mechanisms.mechanism import Mechanism
-from agt.mechanisms.objective import ObjectivePerturbation
+from agt.mechanisms.objective import Noises, ObjectivePerturbation, Shape
 from agt.mechanisms.optimal import RandomizedResponse
-from agt.mechanisms.release import Labelling, prepare_quantile
-from agt.mechanisms.rigour import Accounting, Claim, Counting
+from agt.mechanisms.published import CertifiedQuantile
 from agt.mechanisms.weights import ReleaseWeights
+from agt.models.linear import LinearModel
 from agt.settings import check_choice, schema
-from agt_cli.audit.job import Audited, Given
-from agt_cli.audit.opening import OWNER, check_run, mechanism_of, not_found, open_with_data
+from agt_cli.audit.job import OWNER, Audited, AuditInputs, no_pair_found
+from agt_cli.releasing.release import AnyMechanism
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.mechanisms import AnyMechanism
 from agt_cli.runs.queries import OpenedRun
 
 Natural = Annotated[int, Field(ge=0, le=65_536)]
-ALONE = "agt audit mechanism mechanism=NAME mechanism.eps=EPS (no run=) audits the mechanism by itself"
-SHOWN = 1000  # rows of a table of all pairs
+WITHOUT_RUN = "agt audit mechanism mechanism=NAME mechanism.eps=EPS (no run=) audits the mechanism by itself"
+MAX_PAIRS_SHOWN = 1000
+RELEASE = "mechanism=release_weights mechanism.mu=1"
+WEIGHTS_WITHOUT_RUN = "agt audit weights mechanism=release_weights mechanism.mu=MU (no run=) audits the noise by itself"
+STRENGTH = 10.0  # Lambda of an audit without a run, unless mechanism.weight_decay says otherwise
 
 
 @schema
@@ -51,92 +62,152 @@ class MechanismAudit:
 
     name: ClassVar[str] = "mechanism"
 
-    def check(self, given: Given) -> None:
+    def check(self, given: AuditInputs) -> None:
         """Refuse a mechanism without a budget, and settings that have no effect."""
         target = (given.config.get("mechanism") or {}).get("_target_")
         for kind in (ReleaseWeights, ObjectivePerturbation):
             if target == f"{kind.__module__}.{kind.__qualname__}":  # before anything about its budget
                 raise ConfigError(f"mechanism={kind.name} is audited by agt audit weights, which looks at the weights")
-        mechanism = mechanism_of(given)
+        mechanism = given.mechanism()
         for key, choices in (("accounting", Accounting), ("counting", Counting)):
             check_choice(given.config.get(key), choices, key)
         if given.run is None:
-            self._alone(mechanism.mechanism(2, 1))
-        else:
-            if self.values is not None:
-                raise ConfigError(
-                    "audit.values: a run's grid says which values evidence takes: leave it out, or leave out run"
-                )
-            check_run(given)
+            self._check_values(mechanism.mechanism(2, 1))
+            return
+        if self.values is not None:
+            raise ConfigError("audit.values: a run's grid says which values evidence takes: leave it out, or leave out run")
+        given.check_run()
 
-    def carry_out(self, given: Given, record: RunRecord, console: Console) -> Audited:
+    def _check_values(self, mechanism: AnyMechanism) -> None:
+        """Raise ConfigError where values are given that leave no pair."""
+        if self.values is not None and isinstance(mechanism, CertifiedQuantile):
+            raise ConfigError("audit.values: without a run K_q and K_q + 1 are audited: leave it out")
+        if self.values is not None and isinstance(mechanism, Mechanism) and mechanism.needs == "votes":
+            raise ConfigError("audit.values: votes have no grid: give audit.farthest, how many members there are")
+
+    def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Find a pair, draw, and hold what was counted against the claim."""
-        plan = Plan(self.trials, given.confidence, self.choosing)
+        plan = TrialPlan(self.trials, given.confidence, self.choosing)
         if given.run is None:
-            return self._without_data(mechanism_of(given).mechanism(2, 1), plan)
-        opened = open_with_data(given, record, console, ALONE)
-        model = opened.model
-        mechanism = mechanism_of(given).mechanism(model.problem.classes, len(opened.queries))
+            return self._without_data(given.mechanism().mechanism(2, 1), plan)
+        opened = given.open_with_data(record, console, WITHOUT_RUN)
+        mechanism = given.mechanism().mechanism(opened.model.problem.classes, len(opened.queries))
         if isinstance(mechanism, CertifiedQuantile):
             claim, audited = self._quantile(opened, mechanism, given, plan)
         else:
             assert isinstance(mechanism, Mechanism)
             claim, audited = self._labels(opened, mechanism, given, plan)
-        findings = (
-            (not_found(mechanism, self.neighbours, "a query that two neighbouring datasets show differently"),)
-            if audited is None
-            else audited.findings
-        )
+        nowhere = no_pair_found(mechanism, self.neighbours, "a query that two neighbouring datasets show differently")
+        findings = (nowhere,) if audited is None else audited.findings
         notes = (claim.text, OWNER, f"{self.neighbours} neighbouring datasets at most were trained, of all there are")
         finished = opened.trained.finished
         return Audited(finished.folder.name, finished.digest, findings, notes)
 
     def _labels(
-        self, opened: OpenedRun, mechanism: Mechanism, given: Given, plan: Plan
+        self, opened: OpenedRun, mechanism: Mechanism, given: AuditInputs, plan: TrialPlan
     ) -> tuple[Claim, AuditedPair | None]:
         accounting, counting, model = given.config["accounting"], given.config["counting"], opened.model
         labelling = Labelling.of(model, mechanism, opened.conditions, accounting, counting)
-        found = self._searched(labelling, Quarry.of_labels(labelling, plan), opened, given)
-        audited = None if found is None else audit_pair(mechanism, found.pair, plan, model.farthest)
-        return labelling.claim, audited
+        goal, anchors = Goal.of_labels(labelling, plan), opened.queries.features
+        found = search(labelling, goal, anchors, self.neighbours, self.segments, given.seed)
+        return labelling.claim, None if found is None else audit_pair(mechanism, found.pair, plan, model.farthest)
 
     def _quantile(
-        self, opened: OpenedRun, mechanism: CertifiedQuantile, given: Given, plan: Plan
+        self, opened: OpenedRun, mechanism: CertifiedQuantile, given: AuditInputs, plan: TrialPlan
     ) -> tuple[Claim, AuditedPair | None]:
         """Of a file of one query, whose distance is K_q."""
         accounting, counting, model = given.config["accounting"], given.config["counting"], opened.model
         how = {"conditions": opened.conditions, "accounting": accounting, "counting": counting}
-        claim = prepare_quantile(model, opened.queries.features, mechanism, **how).claim
+        anchors = opened.queries.features
+        claim = prepare_quantile(model, anchors, mechanism, **how).claim
         reader = RandomizedResponse(eps=mechanism.eps, classes=model.problem.classes)  # reads the same evidence
         labelling = Labelling.of(model, reader, **{**how, "accounting": "rigorous" if claim.proved else "paper"})
-        found = self._searched(labelling, Quarry.of_distances(labelling), opened, given)
+        found = search(labelling, Goal.of_distances(labelling), anchors, self.neighbours, self.segments, given.seed)
         if found is None or not found.pair.moved:
             return claim, None
         sides = np.array([found.pair.first.evidence]), np.array([found.pair.second.evidence])
         return claim, audit_quantile(mechanism, sides, int(model.metrics["k_max"]), plan, found.pair.where)
 
-    def _searched(self, labelling: Labelling, quarry: Quarry, opened: OpenedRun, given: Given) -> Found | None:
-        return search(labelling, quarry, opened.queries.features, self.neighbours, self.segments, given.seed)
-
-    def _alone(self, mechanism: AnyMechanism) -> tuple[int, ...]:
-        """The values that evidence takes without a run. Raises ConfigError: they leave no pair."""
-        values = tuple(range(self.farthest + 1)) if self.values is None else tuple(sorted({0, *self.values}))
-        if isinstance(mechanism, CertifiedQuantile) and self.values is not None:
-            raise ConfigError("audit.values: without a run K_q and K_q + 1 are audited: leave it out")
-        if isinstance(mechanism, Mechanism) and mechanism.needs == "votes" and self.values is not None:
-            raise ConfigError("audit.values: votes have no grid: give audit.farthest, how many members there are")
-        return values
-
-    def _without_data(self, mechanism: AnyMechanism, plan: Plan) -> Audited:
-        values, notes = self._alone(mechanism), ("no run and no data: the evidence is any that two neighbours can have",)
+    def _without_data(self, mechanism: AnyMechanism, plan: TrialPlan) -> Audited:
+        self._check_values(mechanism)
+        notes = ("no run and no data: the evidence is any that two neighbours can have",)
         if isinstance(mechanism, CertifiedQuantile):
-            end, middle = max(values[-1], 1), values[-1] // 2
-            sides = np.array([middle]), np.array([middle + 1])
-            audited = audit_quantile(mechanism, sides, end, plan, "no data: neighbours whose K_q is one apart")
+            middle = self.farthest // 2
+            sides, where = (np.array([middle]), np.array([middle + 1])), "no data: neighbours whose K_q is one apart"
+            audited = audit_quantile(mechanism, sides, max(self.farthest, 1), plan, where)
             return Audited(mechanism.name, None, audited.findings, notes)
         assert isinstance(mechanism, Mechanism)
-        alone = audit_alone(mechanism, values, plan)
-        losses = pd.DataFrame(
-            [{"pair": str(pair), "loss": exact.rank, "exceeds": exact.exceeds} for pair, exact in alone.losses[:SHOWN]]
-        )
-        return Audited(mechanism.name, None, alone.findings, notes, {"pairs": losses})
+        values = range(self.farthest + 1) if self.values is None else sorted({0, *self.values})
+        findings, losses = audit_alone(mechanism, values, plan)
+        rows = [{"pair": str(pair), "loss": loss.rank, "exceeds": loss.exceeds} for pair, loss in losses[:MAX_PAIRS_SHOWN]]
+        return Audited(mechanism.name, None, findings, notes, {"pairs": pd.DataFrame(rows)})
+
+
+@schema
+class WeightsAudit:
+    """Attacks released weights.
+
+    Attributes:
+        trials: releases a side; each draws exact noise for every weight, at some 40 microseconds.
+        neighbours: with a run: how many neighbouring datasets are trained.
+        width: without a run: how many weights there are.
+    """
+
+    trials: Annotated[int, Field(ge=1, le=10_000_000)] = 2000
+    neighbours: Annotated[int, Field(ge=1)] = 4
+    width: Annotated[int, Field(ge=1, le=100_000)] = 4
+
+    name: ClassVar[str] = "weights"
+
+    def check(self, given: AuditInputs) -> None:
+        """Refuse what releases no weights."""
+        config = given.mechanism(RELEASE)
+        if not config.releases_weights or config.weights is not None:
+            raise ConfigError(
+                "agt audit weights draws releases anew: give mechanism=release_weights and mechanism.mu or total, or "
+                "mechanism=objective_perturbation"
+            )
+        if given.run is not None:
+            given.check_run()
+
+    def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
+        """Draw weights for both sides, project them, and count."""
+        mechanism, plan = given.mechanism().mechanism(2, 1), TrialPlan(self.trials, given.confidence)
+        assert isinstance(mechanism, WeightsMechanism)
+        if given.run is None:
+            return self._without_run(mechanism, plan)
+        opened = given.open_with_data(record, console, WEIGHTS_WITHOUT_RUN)
+        claim = prepare_weights(opened.model, mechanism, conditions=opened.conditions).claim
+        every = (2 if isinstance(mechanism, ReleaseWeights) else 4) * plan.trials
+        with console.progress("releases on both sides", "release") as report:
+            found = self._attacked(opened, mechanism, plan, given.seed, lambda done: report(done, every, done, every))
+        found = found or (no_pair_found(mechanism, self.neighbours, "a neighbour with other weights"),)
+        notes = (claim.text, OWNER, f"{self.neighbours} neighbouring datasets at most were trained, of all there are")
+        finished = opened.trained.finished
+        return Audited(finished.folder.name, finished.digest, found, notes)
+
+    def _attacked(
+        self, opened: OpenedRun, mechanism: WeightsMechanism, plan: TrialPlan, seed: int, on_done: OnDone
+    ) -> tuple[Finding, ...]:
+        """What was found; nothing where no neighbour has other weights."""
+        model, anchors = opened.model, opened.queries.features
+        model = cast(LinearModel, model)  # else it was refused
+        if isinstance(mechanism, ReleaseWeights):
+            pair = farthest(model, anchors, self.neighbours, seed)
+            return () if pair is None else audit_weights(mechanism, pair[1], plan, on_done).findings
+        problems, noises = Problems.of_run(model, mechanism, anchors, self.neighbours, seed), mechanism.noises(model)
+        return () if problems is None else audit_objective(mechanism.guarantee, problems, noises, plan, on_done)
+
+    def _without_run(self, mechanism: WeightsMechanism, plan: TrialPlan) -> Audited:
+        """Two heads at the distance that noise is made for, or records along a line."""
+        if isinstance(mechanism, ReleaseWeights):
+            note = "no run and no data: two heads, as far apart as the sensitivity that the noise is made for"
+            return Audited(
+                mechanism.name, None, audit_weights(mechanism, Heads.without_data(self.width), plan).findings, (note,)
+            )
+        shape, guarantee = Shape(mechanism.weight_decay or STRENGTH, 1.0, 1, self.width), mechanism.guarantee
+        noises = Noises.of(shape, guarantee.eps, guarantee.delta)
+        line = worst_line(shape, noises, guarantee)
+        findings = audit_line(guarantee, line, noises), *audit_objective(guarantee, line, noises, plan)
+        note = f"no run and no data: Lambda = {shape.strength:g} (mechanism.weight_decay, with B = 1), C = 1"
+        return Audited(mechanism.name, None, findings, (note,))

@@ -1,22 +1,85 @@
 """agt audit membership: who was trained on, judged from what the model says of a record."""
 
-from typing import Annotated, ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar
 
+import numpy as np
+import pandas as pd
+from matplotlib.ticker import FuncFormatter
 from pydantic import Field
 
-from agt.audit.membership import Reference, Rehearsal
-from agt.audit.shadows import SHADOWS, Pool, ShadowConfig, Shadows, train_shadows
+from agt.audit.findings import Finding, Outcome, Strength, least
+from agt.audit.membership import (
+    ATTACKS,
+    COPIES,
+    Exposure,
+    Reference,
+    Rehearsal,
+    Roc,
+    coin_guesses,
+    compare_labels,
+    confidences,
+    fewest,
+    label_scores,
+    loss_scores,
+    spread_of,
+    upside_down,
+)
+from agt.audit.one_run import MAX_CANARIES, canaries_needed, one_run_epsilon, planned_guesses
+from agt.audit.shadows import SHADOWS, Pool, ShadowConfig, Shadows, class_logits, train_shadows
 from agt.errors import ConfigError
+from agt.mechanisms.claims import Labelling, labels_from, prepare_weights
+from agt.mechanisms.weights import ReleaseWeights
+from agt.numeric import SystemRandomness
 from agt.problem import Problem
 from agt.settings import schema
-from agt_cli.audit.job import Audited, Given
-from agt_cli.audit.membership_figures import rocs_drawn
-from agt_cli.audit.membership_findings import certified_labels, noise_claim, scored
-from agt_cli.audit.membership_tables import EXPOSED, attacks_table, exposed_table, notes, split_table
-from agt_cli.audit.membership_target import attacked, passes_through
+from agt_cli.audit.job import Audited, AuditInputs
 from agt_cli.report.console import Console
+from agt_cli.report.figures import WIDTH, drawing, headline, keys
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.queries import TrainedRun
+from agt_cli.runs.prepare import certifying
+from agt_cli.runs.queries import OpenedRun, TrainedRun
+
+LABELS = "labels"
+WORDS = {
+    "loss": "one threshold on the loss for all records (Yeom et al. 2018)",
+    "lira_online": "LiRA: likelihood ratio of models with and without the record (Carlini et al. 2022)",
+    "lira_offline": "LiRA from models without the record alone",
+    "rmia": "RMIA, offline: pairwise likelihood ratios with the pool (Zarifzadeh et al. 2024)",
+    LABELS: f"labels alone: of the record and {COPIES} noisy copies (Choquette-Choo et al. 2021)",
+}
+LINES: dict[str, dict[str, Any]] = {
+    "loss": {"color": "0.45", "linewidth": 3},
+    "lira_online": {"color": "#d94801", "linewidth": 1.8},
+    "lira_offline": {"color": "#2171b5", "linewidth": 1.4, "linestyle": "--"},
+    "rmia": {"color": "#238b45", "linewidth": 1.4, "linestyle": "-."},
+    "labels": {"color": "black", "linewidth": 1.2, "linestyle": ":"},
+}
+CURVE_POINTS = 300
+MIN_RATE, MAX_START = 1e-4, 0.5  # share of false alarms that is drawn; an axis begins no later
+CLASSES_DIFFER = 0.05  # shares of classes that differ by more are told beside each number
+RATES = (0.001, 0.01)
+UNCLAIMED = "nothing: certificates speak of labels, and say nothing about scores"
+NOBODY = "no non-members at hand: every test record was trained on, or there is none"
+UPSIDE_DOWN = (
+    "the scores are UPSIDE DOWN: AUC {shown} is far below one half, non-members score above members. Such an attack shows "
+    "nothing: look for a sign, for swapped sides, or for test records that are easier than training records"
+)
+EXPOSED = "exposed_NOT_FOR_PUBLICATION"
+BINS = (0, 1, 10, 50)
+SIZES = (
+    "shadow models are trained on about half of training and test records together, by the run's own settings with sizes "
+    "(declared size, normaliser, n_max) brought to that half; what the recipe settles, it settles for that size"
+)
+COLUMNS = (
+    f"tables/{EXPOSED}.csv: score_lira is ln of the likelihood ratio, of a model trained on more records than the shadow "
+    "models were, and standard_error what their means leave open (asymptotic); shift: by how many standard deviations "
+    "training on it raises a record's confidence, on average over pairs of shadow models, of which a fair coin says which "
+    "one has it; p_shift: by chance that is at most so likely; p_of_all: times the number of training records, which all "
+    "were looked at"
+)
 
 
 @schema
@@ -36,39 +99,118 @@ class Membership:
     pairs: Annotated[int, Field(ge=0)] = 20
     exposed: Annotated[int, Field(ge=1)] = 50
 
-    def check(self, given: Given) -> None:
+    def check(self, given: AuditInputs) -> None:
         """A run is needed, and no queries."""
-        if given.run is None:
-            raise ConfigError("run: give the folder of the training run to audit")
         if given.config.get("inputs") is not None:
             raise ConfigError("inputs: membership is asked of the run's own training and test records: leave inputs out")
-        if self.shadows % 2:
-            raise ConfigError(f"audit.shadows={self.shadows}: they come in pairs, one on each half: give an even number")
-        passes_through(given)
+        check_shadows(given, self.shadows)
+        if given.config.get("mechanism") is not None:
+            given.mechanism()
 
-    def carry_out(self, given: Given, record: RunRecord, console: Console) -> Audited:
+    def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train shadow models, attack, compare."""
         opened = TrainedRun.of(given.config).open(record, console)
-        pool, confidence = Pool.of(opened.dataset), given.confidence
-        shadows = self._train(given, opened.kept.problem, pool, console) if self.shadows else None
-        reference, rehearsal, why = _rehearsed(shadows, pool)
-        target = attacked(given, opened, pool, reference, console)
-        findings = [*scored(target, rehearsal, why, shadows, confidence), certified_labels(target, self.pairs, given.seed)]
-        findings += noise_claim(target, reference, confidence)
-        tables = {"membership": attacks_table(target, rehearsal, confidence)}
-        tables["by_stable_distance"] = split_table(target, confidence)
-        tables[EXPOSED] = exposed_table(target, reference, rehearsal).head(self.exposed)
-        drawn = rocs_drawn(record, opened.dataset.name, target.rocs, rehearsal)
-        metrics = {f"auc_{name}": roc.area for name, roc in target.rocs.items()}
-        counts = {"shadows": len(shadows), "shadows_reused": shadows.reused} if shadows else {}
-        run = opened.trained.finished
-        said = tuple(notes(target, shadows, rehearsal))
-        return Audited(run.folder.name, run.digest, tuple(findings), said, tables, drawn, {**metrics, **counts})
+        pool, shadows, run = Pool.of(opened.dataset), None, opened.trained.finished
+        if self.shadows:
+            config = ShadowConfig(self.shadows, given.seed, self.workers)
+            shadows = trained_shadows(given, opened.kept.problem, pool, config, console)
+        attacked = AttackedModel.of(given, opened, pool, shadows, console)
+        units = attacked.units_to_leave_out(self.pairs, given.seed)
+        why, records = _incomparable(opened.kept.problem, self.pairs, attacked.distance), pool.records
+        labels = compare_labels(opened.model, units, records.features, attacked.distance, records.ids, why)
+        findings = (*attacked.scored(), labels, *attacked.noise_claim())
+        tables = {"membership": attacked.attacks_table(), "by_stable_distance": attacked.distances_table()}
+        tables[EXPOSED] = attacked.exposed_table().head(self.exposed)
+        captions = draw_curves(record, opened.dataset.name, attacked.rocs, attacked.rehearsal)
+        metrics: dict[str, float] = {f"auc_{name}": roc.area for name, roc in attacked.rocs.items()}
+        metrics |= {"shadows": len(shadows), "shadows_reused": shadows.reused} if shadows else {}
+        notes = tuple(attacked.notes())
+        return Audited(run.folder.name, run.digest, findings, notes, tables, captions, metrics)
 
-    def _train(self, given: Given, problem: Problem, pool: Pool, console: Console) -> Shadows:
-        config, folder = ShadowConfig(self.shadows, given.seed, self.workers), given.output_dir / SHADOWS
-        with console.progress(f"training {self.shadows} shadow models", "model") as report:
-            return train_shadows(problem, pool, config, folder, lambda done: report(done, self.shadows, done, self.shadows))
+
+@schema
+class ShadowModels:
+    """Trains a part of the shadow models that other kinds compare with, so that several jobs share them: of ``parts``,
+    those whose number leaves ``part`` when divided by that.
+
+    It attacks nothing. Each model depends on the run, the settings, the seed and its own number, so that it does not matter
+    who trains it; whoever audits afterwards finds those that are there, and trains the others (agt/audit/shadows.py).
+
+    Attributes:
+        shadows, workers: as ``Membership``; the number of all models, not of one part.
+        part, parts: which part this is, from 0, and how many there are.
+    """
+
+    name: ClassVar[str] = "shadows"
+    shadows: Annotated[int, Field(ge=2, le=4096)] = 64
+    part: Annotated[int, Field(ge=0)] = 0
+    parts: Annotated[int, Field(ge=1)] = 1
+    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
+
+    def check(self, given: AuditInputs) -> None:
+        """A run, an even number of models, and a part that has some of them."""
+        check_shadows(given, self.shadows)
+        if not self.part < self.parts <= self.shadows:
+            raise ConfigError(
+                f"audit.part={self.part}: of audit.parts={self.parts} parts of {self.shadows} models they are 0 to "
+                f"{min(self.parts, self.shadows) - 1}, and each has a model at least"
+            )
+
+    def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
+        """Train them."""
+        opened, which = TrainedRun.of(given.config).open(record, console), range(self.part, self.shadows, self.parts)
+        config, run, pool = (
+            ShadowConfig(self.shadows, given.seed, self.workers),
+            opened.trained.finished,
+            Pool.of(opened.dataset),
+        )
+        shadows = trained_shadows(given, opened.kept.problem, pool, config, console, which)
+        failed = f"; {len(shadows.failed)} failed, the first: {shadows.failed[0][1]}" if shadows.failed else ""
+        finding = Finding(
+            subject=f"shadow models, part {self.part} of {self.parts}",
+            claim="nothing",
+            attack="none: membership and memorisation compare with these models",
+            effort=f"{len(which)} of {self.shadows} models",
+            outcome=Outcome.REPORTED,
+            meaning=f"{len(shadows)} of this part's {len(which)} models are there, {shadows.reused} were before{failed}",
+            measure="models",
+            found=float(len(shadows)),
+            strength=Strength.CERTAIN,
+        )
+        counts = {"shadows": len(shadows), "shadows_reused": shadows.reused}
+        return Audited(run.folder.name, run.digest, (finding,), metrics=counts)
+
+
+def check_shadows(given: AuditInputs, shadows: int) -> None:
+    """Raise ConfigError without a run, or where shadow models do not come in pairs."""
+    if given.run is None:
+        raise ConfigError("run: give the folder of the training run to audit")
+    if shadows % 2:
+        raise ConfigError(f"audit.shadows={shadows}: they come in pairs, one on each half: give an even number")
+
+
+def trained_shadows(
+    given: AuditInputs, problem: Problem, pool: Pool, config: ShadowConfig, console: Console, which: range | None = None
+) -> Shadows:
+    """Shadow models of a run, of which some may be there already; all, or those of some numbers."""
+    count = config.models if which is None else len(which)
+    with console.progress(f"training {count} of {config.models} shadow models", "model") as report:
+        return train_shadows(
+            problem, pool, config, given.output_dir / SHADOWS, lambda done: report(done, count, done, count), which
+        )
+
+
+def _incomparable(problem: Problem, pairs: int, distance: np.ndarray) -> str:
+    """Why labels of trainings with and without a unit cannot be compared; empty: they can."""
+    settings = problem.settings
+    if not pairs:
+        return "audit.pairs=0"
+    if settings.relation.name == "substitute":
+        return "relation=substitute: its certificates compare with a record replaced, not left out"
+    hidden = getattr(settings.certificate, "masking", "none") != "none"
+    if settings.noise is not None or hidden:
+        return "the training drew noise, and certificates hold given the draw, which is not kept"
+    return "" if (distance >= 1).any() else "no record of the pool has a stable distance of 1 or more"
 
 
 def _rehearsed(shadows: Shadows | None, pool: Pool) -> tuple[Reference | None, Rehearsal | None, str]:
@@ -80,3 +222,330 @@ def _rehearsed(shadows: Shadows | None, pool: Pool) -> tuple[Reference | None, R
         return reference, Rehearsal.of(reference), ""
     except ConfigError as error:
         return None, None, str(error)
+
+
+def _service(given: AuditInputs, opened: OpenedRun, features: np.ndarray) -> tuple[Callable[[np.ndarray], np.ndarray], str]:
+    """(what gives labels, in words): the model itself, or releases that are drawn as agt predict draws them."""
+    model, randomness = opened.model, SystemRandomness()
+    if given.config.get("mechanism") is None:
+        return model.predict, "nominal labels"
+    config = given.mechanism()
+    mechanism = config.mechanism(model.problem.classes, (COPIES + 1) * len(features))
+    how = f"labels released by {config.kind.name}"
+    if isinstance(mechanism, ReleaseWeights):
+        released = prepare_weights(model, mechanism, conditions=opened.conditions).draw(randomness)
+        return lambda queries: labels_from(model, queries)(released), how
+    accounting, counting = (given.config[key] for key in ("accounting", "counting"))
+    labelling = Labelling.of(model, mechanism, opened.conditions, accounting, counting)  # type: ignore[arg-type]
+    return lambda queries: labelling.labels(queries, randomness), how
+
+
+@dataclass(frozen=True)
+class AttackedModel:
+    """The run's own model and what is judged by it.
+
+    Attributes:
+        opened: the run.
+        pool: its records, and those that it has not seen.
+        shadows, reference, rehearsal: shadow models; what they make of each record; each of them as the target. None:
+            there are none, or too few, and ``why`` says so.
+        confidence: of limits.
+        phi: [n] its confidence in each record's label, as ln(p/(1 - p)).
+        distance: [n] stable distances.
+        scores: name of an attack -> [n].
+        how: who gave the labels: the model, or a mechanism.
+    """
+
+    opened: OpenedRun
+    pool: Pool
+    shadows: Shadows | None
+    reference: Reference | None
+    rehearsal: Rehearsal | None
+    why: str
+    confidence: float
+    phi: np.ndarray
+    distance: np.ndarray
+    scores: Mapping[str, np.ndarray]
+    how: str
+
+    @classmethod
+    def of(
+        cls, given: AuditInputs, opened: OpenedRun, pool: Pool, shadows: Shadows | None, console: Console
+    ) -> "AttackedModel":
+        """Every attack's scores on the run's own model; without shadow models, of those that need none."""
+        model, records = opened.model, pool.records
+        reference, rehearsal, why = _rehearsed(shadows, pool)
+        phi = confidences(class_logits(model, records.features), records.labels)
+        scores = {"loss": loss_scores(phi)}
+        if reference is not None:
+            scores = {name: attack(phi, reference) for name, attack in ATTACKS.items()}
+        answer, how = _service(given, opened, records.features)
+        scores[LABELS] = label_scores(answer, records.features, records.labels, given.seed)
+        with certifying(model, console) as report:
+            distance = model.certify(records.features, on_progress=report).stable_distance
+        return cls(opened, pool, shadows, reference, rehearsal, why, given.confidence, phi, distance, scores, how)
+
+    def roc(self, name: str, rows: np.ndarray | slice = slice(None)) -> Roc:
+        """Of some records. Raises ConfigError: one side is empty."""
+        return Roc(self.scores[name][rows], self.pool.member[rows])
+
+    @property
+    def rocs(self) -> dict[str, Roc]:
+        """Of every attack; none where one side is empty."""
+        return {name: self.roc(name) for name in self.scores} if self.two_sided else {}
+
+    @property
+    def two_sided(self) -> bool:
+        """Whether there are members and non-members."""
+        return bool(self.pool.member.any() and not self.pool.member.all())
+
+    @property
+    def difference(self) -> float:
+        """The most by which the shares of a class differ between both sides, which scores tell, too."""
+        member, labels, classes = self.pool.member, self.pool.records.labels, len(self.opened.dataset.classes)
+        members, others = (np.bincount(labels[side], minlength=classes) / side.sum() for side in (member, ~member))
+        return float(np.abs(members - others).max())
+
+    def units_to_leave_out(self, pairs: int, seed: int) -> np.ndarray:
+        """Half of them the most exposed, half at random."""
+        member = np.flatnonzero(self.pool.member)
+        scores, units = self.scores.get("lira_online", self.scores["loss"])[member], self.pool.records.units[member]
+        exposed = units[np.argsort(-scores, kind="stable")[: (pairs + 1) // 2]]
+        others = np.random.default_rng(seed).permutation(units)
+        return np.array(list(dict.fromkeys([*exposed.tolist(), *others.tolist()]))[:pairs])
+
+    # -- findings ------------------------------------------------------------------------------------------------------
+
+    def scored(self) -> Iterator[Finding]:
+        """What each attack's scores told: of the run's own model, and of the shadow models in turn."""
+        made, difference = 0 if self.shadows is None else len(self.shadows), self.difference if self.two_sided else 0.0
+        members = int(self.pool.member.sum())
+        sides = f"{members:,} training records against {len(self.pool) - members:,} test records"
+        differ = f" (training against test, whose classes differ by up to {100 * difference:.1f} points)"
+        differ = differ if difference >= CLASSES_DIFFER else ""
+        if self.rehearsal is not None:
+            yield from (_in_turn(name, self.rehearsal, self.confidence) for name in ATTACKS)
+        for name, words in WORDS.items():
+            missing = NOBODY if not self.two_sided else self.why if name not in self.scores else ""
+            blank = Finding(
+                subject=f"membership by {name}{differ}",
+                claim=UNCLAIMED,
+                attack=words,
+                effort=f"{sides}; {made} shadow models",
+                outcome=Outcome.UNTESTED,
+                meaning=f"{name}: {missing}",
+                measure="AUC",
+                strength=Strength.ASYMPTOTIC,
+            )
+            yield blank if missing else area_of(blank, f"{name}{differ}", self.roc(name), self.confidence)
+
+    def noise_claim(self) -> Iterator[Finding]:
+        """What scores say of a claim that training itself is private: an audit in one run, of the first shadow model."""
+        noise, units = self.opened.kept.problem.settings.noise, self.pool.records.units
+        if noise is None:
+            return
+        blank = Finding(
+            subject="noise inside training",
+            claim=f"weights are ({noise.epsilon:g}, {noise.delta:g})-differentially private",
+            attack="LiRA online guesses which units the first shadow model saw, each by a fair coin; it claims the same",
+            effort="none",
+            outcome=Outcome.UNTESTED,
+            meaning="noise.seed makes this noise a simulation",
+            measure="epsilon",
+            claimed=noise.epsilon,
+            delta=noise.delta,
+            confidence=self.confidence,
+            estimator="exact",
+        )
+        if self.reference is None or noise.seed is not None:
+            yield blank if self.reference is not None else replace(blank, meaning="no shadow models to guess with")
+            return
+        canaries, claim = len(np.unique(units)), (noise.epsilon, noise.delta, self.confidence)
+        made = coin_guesses(self.reference, units, planned_guesses(canaries, *claim, "exact", contradicting=True))
+        shown, most = (
+            one_run_epsilon(right, made.made, canaries, *claim[1:], "exact") for right in (made.right, made.made)
+        )
+        blank = replace(blank, effort=f"{made.made} guesses about {canaries} units, their number fixed by the claim")
+        if most <= noise.epsilon:
+            few = canaries_needed(*claim, "exact")
+            enough = f"{few:,} are the least" if few < MAX_CANARIES else "with this confidence and delta no number would do"
+            why = f"too few units to contradict epsilon {noise.epsilon:g}, whatever is guessed: {enough}"
+            yield replace(blank, meaning=why, noticeable=f"nothing: {why}")
+            return
+        yield replace(
+            blank,
+            outcome=Outcome.VIOLATED if shown > noise.epsilon else Outcome.STANDS,
+            meaning=f"{made.right} of {made.made} guesses were right: epsilon is at least {least(shown, noise.epsilon)}",
+            found=shown,
+            noticeable=f"an epsilon of up to {most:.3g}, had every guess been right",
+        )
+
+    # -- tables and notes ----------------------------------------------------------------------------------------------
+
+    def attacks_table(self) -> pd.DataFrame:
+        """A line for each attack on the run's own model; beside it the mean over shadow models as targets."""
+        rows = []
+        for name, roc in self.rocs.items():
+            row: dict[str, Any] = {"attack": name, **_area(roc, self.confidence)}
+            for rate in RATES:
+                point, at = roc.at(rate, self.confidence), f"TPR_at_{100 * rate:g}%_FPR"
+                row |= {at: point.tpr, f"{at}_low": point.tpr_limits[0], f"{at}_high": point.tpr_limits[1]}
+            if self.rehearsal is not None and name in self.rehearsal.scores:
+                fixed = roc.beyond(self.rehearsal.threshold(name), self.confidence)
+                low, high = fixed.advantage_limits
+                row |= {"advantage": fixed.advantage, "advantage_low": low, "advantage_high": high}
+                row["balanced_accuracy"] = (1 + fixed.advantage) / 2
+                row["AUC_on_halves"] = spread_of(each.area for each in self.rehearsal.rocs(name))[0]
+            rows.append(row)
+        return pd.DataFrame(rows).round(5)
+
+    def distances_table(self) -> pd.DataFrame:
+        """A line for each bin of stable distances and each attack."""
+        spans, rows = [(low, high - 1) for low, high in pairwise([*BINS, np.inf])], []
+        for low, high in [*spans, (1, np.inf)]:
+            here = (self.distance >= low) & (self.distance <= high)
+            words = f"{low}" if low == high else f"{low} or more" if high == np.inf else f"{low} to {high}"
+            counts = {"members": int(self.pool.member[here].sum()), "others": int((~self.pool.member[here]).sum())}
+            for name in self.scores:
+                row: dict[str, Any] = {"stable_distance": words, "attack": name, **counts}
+                if all(counts.values()):
+                    roc = self.roc(name, here)
+                    row |= {**_area(roc, self.confidence), "TPR_at_1%_FPR": roc.at(RATES[1], self.confidence).tpr}
+                rows.append(row)
+        return pd.DataFrame(rows).round(5)
+
+    def exposed_table(self) -> pd.DataFrame:
+        """Training records, the most exposed first."""
+        records, member, classes = self.pool.records, self.pool.member, self.opened.dataset.classes
+        table = pd.DataFrame({"id": records.ids, "unit": records.units, "label": [classes[y] for y in records.labels]})
+        table["stable_distance"], by = self.distance, "score_loss"
+        if self.reference is None or self.rehearsal is None or len(self.reference.pairs.phi) < 4:
+            table[by] = self.scores["loss"]
+        else:
+            found, by = Exposure.of(self.phi, self.reference, member), "score_lira"
+            table[by], table["standard_error"] = found.score, found.error
+            table["shift"], table["shift_error"] = found.shift, found.shift_error
+            table["p_shift"], table["p_of_all"] = found.chance, found.adjusted
+            table[f"guessed_right_of_{len(self.rehearsal.included)}"] = self.rehearsal.right("lira_online")
+        return table[member].sort_values(by, ascending=False, kind="stable").map(short)
+
+    def notes(self) -> Iterator[str]:
+        """What a reader must know beside the findings."""
+        yield f"the attack by labels alone was given {self.how}, each query asked once"
+        few = fewest(RATES[0], int((~self.pool.member).sum()))
+        if few and self.two_sided:
+            yield f"at {100 * RATES[0]:g} % false alarms only thresholds without any false alarm count: {few}"
+        if self.two_sided:
+            yield (
+                "members are training records, non-members test records: where the two differ in anything else, scores "
+                f"tell that, too (shares of classes differ by up to {100 * self.difference:.1f} points); the halves of "
+                "shadow models do not differ"
+            )
+        if self.shadows is not None:
+            yield SIZES
+            if self.shadows.failed:
+                (index, why), count = self.shadows.failed[0], len(self.shadows.failed)
+                yield f"{count} shadow models failed and were left out; the first, number {index}: {why}"
+        if self.rehearsal is not None:
+            yield COLUMNS
+
+
+def short(cell: object) -> object:
+    """A cell of a table, numbers to four digits."""
+    return float(f"{cell:.4g}") if isinstance(cell, float) else cell
+
+
+def _area(roc: Roc, confidence: float) -> dict[str, float]:
+    low, high = roc.area_limits(confidence)
+    return {"AUC": roc.area, "AUC_low": low, "AUC_high": high}
+
+
+def area_of(blank: Finding, name: str, roc: Roc, confidence: float) -> Finding:
+    """The area under an attack's curve, and who is found at few false alarms; scores that are upside down show nothing."""
+    low, high = roc.area_limits(confidence)
+    shown = f"{roc.area:.3f} ({low:.3f} to {high:.3f} at {100 * confidence:.12g} %)"
+    if upside_down(roc, confidence):
+        return replace(blank, meaning=f"{name}: {UPSIDE_DOWN.format(shown=shown)}")
+    at = roc.at(RATES[1], confidence)
+    few = fewest(RATES[1], at.mistakes.without)
+    if at.mistakes.alarms < RATES[1] * at.mistakes.without / 2 and not few:
+        few = f"no threshold lies near {100 * RATES[1]:g} %, as scores take few values: this one has fewer false alarms"
+    limits = " to ".join(f"{100 * limit:.2f}" for limit in at.tpr_limits)
+    meaning = (
+        f"{name}: a training record scores above a test record with probability {shown}; at {100 * RATES[1]:g} % "
+        f"false alarms {100 * at.tpr:.2f} % of training records are found ({limits} %){f'; {few}' if few else ''}"
+    )
+    noticeable = f"an AUC of {min(1.0, 0.5 + high - roc.area):.3f} or more would have been told from one half"
+    found: dict[str, Any] = {"found": roc.area, "confidence": confidence, "noticeable": noticeable, "estimator": "DeLong"}
+    return replace(blank, outcome=Outcome.REPORTED, meaning=meaning, **found)
+
+
+def _in_turn(name: str, rehearsal: Rehearsal, confidence: float) -> Finding:
+    """Each shadow model as the target."""
+    rocs = rehearsal.rocs(name)
+    area, spread = spread_of(roc.area for roc in rocs)
+    rate, rate_spread = spread_of(roc.at(RATES[1], confidence).tpr for roc in rocs)
+    return Finding(
+        subject=f"membership by {name}, of models on half of the records",
+        claim=UNCLAIMED,
+        attack=f"{WORDS[name]}; each shadow model in turn is the target, judged by the others",
+        effort=f"{len(rocs)} targets of {rehearsal.included.shape[1]} records, about half of them members",
+        outcome=Outcome.REPORTED,
+        meaning=(
+            f"{name}, on halves: AUC {area:.3f} on average over targets, whose standard deviation is {spread:.3f}; at "
+            f"{100 * RATES[1]:g} % false alarms {100 * rate:.2f} % of members are found (standard deviation "
+            f"{100 * rate_spread:.2f} %). Members are drawn by a hash: no difference between training and test records "
+            "plays a part. Targets share records, so that no limits follow"
+        ),
+        measure="AUC",
+        found=area,
+        strength=Strength.CERTAIN,  # of these targets, and of no more
+        estimator="mean over these targets",
+    )
+
+
+# -- curves, both rates in log scale: what counts is who is found at few false alarms ------------------------------------
+
+
+def draw_curves(record: RunRecord, dataset: str, own: Mapping[str, Roc], rehearsal: Rehearsal | None) -> dict[str, str]:
+    """Draw what there is; captions by name."""
+    captions = dict[str, str]()
+    if own:
+        about = f"{dataset}: The run's own model: training records against test records."
+        captions |= _draw(record, "roc", own, "of the training records are found", about)
+    if rehearsal is not None:
+        pooled = {name: Roc(rows.ravel(), rehearsal.included.ravel()) for name, rows in rehearsal.scores.items()}
+        about = f"{len(rehearsal.included)} models on half of the records, each the target in turn, at one threshold."
+        captions |= _draw(record, "roc_halves", pooled, "of the members are found", f"{dataset}: {about}")
+    return captions
+
+
+def _draw(record: RunRecord, name: str, rocs: Mapping[str, Roc], found: str, about: str) -> dict[str, str]:
+    others = int((~next(iter(rocs.values())).member).sum())
+    rates = np.geomspace(min(max(1 / others, MIN_RATE), MAX_START), 1, CURVE_POINTS)
+    data = pd.DataFrame({"FPR": rates, **{attack: _shares(roc, rates) for attack, roc in rocs.items()}})
+    values = data.to_numpy()
+    floor = min(float(values[values > 0].min()), MAX_START)
+    best = max(rocs, key=lambda attack: rocs[attack].at(0.01, 0.95).tpr)
+    with drawing(record, name, data, (WIDTH, 4.6)) as figure:
+        axes = figure.subplots()
+        axes.plot(rates, rates, color="0.8", linewidth=1, label="guessing")
+        for attack in rocs:
+            seen = data[attack] > 0
+            axes.step(rates[seen], data[attack][seen], where="post", label=attack, **LINES[attack])
+        axes.set(xscale="log", yscale="log", xlim=(rates[0], 1), ylim=(floor, 1))
+        axes.set(xlabel="false alarms: share of non-members called members", ylabel="share of members found")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(FuncFormatter(lambda share, place: f"{100 * share:g} %"))
+        keys(figure, [axes])
+        rate = rocs[best].at(0.01, 0.95)
+        headline(figure, f"At {100 * rate.fpr:.2g} % false alarms, {100 * rate.tpr:.2g} % {found} ({best})", about)
+    return {name: about}
+
+
+def _shares(roc: Roc, rates: np.ndarray) -> np.ndarray:
+    """[len(rates)] the share of members found with at most such a share of false alarms."""
+    members, others = int(roc.member.sum()), int((~roc.member).sum())
+    place = np.searchsorted(roc.curve[:, 1] / others, rates * (1 + 1e-12), side="right") - 1
+    shares: np.ndarray = roc.curve[place, 2] / members
+    return shares

@@ -7,10 +7,10 @@ from typing import ClassVar
 import pandas as pd
 
 from agt.audit.findings import Finding, Outcome, Strength
-from agt.audit.planted.catalogue import PLANTED, SOUND
 from agt.settings import schema
-from agt_cli.audit.job import Audited, Given
-from agt_cli.audit.words import PASSED, found
+from agt_cli.audit.job import Audited, AuditInputs
+from agt_cli.audit.page import PASSED, found
+from agt_cli.audit.planted import PLANTED, SOUND
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 
@@ -30,10 +30,10 @@ class Selftest:
 
     name: ClassVar[str] = "selftest"
 
-    def check(self, given: Given) -> None:
+    def check(self, given: AuditInputs) -> None:
         """It needs no run."""
 
-    def carry_out(self, given: Given, record: RunRecord, console: Console) -> Audited:
+    def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Plant, audit, and judge the auditor."""
         findings, rows = [], []
         plants = [(name, plant, True) for name, plant in PLANTED.items()]

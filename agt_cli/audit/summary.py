@@ -1,26 +1,33 @@
 """agt audit summary: what every audit of a run found, on one page, and what was never audited."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from agt.audit.findings import NAME, Audit, Finding, Part, read_audit
+import pandas as pd
+
+from agt.audit.findings import AUDIT_FILE, LOWER, Audit, Finding, FindingPart, read_audit
 from agt.errors import ConfigError
 from agt.settings import schema
 from agt.unlearning.log import Log
 from agt_cli import usage
-from agt_cli.audit import joint
-from agt_cli.audit.figures import claimed_against_found
-from agt_cli.audit.job import Audited, Given
-from agt_cli.audit.words import headline
+from agt_cli.audit.job import Audited, AuditInputs
+from agt_cli.audit.page import ABOUT, SIGNS, audits, claims_table, headline, many
 from agt_cli.report.console import Console
-from agt_cli.report.finished import FinishedRun, open_run
-from agt_cli.report.listed import Run, runs_below
+from agt_cli.report.figures import WIDTH, drawing, keys
+from agt_cli.report.figures import headline as figure_headline
+from agt_cli.report.finished import Run, open_run, runs_below
 from agt_cli.report.record import RunRecord
 
-OWN = "what each audit did not cover is in the notes of its own report"
+NOTE = "what each audit did not cover is in the notes of its own report"
 NO_AUDITS = ("selftest", "summary", "shadows")
+FIGURE = "claimed_against_found"
+LOOKS: dict[str, dict[str, Any]] = {
+    "violated": {"marker": "^", "color": "#a3161c", "s": 46},
+    "bound from below, not above its claim": {"marker": "o", "color": "#2c7fb8", "s": 30},
+    "estimate, no confidence bound": {"marker": "o", "facecolors": "white", "edgecolors": "#2c7fb8", "s": 30},
+}
 
 
 @dataclass(frozen=True)
@@ -33,15 +40,15 @@ class Gathered:
         current: it is of the run's present state.
     """
 
-    record: FinishedRun
+    record: Run
     audit: Audit
     current: bool
 
     @property
-    def part(self) -> Part:
+    def part(self) -> FindingPart:
         """As the summary names it."""
         state = self.record.environment["trained_digest"]
-        return Part(self.audit.kind, self.record.folder.name, self.record.digest, state, self.current)
+        return FindingPart(self.audit.kind, self.record.folder.name, self.record.digest, state, self.current)
 
 
 @schema
@@ -56,7 +63,7 @@ class Summary:
     while_waiting: ClassVar[bool] = True
     audits: tuple[str, ...] = ()
 
-    def check(self, given: Given) -> None:
+    def check(self, given: AuditInputs) -> None:
         """It is about a run."""
         places = [Path(folder).resolve() for folder in self.audits]
         again = {folder for folder, place in zip(self.audits, places, strict=True) if places.count(place) > 1}
@@ -65,7 +72,7 @@ class Summary:
         if given.run is None:
             raise ConfigError("run: name the run whose audits are to be gathered: agt audit summary run=latest")
 
-    def carry_out(self, given: Given, record: RunRecord, console: Console) -> Audited:
+    def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Read every audit again, and lay their claims and bounds into one table.
 
         Raises:
@@ -89,7 +96,7 @@ class Summary:
             *_unfinished(run, given.output_dir),
             *_of_none(given.output_dir),
             _selftest(given.output_dir),
-            OWN,
+            NOTE,
         )
         record.environment(audits=[[str(each.record.folder.resolve()), each.record.digest] for each in gathered])
         captions = claimed_against_found(record, findings, run.folder.name)
@@ -97,11 +104,11 @@ class Summary:
         about = (run.folder.name, run.digest, findings, notes)
         summed = Audited(*about, captions=captions, parts=parts, unaudited=unaudited)
         audit = summed.audit(self.name)
-        console.table(f"audits of {run.folder.name}", *joint.audits(audit))
-        return replace(summed, tables={"claims": joint.frame(audit)})
+        console.table(f"audits of {run.folder.name}", *audits(audit))
+        return replace(summed, tables={"claims": claims_table(audit)})
 
 
-def _of(run: FinishedRun, earlier: set[str], outputs: Path) -> list[Path]:
+def _of(run: Run, earlier: set[str], outputs: Path) -> list[Path]:
     """Finished audits of the run, in any of its states, by what they say themselves; the oldest first."""
     states = {run.digest, *earlier}
     runs = [each for each in _audits(outputs) if each.state == "done" and each.environment.get("kind") not in NO_AUDITS]
@@ -113,20 +120,20 @@ def _audits(outputs: Path) -> list[Run]:
     return sorted(runs, key=lambda run: (run.moment, run.folder.name))
 
 
-def _is_of(audit: Run, run: FinishedRun) -> bool:
+def _is_of(audit: Run, run: Run) -> bool:
     """Whether it was asked about the run's folder, as far as it says so itself."""
     place = audit.environment.get("trained_run") or audit.config.get("run")
     return isinstance(place, str) and Path(place).resolve() == run.folder.resolve()
 
 
-def _read(folder: Path, run: FinishedRun, earlier: set[str]) -> Gathered:
+def _read(folder: Path, run: Run, earlier: set[str]) -> Gathered:
     """One audit, as it was written.
 
     Raises:
         ConfigError: it is not finished, not what was written, or of another run.
     """
     record = open_run(folder, "audit", key="audit.audits")
-    audit, state = read_audit(record.read(NAME)), record.environment.get("trained_digest")
+    audit, state = read_audit(record.read(AUDIT_FILE)), record.environment.get("trained_digest")
     if audit.kind in NO_AUDITS:
         raise ConfigError(f"audit.audits={folder}: is a {audit.kind}: name the audits themselves")
     if state not in {run.digest, *earlier}:
@@ -150,7 +157,7 @@ def _states(gathered: list[Gathered]) -> Iterator[str]:
             )
 
 
-def _unfinished(run: FinishedRun, outputs: Path) -> Iterator[str]:
+def _unfinished(run: Run, outputs: Path) -> Iterator[str]:
     """Audits of it that did not end, which may have been about to find something."""
     for each in _audits(outputs):
         if each.state in ("failed", "killed") and _is_of(each, run):
@@ -176,4 +183,47 @@ def _selftest(outputs: Path) -> str:
     if not runs:
         return "the auditor itself was not looked at here: agt audit selftest plants violations, and sees which it notices"
     newest = open_run(runs[-1].folder, "audit", key="audit.audits")
-    return f"the auditor itself: {headline(read_audit(newest.read(NAME)))} (agt audit selftest, {newest.folder.name})"
+    return f"the auditor itself: {headline(read_audit(newest.read(AUDIT_FILE)))} (agt audit selftest, {newest.folder.name})"
+
+
+def claimed_against_found(record: RunRecord, findings: Sequence[Finding], subject: str) -> dict[str, str]:
+    """Each claimed epsilon or mu with what was found of it, where both are above 0; none: no figure.
+
+    Returns:
+        The figure's caption by its name.
+    """
+    losses = [each for each in findings if each.measure in LOWER and each.claimed and each.found is not None]
+    above = [each for each in losses if each.found]
+    if not above:
+        return {}
+    rows = [(each.subject, each.measure, each.claimed, each.found, _look(each)) for each in above]
+    data = pd.DataFrame(rows, columns=["audited", "measure", "claimed", "found", "look"])
+    low, high = float(data[["claimed", "found"]].min().min()), float(data[["claimed", "found"]].max().max())
+    ends = (low / 2.5, high * 2.5)
+    with drawing(record, FIGURE, data, (WIDTH, 4.2)) as figure:
+        axes = figure.subplots()
+        axes.plot(ends, ends, color="black", linewidth=0.8, linestyle="--", label="what is claimed")
+        for look, style in LOOKS.items():
+            here = data[data["look"] == look]
+            if len(here):
+                axes.scatter(here["claimed"], here["found"], label=look, zorder=3, **style)
+        axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="claimed (epsilon or mu)", ylabel="found")
+        ticks = [step * 10.0**power for power in range(-9, 9) for step in (1, 2, 5)]
+        shown = [tick for tick in ticks if ends[0] <= tick <= ends[1]]
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_ticks(shown, [f"{tick:g}" for tick in shown])
+            axis.set_ticks([], minor=True)
+        keys(figure, [axes])
+        wrong, none = sum(each.violated for each in above), len(losses) - len(above)
+        rest = f"; of {many(none, 'more claim')} nothing was found" if none else ""
+        figure_headline(
+            figure,
+            f"{many(wrong, 'claim')} violated" if wrong else "No bound is above its claim: that is no proof",
+            f"{subject}: {many(len(above), 'bound')} and estimates{rest}",
+        )
+    return {FIGURE: "What attacks found, against what was claimed: a triangle above the line is a claim that is false."}
+
+
+def _look(finding: Finding) -> str:
+    violated, bound, estimate = LOOKS
+    return violated if finding.violated else estimate if SIGNS[finding.strength] == ABOUT else bound

@@ -12,11 +12,11 @@ import pandas as pd
 from pydantic import Field
 
 from agt.audit.findings import Finding
-from agt.audit.forget_sets import ForgetSets
 from agt.audit.unlearning import (
     Effort,
+    ForgetSets,
     Promised,
-    Rows,
+    RemovedRows,
     Served,
     Trial,
     Unlearn,
@@ -26,29 +26,23 @@ from agt.audit.unlearning import (
     not_tested,
 )
 from agt.data.dataset import Records
-from agt.data.erasure import Gone, families
+from agt.data.erasure import IsErased, families
 from agt.errors import ConfigError
-from agt.lattice import noisy
 from agt.models.model import Model, fit, load
 from agt.models.removal import RemovalModel
-from agt.randomness import SystemRandomness
+from agt.numeric import SystemRandomness, noisy
 from agt.settings import schema
+from agt.unlearning.account import METHODS, MethodName, Promise
 from agt.unlearning.log import Log
-from agt.unlearning.promise import METHODS, MethodName, Promise
-from agt_cli.audit.job import Audited, Given
+from agt_cli.audit.job import Audited, AuditInputs
 from agt_cli.report.console import Console
-from agt_cli.report.finished import FinishedRun, open_run
+from agt_cli.report.finished import Run, open_run, run_lock
 from agt_cli.report.record import RunRecord
-from agt_cli.report.swap import hold
-from agt_cli.runs.erased import gone_of
+from agt_cli.runs.erased import PendingErasures, gone_of
 from agt_cli.runs.prepare import Prepared, prepare
 from agt_cli.runs.queries import OpenedRun, TrainedRun
-from agt_cli.runs.waiting import Waiting
-from agt_cli.unlearn.erasure import Order, erase
-from agt_cli.unlearn.job import Job
-from agt_cli.unlearn.methods import chosen
-from agt_cli.unlearn.rehearsal import copied
-from agt_cli.unlearn.retrain import from_the_start
+from agt_cli.unlearn.erasure import ErasureOrder, copied, erase
+from agt_cli.unlearn.methods import ErasureJob, chosen, from_the_start
 
 QUIET = Console(json=True, quiet=True)  # what would be said is of copies, and not of the run
 NOTES = (
@@ -79,12 +73,12 @@ class Unlearning:
     releases: Annotated[int, Field(le=10**7)] = 20_000
     queries: Annotated[int, Field(ge=1)] = 500
 
-    def check(self, given: Given) -> None:
+    def check(self, given: AuditInputs) -> None:
         """The run's folder, and how many draws."""
         Effort(given.confidence, self.releases)
         _opened(given)
 
-    def carry_out(self, given: Given, record: RunRecord, console: Console) -> Audited:
+    def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Every method against every attack."""
         trained = _opened(given)
         opened = trained.open(record, console)
@@ -134,7 +128,7 @@ class Unlearning:
         return judged(subject, pairs, refused, side.claimed, effort)
 
 
-def _opened(given: Given) -> TrainedRun:
+def _opened(given: AuditInputs) -> TrainedRun:
     if given.run is None:
         raise ConfigError("run=null: give the folder of a finished training run, or run=latest")
     return TrainedRun.of({**given.config, "inputs": None})
@@ -201,10 +195,10 @@ class Sides:
     def _first(self) -> Served:
         return self._served(self.opened.model)
 
-    def retrained(self, rows: Rows) -> Served:
+    def retrained(self, rows: RemovedRows) -> Served:
         """Training from scratch on the data without them."""
         prepared = self._prepared(rows)
-        job = Job(self.run, self.opened.trained.settings, prepared, prepared.erased, len(rows), len(rows))
+        job = ErasureJob(self.run, self.opened.trained.settings, prepared, prepared.erased, len(rows), len(rows))
         return self._served(fit(prepared.problem(from_the_start(job))), rows, "retrained")
 
     @property
@@ -223,28 +217,28 @@ class Sides:
         return Promised.of(max(promises, key=lambda made: (not made.proved, not made.exact, made.eps)))
 
     @property
-    def run(self) -> FinishedRun:
+    def run(self) -> Run:
         """The run that is audited."""
         return self.opened.trained.finished
 
-    def _unlearn(self, rows: Rows) -> Served:
+    def _unlearn(self, rows: RemovedRows) -> Served:
         self.gone = np.concatenate([self.gone, rows])
         ids = self.copy.with_name("ids.txt")
         ids.write_text("\n".join(self.train.ids[rows].tolist()))
         compute = self.run.config.get("compute")
-        order = Order(self.copy, None, compute, str(ids), "id", self.method, True, False, None, self.copy.parent)
-        with hold(self.copy):
+        order = ErasureOrder(self.copy, None, compute, str(ids), "id", self.method, True, False, None, self.copy.parent)
+        with run_lock(self.copy):
             erase(order, QUIET)
         state = open_run(self.copy, "train")
         removal = Log.of(state).entries[-1].removal
         self.promises.append(removal.promise)
         if self.method == "certificate":
-            return self._answers(Waiting.of(state), self.opened.model)
+            return self._answers(PendingErasures.of(state), self.opened.model)
         model = load(self._prepared(self.gone).problem(self.opened.trained.settings), state)
         how = str(removal.facts.get("removed_by", "")) or removal.words[0]
         return replace(self._served(model, self.gone), how=how)
 
-    def _prepared(self, rows: Rows) -> Prepared:
+    def _prepared(self, rows: RemovedRows) -> Prepared:
         """The data without these records, and without those that the run's own log names."""
         names, before = self.train.ids[rows], gone_of(self.run)
 
@@ -252,9 +246,9 @@ class Sides:
             marked: np.ndarray = np.isin(ids, names) | before(ids, units)
             return marked
 
-        return prepare(self.opened.trained.settings, QUIET, cast(Gone, gone))
+        return prepare(self.opened.trained.settings, QUIET, cast(IsErased, gone))
 
-    def _served(self, model: Model, rows: Rows | None = None, side: str = "unlearned") -> Served:
+    def _served(self, model: Model, rows: RemovedRows | None = None, side: str = "unlearned") -> Served:
         if self.method == "certificate":
             return Served(model.predict(self._asked(rows)), shown=model)
         if not isinstance(model, RemovalModel):
@@ -275,7 +269,7 @@ class Sides:
             shown=model,
         )
 
-    def _gradient(self, model: RemovalModel, rows: Rows) -> np.ndarray:
+    def _gradient(self, model: RemovalModel, rows: RemovedRows) -> np.ndarray:
         gone, objective = self.train.take(rows), model.known.objective
         targets = objective.targets(gone.labels, model.problem.classes)
         return objective.force(model.state.weight, model.phi(gone.features), targets, model.features.slack).gradient.ravel()
@@ -288,14 +282,14 @@ class Sides:
             self.drawn[side, n] = noisy(np.zeros(n), certificate.sigma, SystemRandomness())
         return self.drawn[side, n]
 
-    def _answers(self, waiting: Waiting, model: Model) -> Served:
+    def _answers(self, waiting: PendingErasures, model: Model) -> Served:
         """Labels that are given while the requests wait."""
         certificates = model.certify(self._asked(self.gone))
         answered = waiting.answered(certificates, model.problem.classes)
         how = f"{int(answered.sum())} of {len(answered)} queries answered"
         return Served(certificates.prediction, answered=answered, shown=model, how=how)
 
-    def _asked(self, rows: Rows | None) -> np.ndarray:
+    def _asked(self, rows: RemovedRows | None) -> np.ndarray:
         """Test records, and those that ask."""
         test = self.opened.dataset.test.features[: self.queries]
         if rows is None:

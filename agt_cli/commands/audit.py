@@ -5,20 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agt.audit.findings import NAME, Audit
-from agt.document import plain_of
+from agt.audit.findings import AUDIT_FILE, Audit
 from agt.errors import CheckError, ConfigError
-from agt.settings import build
-from agt_cli.audit.job import Audited, Given, Kind
+from agt.settings import build, plain_of
+from agt_cli.audit.job import Audited, AuditInputs, AuditKind, remove_leftovers
 from agt_cli.audit.page import headline, lines, page
-from agt_cli.audit.stage import remove_leftovers
 from agt_cli.report.console import Console
-from agt_cli.report.finished import FinishedRun, open_run
+from agt_cli.report.finished import Run, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.erased import Watch
+from agt_cli.runs.erased import PendingErasures, StateMonitor, people
 from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.queries import DIGESTS, digest_of
-from agt_cli.runs.waiting import Waiting, people
 
 KEYS = (
     *("audit", "kind", "run", "digest", "confidence", "seed", "mechanism", "total", "accounting", "counting"),
@@ -35,9 +32,9 @@ class AuditConfig:
     """
 
     name: str
-    kind: Kind
-    given: Given
-    finished: FinishedRun | None
+    kind: AuditKind
+    given: AuditInputs
+    finished: Run | None
 
 
 def configure(config: Mapping[str, Any]) -> AuditConfig:
@@ -57,7 +54,7 @@ def configure(config: Mapping[str, Any]) -> AuditConfig:
     if not (hasattr(kind, "carry_out") and hasattr(kind, "check")):
         raise ConfigError(f"audit._target_: {type(kind).__name__} is no kind of audit: it needs check() and carry_out()")
     folder = None if run is None else Path(str(run))
-    given = Given(config, folder, digest_of(config, "digest"), confidence, seed, Path(str(config["output_dir"])))
+    given = AuditInputs(config, folder, digest_of(config, "digest"), confidence, seed, Path(str(config["output_dir"])))
     kind.check(given)
     finished = None if folder is None else open_run(folder, "train", given.digest)
     if finished is not None and not getattr(kind, "while_waiting", False):
@@ -88,9 +85,9 @@ def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, A
     return result
 
 
-def _check_whole(finished: FinishedRun) -> None:
+def _check_whole(finished: Run) -> None:
     """Raise ConfigError where the model is of records that its data no longer has: nothing trained now is its neighbour."""
-    if units := Waiting.of(finished).units:
+    if units := PendingErasures.of(finished).units:
         raise ConfigError(
             f"run={finished.folder}: {people(units)} asked to be erased and {'is' if units == 1 else 'are'} still in the "
             "model, and no longer in its data: what an audit trains would be as many records away and no neighbour. Carry "
@@ -98,7 +95,7 @@ def _check_whole(finished: FinishedRun) -> None:
         )
 
 
-def _rests_on(finished: FinishedRun | None) -> dict[str, object]:
+def _rests_on(finished: Run | None) -> dict[str, object]:
     """Which state of which run is audited, as whoever verifies the record looks for it."""
     if finished is None:
         return {}
@@ -106,9 +103,9 @@ def _rests_on(finished: FinishedRun | None) -> dict[str, object]:
     return {"trained_run": str(finished.folder.resolve()), "trained_digest": finished.digest, **about}
 
 
-def _check_current(finished: FinishedRun | None, digest: str | None) -> None:
+def _check_current(finished: Run | None, digest: str | None) -> None:
     """Raise CheckError where the run is not what it was, or another state of it was audited."""
-    if finished is not None and (digest not in (None, finished.digest) or Watch(finished).changed):
+    if finished is not None and (digest not in (None, finished.digest) or StateMonitor(finished).changed):
         raise CheckError(
             f"run={finished.folder}: the run was changed while it was audited (agt unlearn): what was found would be of no "
             "one state, and nothing is said: audit again"
@@ -116,7 +113,7 @@ def _check_current(finished: FinishedRun | None, digest: str | None) -> None:
 
 
 def _write(audit: Audit, audited: Audited, record: RunRecord) -> None:
-    record.write(NAME, audit.content)
+    record.write(AUDIT_FILE, audit.content)
     for name, table in audited.tables.items():
         record.table(name, table)
     counts = {"findings": len(audit.findings), "violations": len(audit.violations)}

@@ -10,14 +10,13 @@ from pydantic import Field, InstanceOf
 from agt.certificates.stability import ClosedForm
 from agt.quality import Quality, rate_words
 from agt.settings import schema, validate
+from agt_cli.releasing.noise import REDRAWN
 from agt_cli.report import figures
-from agt_cli.report.certified import Subject, certified_metrics, certify_report, handful, write_tables
 from agt_cli.report.console import Console
 from agt_cli.report.quality import judge, outside_section, quality_section, say_quality, write_quality
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.model import certifying
-from agt_cli.runs.noise import REDRAWN
-from agt_cli.runs.prepare import only_keys
+from agt_cli.report.report_md import Subject, certified_metrics, certify_report, handful, write_tables
+from agt_cli.runs.prepare import certifying, only_keys
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 
@@ -53,7 +52,7 @@ def run(config: CertifyConfig, record: RunRecord, console: Console) -> dict[str,
     subject = Subject(dataset.name, dataset.classes, where, relation, certificates, labelled, conditions, caveat)
 
     judged = judge(model, queries, where, labels, certificates.prediction, certificates.stable_distance)
-    owed = waiting.owed(answered, record)
+    owed = waiting.record_deferred(answered, record)
     least = write_tables(record, dataset, queries, certificates, table, judged, answered if waiting.units else None)
     record.conditions(conditions)
     record.add_metrics(

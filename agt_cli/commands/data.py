@@ -1,39 +1,125 @@
-"""agt data inspect FILE: a table -> a dataset configuration; agt data prepare NAME: raw data -> a folder to train on."""
+"""agt data inspect FILE: a table -> a dataset configuration; agt data prepare NAME: raw data -> a folder to train on.
 
+What was seen of a table is written as a configuration that its owner goes on from.
+"""
+
+import re
 import resource
 import sys
 import time
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping
 from hashlib import file_digest
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
-from agt.disk import write_atomic
+import yaml  # type: ignore[import-untyped]
+from pydantic import Field
+
+from agt.data.files import CsvFormat, is_delimited, locate
+from agt.data.inspect import CODES, MOST_VALUES, Column, Inspection, inspect_table, sniffed
+from agt.data.labelled import LabelWord
+from agt.data.table import CLASSES
 from agt.errors import ConfigError
-from agt.settings import build, validate
-from agt_cli.papers.prepare.contract import Preparation
+from agt.settings import build, schema, validate
+from agt.store import write_atomic
+from agt_cli import usage
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import markdown_table, plain
-from agt_cli.report.record import RunRecord
-from agt_cli.runs.inspection import CODES, CODES_LONG, InspectSettings, as_json, dataset_yaml, from_data, proposal, seen
+from agt_cli.report.record import RunRecord, literal
 from agt_cli.runs.prepare import only_keys
 
 COMMON = ("action", "prepare", "output_dir")
+HEAD = """\
+# The table {file}, as agt data inspect saw it: not public while from_data names anything
+#
+# For the owner of the data alone until then: the ranges and lists of values below were read off its records, one of
+# which can move them, and the comments tell extremes. No claim of privacy holds so far (condition e). What to do:
+#   1. Replace what from_data names by what is publicly known (an age: [0, 120]), and take its name off that list.
+#   2. Or write from_data: []. That is your statement that everything here is public and would be the same with any
+#      record more or less: ranges, edges, lists, which columns are used and how, what counts as a missing value.
+"""
+CODES_LONG = "few whole numbers are taken as ordered; where they are codes without an order, list them under categorical"
+SIZE = "about how many training records there are: a public round number that you know without counting (condition c)"
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_RESERVED = {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}
+
+
+@schema
+class InspectSettings:
+    """What ``agt data inspect`` takes (conf/data.yaml says what each is)."""
+
+    file: Path
+    data_dir: Path
+    label: str | None = None
+    id: str | None = None
+    name: str | None = None
+    force: bool = False
+    header: bool | None = None
+    separator: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    encoding: str | None = None
+    missing_values: tuple[LabelWord, ...] = ()
+    most_values: Annotated[int, Field(ge=1, le=10_000)] = MOST_VALUES
+
+    @property
+    def dataset(self) -> str:
+        """What ``agt train dataset=`` takes: letters, digits, dashes and underscores."""
+        stem = self.name or re.sub(r"(\.(csv|tsv|txt|data))?(\.gz)?$|\.parquet$", "", self.file.name, flags=re.IGNORECASE)
+        ascii = unicodedata.normalize("NFKD", stem).encode("ascii", "ignore").decode()
+        bare = re.sub(r"[^A-Za-z0-9_-]+", "_", ascii).strip("_-")
+        return bare if _PLAIN.fullmatch(bare) and bare.casefold() not in _RESERVED else f"table_{bare}".strip("_")
+
+    @property
+    def target(self) -> Path:
+        """The file to write."""
+        return Path("conf", "dataset", f"{self.dataset}.yaml")
+
+    def check_target(self) -> None:
+        """Raise ConfigError where it may not be written."""
+        in_source_tree = self.force and self.target.exists() and usage.user_conf() is None
+        if usage.is_own("dataset", self.dataset) and not in_source_tree:
+            raise ConfigError(
+                f"dataset={self.dataset} is one of agt's own: give another name, such as name=my_{self.dataset}"
+            )
+        if self.target.exists() and not self.force:
+            raise ConfigError(
+                f"{self.target} is there already, and may hold what you declared: give force=true to write over it, or "
+                "name=NAME"
+            )
+
+    def inspect(self) -> Inspection:
+        """Look at the file. Raises DataMissing or DataError (agt.data.inspect)."""
+        path = locate(self.file, self.data_dir, "the file or data_dir")
+        form: CsvFormat | None = None
+        if (self.separator or self.encoding) and is_delimited(path):
+            form = sniffed(path, self.header is not False)
+            form = CsvFormat(self.separator or form.separator, self.encoding or form.encoding, form.header)
+        return inspect_table(
+            path,
+            label=self.label,
+            id=self.id,
+            form=form,
+            header=self.header,
+            missing_values=tuple(map(str, self.missing_values)),
+            most_values=self.most_values,
+        )
+
+
 INSPECT = tuple(InspectSettings.__dataclass_fields__)
 
 
-def configure(config: Mapping[str, Any]) -> Preparation | InspectSettings:
+def configure(config: Mapping[str, Any]) -> Any:
     """Validate the configuration (ConfigError), before any data is read."""
     only_keys(config, (*COMMON, *INSPECT))
     if config.get("action") != "inspect":
-        preparation: Preparation = build(config.get("prepare"), "prepare")
-        return preparation
+        return build(config.get("prepare"), "prepare")
     given = {key: config[key] for key in INSPECT if key in config}
     settings: InspectSettings = validate(InspectSettings, given, "")
     settings.check_target()
     return settings
 
 
-def run(settings: Preparation | InspectSettings, record: RunRecord, console: Console) -> dict[str, Any]:
+def run(settings: Any, record: RunRecord, console: Console) -> dict[str, Any]:
     """Inspect or prepare, write the record, and say what was made and how to train on it."""
     if isinstance(settings, InspectSettings):
         return _inspect(settings, record, console)
@@ -57,7 +143,8 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     write_atomic(settings.target, text.encode())
     record.write("dataset.yaml", text.encode())
     record.add_metrics(rows=inspection.rows, columns=len(rows), seconds=round(time.perf_counter() - started, 3))
-    record.report(_report(settings, inspection.path.name, rows))
+    table = markdown_table(("column", "kind", "seen", "proposal"), rows)
+    record.report(f"# {plain(inspection.path.name)}, for its owner alone\n\nWritten: `{settings.target}`\n\n{table}\n")
     unsaid, command = from_data(inspection), f"agt train dataset={settings.dataset}"
     console.say(f"written: {settings.target}")
     console.say(
@@ -70,26 +157,28 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
         "label": inspection.label,
         "id": inspection.id,
         "classes": list(inspection.classes),
-        "columns": as_json(inspection),
+        "columns": [
+            {
+                **{key: getattr(column, key) for key in ("name", "kind", "distinct", "missing", "low", "high")},
+                "values": dict(column.values),
+                "proposal": proposal(column, inspection),
+            }
+            for column in inspection.columns
+        ],
         "from_data": list(unsaid),
         "metrics": record.metrics,
         "next": command,
     }
 
 
-def _report(settings: InspectSettings, name: str, rows: Sequence[tuple[str, ...]]) -> str:
-    """For the owner: it tells extremes."""
-    table = markdown_table(("column", "kind", "seen", "proposal"), rows)
-    return f"# {plain(name)}, for its owner alone\n\nWritten: `{settings.target}`\n\n{table}\n"
-
-
-def _prepare(preparation: Preparation, record: RunRecord, console: Console) -> dict[str, Any]:
+def _prepare(preparation: Any, record: RunRecord, console: Console) -> dict[str, Any]:
     started = time.perf_counter()
     with console.progress("preparing", "record") as report:
         outcome = preparation.run(lambda done, total: report(done, total, done, total), console.note)
     seconds = time.perf_counter() - started
     record.environment(prepared=str(outcome.folder.resolve()))
-    record.add_metrics(**outcome.metrics, seconds=round(seconds, 3), peak_memory_mib=_peak_memory_mib())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)  # MiB
+    record.add_metrics(**outcome.metrics, seconds=round(seconds, 3), peak_memory_mib=round(peak, 1))
     lines = [f"# {outcome.folder.name}", "", *(f"- {fact}" for fact in outcome.facts), "", f"    {outcome.train}", ""]
     record.report("\n".join(lines))
     for fact in outcome.facts:
@@ -99,7 +188,110 @@ def _prepare(preparation: Preparation, record: RunRecord, console: Console) -> d
     return {"metrics": record.metrics, "prepared": str(outcome.folder), "facts": list(outcome.facts), "next": outcome.train}
 
 
-def _peak_memory_mib() -> float:
-    """The most memory this process has held, MiB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
+# -- the configuration ----------------------------------------------------------------------------------------------------
+
+
+def seen(column: Column) -> str:
+    """What a column holds, in a few words for its owner."""
+    count = f"{column.distinct} distinct"
+    if column.low is not None and column.high is not None:
+        count = f"{number(column.low)} to {number(column.high)}, {count}"
+    elif column.kind == "category" and column.values:
+        count = f"{count}, most often {column.values[0][0]!r}"
+    markers = f" ({', '.join(map(repr, column.markers))})" if column.markers else ""
+    return count + (f", {column.missing} missing{markers}" if column.missing else "")
+
+
+def proposal(column: Column, inspection: Inspection) -> str:
+    """What a column is to be, in a few words."""
+    if column.name == inspection.id:
+        return "the record's id"
+    if column.name == inspection.label:
+        gaps = f"; {column.missing} rows have none: drop them from the file" if column.missing else ""
+        return f"the label: {len(inspection.classes)} classes{gaps}"
+    if column.categorical:
+        return f"{len(column.categorical)} values listed, any other counts as other"
+    if len(column.numeric) > 2:
+        return f"edges {' '.join(map(number, column.numeric))}"
+    if column.numeric:
+        low, high = map(number, column.numeric)
+        return f"range [{low}, {high}]" + (f" ({column.remark})" if column.remark else "")
+    return f"left out: {column.remark}"
+
+
+def from_data(inspection: Inspection) -> tuple[str, ...]:
+    """What nobody has declared public."""
+    return (*(column.name for column in inspection.features if not column.public), CLASSES)
+
+
+def dataset_yaml(inspection: Inspection, name: str) -> str:
+    """The configuration; every name and word in it is read back as it stands in the table.
+
+    Raises:
+        ConfigError: there is no feature, or a class that a configuration cannot hold.
+    """
+    if not inspection.features:
+        raise ConfigError(f"{inspection.path}: no column can be a feature; see what is said of each of them")
+    if "???" in inspection.classes:
+        raise ConfigError(f"{inspection.path}: '???' cannot be the name of a class in a configuration: write another word")
+    form, id = inspection.form, "null    # each record is named by a hash of its own content"
+    if inspection.id is not None:
+        id = f"{_scalar(inspection.id)}    # you say that it names a record for good, whatever becomes of others"
+    lines = [
+        *HEAD.format(file=_one_line(inspection.path.name)).splitlines(),
+        "defaults:\n  - table\n  - _self_",
+        f"name: {_scalar(name)}",
+        f"path: {_scalar(str(inspection.path))}",
+    ]
+    if form is not None and form != CsvFormat():
+        cells = f"separator: {_scalar(form.separator)}, encoding: {form.encoding}, header: {str(form.header).lower()}"
+        lines.append(f"csv: {{{cells}}}")
+    lines += [
+        f"label: {_scalar(str(inspection.label))}",
+        f"classes: {_list(inspection.classes)}",
+        f"id: {id}",
+        f"declared_size: null    # {SIZE}",
+        f"missing: {'indicator' if inspection.gaps else 'error'}",
+        f"missing_values: {_list(inspection.missing_values)}",
+        f"# {CODES} {CODES_LONG}",
+        *_mapping("numeric", {c: f"[{', '.join(map(number, c.numeric))}]" for c in inspection.features if c.numeric}),
+        *_mapping("categorical", {c: _list(c.categorical) for c in inspection.features if c.categorical}),
+        f"from_data: {_list(from_data(inspection))}",
+    ]
+    if inspection.left_out:
+        lines += ["# left out:", *(f"#   {_one_line(c.name)}: {_one_line(c.remark)}" for c in inspection.left_out)]
+    return "\n".join(lines) + "\n"
+
+
+def number(value: float) -> str:
+    """A number as a person writes it, and as a configuration reads it."""
+    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+
+
+def _mapping(key: str, entries: Mapping[Column, str]) -> list[str]:
+    if not entries:
+        return [f"{key}: {{}}"]
+    remarks = {c: _one_line(f"seen: {seen(c)}" + (f", {c.remark}" if c.remark else "")) for c in entries}
+    return [f"{key}:", *(f"  {_quoted(c.name)}: {value}    # {remarks[c]}" for c, value in entries.items())]
+
+
+def _list(words: Iterable[str]) -> str:
+    return f"[{', '.join(map(_scalar, words))}]"
+
+
+def _scalar(text: str) -> str:
+    # A value that is read back as the same text, never as an interpolation.
+    return _quoted(literal(text))
+
+
+def _quoted(text: str) -> str:
+    # Text in one line of yaml that is read back as text, never as a number or a truth.
+    if _PLAIN.fullmatch(text) and text.casefold() not in _RESERVED:
+        return text
+    quoted: str = yaml.safe_dump(text, default_style='"', allow_unicode=True, width=10**9)
+    return quoted.strip()
+
+
+def _one_line(text: str) -> str:
+    # Text for a comment.
+    return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -1,17 +1,137 @@
 """agt ledger init|show|verify|admit NAME: one population's budget; it writes the ledger and its second head alone."""
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
 
 from agt.errors import ConfigError
-from agt.ledger.head import head_file
+from agt.ledger.book import Book, Debit, Population, Table, budget, clock, eps_so_far
+from agt.ledger.chain import Head, Unit, head_file
 from agt.ledger.ledger import Ledger
-from agt.ledger.words import budget
-from agt.mechanisms.account import Allowance
-from agt.settings import validate
+from agt.mechanisms.composition import Allowance
+from agt.settings import schema, validate
+from agt_cli.releasing.ledgers import NO_LEDGER, ProtectedPeople, existing_ledger, ledger_path
 from agt_cli.report.console import Console
-from agt_cli.report.ledger import say_balance, say_verified
-from agt_cli.runs.ledger import LedgerConfig
+from agt_cli.report.finished import open_run, resolve_latest
+
+MAX_DEBITS_SHOWN = 20  # in the table; --json has all
+_MANY = 10**9
+_DIGEST = re.compile("[0-9a-f]{32}")
+_KEYS = {
+    "init": ("total", "unit", "relation", "run", "digest", "data", "table", "unit_column", "unit_rows"),
+    "admit": ("unit", "run", "digest", "data", "table", "unit_column", "unit_rows", "lost"),
+    "show": (),
+    "verify": (),
+}
+
+
+@schema
+class LedgerConfig:
+    """The settings of ``agt ledger``, as in conf/ledger.yaml."""
+
+    action: Literal["init", "show", "verify", "admit"]
+    ledger: str
+    total: Mapping[str, Any]
+    unit: str | None = None
+    relation: Mapping[str, Any] | None = None
+    run: str | None = None
+    digest: str | None = None
+    data: str | None = None
+    table: str | None = None
+    unit_column: str | None = None
+    unit_rows: int | None = None
+    head: str | None = None
+    lost: bool = False
+    output_dir: str = "outputs"
+
+    def __post_init__(self) -> None:
+        for key in sorted({key for keys in _KEYS.values() for key in keys} - {*_KEYS[self.action]}):
+            if any(self.total.values()) if key == "total" else getattr(self, key):
+                actions = " and ".join(action for action, keys in _KEYS.items() if key in keys)
+                raise ConfigError(f"{key} is for agt ledger {actions}: agt ledger {self.action} takes no {key}")
+        empty = [f"{key}= is empty: give a value, or leave it out" for key, value in vars(self).items() if value == ""]
+        noted = self.action == "verify" and re.match(r"\d+:", self.head or "") and not self.noted
+        column, no_digest = self.unit_column, not (_DIGEST.fullmatch(self.data or "") and self.table)
+        checks = {
+            f"head={self.head}: COUNT:HASH needs at least the first 16 digits of the hash": noted,
+            f"ledger={self.ledger}: says in other commands that no ledger pays: give it another name": (
+                self.action == "init" and self.ledger in (NO_LEDGER, "null")
+            ),
+            "run and data: give one of them: a run tells the digest of its data": self.run and self.data,
+            "unit_column, and unit_rows with it, are for data=DIGEST: a run tells how it counts": (
+                (column and not self.data) or (self.unit_rows is not None and not column)
+            ),
+            "unit: is declared of a table: give run=FOLDER, or data=DIGEST table=NAME": (
+                self.action == "admit" and self.unit and not (self.run or self.data)
+            ),
+            "data: give data_digest of a run's env.json (32 hexadecimal digits), and table=NAME with it": (
+                self.data and no_digest
+            ),
+        }
+        for message in [*empty, *(message for message, wrong in checks.items() if wrong)]:
+            raise ConfigError(message)
+
+    @property
+    def path(self) -> Path:
+        """Of the ledger's file, which is there unless it is to be made."""
+        return ledger_path(self.ledger) if self.action == "init" else existing_ledger(self.ledger)
+
+    @property
+    def noted(self) -> Head | None:
+        """The head that is to be compared, where one was given in so many digits."""
+        return Head.read(self.head) if self.head and self.action == "verify" else None
+
+    @property
+    def second_head(self) -> Path | None:
+        """The file of the second head, where one was given.
+
+        Raises:
+            ConfigError: one is to be made where there is no folder: the other disk is not there.
+        """
+        if not self.head or self.noted:
+            return None
+        place = Path(self.head)
+        if self.action in ("init", "admit") and not place.parent.is_dir():
+            raise ConfigError(
+                f"head={self.head}: there is no folder {place.parent}: is the other disk there? Or make it first"
+            )
+        return place
+
+    def people(self) -> ProtectedPeople | None:
+        """Whose data is admitted; None: nobody's was named.
+
+        Raises:
+            ConfigError: ``run`` is no finished training run, or another than ``digest``.
+        """
+        if self.run:
+            from agt_cli.runs.queries import digest_of  # loads torch
+
+            run = open_run(Path(self.run), "train", digest_of({"digest": self.digest}, "digest"))
+            return ProtectedPeople.of_finished(run, self.table)
+        if not self.data or not self.table:
+            return None
+        unit = Unit(self.unit_column, 1 if self.unit_rows is None else self.unit_rows)
+        return ProtectedPeople(Table(self.table, self.data, unit=unit))
+
+    def population(self, people: ProtectedPeople | None) -> Population:
+        """Whose budget a new ledger is.
+
+        Raises:
+            ConfigError: no budget, or nobody's.
+        """
+        if self.total.get("eps") is None:
+            raise ConfigError(
+                "total.eps: a budget is needed: total.eps=1 total.delta=1e-5, say; it is for everything that is ever "
+                "released about these people, and cannot be raised later"
+            )
+        allowance = validate(Allowance, {key: value for key, value in self.total.items() if value is not None}, "total")
+        unit = self.unit or (people.table.unit.name if people and self.run else "")
+        if not unit:
+            raise ConfigError("unit: whose data one step of privacy is: unit='one customer', say; run=FOLDER tells it too")
+        relation = str((self.relation or {}).get("name") or (people and people.relation) or "add_remove")
+        return Population(self.path.stem, unit, relation, allowance)
 
 
 def configure(config: Mapping[str, Any]) -> LedgerConfig:
@@ -21,41 +141,31 @@ def configure(config: Mapping[str, Any]) -> LedgerConfig:
 
 def run(config: LedgerConfig, console: Console) -> dict[str, Any]:
     """Do it, and say what the ledger says."""
-    config = config.settled(console.note)
+    if config.run:
+        config = replace(config, run=str(resolve_latest(vars(config), console.note)["run"]))
     return {"init": _init, "show": _show, "verify": _verify, "admit": _admit}[config.action](config, console)
 
 
 def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
-    subject = config.subject()
-    population = config.population(subject)
-    if subject and subject.relation:
-        population.check_relation(subject.relation)
-    with Ledger.create(config.path, population, config.second_head, [subject.table] if subject else []) as ledger:
-        console.say(f"ledger: {ledger.path}, {budget(population.allowance)} for good")
-        for line in _shares(population.allowance):
-            console.say(line)
-        for line in ledger.words():
-            console.say(line)
-        head = ledger.last.head
-        console.say(f"head: {head}")
-        if not subject:
+    people = config.people()
+    population = config.population(people)
+    if people and people.relation:
+        population.check_relation(people.relation)
+    with Ledger.create(config.path, population, config.second_head, [people.table] if people else []) as ledger:
+        allowance = population.allowance
+        console.say(f"ledger: {ledger.path}, {budget(allowance)} for good")
+        if allowance.delta:
+            leak, share = float(allowance.leak), f"(total.leaks={allowance.leaks:g})"
+            console.say(f"of delta, {leak:g} is for releases with a delta of their own, the rest for Gaussian ones {share}")
+        result = _say_state(ledger, console)
+        if not people:
             console.note(f"next: agt ledger admit {config.ledger} run=FOLDER, before anything can be paid from it")
-        return {"ledger": str(ledger.path), "head": str(head), "words": ledger.words()}
-
-
-def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
-    with Ledger.open(config.path, config.second_head, writing=False) as ledger:
-        return say_balance(ledger, console)
-
-
-def _verify(config: LedgerConfig, console: Console) -> dict[str, Any]:
-    with Ledger.open(config.path, config.second_head, writing=False) as ledger:
-        return say_verified(ledger, ledger.verify(config.noted), console)
+        return result
 
 
 def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
-    subject, place = config.subject(), config.second_head and head_file(config.second_head, config.path)
-    if subject is None and place is None:
+    people, place = config.people(), config.second_head and head_file(config.second_head, config.path)
+    if people is None and place is None:
         raise ConfigError("agt ledger admit: what? run=FOLDER, data=DIGEST table=NAME, or head=FILE for a second head")
     there = place is not None and place.exists()
     if config.lost and place is not None:
@@ -64,19 +174,90 @@ def _admit(config: LedgerConfig, console: Console) -> dict[str, Any]:
     with Ledger.open(config.path, place if there else None) as ledger:
         if place is not None and not there:
             ledger.move_head(place)
-        if subject is not None:
-            if subject.relation:
-                ledger.population.check_relation(subject.relation)
-            ledger.admit(subject.table, config.unit)
-        for line in ledger.words():
+        if people is not None:
+            if people.relation:
+                ledger.population.check_relation(people.relation)
+            ledger.admit(people.table, config.unit)
+        return _say_state(ledger, console)
+
+
+def _say_state(ledger: Ledger, console: Console) -> dict[str, Any]:
+    """Say what it declares and where it ends; returns the command's object."""
+    words, head = ledger.words(), str(ledger.last.head)
+    for line in [*words, f"head: {head}"]:
+        console.say(line)
+    return {"ledger": str(ledger.path), "head": head, "words": words}
+
+
+def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
+    with Ledger.open(config.path, config.second_head, writing=False) as ledger:
+        balance, book, population = _balance(ledger), ledger.book, ledger.population
+        tables = ", ".join(dict.fromkeys(table.name for table in book.tables.values())) or "none yet: agt ledger admit"
+        console.say(f"{population.name}: {budget(population.allowance)} over all that is ever released about these people")
+        console.say(f"people: each is {ledger.unit}; neighbours by relation={population.relation}; tables: {tables}")
+        if book.debits:
+            _say_debits(list(book.debits.values()), console)
+        for line in [_spent(balance, book, population.allowance.eps), *balance["words"], f"head: {balance['head']}"]:
             console.say(line)
-        console.say(f"head: {ledger.last.head}")
-        return {"ledger": str(ledger.path), "head": str(ledger.last.head), "words": ledger.words()}
+        console.note(f"keep the head elsewhere: agt ledger verify {ledger.path} head=COUNT:HASH tells an older copy")
+        return balance
 
 
-def _shares(allowance: Allowance) -> list[str]:
-    """How delta is divided, which is fixed with it."""
-    if not allowance.delta:
-        return []
-    leak, share = float(allowance.leak), f"(total.leaks={allowance.leaks:g})"
-    return [f"of delta, {leak:g} is for releases with a delta of their own, the rest for Gaussian ones {share}"]
+def _balance(ledger: Ledger) -> dict[str, Any]:
+    """The object of ``agt ledger show --json``."""
+    book, allowance = ledger.book, ledger.population.allowance
+    last = next(reversed(book.debits.values()), None)
+    return {
+        "ledger": str(ledger.path),
+        "population": ledger.population.as_json(),
+        "entries": book.last.number,
+        "head": str(book.last.head),
+        "second_head": ledger.head and str(ledger.head),
+        "spent": book.spent.as_json(),
+        "eps_so_far": eps_so_far(allowance, book.spent),
+        "more_of_the_last": last and allowance.fitting(book.spent, last.charge.guarantee, _MANY),
+        "tables": [{"table": t.name, "data": t.data, "counts": str(t.unit)} for t in book.tables.values()],
+        "debits": [
+            {"entry": d.entry.number, "time": d.entry.time, "size": d.size, "answered": d.answered, **d.charge.as_json()}
+            for d in book.debits.values()
+        ],
+        "answers": book.answered,
+        "words": [*ledger.words(), *clock(book)],
+    }
+
+
+def _say_debits(debits: list[Debit], console: Console) -> None:
+    all_shown, rows = len(debits) <= MAX_DEBITS_SHOWN, []
+    title = "spent on" if all_shown else f"spent on (the last {MAX_DEBITS_SHOWN} of {len(debits)}; --json has all)"
+    for debit in debits[-MAX_DEBITS_SHOWN:]:
+        charge, time = debit.charge, debit.entry.time.removesuffix("+00:00").replace("T", " ")
+        each = ", ".join(f"{name} = {value:g}" for name, value in charge.guarantee.parameters.items())
+        run, of = charge.run.removeprefix("sha256:")[:12] or "-", f"{charge.output} by {charge.mechanism}"
+        rows.append((str(debit.entry.number), time, str(debit.size), each, of, str(debit.answered), run))
+    console.table(title, ("entry", "time", "releases", "each", "of", "kept", "run"), rows)
+
+
+def _spent(balance: dict[str, Any], book: Book, eps: float) -> str:
+    if not book.debits:
+        return "spent: nothing yet"
+    now, more = balance["eps_so_far"], balance["more_of_the_last"]
+    left = f"{more:,}" if more < _MANY else "more than a thousand million"
+    return (
+        f"spent: the counter stands at eps = {now:.4g} of {eps:g} ({100 * now / eps:.3g} %); of releases like the last, "
+        f"{left} more fit"
+    )
+
+
+def _verify(config: LedgerConfig, console: Console) -> dict[str, Any]:
+    with Ledger.open(config.path, config.second_head, writing=False) as ledger:
+        book = ledger.verify(config.noted)
+        console.say(
+            f"{ledger.path}: in order. Entries: {book.last.number}, each bound to the one before; debits: "
+            f"{len(book.debits)}, each cost computed again, within {budget(ledger.population.allowance)}; answers kept: "
+            f"{book.answered}"
+        )
+        words = [*ledger.words(), *clock(book)]
+        for line in [*words, f"head: {book.last.head}"]:
+            console.say(line)
+        counts = {"entries": book.last.number, "debits": len(book.debits), "answers": book.answered}
+        return {"ledger": str(ledger.path), "verified": True, **counts, "head": str(book.last.head), "words": words}

@@ -1,27 +1,36 @@
 """agt plan: a finished training run -> how accurate private answers would be, for each mechanism and budget."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
+import numpy as np
+import pandas as pd
 from pydantic import Field, InstanceOf
 
-from agt.certificates.conditions import declarations
+from agt.certificates.conditions import Condition, declarations
 from agt.data.dataset import DataError
 from agt.errors import ConfigError, nearest
-from agt.mechanisms.catalogue import MECHANISMS
-from agt.mechanisms.planning import Plan, plan
-from agt.mechanisms.release import APART
-from agt.mechanisms.rigour import Counting, two_votes_moved
+from agt.mechanisms.claims import APART, Counting, two_votes_moved
+from agt.mechanisms.composition import PureDP
+from agt.mechanisms.objective import ObjectivePerturbation
+from agt.mechanisms.planning import WITHIN, Offer, Plan, plan
+from agt.mechanisms.published import MECHANISMS, gap_loss
 from agt.quality import Quality, rate_words
 from agt.settings import NonNegative, Positive, schema, validate
 from agt_cli.report.console import Console
-from agt_cli.report.plan import cells, draw, offer_table, plan_report
-from agt_cli.report.quality import judge, say_quality, write_quality
+from agt_cli.report.figures import Curves, curves
+from agt_cli.report.markdown import markdown_table, plain
+from agt_cli.report.quality import judge, quality_section, say_quality, write_quality
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.model import certifying
-from agt_cli.runs.prepare import only_keys
+from agt_cli.report.report_md import conditions_section, figures_section, setting_section
+from agt_cli.runs.prepare import certifying, only_keys
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
+EPS = np.geomspace(0.01, 10, 31)  # of one query, in the first figure (001 Fig 2's range)
+DISTANCES = np.arange(0, 101, 5)
+_LINES = "dotted: without noise; dashed grey: always answering the most frequent class"
+_FIRST_ORDER = "; that of objective_perturbation is to first order in its noise"
+GAPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200)
 KEYS = ("eps", "delta", "queries", "mechanisms", "counting")
 
 
@@ -111,3 +120,161 @@ def _say(record: RunRecord, opened: OpenedRun, planned: Plan, advice: str, quali
     for line in declarations(opened.conditions):
         console.say(line)
     console.say(f"run folder: {record.folder}")
+
+
+def offer_table(offers: Sequence[Offer]) -> pd.DataFrame:
+    """One row for each offer."""
+    return pd.DataFrame(
+        [
+            {
+                "mechanism": offer.mechanism,
+                "total_eps": offer.budget.eps,
+                "total_delta": offer.budget.delta,
+                "queries": offer.budget.queries,
+                "each": str(offer.each),
+                "expected_accuracy": offer.accuracy,
+            }
+            for offer in offers
+        ]
+    )
+
+
+def cells(planned: Plan, majority: str | None) -> tuple[list[str], list[list[str]]]:
+    """(names of the columns, rows) of a table: accuracy by number of queries, best mechanisms first, the majority last.
+
+    Args:
+        majority: the name of the most frequent class.
+    """
+    table = _wide(planned.offers)
+    columns = [column.replace("_", " ") for column in table.columns]
+    rows = [[f"{row[0]:g}", str(row[1]), *map(_rate, row[2:])] for row in table.itertuples(index=False)]
+    constant = rate_words(planned.evidence.majority)
+    return columns, [*rows, ["-", f"always '{majority}'", *[constant] * (len(columns) - 2)]]
+
+
+def _rate(value: float) -> str:
+    return "-" if value != value else rate_words(value)
+
+
+def _wide(offers: Sequence[Offer]) -> pd.DataFrame:
+    """Accuracy with one column for each number of queries, best mechanisms first."""
+    grid = offer_table(offers).pivot_table(index=["total_eps", "mechanism"], columns="queries", values="expected_accuracy")
+    order = grid.mean(axis=1)
+    grid = grid.loc[sorted(grid.index, key=lambda at: (at[0], -order[at]))].reset_index()
+    grid.columns = [f"{name:,} queries" if isinstance(name, int) else str(name) for name in grid.columns]
+    return grid.rename(columns={"1 queries": "1 query"})
+
+
+def draw(record: RunRecord, dataset: str, planned: Plan) -> dict[str, str]:
+    """Draw the figures; returns their captions by name."""
+    evidence = planned.evidence
+    pure = [name for name in planned.names if MECHANISMS[name].spends is PureDP]  # may be none
+    lines: dict[str, Any] = {"level": evidence.accuracy, "floor": evidence.majority}
+    captions = {}
+    rows = [
+        {"eps": eps, "series": name, "accuracy": evidence.expected(MECHANISMS[name].of(PureDP(eps), evidence.classes))}
+        for name in pure
+        for eps in EPS
+    ]
+    if rows:
+        axes = ("eps", "accuracy", "eps of one query (pure)", "expected accuracy")
+        found = _first_above(rows, evidence.majority)
+        curves(record, Curves("accuracy_by_eps", *axes, dataset, finding=found, **lines), pd.DataFrame(rows))
+        captions["accuracy_by_eps"] = f"Expected accuracy against the budget of one query; {_LINES}."
+    table = offer_table(planned.offers).rename(columns={"mechanism": "series", "expected_accuracy": "accuracy"})
+    table["panel"] = [f"total eps = {eps:g}, delta = {planned.delta:g}" for eps in table["total_eps"]]
+    axes = ("queries", "accuracy", "queries", "expected accuracy")
+    finding = _most_answered(planned)
+    curves(record, Curves("accuracy_by_queries", *axes, dataset, panels="panel", finding=finding, **lines), table)
+    captions["accuracy_by_queries"] = (
+        f"Expected accuracy against the number of queries that share a total budget; {_LINES}."
+    )
+    flips = _flips(pure)
+    if evidence.classes == 2 and len(flips):
+        axes = ("distance", "flip", "stable distance", "probability of the other label")
+        curves(record, Curves("flips_by_distance", *axes, "eps = 1 per query", log=False, ylog=True), flips)
+        captions["flips_by_distance"] = "Probability of releasing the other label against stable distance, at eps = 1."
+    axes = ("gap", "loss", "gap of the k-grid", "true privacy loss of a query")
+    curves(record, Curves("paper_accounting_loss", *axes, "smooth_cauchy under accounting=paper", ylog=True), _losses())
+    captions["paper_accounting_loss"] = (
+        "What smooth_cauchy truly gives away when distances are read off a grid {0, gap}, whatever it claims: why a dense "
+        "grid, or counting steps of it, is needed."
+    )
+    return captions
+
+
+def _first_above(rows: Sequence[Mapping[str, Any]], majority: float) -> str:
+    """Which mechanism beats a constant answer at the least budget."""
+    above = min((row for row in rows if row["accuracy"] > majority), key=lambda row: float(row["eps"]), default=None)
+    if above is None:
+        return f"no mechanism beats the majority ({rate_words(majority)}) up to eps = {EPS[-1]:g}"
+    return f"{above['series']} beats the majority ({rate_words(majority)}) from eps = {above['eps']:.2g}"
+
+
+def _most_answered(planned: Plan) -> str:
+    """What the totals buy, in brief."""
+    advice = planned.advice
+    if advice.weights:
+        enough = [one for one in sorted(advice.weights) if one[1] >= advice.nominal - WITHIN]
+        eps, accuracy, _ = next(iter(enough or sorted(advice.weights)[-1:]))
+        return f"released weights answer any number of queries at {rate_words(accuracy)}, for total eps = {eps:g}"
+    if not advice.singly:
+        return f"nothing answers even one query within a point of {rate_words(advice.nominal)}"
+    eps, (count, name) = min(advice.singly.items())
+    return f"{count:,} queries within a point of {rate_words(advice.nominal)} at total eps = {eps:g}, by {name}"
+
+
+def _flips(pure: Sequence[str]) -> pd.DataFrame:
+    """Flip probabilities at eps = 1 of the mechanisms that see a distance."""
+    by_distance = [MECHANISMS[name] for name in pure if MECHANISMS[name].needs == "distance"]
+    return pd.DataFrame(
+        [
+            {"distance": int(k), "series": kind.name, "flip": float(p)}
+            for kind in by_distance
+            for k, p in zip(DISTANCES, kind.of(PureDP(1.0), 2).flip_probability(DISTANCES), strict=True)
+        ]
+    )
+
+
+def _losses() -> pd.DataFrame:
+    """What smooth_cauchy claims of a query on a sparse grid, and what it loses."""
+    true = [
+        {"gap": gap, "series": f"true, at eps = {eps:g}", "loss": gap_loss(eps, gap)} for eps in (0.1, 1.0) for gap in GAPS
+    ]
+    claimed = [{"gap": gap, "series": f"what eps = {eps:g} claims", "loss": eps} for eps in (1.0, 0.1) for gap in (1, 200)]
+    return pd.DataFrame([*true, *claimed])
+
+
+def plan_report(
+    dataset: str,
+    queries: str,
+    recommendation: str,
+    planned: Plan,
+    conditions: tuple[Condition, ...],
+    captions: dict[str, str],
+    record: RunRecord,
+    quality: Quality,
+) -> str:
+    """report.md of a plan.
+
+    Args:
+        captions: figure name -> what it shows.
+    """
+    tilted = any(offer.mechanism == ObjectivePerturbation.name for offer in planned.offers)
+    parts = [
+        f"# What private answers would cost: {plain(dataset)}",
+        *([f"**{plain(quality.verdict)}**"] if quality.verdict else []),
+        recommendation,
+        f"Every number is an exact expectation over a mechanism's own coin flips, on {plain(queries)}, which are taken to "
+        f"be public{_FIRST_ORDER if tilted else ''}. Nothing was released and nothing was drawn. The plan itself looks at "
+        "private distances: it is for the data owner, and a mechanism or budget chosen by it is a choice that looked at "
+        "private data, unless what was trained to make the plan is public too.",
+        "## Accuracy by total budget and number of queries",
+        markdown_table(*cells(planned, quality.majority)),
+        *quality_section(quality),
+        *figures_section(dataset, captions),
+        *conditions_section(conditions),
+        "## Setting",
+        setting_section(record.config),
+    ]
+    return "\n\n".join(parts) + "\n"

@@ -7,21 +7,18 @@ from typing import Annotated, Any
 from pydantic import Field, InstanceOf
 
 from agt.errors import ConfigError
-from agt.mechanisms.rigour import Accounting, Counting
-from agt.randomness import Randomness, SeededRandomness, SystemRandomness
+from agt.mechanisms.claims import Accounting, Counting
+from agt.numeric import Randomness, SeededRandomness, SystemRandomness
 from agt.settings import schema, validate
+from agt_cli.releasing.ledgers import ProtectedPeople
+from agt_cli.releasing.payer import NoLedger, payer_of
+from agt_cli.releasing.release import MechanismConfig, PortableAnswers, ReleaseRequest, TotalConfig, release_file
+from agt_cli.releasing.session import serve
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.account import Account, account_of
-from agt_cli.runs.delivery import deliver
-from agt_cli.runs.ledger import Subject
-from agt_cli.runs.mechanisms import MechanismConfig, TotalConfig
+from agt_cli.runs.erased import PendingErasures
 from agt_cli.runs.prepare import only_keys
-from agt_cli.runs.publish import Request
 from agt_cli.runs.queries import LINES, TrainedRun
-from agt_cli.runs.released import Answering
-from agt_cli.runs.session import serve
-from agt_cli.runs.waiting import Waiting
 
 OF_RUNS = ("run", "release", "inputs", "digest", "ledger", "compute", "output_dir")
 KEYS = (*OF_RUNS, "mechanism", "total", "accounting", "counting", "seed", "lot")
@@ -34,7 +31,7 @@ class PredictConfig:
     Attributes:
         trained: the run, and the queries.
         mechanism: with its budget.
-        accounting, counting: as in ``agt.mechanisms.release.prepare_labels``.
+        accounting, counting: as in ``agt.mechanisms.claims.prepare_labels``.
         seed: of a simulation; None: the operating system draws.
         ledger: that pays, by name or path; none: no account; None: AGT_LEDGER's, or no account.
         lot: how many questions of JSON lines are paid at once.
@@ -57,23 +54,23 @@ class PredictConfig:
             raise ConfigError(f"lot={self.lot}: a file is paid for as one: leave it out, or ask by lines with inputs=-")
 
 
-def configure(config: Mapping[str, Any]) -> PredictConfig | Answering:
+def configure(config: Mapping[str, Any]) -> PredictConfig | PortableAnswers:
     """Validate the settings, the budget and the run, or the release, before any data is read."""
     only_keys(config, KEYS)
     if config.get("release") is not None:
-        return Answering.of(config)
+        return PortableAnswers.of(config)
     if config.get("run") is None:
         raise ConfigError("run: a value is required; give run=VALUE, or release=FOLDER of weights released earlier")
     mechanism = MechanismConfig.of(config.get("mechanism"), validate(TotalConfig, config.get("total"), "total"))
     trained = TrainedRun.of(config)
-    Waiting.of(trained.finished).refuse(f"mechanism={mechanism.kind.name}")
+    PendingErasures.of(trained.finished).refuse(f"mechanism={mechanism.kind.name}")
     chosen = {key: config.get(key) for key in ("accounting", "counting", "seed", "ledger", "lot")}
     return validate(PredictConfig, {"trained": trained, "mechanism": mechanism, **chosen}, "")
 
 
-def run(config: PredictConfig | Answering, record: RunRecord, console: Console) -> dict[str, Any]:
+def run(config: PredictConfig | PortableAnswers, record: RunRecord, console: Console) -> dict[str, Any]:
     """Judge the release, pay for it, say on disk what it spends, draw it and write it; or answer from one that was made."""
-    if isinstance(config, Answering):
+    if isinstance(config, PortableAnswers):
         return config.run(record, console)
     randomness: Randomness = SystemRandomness() if config.seed is None else SeededRandomness(config.seed)
     mechanism, lines = config.mechanism, config.trained.inputs == LINES
@@ -81,7 +78,8 @@ def run(config: PredictConfig | Answering, record: RunRecord, console: Console) 
     count, most = len(opened.queries), mechanism.total.queries
     if most is not None and count > most:
         raise ConfigError(f"the file holds {count} queries and total.queries is {most}: raise it, or cut the file")
-    free, people = randomness.simulated or mechanism.weights is not None, Subject.of_finished(opened.trained.finished)
-    with nullcontext(Account()) if free else account_of(config.ledger, people) as account:
-        request = Request(mechanism, config.accounting, config.counting, opened, account, record, console)
-        return serve(request, randomness, config.lot) if lines else deliver(request, randomness)
+    free = randomness.simulated or mechanism.weights is not None
+    people = ProtectedPeople.of_finished(opened.trained.finished)
+    with nullcontext(NoLedger()) if free else payer_of(config.ledger, people) as payer:
+        request = ReleaseRequest(mechanism, config.accounting, config.counting, opened, payer, record, console)
+        return serve(request, randomness, config.lot) if lines else release_file(request, randomness)

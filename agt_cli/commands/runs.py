@@ -9,10 +9,10 @@ from pydantic import Field
 
 from agt.errors import ConfigError, nearest
 from agt.settings import schema, validate
-from agt_cli import usage
+from agt_cli import SWEEP_SUFFIX, usage
 from agt_cli.report.console import Console, show
-from agt_cli.report.listed import Run, State, runs_below
-from agt_cli.runs.listing import check_known, conditions, moment, named, ordered, side_by_side
+from agt_cli.report.finished import Run, State, runs_below
+from agt_cli.report.listed import check_known, conditions, moment, named, ordered, side_by_side
 
 RESULT = 60  # letters of a result in the table, at most
 MADE_WITH = ("agt", "revision", "data_digest", "dataset", "device", "threads", "packages", "python")
@@ -46,7 +46,7 @@ class RunsConfig:
         if self.command:
             yield lambda run: run.command == self.command
         if self.sweep:
-            yield lambda run: run.sweep is not None and run.sweep.name.removesuffix(usage.SWEEP) == self.sweep
+            yield lambda run: run.sweep is not None and run.sweep.name.removesuffix(SWEEP_SUFFIX) == self.sweep
         if self.since:
             yield lambda run: run.moment >= moment(self.since or "")
         if self.state:

@@ -1,24 +1,18 @@
 """agt train: configuration -> dataset -> head -> training with certificates -> run record."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from agt.certificates.conditions import Condition
-from agt.models.box import BoxModel
-from agt.models.removal import RemovalModel
 from agt.quality import Quality, rate_words
-from agt.training.checkpoint import Checkpoints
+from agt_cli.releasing.noise import drawing, noise_words, proved
+from agt_cli.releasing.payer import unfinished
 from agt_cli.report.console import Console, show
 from agt_cli.report.quality import say_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import unmet
-from agt_cli.runs.model import fit, prepared_by_all
-from agt_cli.runs.noise import drawing, noise_words, proved
-from agt_cli.runs.prepare import Prepared, RunSettings, settings_of
+from agt_cli.runs.prepare import RunSettings, fit, prepared_by_all, settings_of, write_trained
 from agt_cli.runs.resume import checkpoints_of
-from agt_cli.runs.spending import of_data, unfinished
-from agt_cli.runs.trained import write_trained
 
 
 def configure(config: Mapping[str, Any]) -> RunSettings:
@@ -33,40 +27,25 @@ def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str,
     for note in dataset.notes:
         console.note(f"note: {note}")
     record.environment(data_digest=digest, features_digest=dataset.digest, dataset=dataset.name)
-    earlier = unfinished(record, of_data(digest)) if settings.noise and settings.noise.seed is None else []
+    earlier = unfinished(record, {"data_digest": digest}) if settings.noise and settings.noise.seed is None else []
     for line in earlier:
         console.say(line)
     checkpoints = checkpoints_of(record, settings, prepared, console)
     with drawing(settings, record, prepared, checkpoints) as account:
-        conditions, words, quality = _train(prepared, settings, record, console, checkpoints, account, earlier)
+        started = time.perf_counter()
+        model = fit(prepared, settings, console, checkpoints)
+        seconds, noise, words = time.perf_counter() - started, model.noise, list(model.words)
+        words += noise_words(settings, noise, model.conditions, account) if noise else []
+        quality = write_trained(record, prepared, settings, model, seconds, [*words, *earlier])
+        if noise:
+            record.add_metrics(noise_proved=int(proved(settings, model.conditions)))
         name = record.finish()
     _say(record, dataset.name, words, quality, console)
-    for line in unmet(conditions):
+    for line in unmet(model.conditions):
         console.note(line)
     console.note(f"next: agt certify run={record.folder} digest={record.digest}")
     result = {"metrics": record.metrics, "verdict": quality.verdict, "data_digest": digest, "digest": name}
     return result | ({"words": [*words, *earlier]} if words or earlier else {})
-
-
-def _train(
-    prepared: Prepared,
-    settings: RunSettings,
-    record: RunRecord,
-    console: Console,
-    checkpoints: Checkpoints,
-    account: Sequence[str],
-    earlier: Sequence[str],
-) -> tuple[tuple[Condition, ...], list[str], Quality]:
-    """Train and save the model; returns its conditions, what may be said of noise in it, in lines, and how good it is."""
-    started = time.perf_counter()
-    model = fit(prepared, settings, console, checkpoints)
-    seconds, noise = time.perf_counter() - started, model.noise if isinstance(model, BoxModel) else None
-    words = list(model.words) if isinstance(model, RemovalModel) else []
-    words += noise_words(settings, noise, model.conditions, account) if noise else []
-    quality = write_trained(record, prepared, settings, model, seconds, [*words, *earlier])
-    if noise:
-        record.add_metrics(noise_proved=int(proved(settings, model.conditions)))
-    return model.conditions, words, quality
 
 
 def _say(record: RunRecord, name: str, words: list[str], quality: Quality, console: Console) -> None:

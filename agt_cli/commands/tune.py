@@ -1,27 +1,368 @@
 """agt tune: settings chosen on public rows, by folds, as an experiment file; or privately, with the chosen weights."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from copy import deepcopy
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import numpy as np
 import pandas as pd
+from pydantic import Field
 
-from agt.data.dataset import PublicRows
-from agt.errors import ConfigError
+from agt.certificates.conditions import Condition
+from agt.data.dataset import UNLABELLED, DataError, PublicRows, Records
+from agt.errors import ConfigError, nearest
+from agt.facts import Fact, Grounds, declared
+from agt.mechanisms.claims import Output, Statement, of_release
+from agt.mechanisms.portable import CLAIM
+from agt.mechanisms.tuning import Contestant, Trials, Tuned, TunedWeights, prepare_tuned
 from agt.mechanisms.weights import weights_budget
-from agt.settings import validate
-from agt.tuning import SCORES, Candidate, best, standard_error
+from agt.models.features import FeatureMap
+from agt.numeric import Randomness, SeededRandomness, SystemRandomness
+from agt.settings import ChosenFrom, schema, validate
+from agt.tuning import SCORES, Candidate, Objective, best, linear_head, standard_error
+from agt_cli.choices import PARTS, bound, chosen_from, free_path, public_rows, still_chosen, words_of, write_experiment
+from agt_cli.configuration import chosen_options
+from agt_cli.releasing.ledgers import unit_of
+from agt_cli.releasing.payer import NoLedger, Spending, payer_of, people_of, spending, unfinished
+from agt_cli.releasing.release import TotalConfig, write_weights
 from agt_cli.report.console import Console, show
 from agt_cli.report.record import RunRecord
-from agt_cli.report.tune_md import tune_report
-from agt_cli.runs.choices import bound
-from agt_cli.runs.experiment import chosen_options, free_path, write_experiment
-from agt_cli.runs.mechanisms import TotalConfig
-from agt_cli.runs.prepare import settings_of
-from agt_cli.runs.private_tuning import PrivateTuning
-from agt_cli.runs.tuning import Choice, TuneConfig, TuningData, choices
+from agt_cli.report.report_md import predict_report, tune_report
+from agt_cli.runs.prepare import Prepared, RunSettings, config_with_constants, encoder_of, prepare, settings_of
+
+Changes = Mapping[str, Any]
+"""Key -> value: what makes a candidate of the settings as they stand; a mapping's entries are changed alone."""
+
+_TIMES = (0.25, 0.5, 2, 4)
+_EXACT: tuple[Changes, ...] = ({"map": "relu", "count": 256}, {"map": "crosses", "count": 256})
+_MAPS: tuple[Changes, ...] = (*_EXACT, {"map": "fourier", "count": 256}, {"map": "landmarks", "count": 256})
+
+
+@schema
+class TuneConfig:
+    """What is compared, by what.
+
+    Attributes:
+        public: the rows declared public, with their labels (``ChosenFrom.rows``); None: training records marked public.
+        private: choose by private tuning instead, and release the chosen weights.
+        grid: key -> values, every combination of which is a candidate; None: ``neighbours``.
+        folds: of the public rows.
+        objective: what is compared: accuracy; the fraction right and certified at ``k``; the expected accuracy of released
+            weights at total.eps and total.delta.
+        k: a distance.
+        name: of the experiment file; None: the dataset's with _tuned.
+        trials: private: how many candidates are tried, a random number.
+        seed: private: of a simulation; None: the operating system draws.
+    """
+
+    public: Annotated[str, Field(min_length=1)] | None = None
+    private: bool = False
+    grid: Mapping[str, Annotated[tuple[Any, ...], Field(min_length=1)]] | None = None
+    folds: Annotated[int, Field(ge=2, le=100)] = 5
+    objective: Objective = "certified"
+    k: Annotated[int, Field(ge=1)] = 20
+    name: Annotated[str, Field(pattern=r"^[\w-]+$")] | None = None
+    trials: Trials = Field(default_factory=Trials)
+    seed: Annotated[int, Field(ge=0)] | None = None
+
+    @property
+    def words(self) -> str:
+        """How the choice is made, in words."""
+        other = "accuracy" if self.objective == "certified" else f"right and certified at {self.k}"
+        what = {
+            "accuracy": "accuracy",
+            "certified": f"the fraction right and certified at {self.k}",
+            "expected": "the expected accuracy of released weights",
+        }[self.objective]
+        return f"best by {what}; of all within one standard error, the one with most {other}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A candidate's settings.
+
+    Attributes:
+        changes: what they change.
+        config: the whole of them, resolved, as plain containers.
+        settings: the same, validated.
+    """
+
+    changes: Changes
+    config: dict[str, Any]
+    settings: RunSettings
+
+    @property
+    def words(self) -> str:
+        """For a table's cell."""
+        return ", ".join(f"{key}={_short(value)}" for key, value in self.changes.items()) or "as given"
+
+
+def choices(
+    config: dict[str, Any], grid: Mapping[str, Sequence[Any]] | None, exact: bool = False, public: str | None = None
+) -> list[Choice]:
+    """Every candidate, validated before any data is read.
+
+    Args:
+        config: a training configuration, resolved, as plain containers.
+        grid: as ``TuneConfig.grid``.
+        exact: without a grid, leave out features that are known up to rounding alone.
+        public: without a grid, the rows declared public, as ``FeaturesConfig.public`` has them; None: none of those.
+
+    Raises:
+        ConfigError: a key that is not there, or settings that are refused; by key.
+    """
+    base = deepcopy(config)
+    base["training"] |= {"chosen_on": None, "chosen_for": None, "chosen_from": None}
+    if grid is None:
+        each: Iterator[Changes] = neighbours(base, exact, public)
+    else:
+        each = (dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
+    return [Choice(changes, changed, settings_of(changed)) for changes in each for changed in [_changed(base, changes)]]
+
+
+def neighbours(config: Mapping[str, Any], exact: bool = False, public: str | None = None) -> Iterator[Changes]:
+    """The settings as they stand, and one thing changed at a time: how strongly they regularise, or how long they train;
+    public features; and, where the dataset has them, crosses and bins of its columns."""
+    yield {}
+    training, erm = config["training"], config["certificate"]["name"] == "erm"
+    left_open = any(value == "recipe" for value in training.values())
+    name = "caution" if left_open else "weight_decay" if erm else "epochs"
+    for times in _TIMES:
+        scaled = training[name] * times
+        yield {f"training.{name}": scaled if left_open or erm else max(1, round(scaled))}
+    dataset, chosen = config["dataset"], config["certificate"].get("features", {}).get("map")
+    for features in _EXACT if exact else _MAPS:
+        if chosen == "none" and _fits(features, dataset, public):
+            yield {"certificate.features": {**features, **({"public": public} if features["map"] == "landmarks" else {})}}
+    if "crosses" in dataset and len(dataset["numeric"]) + len(dataset["categorical"]) > 1:
+        yield {"dataset.crosses": 0 if dataset["crosses"] else 256}
+    if "bins" in dataset:
+        yield {"dataset.bins": 2 * (dataset["bins"] or 1)}
+
+
+def _fits(features: Changes, dataset: Mapping[str, Any], public: str | None) -> bool:
+    """Crosses are for a table's columns, landmarks for those who declare rows public."""
+    return {"crosses": "crosses" in dataset, "landmarks": public is not None}.get(features["map"], True)
+
+
+def _changed(config: dict[str, Any], changes: Changes) -> dict[str, Any]:
+    changed = deepcopy(config)
+    for key, value in changes.items():
+        *path, last = key.split(".")
+        node: Any = changed
+        for part in path:
+            node = node.get(part) if isinstance(node, Mapping) else None
+        if not path or path[0] not in PARTS or not isinstance(node, dict) or last not in node:
+            raise ConfigError(f"tune.grid: unknown key '{key}'{_near(config, path, last)}")
+        node[last] = {**node[last], **value} if isinstance(value, Mapping) and isinstance(node[last], dict) else value
+    return changed
+
+
+def _near(config: Mapping[str, Any], path: Sequence[str], last: str) -> str:
+    node: Any = config
+    for part in path:
+        node = node.get(part, {}) if isinstance(node, Mapping) else {}
+    return nearest(last, list(node) if path and isinstance(node, Mapping) and node else PARTS)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{key} {_short(entry)}" for key, entry in value.items())
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+class TuningData:
+    """The datasets of candidates, each loaded once, and the rows of them that are declared public."""
+
+    def __init__(self, which: str | None, console: Console) -> None:
+        self.which, self._console = which or "train", console
+        self._loaded: list[tuple[Any, Prepared]] = []
+
+    def prepared(self, choice: Choice) -> Prepared:
+        """The candidate's dataset."""
+        node = choice.config["dataset"]
+        for known, prepared in self._loaded:
+            if known == node:
+                return prepared
+        prepared = prepare(choice.settings, self._console)
+        if self._loaded and not prepared.loaded.same_records(self._loaded[0][1].loaded):
+            raise ConfigError(
+                f"tune.grid: {choice.words}: other records are for testing, or they have other ids or units, than in other "
+                "candidates: what is public for one would be private for another; change neither split, ids nor units (a "
+                "column named by dataset.id keeps ids where columns of features change)"
+            )
+        self._loaded.append((node, prepared))
+        return prepared
+
+    def able(self, choice: Choice) -> bool:
+        """Whether there are public rows enough for its landmarks."""
+        features = getattr(choice.settings.certificate, "features", None)
+        try:
+            return (
+                features is None
+                or features.map != "landmarks"
+                or bool(FeatureMap.of(features, self.prepared(choice).dataset))
+            )
+        except ConfigError:
+            return False
+
+    def rows(self, choice: Choice) -> Records:
+        """Its public rows.
+
+        Raises:
+            ConfigError: nothing was declared public, or there is an encoder, which would have to see the rows too.
+            DataError: there are none, or one has no label.
+        """
+        if encoder_of(choice.settings) is not None:
+            raise ConfigError("model.encoder: agt tune takes features as they lie in files: prepare them first")
+        rows = public_rows(self.which, self.prepared(choice).loaded, choice.settings.source)
+        if self.which == "train" and not len(rows):
+            raise ConfigError(
+                "tune.public: no training record is marked public, and private ones are not for choosing settings by: give "
+                "dataset.public=COLUMN, tune.public=FILE with labelled public rows, or tune.public=test, which declares "
+                "test records and labels public; without any of them, tune.private=true pays for it"
+            )
+        if bool((rows.labels == UNLABELLED).any()):
+            raise DataError(f"tune.public={self.which}: a row has no label, and settings are chosen by labels")
+        return rows
+
+    def declaration(self, choice: Choice) -> ChosenFrom:
+        """Which rows, and their digest."""
+        return chosen_from(self.which, self.prepared(choice).loaded, choice.settings.source)
+
+    @property
+    def words(self) -> str:
+        """Which rows, in words."""
+        return words_of(self.which)
+
+
+NOTHING = "the number of trials, drawn at random, was none: nothing is released, and the budget is spent all the same"
+
+
+@dataclass(frozen=True)
+class PrivateTuning:
+    """A private choice among candidates.
+
+    Attributes:
+        tune: how.
+        total: the budget of all of it.
+        given: the settings that candidates change, and what they were chosen on.
+        choices: the candidates.
+        path: of the experiment with the settings chosen.
+    """
+
+    tune: TuneConfig
+    total: TotalConfig
+    given: Choice
+    choices: Sequence[Choice]
+    path: Path
+
+    def run(self, record: RunRecord, console: Console) -> dict[str, Any]:
+        """Prepare the release, say on disk what it spends, draw it and write it."""
+        seed, data = self.tune.seed, TuningData(self.tune.public, console)
+        randomness: Randomness = SystemRandomness() if seed is None else SeededRandomness(seed)
+        contestants, conditions = self._contestants(data)
+        mechanism = TunedWeights.of(
+            self.tune.trials, float(self.total.eps or 0.0), self.total.delta, self.tune.public is None
+        )
+        release, simulated = prepare_tuned(contestants, mechanism, conditions), randomness.simulated
+        loaded, name, guarantee = data.prepared(self.given).loaded, "private tuning", mechanism.guarantee
+        subject, people = {"data_digest": loaded.digest}, people_of(loaded, self.given.settings, self.given.config)
+        earlier = [] if simulated else unfinished(record, subject)
+        record.environment(**subject, dataset=loaded.name)
+        record.conditions(conditions)
+        with nullcontext(NoLedger()) if simulated else payer_of(record.config.get("ledger"), people) as payer:
+            receipt = payer.described(payer.debit(people.charge(guarantee, Output.WEIGHTS.value, name), 1))
+        said = release.words(simulated, receipt.words)
+        claim = of_release(release, name, words=said, simulated=simulated, account=receipt.position)
+        words = [*claim.words, *earlier]
+        about = Spending("weights", name, str(guarantee), release.spent, 0, loaded.name, simulated, receipt.facts)
+        with spending(record, subject, about):
+            lines, result = self._publish(release.draw(randomness), contestants, data, claim, record)
+            record.write(CLAIM, replace(claim, issued=datetime.now(UTC).date().isoformat()).content)
+            publishable = None if simulated else "The folder `release`, and `released_weights.safetensors`"
+            listed = [*lines, *words, *(f"candidate: {choice.words}" for choice in self.choices)]
+            report = predict_report(
+                loaded.name, "Any number of queries", f"weights from {name}", listed, publishable, record
+            )
+            record.report(report)
+            digest = record.finish()
+        for line in (*lines, *words):
+            console.say(line)
+        console.say(f"digest: {digest}")
+        return {"metrics": record.metrics, "claim": words[0], "words": words, "digest": digest, **result}
+
+    def _contestants(self, data: TuningData) -> tuple[list[Contestant], tuple[Condition, ...]]:
+        """The candidates' heads, untrained, and conditions a to g of all of them together."""
+        given, contestants = self.given.settings, []
+        self._check_counting()
+        chosen = still_chosen(given.choices, given.training.chosen_from, data.prepared(self.given).loaded, given.source)
+        for choice in self.choices:
+            dataset = data.prepared(choice).dataset
+            rows = dataset.train if self.tune.public is None else data.rows(choice)
+            contestants.append(Contestant(linear_head(dataset, replace(choice.settings, choices=chosen)), rows))
+        each = [contestant.model.conditions for contestant in contestants]
+        together = [_together(same) for same in zip(*each, strict=True)]
+        return contestants, tuple(c.and_(*self._declared(data)) if c.letter == "e" else c for c in together)
+
+    def _check_counting(self) -> None:
+        """One claim, and one debit, is about one relation and one unit: those outside the grid."""
+        for choice in self.choices:
+            same = choice.settings.relation == self.given.settings.relation
+            if not same or unit_of(choice.config) != unit_of(self.given.config):
+                raise ConfigError(
+                    f"tune.grid: {choice.words}: one claim is about one relation and one unit: set them outside the grid"
+                )
+
+    def _declared(self, data: TuningData) -> Iterator[Fact]:
+        """What condition e rests on beside each candidate's own."""
+        yield declared(
+            "the candidates that private tuning chose from are public constants (tune.grid)",
+            "one of them is there because of results on the private records",
+        )
+        if self.tune.public is not None:
+            yield declared(
+                f"{data.words}, which trials are scored on, are public with their labels (tune.public)",
+                "one of them is private, or is among them because of private ones",
+            )
+
+    def _publish(
+        self,
+        drawn: Tuned | None,
+        contestants: Sequence[Contestant],
+        data: TuningData,
+        claim: Statement,
+        record: RunRecord,
+    ) -> tuple[list[str], dict[str, Any]]:
+        """Write what was drawn; nothing of the trials that lost."""
+        if drawn is None:
+            return [NOTHING], {}
+        choice, model, released = self.choices[drawn.candidate], contestants[drawn.candidate].model, drawn.released
+        record.add_metrics(chosen=drawn.candidate, score=drawn.score, simulated=int(released.simulated))
+        config = {**choice.config, "training": {**choice.config["training"], "chosen_on": "data"}}
+        write_experiment(self.path, config, f"chosen by private tuning on the training records: {choice.words}")
+        lines, result = write_weights(
+            model, released, config_with_constants(config, data.prepared(choice).loaded), claim, record
+        )
+        lines = [
+            f"chosen: {choice.words}; score {drawn.score:g}",
+            *lines,
+            f"experiment: {self.path}: certificates of a run with these settings carry no privacy claim (condition e): its "
+            "data chose them",
+        ]
+        return lines, {"chosen": dict(choice.changes), "score": drawn.score, "experiment": str(self.path), **result}
+
+
+def _together(conditions: Sequence[Condition]) -> Condition:
+    """One condition of several candidates: every fact that any of them rests on."""
+    facts = dict.fromkeys(fact for condition in conditions for fact in condition.grounds.facts)
+    return replace(conditions[0], grounds=Grounds(tuple(facts)))
+
 
 OWN = ("tune", "total")
 USUAL = 1.0  # eps of the release that a score is about, where none is given

@@ -6,33 +6,29 @@ from pathlib import Path
 from typing import Any, get_args
 
 from agt.errors import ConfigError, nearest
+from agt.unlearning.account import Signer
 from agt.unlearning.log import By
-from agt.unlearning.signature import Signer
-from agt_cli.audit.stage import remove_leftovers
+from agt_cli.audit.job import remove_leftovers
 from agt_cli.report.console import Console
-from agt_cli.report.finished import open_run
+from agt_cli.report.finished import open_run, run_lock
 from agt_cli.report.record import RunRecord
-from agt_cli.report.swap import hold
 from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.queries import digest_of
-from agt_cli.unlearn.accounting import account, write
-from agt_cli.unlearn.erasure import Order, erase, owing
-from agt_cli.unlearn.methods import Choice
-from agt_cli.unlearn.page import lines
-from agt_cli.unlearn.rehearsal import rehearse
+from agt_cli.unlearn.erasure import ErasureOrder, account, account_lines, erase, rehearse, reporting_change, write
+from agt_cli.unlearn.methods import MethodChoice
 
 KEYS = ("run", "digest", "ids", "by", "method", "forbid_retraining", "fresh", "rehearse", "key", "compute", "output_dir")
 FLAGS = ("forbid_retraining", "fresh", "rehearse")
 
 
-def configure(config: Mapping[str, Any]) -> Order:
+def configure(config: Mapping[str, Any]) -> ErasureOrder:
     """Validate the settings, the run and the key, before any data is read.
 
     Raises:
         ConfigError: by key.
     """
     only_keys(config, KEYS)
-    for key, choices, free in (("method", get_args(Choice), False), ("by", get_args(By), True)):
+    for key, choices, free in (("method", get_args(MethodChoice), False), ("by", get_args(By), True)):
         value = config.get(key)
         if value not in choices and not (free and value is None):
             raise ConfigError(f"{key}={value}: expected one of {', '.join(choices)}{nearest(str(value), choices)}")
@@ -44,7 +40,7 @@ def configure(config: Mapping[str, Any]) -> Order:
     folder, ids, signing = Path(str(config["run"])), config.get("ids"), config.get("key")
     digest = digest_of(config, "digest")
     open_run(folder, "train", digest)
-    return Order(
+    return ErasureOrder(
         folder,
         digest,
         config.get("compute"),
@@ -59,18 +55,18 @@ def configure(config: Mapping[str, Any]) -> Order:
     )
 
 
-def run(order: Order, record: RunRecord, console: Console) -> dict[str, Any]:
+def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, Any]:
     """Carry the request out, and account for it; or rehearse it."""
     if order.rehearse:
         remove_leftovers(record.folder.parent)
         return rehearse(order, record, console)
-    with hold(order.folder):
+    with run_lock(order.folder):
         erased = erase(order, console)
-        with nullcontext() if erased.request is None else owing(erased.words, console):
+        with nullcontext() if erased.request is None else reporting_change(erased.words, console):
             told = account(order, erased)
             write(told, erased, order.signer, record)
             digest = record.finish()
-    for line in lines(told):
+    for line in account_lines(told):
         console.say(line)
     console.say(f"run folder: {order.folder}")
     console.say(f"digest: {erased.digest}")

@@ -1,24 +1,42 @@
 """agt verify PATH: is a run, a release or a ledger what was made, and what does it rest on? It writes at most a page."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agt.disk import write_atomic
 from agt.errors import CheckError, ConfigError
+from agt.facts import Standing
 from agt.ledger.chain import Head
-from agt.unlearning.signature import read_public
+from agt.store import write_atomic
+from agt.unlearning.account import read_public
 from agt_cli.report.console import Console
-from agt_cli.report.html import report_page
+from agt_cli.report.markdown import Markdown, State, markdown_table, plain, report_page, visible
 from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.queries import digest_of
-from agt_cli.verify.ledger import Known
-from agt_cli.verify.page import headline, markdown, say
-from agt_cli.verify.verification import Verification
+from agt_cli.verify.folders import VerifiedItem
+from agt_cli.verify.verification import NotedHead, Verification
 
 PAGES = (".html", ".md")
+OWN_NOTES = ("digest", "code")  # notes that are told of what is audited, and not of all that it rests on
+CHECK_COLUMNS = ("check", "stands", "seen")
+CONDITION_COLUMNS = ("", "asks", "stands", "why")
+LIMITS = (
+    "who made it: hashes and seals are no signature; only a digest that was kept elsewhere, at the time, tells this folder "
+    "from one that was made to look like it",
+    "that the code which ran was agt's: version and revision are words in the record; whoever doubts them trains again on "
+    "the same data with the same config.yaml, and compares",
+    "that no other run or release about the same people was made elsewhere: losses add up whether or not they are written "
+    "down",
+    "that this was the only training: of many runs the best may have been kept, which condition e speaks about and nothing "
+    "records",
+    "how long anything took, what was refused, and what else could be watched: guarantees are about outputs alone",
+)
+DRAW_LIMIT = (
+    "that the draws came from the operating system and were made once: a record cannot show how its numbers came about"
+)
+DECLARED_LIMIT = "that what was declared is true: each declaration above is a person's word, with what would break it"
 
 
 @dataclass(frozen=True)
@@ -38,7 +56,7 @@ class VerifyConfig:
     digest: str | None
     page: Path | None
     ledger: str | None
-    head: Known
+    head: NotedHead
     public: bytes | None
 
 
@@ -61,7 +79,7 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
                 f"page={page}: lies in the folder that is verified, which must stay as it is: name another place"
             )
     head, ledger = config.get("head"), config.get("ledger")
-    noted: Known = None if head is None else Head.read(str(head))
+    noted: NotedHead = None if head is None else Head.read(str(head))
     if head is not None and noted is None:
         if not os.path.exists(str(head)):
             raise ConfigError(f"head={head}: expected COUNT:HASH, as agt ledger show prints it, or the second head's file")
@@ -89,3 +107,124 @@ def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
     if subject.problems:
         raise CheckError(headline(subject), {"command": "verify", **result})
     return result
+
+
+# -- on one page -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TreeNode:
+    """One line of what rests on what.
+
+    Attributes:
+        state: ok, not checked, proved, declared and so on; empty: none of its own.
+    """
+
+    words: str
+    state: str = ""
+    parts: tuple["TreeNode", ...] = ()
+
+
+def headline(subject: VerifiedItem) -> str:
+    """Whether it verifies, in one line."""
+    count = len(subject.problems)
+    if count:
+        return f"DOES NOT VERIFY: {subject.name}: {count} problem{'s' if count > 1 else ''}"
+    return f"VERIFIES: {subject.name}"
+
+
+def tree(subject: VerifiedItem, above: VerifiedItem | None = None) -> TreeNode:
+    """What it rests on, as far as anybody could look.
+
+    Args:
+        above: what rests on it; conditions that stand alike are not told twice.
+    """
+    parts = [TreeNode(line) for line in subject.claims] if above is None else []
+    if subject.conditions and (above is None or above.conditions != subject.conditions):
+        parts.append(_conditions(subject))
+    parts += [tree(part, subject) for part in subject.rests_on]
+    digest = f", {subject.digest[:19]}..." if subject.digest else ""
+    return TreeNode(f"{subject.name}{digest}", str(subject.state), tuple(parts))
+
+
+def _conditions(subject: VerifiedItem) -> TreeNode:
+    by = {standing: [c for c in subject.conditions if c.standing is standing] for standing in Standing}
+    proved = ", ".join(f"{c.letter} {visible(c.name)}" for c in by[Standing.PROVED])
+    parts = [TreeNode(f"by code: {proved}", "proved")] if proved else []
+    parts += [TreeNode(words, "declared") for words in subject.declared]
+    parts += [
+        TreeNode(f"{c.letter} {visible(c.name)}: {visible(c.grounds.missing, 1000)}", "not held") for c in by[Standing.VOID]
+    ]
+    return TreeNode("the conditions of a guarantee of privacy", "", tuple(parts))
+
+
+def limits(subject: VerifiedItem) -> list[str]:
+    """What no look at it can show."""
+    if subject.limits:
+        return [*subject.limits]
+    declared = any(part.declared for part in subject.every)
+    drawn = any(line for line in subject.claims if "private" in line)
+    return [*([DECLARED_LIMIT] if declared else []), *([DRAW_LIMIT] if drawn else []), *LIMITS]
+
+
+def rows(subject: VerifiedItem) -> list[tuple[str, str, str]]:
+    """Its own checks, and what does not hold or could not be looked at below; the worst first."""
+    checks = list(subject.checks)
+    below = [(part, check) for part in subject.every if part is not subject for check in part.checks]
+    checks += [
+        replace(check, words=f"{part.name}: {check.words}")
+        for part, check in below
+        if check.state is not State.OK and (check.state is not State.NOTE or check.name not in OWN_NOTES)
+    ]
+    checks.sort(key=lambda check: check.state is not State.PROBLEM)
+    return [check.cells for check in checks]
+
+
+def say(subject: VerifiedItem, console: Console) -> None:
+    """On a terminal."""
+    console.say(headline(subject))
+    for check in subject.problems:
+        console.say(f"  {check.state} {check.name}: {check.told}")
+    for name, value in subject.facts:
+        console.say(f"  {name}: {value}")
+    console.tree("what rests on what", _as_lists(tree(subject)))
+    console.table("checks", CHECK_COLUMNS, rows(subject))
+    console.say("what this does not show:")
+    for line in limits(subject):
+        console.say(f"  - {line}")
+
+
+def markdown(subject: VerifiedItem) -> str:
+    """The same as a page."""
+    parts = [
+        f"# {plain(headline(subject))}",
+        *([markdown_table(("", "as recorded"), subject.facts)] if subject.facts else []),
+        "## What rests on what",
+        "\n".join(_bullets(tree(subject))),
+        "## Checks",
+        markdown_table(CHECK_COLUMNS, [(name, Markdown(f"**{state}**"), seen) for name, state, seen in rows(subject)]),
+        *_conditions_section(subject),
+        "## What this does not show",
+        "\n".join(f"- {plain(line)}" for line in limits(subject)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _conditions_section(subject: VerifiedItem) -> list[str]:
+    """Each condition, and what it rests on."""
+    if not subject.conditions:
+        return []
+    rows = [(c.letter, visible(c.name), Markdown(f"**{c.standing}**"), visible(c.why, 1000)) for c in subject.conditions]
+    return ["## Conditions of a guarantee", markdown_table(CONDITION_COLUMNS, rows)]
+
+
+def _bullets(node: TreeNode, depth: int = 0) -> Iterator[str]:
+    state = f" **{node.state}**" if node.state else ""
+    yield f"{'  ' * depth}- {plain(node.words)}{state}"
+    for part in node.parts:
+        yield from _bullets(part, depth + 1)
+
+
+def _as_lists(node: TreeNode) -> tuple[str, Sequence[object]]:
+    words = f"{node.words}: {node.state}" if node.state else node.words
+    return words, [_as_lists(part) for part in node.parts]

@@ -15,13 +15,13 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from agt_cli.process import put
 from agt_cli.report.markdown import is_number, told_once
-from agt_cli.streams import put
 
 Report = Callable[[int, int, int, int], None]
 """Called with step, steps, done, total; done and total in whatever unit of work the caller counts."""
 
-Branch = tuple[str, Sequence[Any]]
+TreeBranch = tuple[str, Sequence[Any]]
 """A line, and the branches below it."""
 
 _WHOLE = 24  # characters of a cell that is never broken
@@ -69,7 +69,7 @@ class Console:
             table.add_row(*row)
         self._draw(Text(title, style="bold"), table, *notes)  # its own title breaks at its width
 
-    def tree(self, title: str, root: "Branch") -> None:
+    def tree(self, title: str, root: "TreeBranch") -> None:
         """A tree of the result, on stdout, as text on every terminal."""
         if self.json:
             return
@@ -144,7 +144,7 @@ class _Lines:
         put(f"{self.label}: {10 * tenth} %, {where}, about {left:.0f} s left", "stderr")
 
 
-def _grow(tree: Tree, branches: Sequence[Branch]) -> None:
+def _grow(tree: Tree, branches: Sequence[TreeBranch]) -> None:
     for words, parts in branches:
         _grow(tree.add(Text(words)), parts)
 

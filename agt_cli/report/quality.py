@@ -8,8 +8,7 @@ import pandas as pd
 from agt.data.dataset import Outside, Records
 from agt.models.model import Model
 from agt.problem import Settings
-from agt.quality import LEAST, Estimate, Group, Judged, Quality, rate_words
-from agt.settings import BoxConfig, TubeConfig
+from agt.quality import LEAST, Judged, Quality, RateEstimate, Subgroup, rate_words
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 from agt_cli.report.report_md import Markdown, markdown_table, plain
@@ -43,7 +42,7 @@ def judge(
 def _told(settings: Settings) -> tuple[int, ...]:
     """At which k certified shares are told: round ones, of the grid and with its end where that bounds what is known."""
     ks, voted = settings.kgrid.ks, settings.ensemble.members > 1
-    if voted or not isinstance(settings.certificate, BoxConfig | TubeConfig):
+    if voted or settings.certificate.linear:
         return KS
     return tuple(k for k in ks if k in KS or (k == ks[-1] and k < KS[-1]))
 
@@ -65,7 +64,7 @@ def quality_table(quality: Quality) -> pd.DataFrame:
     return pd.DataFrame([_row(group) for group in quality.groups])
 
 
-def _row(group: Group) -> dict[str, object]:
+def _row(group: Subgroup) -> dict[str, object]:
     shares = {
         "majority": group.majority,
         "accuracy_or_recall": group.accuracy,
@@ -122,12 +121,12 @@ def quality_section(quality: Quality) -> list[str]:
 
 
 def _cells(
-    quality: Quality, groups: Sequence[Group], console_columns: bool = False
+    quality: Quality, groups: Sequence[Subgroup], console_columns: bool = False
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """(the names of the columns, the cells of each group)."""
     ks = list(quality.whole.certified)
     ks = [k for k in ks if k == 20] or ks[-1:] if console_columns else ks
-    shares: list[tuple[str, list[Estimate | None]]] = [
+    shares: list[tuple[str, list[RateEstimate | None]]] = [
         ("accuracy, recall", [group.accuracy for group in groups]),
         ("AUC", [group.auc for group in groups]),
         *((f"certified k = {k}", [group.certified.get(k) for group in groups]) for k in ks),

@@ -19,7 +19,19 @@ by), rounding, rho_fp (their sum), per_k (what one k of the relation moves them 
 together, l2), and the loss's constants.
 A folder is claimed once and never written over. Every file appears whole or not at all, so a killed run leaves nothing
 that could be mistaken for a finished one: its state stays "running". Every file goes through ``RunRecord.write``, which
-notes its hash, and comes back through ``FinishedRun.read`` (finished.py), which compares it (manifest.py).
+notes its hash, and comes back through ``Folder.read`` (agt/store.py), which compares it.
+
+The next state of a run, written beside it as a whole record, and then put in its place (swap.py).
+
+Use::
+
+    with run_lock(folder):
+        run = open_run(folder, "train")
+        with NextState(run) as record:          # a RunRecord of "train"; an error leaves the run as it was
+            ...                                 # write_trained(record, ...), record.environment(...), record.report(...)
+            record.write(LOG, log.append(...after=record.state...).content)
+            digest = record.finish()
+        commit(folder)                          # from here on it is done
 """
 
 import json
@@ -27,20 +39,19 @@ import math
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from copy import copy
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
-from io import RawIOBase
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -51,31 +62,20 @@ from omegaconf import OmegaConf
 from safetensors.torch import save
 
 import agt_cli
-from agt.certificates.conditions import Condition
-from agt.disk import Pending, remove_parts, sync_folder, write_atomic
+from agt.certificates.conditions import Condition, condition_counts
 from agt.errors import AgtError, ConfigError, UnsoundError
-from agt.facts import Standing
-from agt.manifest import NAME as MANIFEST
-from agt.manifest import Manifest
 from agt.models.store import as_json
 from agt.provenance import package_version
-from agt_cli.report.html import report_page
-from agt_cli.report.markdown import plain
-from agt_cli.report.unfinished import (
-    KEY,
-    Unfinished,
-    check_open,
-    lock_of,
-    read_status,
-    remove_leftovers,
-    still_running,
-)
-from agt_cli.shares import VISIBLE
+from agt.store import MANIFEST_FILE, FolderWriter, Lock, Manifest, Pending, remove_parts, sync_folder, write_atomic
+from agt.unlearning.log import state_of
+from agt_cli.process import VISIBLE_GPUS
+from agt_cli.report.finished import LOCK, NEXT, RESUME_KEY, Run, check_open, commit, remove_leftovers, still_running
+from agt_cli.report.markdown import plain, report_page
 
 PACKAGES = ("torch", "numpy", "hydra-core", "omegaconf", "pandas", "pyarrow", "scikit-learn", "numba", "safetensors")
 
 
-class RunRecord:
+class RunRecord(FolderWriter):
     """One run's folder, open for writing: a context manager that ends it as done or failed.
 
     Args:
@@ -89,16 +89,15 @@ class RunRecord:
         digest: the finished run's (manifest.py); None before it is finished.
     """
 
-    def __init__(self, folder: Path, command: str, config: Mapping[str, Any], again: Unfinished | None = None) -> None:
-        self.folder, self.command, self.config, self.again = folder, command, config, again
-        self._lock = lock_of(folder)
+    def __init__(self, folder: Path, command: str, config: Mapping[str, Any], again: Run | None = None) -> None:
+        super().__init__(folder, command)
+        self.config, self.again = config, again
+        self._lock = Lock(folder / LOCK)
         self._environment: dict[str, Any] = {}
         self._metrics: dict[str, float | int | str] = {}
-        self._home, self._hashes = folder, dict[str, str]()  # parts write into the same list
         self._reserved: list[Pending] = []
         self._standings = ""
         self._started = 0.0
-        self.digest: str | None = None
 
     def __enter__(self) -> "RunRecord":
         """Claim the folder and write what is known at the start.
@@ -146,7 +145,7 @@ class RunRecord:
             self._write_json("metrics.json", self._metrics)
             status = as_json(self._status_now("done"))
             manifest = Manifest(self.command, {**self._hashes, "status.json": sha256(status).hexdigest()})
-            write_atomic(self.folder / MANIFEST, manifest.content)
+            write_atomic(self.folder / MANIFEST_FILE, manifest.content)
             write_atomic(self.folder / "status.json", status)
         except OSError as error:
             with suppress(OSError):
@@ -173,18 +172,19 @@ class RunRecord:
                 raise
             raise ConfigError(f"{self.folder} already holds a run: give hydra.run.dir a folder of its own") from error
 
-    def _take_up(self, again: Unfinished, now: str) -> None:
+    def _take_up(self, again: Run, now: str) -> None:
         """Go on in a folder whose process is gone: of two that try, one gets its lock."""
         if not self._lock.take():
             raise still_running(again.folder)
         if not self._lock.works:
             raise ConfigError(
-                f"{KEY}={again.folder}: this file system keeps no locks, so nobody can tell whether the run's process is "
-                "alive: copy the folder to a local disk, once you know that it is not"
+                f"{RESUME_KEY}={again.folder}: this file system keeps no locks, so nobody can tell whether the run's "
+                "process is alive: copy the folder to a local disk, once you know that it is not"
             )
         try:
-            status = read_status(again.folder)
-            check_open(again.folder, status)  # it was not finished when its settings were read
+            now_there = Run.at(again.folder, RESUME_KEY)
+            status = now_there.json("status.json")
+            check_open(now_there)  # it was not finished when its settings were read
         except ConfigError:
             self._lock.release()
             raise
@@ -209,30 +209,11 @@ class RunRecord:
         ended = datetime.now(UTC).isoformat(timespec="microseconds")
         return {"state": state, **self._status, "ended": ended, "seconds": seconds, **more}
 
-    def write(self, name: str, content: bytes) -> Path:
-        """Write one file of the record, whole or not at all, and note its hash; returns its path."""
-        with self.opened(name) as file:
-            file.write(content)
-        return self.folder / name
-
-    def opened(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """``write`` for a file that is written part after part: it appears at the end, or never."""
-        return self._opened(Pending(self.folder / name))
-
     def reserve(self, name: str, size: int) -> Callable[[], AbstractContextManager[BinaryIO]]:
         """``opened`` for a file that has ``size`` bytes of the disk from now on (``Pending``)."""
         pending = Pending(self.folder / name, size)
         self._reserved.append(pending)
         return partial(self._opened, pending)
-
-    @contextmanager
-    def _opened(self, pending: Pending) -> Iterator[BinaryIO]:
-        if self.digest is not None:
-            raise RuntimeError(f"{pending.path}: the run is finished, and its manifest is written")
-        with pending.opened() as file:
-            hashing = Hashing(file)
-            yield cast(BinaryIO, hashing)
-        self._hashes[pending.path.relative_to(self._home).as_posix()] = hashing.hexdigest()
 
     def _write_json(self, name: str, value: object) -> None:
         self.write(name, as_json(value))
@@ -249,7 +230,7 @@ class RunRecord:
 
     @property
     def place(self) -> Path:
-        """Where the finished run is to be read: the folder that its key lies in (agt/unlearning/keys.py)."""
+        """Where the finished run is to be read: the folder that its key lies in (agt/unlearning/log.py)."""
         return self._home
 
     @property
@@ -272,9 +253,7 @@ class RunRecord:
     def conditions(self, conditions: Sequence[Condition]) -> None:
         """Write conditions.json, and to the metrics how many hold, and how many of those rest on declarations."""
         self._write_json("conditions.json", [condition.as_json() for condition in conditions])
-        held = sum(condition.held for condition in conditions)
-        declared = sum(condition.standing is Standing.DECLARED for condition in conditions)
-        self.add_metrics(conditions_held=held, conditions_declared=declared, conditions=len(conditions))
+        self.add_metrics(**condition_counts(conditions))
         self._standings = "\n".join(f"- {c.letter} {plain(c.name)} **{c.standing}**" for c in conditions)
 
     def report(self, text: str) -> None:
@@ -311,38 +290,11 @@ class RunRecord:
             for rows in chain([first], tables):
                 writer.write_table(rows)
 
-    def part(self, name: str) -> "RunRecord":
-        """The same record's subfolder, for a part that keeps its files as a whole run does (a member of an ensemble)."""
-        part = copy(self)
-        part.folder = self.folder / name
-        return part
-
     def released_weights(self, weight: np.ndarray, constants: Mapping[str, object]) -> None:
         """Write weights that may be published, and the noise they carry."""
         tensor = torch.from_numpy(np.ascontiguousarray(weight))
         self.write("released_weights.safetensors", save({"weight": tensor}))
         self._write_json("released_weights.json", constants)
-
-
-class Hashing(RawIOBase):
-    """A file that is only added to, with the hash of what was written."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self._hash = file, sha256()
-        self.hexdigest = self._hash.hexdigest
-
-    def writable(self) -> bool:
-        """It is."""
-        return True
-
-    def write(self, content: Any) -> int:
-        """All of it."""
-        self._hash.update(content)
-        return self._file.write(content)
-
-    def tell(self) -> int:
-        """Where the next bytes go."""
-        return self._file.tell()
 
 
 def csv_bytes(table: pd.DataFrame) -> bytes:
@@ -367,7 +319,7 @@ def describe_environment(config: Mapping[str, Any]) -> dict[str, Any]:
         "platform": platform.platform(),
         "packages": {name: package_version(name) for name in PACKAGES},
         "device": _device(compute.get("device", "cpu")),
-        **({VISIBLE: os.environ.get(VISIBLE)} if compute.get("device") == "cuda" else {}),
+        **({VISIBLE_GPUS: os.environ.get(VISIBLE_GPUS)} if compute.get("device") == "cuda" else {}),
         "cpus": os.cpu_count(),
         "threads": compute.get("threads") or torch.get_num_threads(),
         "argv": sys.argv,
@@ -411,3 +363,75 @@ def literal(node: Any) -> Any:
     if isinstance(node, Mapping):
         return {key: literal(value) for key, value in node.items()}
     return [literal(value) for value in node] if isinstance(node, list | tuple) else node
+
+
+class NextState(RunRecord):
+    """A record of the run's next state: a training record, made by ``agt unlearn``.
+
+    It keeps the run's configuration, when the run was begun, with what command line, and where its data files lay. Its
+    env.json says beside that which digests it succeeds, the oldest first, and when each gave way.
+
+    Args:
+        run: as it is now; the caller holds it (``run_lock``).
+    """
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run.folder / NEXT, "train", run.config)
+        self.run = run
+
+    def __enter__(self) -> "NextState":
+        shutil.rmtree(self.folder, ignore_errors=True)
+        super().__enter__()
+        now = self._status["started"]
+        self._status |= {"started": self.run.status.get("started", now), "updated": now}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        super().__exit__(kind, error, trace)
+        if error is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def place(self) -> Path:
+        """The run's folder, in which its key stays."""
+        return self.run.folder
+
+    @property
+    def state(self) -> str:
+        """The name of the model's state that was written so far (``state_of``): what the log's next entry tells of."""
+        return state_of(self._hashes)
+
+    def _history(self, now: str) -> dict[str, object]:
+        kept = {key: self.run.environment[key] for key in ("argv", "data_files", "resumed") if key in self.run.environment}
+        return kept | _succession(self.run, now)
+
+
+def replace_files(run: Run, files: Mapping[str, bytes], **facts: object) -> str:
+    """Give a run some files anew, or more of them, and leave its model as it is; the caller holds it.
+
+    Args:
+        files: path -> content: a log with a request that waits, say. The state's name stays.
+        facts: for env.json.
+
+    Returns:
+        The run's new digest.
+
+    Raises:
+        OSError: they cannot be written; nothing is changed then.
+    """
+    now = datetime.now(UTC).isoformat(timespec="microseconds")
+    environment = as_json({**run.environment, **_succession(run, now), **facts})
+    content, staged = {"env.json": environment, **files}, run.folder / NEXT
+    hashes = {name: sha256(part).hexdigest() for name, part in content.items()}
+    manifest = Manifest(run.manifest.command, {**run.manifest.files, **hashes})
+    shutil.rmtree(staged, ignore_errors=True)
+    for name, part in (*content.items(), (MANIFEST_FILE, manifest.content)):
+        write_atomic(staged / name, part)
+    commit(run.folder)
+    return manifest.digest
+
+
+def _succession(run: Run, now: str) -> dict[str, object]:
+    """What env.json tells of the states before: their digests, and when each gave way."""
+    before = run.environment
+    return {"succeeds": [*before.get("succeeds", ()), run.digest], "updated": [*before.get("updated", ()), now]}

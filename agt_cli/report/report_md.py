@@ -1,14 +1,30 @@
-"""report.md: the parts that reports share, and that of a training run."""
+"""report.md: the parts that reports share, and that of a training run.
+
+A certification's tables, metrics and report.
+
+report.md of a release: what is guaranteed, and what may be published.
+
+report.md of a choice of settings on public rows.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
+from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
-from agt.data.dataset import Dataset
+from agt.data.dataset import ROWS, UNLABELLED, Dataset, Records
 from agt.facts import Standing
+from agt.quality import Judged, rate_words
 from agt.relations import RELATIONS
-from agt.settings import BoxConfig, CertificateConfig, RelationConfig, RemovalConfig, TubeConfig
+from agt.settings import CertificateConfig, RelationConfig
+from agt_cli.report.console import show
+from agt_cli.report.finished import Run
 from agt_cli.report.markdown import Markdown, markdown_table, plain
 from agt_cli.report.record import RunRecord, to_yaml
 
@@ -89,7 +105,7 @@ def train_report(
 
 
 def _noise_title(certificate: CertificateConfig) -> str:
-    return "## Removing records later" if isinstance(certificate, RemovalConfig) else "## The noisy weights"
+    return "## Removing records later" if certificate.removable else "## The noisy weights"
 
 
 def _for_the_owner(dataset: Dataset) -> list[str]:
@@ -102,10 +118,10 @@ def _for_the_owner(dataset: Dataset) -> list[str]:
 def _trained(record: RunRecord, dataset: Dataset, certificate: CertificateConfig, verdict: str) -> list[str]:
     useless = [f"**{plain(verdict)}**"] if verdict else []
     on = f"Trained on {len(dataset.train)} records"
-    if isinstance(certificate, BoxConfig):
+    if certificate.boxes:
         bounds = f"{on}, with bounds on the parameters for k up to {record.metrics['k_max']}."
         return [f"# Training with bounds: {plain(dataset.name)}", *useless, bounds]
-    if isinstance(certificate, TubeConfig):
+    if not certificate.linear:
         most, reached = record.metrics["k_max"], record.metrics["k_with_radius"]
         short = f" Beyond k = {reached} nothing bounds it, and nothing is certified." if reached != most else ""
         tube = (
@@ -158,3 +174,217 @@ def setting_section(config: Mapping[str, Any]) -> str:
     text = to_yaml(config).rstrip()
     fence = "`" * (1 + max((len(ticks) for ticks in re.findall("`+", text)), default=2))
     return f"{fence}yaml\n{text}\n{fence}"
+
+
+HANDFUL = (0, 1, 5, 10, 20, 50, 100, 150, 200, 500, 1000)
+LEAST_STABLE = 20
+OWED = "abstains: owes an answer after the next update"
+OWNER_ONLY = (
+    "For the data owner only: stable distances, logits, boxes and which predictions are certified depend on the private "
+    "data. Publishing them, or answering only certified queries, is not private."
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a table or figure is about.
+
+    Attributes:
+        dataset: its name; a synthetic one says so.
+        classes: the names of its classes.
+        queries: which queries, in words.
+        relation: the neighbour relation.
+        certificates: of the queries.
+        labelled: every query has a label, so accuracies are known.
+        conditions: a-g, held or not.
+        caveat: what else certificates of this run compare with; empty: nothing.
+    """
+
+    dataset: str
+    classes: tuple[str, ...]
+    queries: str
+    relation: RelationConfig
+    certificates: Certificates
+    labelled: bool
+    conditions: tuple[Condition, ...]
+    caveat: str = ""
+
+    @property
+    def ball(self) -> str:
+        """What one k counts, in words."""
+        return ball(self.relation)
+
+    @property
+    def about(self) -> str:
+        """What a figure is of, in one line."""
+        return f"{self.dataset} · {self.queries}"
+
+    @property
+    def guarantee(self) -> str:
+        """Whether a privacy guarantee can rest on these certificates."""
+        return guarantee(self.conditions)
+
+
+def write_tables(
+    record: RunRecord,
+    dataset: Dataset,
+    queries: Records,
+    certificates: Certificates,
+    table: pd.DataFrame,
+    judged: Judged,
+    answered: np.ndarray | None = None,
+) -> pd.DataFrame:
+    """Write every table; returns the least stable records.
+
+    Args:
+        answered: [n] bool, the queries that are answered while requests to erase wait; None: none waits, and all are.
+    """
+    names = np.array([*dataset.classes, ""], dtype=object)  # UNLABELLED (-1) is the last: no label
+    stable, score = certificates.stable_distance, judged.score
+    prediction = certificates.prediction if answered is None else np.where(answered, certificates.prediction, UNLABELLED)
+    score = score if score is None or answered is None else np.where(answered, score, np.nan)
+
+    def rows(places: slice | np.ndarray) -> pd.DataFrame:
+        owed = {} if answered is None else {"answer": np.where(answered[places], "given", OWED).astype(object)}
+        return pd.DataFrame(
+            {
+                "record_id": queries.ids[places].astype(object),
+                "label": names[queries.labels[places]],
+                "prediction": names[prediction[places]],
+                "stable_distance": stable[places],
+                "score": None if score is None else score[places],
+                **owed,
+            }
+        )
+
+    record.parquet("certificates", (rows(slice(start, start + ROWS)) for start in range(0, len(queries), ROWS)))
+    record.table("certified", table)
+    least = rows(np.argsort(stable, kind="stable")[:LEAST_STABLE])
+    record.table("least_stable", least)
+    return least
+
+
+def certified_metrics(table: pd.DataFrame, certificates: Certificates) -> dict[str, float | int | str]:
+    """Flat numbers: stable distances in brief, and each column of the table at a handful of k."""
+    stable = certificates.stable_distance
+    metrics: dict[str, float | int | str] = {
+        "stable_distance_median": float(np.median(stable)),
+        "stable_distance_mean": float(stable.mean()),
+        "relation": certificates.relation,
+        "k_max": certificates.ks[-1],
+    }
+    if "nominal_accuracy" in table:
+        metrics["accuracy"] = float(table["nominal_accuracy"].iloc[0])
+    for _, row in handful(table).iterrows():
+        for name in table.columns.intersection(["certified_fraction", "worst_accuracy", "best_accuracy"]):
+            metrics[f"{name}_k{int(row['k'])}"] = float(row[name])
+    return metrics
+
+
+def handful(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows worth printing: round values of k, the first and the last."""
+    ends = [table["k"].min(), table["k"].max()]
+    return table[table["k"].isin([*HANDFUL, *ends])]
+
+
+def certify_report(
+    subject: Subject,
+    table: pd.DataFrame,
+    least: pd.DataFrame,
+    captions: Mapping[str, str],
+    trained: Run,
+    verdict: str,
+    sections: Sequence[str],
+) -> str:
+    """report.md of a certification run.
+
+    Args:
+        table: per k, as in tables/certified.csv.
+        least: the least stable records.
+        captions: figure name -> what it shows.
+        trained: the run that was certified.
+        verdict: a line on a model that is of no use; empty: none.
+        sections: on its quality and on the queries.
+    """
+    rows = [(str(int(row["k"])), *(rate_words(row[name]) for name in table.columns[1:])) for _, row in table.iterrows()]
+    few = rows if len(rows) <= 24 else [row for row in rows if int(row[0]) in _round_ks(table)]
+    parts = [
+        f"# Certified predictions: {plain(subject.dataset)}",
+        *([f"**{plain(verdict)}**"] if verdict else []),
+        f"{len(subject.certificates.prediction)} {plain(subject.queries)}, certified against the run `{trained.folder}`.",
+        OWNER_ONLY,
+        *counts_section(subject.relation),
+        "## Results",
+        markdown_table(tuple(name.replace("_", " ") for name in table.columns), few),
+        "A query is certified at k if every dataset that k counts trains a model that gives it the same label. Its "
+        "stable distance is the largest k up to which it is certified throughout. Worst-case accuracy: certified and "
+        "right; best-case accuracy: all but certified and wrong. Every k: `tables/certified.csv`.",
+        *([f"**With noise in training, {subject.caveat}.**"] if subject.caveat else []),
+        *sections,
+        "## Figures",
+        *figures_section(subject.dataset, captions),
+        *conditions_section(subject.conditions),
+        "## Least stable records",
+        "For the data owner only, as everything here. Every query: `certificates.parquet`.",
+        markdown_table(tuple(least.columns), [tuple(map(str, row)) for row in least.itertuples(index=False)]),
+        "## Setting of the training run",
+        setting_section(trained.config),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _round_ks(table: pd.DataFrame) -> set[int]:
+    ks = [int(k) for k in table["k"]]
+    step = max(1, ks[-1] // 10)
+    return {ks[0], 1, 2, 5, ks[-1], *range(0, ks[-1], step)}
+
+
+def predict_report(
+    dataset: str, queries: str, mechanism: str, words: Sequence[str], publishable: str | None, record: RunRecord
+) -> str:
+    """report.md of a release.
+
+    Args:
+        words: the claim, the totals and the caveats, a line each.
+        publishable: what the guarantee covers; None: nothing, in a simulation or where a condition is missing.
+    """
+    rest = "The rest of this folder, the run it was made from, and how long it took are for the data owner."
+    publish = (
+        f"{publishable}, once. {rest}" if publishable else "Nothing: no guarantee holds. All of it is for the data owner."
+    )
+    parts = [
+        f"# Private labels: {plain(dataset)}",
+        f"{plain(queries)}, answered by `{mechanism}`.",
+        "## What is guaranteed",
+        "\n".join(f"- {plain(line)}" for line in words),
+        "## What may be published",
+        publish,
+        "## Setting",
+        setting_section(record.config),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def tune_report(table: pd.DataFrame, at: int, rule: str, rows: str, path: Path, record: RunRecord) -> str:
+    """report.md of a choice.
+
+    Args:
+        table: a row for each candidate: settings, the mean of each score, and its standard error (``_se``).
+        at: the row that was chosen.
+        rule: how, in words.
+        rows: the public rows, in words.
+        path: of the experiment file.
+    """
+    names = [name for name in table.columns if f"{name}_se" in table.columns]
+    cells = [table["settings"], *(table[name].map(show) + " ± " + table[f"{name}_se"].map(show) for name in names)]
+    lines = [[f"**{text}**" if i == at else text for text in row] for i, row in enumerate(zip(*cells, strict=True))]
+    parts = [
+        f"# Settings chosen on {rows}",
+        f"Chosen: {rule}: **{table['settings'][at]}**, written to `{path}`. No private record took part: what is below "
+        "depends on rows declared public, and on constants. Whoever trains with that file declares the same.",
+        markdown_table(("settings", *names), lines),
+        "Means over the folds ± standard errors. The chosen row is a little flattered: it is the best of several.",
+        "## Setting",
+        setting_section(record.config),
+    ]
+    return "\n\n".join(parts) + "\n"

@@ -4,48 +4,68 @@ Formal guarantees
     The data of a run is what it was trained on without every record that its log names, carried out or waiting. So its
     digest is the same whether the owner has deleted those rows from the table or not (agt.data.erasure), and it is the
     digest that the run records from the request on: a request that waits writes it, too.
+
+Answers while requests to erase wait: what is stable for them is answered, anything else is owed an answer.
+
+    unlearning/waiting.json      {"units": 5, "members": [0, 3, 2]}: listed in the run's manifest
+    unlearning/abstained.jsonl   one line for each command that abstained, added before it answers; beside the manifest. It
+                                 names the state that was asked, and stays: each update counts those of its own states
+
+Formal guarantees
+    An answer that is given is the one that training without the waiting records gives (agt.unlearning.sisa, which the
+    request was checked for; of an ensemble ``agt.unlearning.sisa``). Which queries abstain depends on all records,
+    those that wait among them, and everybody sees it: so no private claim holds of such answers, and private mechanisms are
+    refused until the update.
+    A line of abstained.jsonl is on the disk before the answers beside it are: a crash may count queries that nobody got to
+    see, and loses none.
 """
 
+import json
+import os
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 
+from agt.certificates.box import Certificates
 from agt.data.dataset import Records
-from agt.data.erasure import Gone, nobody
-from agt.folder import refusing
-from agt.manifest import NAME as MANIFEST
-from agt.manifest import Broken, Manifest
-from agt.unlearning.index import SIZE, places
-from agt.unlearning.keys import Key
-from agt.unlearning.log import Log
+from agt.data.erasure import IsErased, never
+from agt.errors import ConfigError
+from agt.ledger.chain import take_lock
+from agt.models.ensemble import VoteCertificates
+from agt.store import MANIFEST_FILE as MANIFEST
+from agt.store import Broken, Manifest, read_file, refusing, sync_folder
+from agt.unlearning.log import SIZE, HashKey, Log, places
+from agt.unlearning.sisa import answerable
+from agt_cli.releasing.ledgers import EARLIER
 from agt_cli.report.console import Console
-from agt_cli.report.finished import FinishedRun
-from agt_cli.report.swap import unsettled
-from agt_cli.runs.ledger import EARLIER
-from agt_cli.runs.prepare import Prepared, RunSettings, prepare
-from agt_cli.runs.source import kept
+from agt_cli.report.finished import Run, has_pending_commit
+from agt_cli.report.record import RunRecord
+from agt_cli.runs.prepare import Prepared, RunSettings, prepare, run_without_records
 
 ALIKE = "read_alike"
 """In env.json: the run's digests in earlier states whose records were read by the same constants as they are now."""
 
 
-def gone_of(run: FinishedRun) -> Gone:
+def gone_of(run: Run) -> IsErased:
     """Which records a run's log names.
 
     Raises:
         ConfigError: the log is not what was written, or its key is gone.
     """
     log = Log.of(run)
-    return named(key_of(run), log.erased | log.waiting) if log.entries else nobody
+    return named(key_of(run), log.erased | log.waiting) if log.entries else never
 
 
-def key_of(run: FinishedRun) -> Key:
+def key_of(run: Run) -> HashKey:
     """The key that a run's log was written with. Raises ConfigError: it is gone, or another."""
     with refusing(run.folder, run.key):
-        return Log.of(run).check_key(Key.of(run.folder))
+        return Log.of(run).check_key(HashKey.of(run.folder))
 
 
-def named(key: Key, hashes: frozenset[str]) -> Gone:
+def named(key: HashKey, hashes: frozenset[str]) -> IsErased:
     """Which records have one of these keyed hashes."""
     wanted = np.frombuffer(bytes.fromhex("".join(hashes)), dtype=np.uint8).reshape(-1, SIZE)
 
@@ -58,7 +78,7 @@ def named(key: Key, hashes: frozenset[str]) -> Gone:
 
 
 def prepare_without(
-    run: FinishedRun, settings: RunSettings, console: Console, asked: frozenset[str] = frozenset()
+    run: Run, settings: RunSettings, console: Console, asked: frozenset[str] = frozenset()
 ) -> tuple[Prepared, Records]:
     """(the data of a run's next state; the records that it has not, the present state has, and the data still has).
 
@@ -71,14 +91,14 @@ def prepare_without(
     Raises:
         DataMissing, DataError: as ``agt.data.erasure.part``.
     """
-    log, key, told = Log.of(run), key_of(run), kept(run, settings)
+    log, key, told = Log.of(run), key_of(run), run_without_records(run, settings)
     before = None if told is None else told.settled.get("settled", {})
     prepared = prepare(settings, console, named(key, log.erased | log.waiting | asked), before)
     erased = prepared.erased.take(~named(key, log.erased)(prepared.erased.ids, prepared.erased.units))
     return replace(prepared, erased=erased), erased
 
 
-def told(run: FinishedRun, prepared: Prepared) -> dict[str, object]:
+def environment_facts(run: Run, prepared: Prepared) -> dict[str, object]:
     """What env.json of a run's next state has of its data, and of that of the states before.
 
     Args:
@@ -96,7 +116,7 @@ def told(run: FinishedRun, prepared: Prepared) -> dict[str, object]:
 
 
 @dataclass
-class Watch:
+class StateMonitor:
     """Whether a run is still what it was when it was opened: a look at its manifest's time, as often as one likes.
 
     Attributes:
@@ -104,7 +124,7 @@ class Watch:
         seen: (time, size, number) of a manifest that was read and is of this run; None: none was read.
     """
 
-    run: FinishedRun
+    run: Run
     seen: tuple[int, int, int] | None = None
 
     @property
@@ -115,9 +135,131 @@ class Watch:
             state = path.stat()
             seen = (state.st_mtime_ns, state.st_size, state.st_ino)
             if seen != self.seen:
-                if Manifest.read(path.read_bytes()).digest != self.run.digest:
+                if Manifest.open(path.parent).digest != self.run.digest:
                     return True
                 self.seen = seen
         except (OSError, Broken):
             return True
-        return unsettled(self.run.folder)
+        return has_pending_commit(self.run.folder)
+
+
+WAITING_FILE = "unlearning/waiting.json"
+ABSTAINED_FILE = Path("unlearning/abstained.jsonl")
+_AWAY = "move it away, and the count of what was not answered while requests waited begins anew"
+
+
+@dataclass(frozen=True)
+class PendingErasures:
+    """What waits in a run.
+
+    Attributes:
+        run: as it is.
+        units: how many people (or other units) wait to be erased; 0: none.
+        members: how many of them each member of an ensemble was trained on; None: not known, or no ensemble.
+    """
+
+    run: Run
+    units: int
+    members: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, run: Run) -> "PendingErasures":
+        """Raises ConfigError where the log or what was kept beside it is not what was written."""
+        units = len(Log.of(run).waiting_units)
+        if not units or not run.holds(WAITING_FILE):
+            return cls(run, units)
+        members = json.loads(run.read(WAITING_FILE))["members"]
+        known = members is not None and sum(members) == units
+        return cls(run, units, tuple(map(int, members)) if known else None)
+
+    def answered(self, certificates: Certificates, classes: int) -> np.ndarray:
+        """[n] bool: the queries whose label is the same without whatever waits."""
+        if self.members is not None and isinstance(certificates, VoteCertificates) and not certificates.by_margins:
+            pending = np.array(self.members)
+            return answerable(certificates.member_distances, certificates.members, pending, classes)
+        stable: np.ndarray = certificates.stable_distance >= self.units
+        return stable
+
+    def refuse(self, release: str) -> None:
+        """Raise ConfigError where something waits: nothing private is released then."""
+        if self.units:
+            are = "is" if self.units == 1 else "are"
+            raise ConfigError(
+                f"run={self.run.folder}: {people(self.units)} asked to be erased and {are} still in the model: {release} "
+                "would draw from it, and to abstain where they matter is not private either. Carry the erasure out first: "
+                f"agt unlearn run={self.run.folder}; agt certify answers what is stable"
+            )
+
+    def record_deferred(self, answered: np.ndarray, record: RunRecord) -> list[str]:
+        """Count on the disk what is not answered now, and what is said of it; nothing where nothing waits.
+
+        Args:
+            answered: [n] bool.
+        """
+        if not self.units:
+            return []
+        queries, abstained = len(answered), int((~answered).sum())
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        line = {"time": now, "state": self.run.digest, "queries": queries, "abstained": abstained}
+        _append(self.run.folder / ABSTAINED_FILE, json.dumps(line))
+        record.add_metrics(waiting=self.units, answered=queries - abstained, abstained=abstained)
+        return [
+            f"{people(self.units)} asked to be erased and {'waits' if self.units == 1 else 'wait'} for an update: "
+            f"{queries - abstained} of {queries} queries are answered, as they would be without them; {abstained} abstain "
+            f"and are owed an answer after the next update (agt unlearn run={self.run.folder})",
+            "accuracies, certified fractions and figures of this record are of all queries, those that abstain among them, "
+            "by the model as it still is; so they tell of what was not answered, and stay with the data owner",
+        ]
+
+
+def abstentions(folder: Path, states: Collection[str]) -> int:
+    """How many queries abstained in these states of a run.
+
+    A line that breaks off was being written when its command died, and nobody saw the answers beside it.
+
+    Args:
+        states: their digests.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds a line that is none of these.
+    """
+    path = folder / ABSTAINED_FILE
+    if not path.exists():
+        return 0
+    try:
+        lines = read_file(path).decode(errors="replace").splitlines()
+    except Broken as error:
+        raise ConfigError(f"{path}: {error}: {_AWAY}") from None
+    return sum(_abstained(line, f"{path}, line {number}", states) for number, line in enumerate(lines, 1) if line)
+
+
+def _abstained(line: str, place: str, states: Collection[str]) -> int:
+    try:
+        told = json.loads(line)
+        state, count = str(told["state"]), int(told["abstained"])
+        if count < 0:
+            raise ValueError(f"{count} queries")
+    except (ValueError, KeyError, TypeError, RecursionError):
+        if line.startswith("{") and not line.endswith("}"):
+            return 0
+        raise ConfigError(f"{place}: is no line of a command that abstained: {_AWAY}") from None
+    return count if state in states else 0
+
+
+def people(units: int) -> str:
+    """A number of them in words."""
+    return "1 person" if units == 1 else f"{units} people"
+
+
+def _append(path: Path, line: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    try:
+        take_lock(handle, 60.0, str(path))
+        size = os.fstat(handle).st_size
+        broken = size and os.pread(handle, 1, size - 1) != b"\n"  # somebody died in the middle of a line
+        os.write(handle, ("\n" if broken else "").encode() + f"{line}\n".encode())
+        os.fsync(handle)
+        sync_folder(path.parent)
+    finally:
+        os.close(handle)

@@ -1,21 +1,42 @@
-"""From a configuration to what training and certification both need: settings and dataset."""
+"""From a configuration to what training and certification both need: settings and dataset.
 
-from collections.abc import Mapping
+The library's models under a console: progress while they train and certify, and the words that go with it.
+
+What a training run keeps of its data: what queries need, and none of its records.
+
+``source.json`` has the dataset's configuration with every constant that its file told (``Dataset.settled``), and the
+dataset without its records as a saved model keeps it (models/description.py). A frozen encoder is kept beside it. So
+certificates, plans and releases about a file of queries need the run's folder alone, wherever the training data is by then.
+
+What a record has of a trained model: its files, what is known of its data, how good it is, conditions a-g, a report.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import file_digest
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from agt.data.checks import with_notes
-from agt.data.dataset import Dataset, DataSource, Records
-from agt.data.erasure import Gone, nobody, part
+from agt.data.dataset import Dataset, DataSource, Records, with_notes
+from agt.data.erasure import IsErased, never, part
 from agt.data.files import home, locate
 from agt.errors import ConfigError, nearest
 from agt.facts import Fact
-from agt.models.heads import Head, head_of
+from agt.models.box import starts_elsewhere
+from agt.models.ensemble import EnsembleModel
+from agt.models.heads import Head, OwnNetwork, from_layers, head_of
+from agt.models.model import FORMAT, Model, accuracy, dataset_of, describe_dataset
+from agt.models.model import fit as fit_model
+from agt.models.store import NETWORK, Shelf, Store, as_json
 from agt.problem import Problem, Settings
+from agt.quality import Judged, Quality
 from agt.settings import (
     ComputeConfig,
     KGridConfig,
@@ -25,11 +46,18 @@ from agt.settings import (
     certificate_config,
     validate,
 )
+from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig
-from agt.training.noise import noise_config
-from agt_cli.papers.encoder import EncodedHead, Encoder, EncoderConfig, encode, load_encoder
+from agt.training.loop import Progress, noise_config
+from agt.unlearning.log import RECORD_INDEX_FILE as INDEX
+from agt.unlearning.log import HashKey, Index
+from agt_cli.choices import choices_fact, still_chosen
 from agt_cli.report.console import Console
-from agt_cli.runs.choices import choices_fact, still_chosen
+from agt_cli.report.finished import Run
+from agt_cli.report.quality import judge, quality_section, write_quality
+from agt_cli.report.record import RunRecord
+from agt_cli.report.report_md import train_report
+from agt_cli.team import SPLITS, share_answers, team
 
 PARTS: dict[str, type[Any]] = {
     "training": TrainingConfig,
@@ -40,6 +68,39 @@ PARTS: dict[str, type[Any]] = {
 }
 PATHS = ("output_dir", "data_dir", "ledger")
 FILES = ("path", "test")  # a dataset's settings that name files
+
+
+class Encoder(Protocol):
+    """A frozen public encoder: features [n, d] of records, each from that record alone."""
+
+    def apply(self, features: np.ndarray) -> np.ndarray:
+        """[n, d] what the head sees of records [n, ...]."""
+        ...
+
+    def encode(self, dataset: Dataset) -> Dataset:
+        """The data set as the encoder sees it."""
+        ...
+
+    def head(self) -> dict[str, Tensor] | None:
+        """The parameters that training starts from; None: at random."""
+        ...
+
+    def save(self, store: Store) -> None:
+        """Write what queries need."""
+        ...
+
+
+@runtime_checkable
+class EncoderSettings(Protocol):
+    """What ``model.encoder`` is made into."""
+
+    def load(self, dataset: Dataset, on_progress: Callable[[int, int], None] | None = None) -> Encoder:
+        """The encoder, loaded or trained on the data set's public records."""
+        ...
+
+    def read(self, shelf: Shelf) -> Encoder:
+        """The encoder that a run saved."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,29 +200,30 @@ class Prepared:
 
 
 def prepare(
-    settings: RunSettings, console: Console, gone: Gone = nobody, before: Mapping[str, object] | None = None
+    settings: RunSettings, console: Console, is_erased: IsErased = never, before: Mapping[str, object] | None = None
 ) -> Prepared:
     """Load the data, with what its owner should know noted, and run it through the frozen encoder if there is one.
 
     Args:
-        gone, before: as in ``agt.data.erasure.part``.
+        is_erased, before: as in ``agt.data.erasure.part``.
     """
     use_threads(settings.compute)
-    parted = part(settings.source, gone, before)
+    parted = part(settings.source, is_erased, before)
     loaded, erased = with_notes(parted.rest, _normalized(settings)), parted.erased
     choices = still_chosen(settings.choices, settings.training.chosen_from, loaded, settings.source)
     config = encoder_of(settings)
     if config is None:
         return Prepared(loaded, loaded, choices, erased, parted.untouched)
     with console.progress("public encoder") as report:
-        encoder = load_encoder(config, loaded, lambda step, of: report(step, of, step, of))
+        encoder = config.load(loaded, lambda step, of: report(step, of, step, of))
         erased = replace(erased, features=encoder.apply(erased.features))
-        return Prepared(loaded, encode(encoder, loaded), choices, erased, parted.untouched, encoder)
+        return Prepared(loaded, encoder.encode(loaded), choices, erased, parted.untouched, encoder)
 
 
-def encoder_of(settings: Settings) -> EncoderConfig | None:
+def encoder_of(settings: Settings) -> EncoderSettings | None:
     """The settings of the frozen encoder in front of the head, where there is one."""
-    return settings.model.encoder if isinstance(settings.model, EncodedHead) else None
+    encoder = getattr(settings.model, "encoder", None)
+    return encoder if isinstance(encoder, EncoderSettings) else None
 
 
 def _normalized(settings: RunSettings) -> float | None:
@@ -177,3 +239,177 @@ def use_threads(compute: ComputeConfig) -> None:
 
         torch.set_num_threads(compute.threads)
         numba.set_num_threads(min(compute.threads, numba.config.NUMBA_NUM_THREADS))
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def prepared_by_all(settings: RunSettings, config: Mapping[str, Any], console: Console) -> Prepared:
+    """``prepare``, by every process of the team, if there is one.
+
+    Args:
+        config: that the settings were made from.
+
+    Raises:
+        AgtError: as ``Team.made``.
+    """
+    shared = team()
+    if shared is None:
+        return prepare(settings, console)
+    with shared.at("prepare", config):
+        return shared.made(lambda: prepare(settings, console))
+
+
+def fit(prepared: Prepared, settings: Settings, console: Console, checkpoints: Checkpoints = NOWHERE) -> Model:
+    """Train, with progress; go on from checkpoints, if there are any; with the team, if there is one."""
+    problem = prepared.problem(settings)
+    if settings.certificate.boxes and starts_elsewhere(problem):
+        console.note("the head differs in shape from the encoder's base model: it starts from random parameters")
+    shared = team()
+    with console.progress(*_doing(settings)) as report, shared.at("fit") if shared else nullcontext():
+        model = fit_model(problem, lambda at: report(at.step, at.steps, at.done, at.total), checkpoints)
+    if shared is None:
+        return model
+    known = {split: getattr(problem.dataset, split).features for split in SPLITS}
+    return share_answers(model, shared, known)
+
+
+@contextmanager
+def certifying(model: Model, console: Console, label: str = "certifying") -> Iterator[OnProgress]:
+    """Progress while queries are certified."""
+    unit = "member" if model.problem.settings.ensemble.members > 1 else "query"
+    with console.progress(label, unit) as report:
+        yield lambda at: report(at.step, at.steps, at.done, at.total)
+
+
+def _doing(settings: Settings) -> tuple[str, str]:
+    """(what is trained, what a step of it is), in words."""
+    if settings.ensemble.members > 1:
+        return f"training {settings.ensemble.members} members", "member"
+    ks = settings.kgrid.ks
+    if settings.certificate.boxes:
+        return f"training, k = {ks[0]}..{ks[-1]} ({len(ks)} values)", "step"
+    if not settings.certificate.linear:
+        return f"training a network, k = 0..{ks[-1]}", "step"
+    return "training a linear head", "step"
+
+
+SOURCE_FILE = "source.json"
+
+
+@dataclass(frozen=True)
+class RunWithoutRecords:
+    """What a finished training run says of its data.
+
+    Attributes:
+        problem: what was trained, without its records.
+        settled: the dataset's configuration, with all constants.
+        encoder: that queries pass through, where there is one.
+    """
+
+    problem: Problem
+    settled: Mapping[str, Any]
+    encoder: Encoder | None
+
+    @property
+    def source(self) -> DataSource:
+        """Reads queries, and nothing else. Raises ConfigError where the dataset's code is not there."""
+        source: DataSource = build(self.settled, "dataset")
+        return source
+
+
+def config_with_constants(config: Mapping[str, Any], loaded: Dataset) -> dict[str, Any]:
+    """The configuration of a dataset, with what only its data could tell.
+
+    Args:
+        config: a training run's.
+    """
+    return {**config["dataset"], **({"settled": loaded.settled} if loaded.settled else {})}
+
+
+def write_source(record: RunRecord, prepared: Prepared, settings: Settings) -> None:
+    """Write what ``run_without_records`` reads."""
+    source, described = config_with_constants(record.config, prepared.loaded), describe_dataset(prepared.problem(settings))
+    record.write(SOURCE_FILE, as_json({"format": FORMAT, "name": prepared.dataset.name, "source": source, **described}))
+    if prepared.encoder is not None:
+        prepared.encoder.save(record)
+
+
+def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords | None:
+    """What a run kept; None of a run that was made before runs did.
+
+    Raises:
+        ConfigError: source.json is of another format, or its dataset's code is not there.
+    """
+    if not finished.holds(SOURCE_FILE):
+        return None
+    try:
+        node = json.loads(finished.read(SOURCE_FILE))
+        if node["format"] != FORMAT:
+            raise ConfigError(
+                f"run={finished.folder}: {SOURCE_FILE} is of format {node['format']}, and this agt reads {FORMAT}"
+            )
+        dataset, records = dataset_of(node, node["name"])
+        run = RunWithoutRecords(Problem(dataset, settings, records=records), dict(node["source"]), None)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"run={finished.folder}: {SOURCE_FILE} cannot be read ({error}): train again") from None
+    config = encoder_of(settings)
+    return run if config is None else replace(run, encoder=config.read(finished))
+
+
+def kept_head(finished: Run) -> Head | None:
+    """A network of the user's own, as it was trained; None: the head was described in words, which make it again."""
+    name = next((name for name in (NETWORK, f"members/000/{NETWORK}") if finished.holds(name)), None)
+    if name is None:
+        return None
+    where = f"model._target_={finished.config['model'].get('_target_')}"
+    return OwnNetwork(partial(from_layers, json.loads(finished.read(name))), where)
+
+
+def write_trained(
+    record: RunRecord,
+    prepared: Prepared,
+    settings: RunSettings,
+    model: Model,
+    seconds: float,
+    lines: Sequence[str] = (),
+) -> Quality:
+    """Write it all; returns how good it is on the test records.
+
+    Args:
+        seconds: that its training took.
+        lines: what else its report says.
+    """
+    dataset = prepared.dataset
+    record.environment(data_digest=prepared.loaded.digest, features_digest=dataset.digest, dataset=dataset.name)
+    record.environment(data_files=data_files(settings.source))
+    model.save(record)
+    if isinstance(model, EnsembleModel):
+        model.save_shards(record)
+    write_source(record, prepared, settings)
+    with record.opened(INDEX) as file:
+        file.writelines(Index.made(prepared.loaded.train, HashKey.made(record.place)).parts)
+    record.add_metrics(
+        train_accuracy=accuracy(model, dataset.train),
+        seconds_training=round(seconds, 4),
+        n_train=len(dataset.train),
+        n_test=len(dataset.test),
+        classes=prepared.classes,
+        steps=model.plan.steps,
+        normalizer=model.plan.normalizer,
+        n_max=model.plan.n_max,
+        notes=len(dataset.notes),
+        **model.metrics,
+    )
+    quality = write_quality(record, _judge(model, dataset.test), "test_")
+    record.conditions(model.conditions)
+    about = (settings.relation, settings.certificate, model.conditions)
+    record.report(train_report(record, dataset, *about, quality.verdict, quality_section(quality), list(lines)))
+    return quality
+
+
+def _judge(model: Model, test: Records) -> Judged:
+    """On the test records; certified only where that takes no time."""
+    certificates = model.certify(test.features) if model.instant else None
+    distance = None if certificates is None else certificates.stable_distance
+    return judge(model, test, "test records", test.labels, model.predict(test.features), distance)

@@ -15,23 +15,31 @@ from agt.data.dataset import UNLABELLED, DataError, Dataset, Records
 from agt.data.files import arrays_in, locate
 from agt.distributed import Group
 from agt.errors import CheckError, ConfigError
-from agt.manifest import read_digest
 from agt.models.model import Model, load
 from agt.provenance import surroundings
-from agt.unlearning.index import Index, check_asked, check_same
-from agt.unlearning.keys import Key
-from agt.unlearning.log import Log
+from agt.store import read_digest
+from agt.unlearning.log import HashKey, Index, Log, check_asked, check_same
+from agt_cli.choices import naming
+from agt_cli.releasing.ledgers import EARLIER
 from agt_cli.report.console import Console
-from agt_cli.report.finished import FinishedRun, open_run
+from agt_cli.report.finished import Run, open_run
 from agt_cli.report.quality import outside_lines
 from agt_cli.report.record import RunRecord
-from agt_cli.runs.choices import naming
-from agt_cli.runs.erased import Watch, gone_of
-from agt_cli.runs.ledger import EARLIER
-from agt_cli.runs.prepare import Prepared, RunSettings, located, prepare, settings_of, sha256_of, use_threads
-from agt_cli.runs.source import Kept, kept, kept_head, settled
-from agt_cli.runs.team import QUERIES, SharedModel, team
-from agt_cli.runs.waiting import Waiting
+from agt_cli.runs.erased import PendingErasures, StateMonitor, gone_of
+from agt_cli.runs.prepare import (
+    Prepared,
+    RunSettings,
+    RunWithoutRecords,
+    config_with_constants,
+    kept_head,
+    located,
+    prepare,
+    run_without_records,
+    settings_of,
+    sha256_of,
+    use_threads,
+)
+from agt_cli.team import QUERIES, share_answers, team
 
 LINES = Path("-")
 """What ``inputs`` calls JSON lines on standard input."""
@@ -49,7 +57,7 @@ class TrainedRun:
         inputs: the file of queries; None: the dataset's test records.
     """
 
-    finished: FinishedRun
+    finished: Run
     settings: RunSettings
     inputs: Path | None
 
@@ -88,14 +96,18 @@ class TrainedRun:
         """
         use_threads(self.settings.compute)
         finished, choices = self.finished, naming(self.settings.choices, self.settings.training.chosen_from)
-        run = None if self.inputs is None or with_records else kept(finished, replace(self.settings, choices=choices))
+        run = (
+            None
+            if self.inputs is None or with_records
+            else run_without_records(finished, replace(self.settings, choices=choices))
+        )
         looked = "read" if run is None else NOT_READ
         if run is None:
             prepared = prepare(self.settings, console, gone_of(finished))
             for line in _check_unchanged(finished, prepared):
                 console.note(line)
-            source = settled(finished.config, prepared.loaded)
-            run = Kept(prepared.problem(self.settings), source, prepared.encoder)
+            source = config_with_constants(finished.config, prepared.loaded)
+            run = RunWithoutRecords(prepared.problem(self.settings), source, prepared.encoder)
         model, dataset = load(run.problem, finished), run.problem.dataset
         queries = dataset.test if self.inputs is None else _queries(self.inputs, run)
         for line in outside_lines(queries.outside):
@@ -117,7 +129,7 @@ class TrainedRun:
             DataError: as ``open``.
         """
         use_threads(self.settings.compute)
-        run = kept(self.finished, self.settings)
+        run = run_without_records(self.finished, self.settings)
         if run is None:
             raise ConfigError(f"run={self.finished.folder}: too old to be read by several processes: leave torchrun out")
         return load(run.problem, self.finished), _queries(self.inputs or LINES, run)
@@ -143,7 +155,7 @@ class TrainedRun:
         with shared.at("open", {**given, "inputs": read, "compute": asdict(self.settings.compute)}):
             shared.made(lambda: model)
             replace(self, inputs=read).agree(shared.group)
-        return SharedModel(model, shared, {QUERIES: queries.features} if read else {})
+        return share_answers(model, shared, {QUERIES: queries.features} if read else {})
 
 
 @dataclass(frozen=True)
@@ -157,7 +169,7 @@ class OpenedRun:
     """
 
     trained: TrainedRun
-    kept: Kept
+    kept: RunWithoutRecords
     model: Model
     queries: Records
     conditions: tuple[Condition, ...]
@@ -171,13 +183,13 @@ class OpenedRun:
             )
 
     @cached_property
-    def _watch(self) -> Watch:
-        return Watch(self.trained.finished)
+    def _watch(self) -> StateMonitor:
+        return StateMonitor(self.trained.finished)
 
     @cached_property
-    def waiting(self) -> Waiting:
+    def waiting(self) -> PendingErasures:
         """What waits to be erased from it."""
-        return Waiting.of(self.trained.finished)
+        return PendingErasures.of(self.trained.finished)
 
     @property
     def dataset(self) -> Dataset:
@@ -204,7 +216,7 @@ def digest_of(config: Mapping[str, Any], key: str, prefix: str = "") -> str | No
         raise ConfigError(f"{prefix}{key}={value}: {error}") from None
 
 
-def conditions_of(finished: FinishedRun) -> tuple[Condition, ...]:
+def conditions_of(finished: Run) -> tuple[Condition, ...]:
     """Conditions a-g as the run itself recorded them.
 
     Raises:
@@ -216,7 +228,7 @@ def conditions_of(finished: FinishedRun) -> tuple[Condition, ...]:
         raise ConfigError(f"run={finished.folder}: conditions.json cannot be read ({error}): train again") from None
 
 
-def _check_unchanged(finished: FinishedRun, prepared: Prepared) -> Iterator[str]:
+def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
     """Certificates are about the records that were trained on, and no others; of others beside them, a note.
 
     Raises:
@@ -226,7 +238,7 @@ def _check_unchanged(finished: FinishedRun, prepared: Prepared) -> Iterator[str]
     then = {key: finished.environment.get(key) for key in DIGESTS}
     if now == then:
         return
-    key = Key.of(finished.folder)
+    key = HashKey.of(finished.folder)
     index = Index.of(finished, key) if key and not prepared.encoder else None
     if key is None or index is None:
         which = next(name for name in DIGESTS if now[name] != then[name])
@@ -240,7 +252,7 @@ def _check_unchanged(finished: FinishedRun, prepared: Prepared) -> Iterator[str]
     yield f"note: the {count} test records are not those that the run was trained beside ({before} then)"
 
 
-def _queries(path: Path, run: Kept) -> Records:
+def _queries(path: Path, run: RunWithoutRecords) -> Records:
     if path == LINES:
         return run.problem.dataset.test.take(np.arange(0))
     queries, encoder = run.source.load_queries(path), run.encoder

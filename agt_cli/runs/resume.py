@@ -14,21 +14,21 @@ from typing import Any
 from agt.errors import AgtError, ConfigError
 from agt.provenance import CODE, code_digest, surroundings, targets
 from agt.training.checkpoint import RUN, CheckpointFolder, open_checkpoints
-from agt.training.noise import SEED
+from agt.training.loop import SEED
+from agt_cli.configuration import composed
+from agt_cli.releasing.payer import SPENT_FILE as SPENT
 from agt_cli.report.console import Console
+from agt_cli.report.finished import CHECKPOINTS, RESUME_KEY, Run, open_unfinished
+from agt_cli.report.listed import flat
 from agt_cli.report.record import RunRecord
-from agt_cli.report.unfinished import CHECKPOINTS, KEY, Unfinished
-from agt_cli.runs.compose import composed
-from agt_cli.runs.listing import flat
 from agt_cli.runs.prepare import Prepared, RunSettings
-from agt_cli.runs.spending import NAME as SPENT
 
 FREE = ("output_dir", "data_dir", "dataset.data_dir", "compute.checkpoint_seconds")
 BOUND = ("training.chosen_for", "training.chosen_from")  # follow from the others
 _ABSENT = object()
 
 
-def unfinished(config: dict[str, Any], overrides: Sequence[str], sweep: bool) -> Unfinished | None:
+def unfinished(config: dict[str, Any], overrides: Sequence[str], sweep: bool) -> Run | None:
     """The run that a command line goes on with; None: it starts one of its own. The key is taken out of ``config``.
 
     Args:
@@ -37,24 +37,24 @@ def unfinished(config: dict[str, Any], overrides: Sequence[str], sweep: bool) ->
         sweep: whether it is one job of several.
 
     Raises:
-        ConfigError: no run that can go on (``Unfinished.open``), or a setting that is not the run's.
+        ConfigError: no run that can go on (``open_unfinished``), or a setting that is not the run's.
     """
-    folder = config.pop(KEY, None)
+    folder = config.pop(RESUME_KEY, None)
     if folder is None:
         return None
     if not isinstance(folder, str) or not folder:
-        raise ConfigError(f"{KEY}={folder}: give the folder of a run that was killed, or leave it out")
+        raise ConfigError(f"{RESUME_KEY}={folder}: give the folder of a run that was killed, or leave it out")
     if sweep:
-        raise ConfigError(f"{KEY}={folder}: goes on with one run, and a sweep starts many: leave out -m")
-    run = Unfinished.open(Path(folder), "train")
+        raise ConfigError(f"{RESUME_KEY}={folder}: goes on with one run, and a sweep starts many: leave out -m")
+    run = open_unfinished(Path(folder), "train")
     recorded, given = dict(flat(run.config)), dict(_given(config, overrides))
     for key, value in given.items():
         before = recorded.get(key, _ABSENT)
         if key not in FREE and value != before:
             had = "none of it" if before is _ABSENT else before
             raise ConfigError(
-                f"{KEY}={folder}: {key}: the run was begun with {had}, and this line has {value}: leave settings out, as "
-                "the run goes on with its own; or start another without resume="
+                f"{RESUME_KEY}={folder}: {key}: the run was begun with {had}, and this line has {value}: leave settings "
+                "out, as the run goes on with its own; or start another without resume="
             )
     if "data_dir" in given and "dataset.data_dir" in recorded:
         given.setdefault("dataset.data_dir", given["data_dir"])
@@ -75,8 +75,8 @@ def checkpoints_of(record: RunRecord, settings: RunSettings, prepared: Prepared,
     seed, spent = folder / f"{SEED}.json", record.folder / SPENT
     if record.again and noise and noise.seed is None and spent.exists() and not seed.exists():
         raise ConfigError(
-            f"{KEY}={record.folder}: noise was drawn for this run, and {seed}, which kept its seed, is gone: start a new "
-            "run, whose draw is a release of its own, beside the one that spent.json tells of"
+            f"{RESUME_KEY}={record.folder}: noise was drawn for this run, and {seed}, which kept its seed, is gone: start "
+            "a new run, whose draw is a release of its own, beside the one that spent.json tells of"
         )
     if record.again:
         reached = "from its last checkpoint" if list(folder.rglob("step=*")) else "from the start, as it has no checkpoint"

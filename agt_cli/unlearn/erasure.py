@@ -1,33 +1,55 @@
-"""``agt unlearn`` from a request to the run's next state: one process at a time, wholly or not at all."""
+"""``agt unlearn`` from a request to the run's next state: one process at a time, wholly or not at all.
 
-from collections.abc import Callable, Iterator
+rehearse=true: a request carried out on a copy of the run, to see what a method takes and promises. Nothing is erased.
+
+The copy lies below the command's own record and is gone when it ends, however it ends; of a process that is killed outright
+the next rehearsal beside it removes it. No account is written and nothing is signed: there is nothing to account for.
+
+The account of an erasure on one page, in the words of a data-protection officer; and the same in a few lines.
+
+The account of what ``erase`` did: its parts brought together, written, signed.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from agt.errors import AgtError, ConfigError
-from agt.folder import refusing
-from agt.unlearning.log import NAME as LOG
-from agt.unlearning.log import By, Entry, Kind, Log
-from agt.unlearning.promise import MethodName, Removal
-from agt.unlearning.signature import Signer
+from agt.facts import Standing
+from agt.store import refusing
+from agt.unlearning.account import (
+    PUBLIC,
+    SIGNATURE,
+    Account,
+    Asked,
+    Earlier,
+    MethodName,
+    Removal,
+    Signer,
+    State,
+    Waiting,
+    account_of,
+)
+from agt.unlearning.log import REQUEST_LOG_FILE as LOG
+from agt.unlearning.log import By, Log, RequestEntry, RequestKind
 from agt_cli.report.console import Console
-from agt_cli.report.finished import FinishedRun, manifest_digest, open_run
-from agt_cli.report.successor import Successor
-from agt_cli.report.swap import put, unsettled
-from agt_cli.runs.erased import gone_of, prepare_without, told
-from agt_cli.runs.prepare import Prepared, RunSettings, located, prepare, settings_of
-from agt_cli.runs.source import kept_head
-from agt_cli.runs.waiting import abstentions
-from agt_cli.unlearn.job import Job
-from agt_cli.unlearn.methods import METHODS, Choice, chosen
-from agt_cli.unlearn.request import Known, Request, read_ids, requested
-from agt_cli.unlearn.traces import Wanted
+from agt_cli.report.finished import STATE_LOCK, Run, commit, has_pending_commit, manifest_digest, open_run, run_lock
+from agt_cli.report.markdown import Markdown, markdown_table, plain
+from agt_cli.report.record import NextState, RunRecord
+from agt_cli.runs.erased import abstentions, environment_facts, gone_of, prepare_without
+from agt_cli.runs.prepare import Prepared, RunSettings, kept_head, located, prepare, settings_of
+from agt_cli.unlearn.earlier import judge_earlier
+from agt_cli.unlearn.methods import METHODS, ErasureJob, MethodChoice, chosen, removal_metrics
+from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
+from agt_cli.unlearn.traces import TraceTargets, search
 
 
 @dataclass(frozen=True)
-class Order:
+class ErasureOrder:
     """What a call of the command asks for.
 
     Attributes:
@@ -48,7 +70,7 @@ class Order:
     compute: Any
     ids: str | None
     by: By | None
-    choice: Choice
+    choice: MethodChoice
     may_retrain: bool
     fresh: bool
     signer: Signer | None
@@ -63,7 +85,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Erased:
+class ErasureOutcome:
     """What was done, now or by an earlier command: an account of it is made of the run's log, and of this.
 
     Attributes:
@@ -75,25 +97,25 @@ class Erased:
         known, request: its records before, and who asked now; None: an earlier command did it.
     """
 
-    run: FinishedRun
+    run: Run
     settings: RunSettings
     prepared: Prepared
     log: Log
     digest: str
-    known: Known | None = None
+    known: TrainingRecords | None = None
     request: Request | None = None
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> RequestEntry:
         """The request in the log."""
         return self.log.entries[-1]
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> TraceTargets:
         """What must not be found any more."""
         if self.known is None or self.request is None:
-            return Wanted.later(self.run, self.settings, self.log)
-        return Wanted.of(self.known, self.request, self.run)
+            return TraceTargets.later(self.run, self.settings, self.log)
+        return TraceTargets.of(self.known, self.request, self.run)
 
     @property
     def words(self) -> str:
@@ -102,7 +124,7 @@ class Erased:
 
 
 @contextmanager
-def owing(words: str, console: Console, decided: Callable[[], bool] = lambda: True) -> Iterator[None]:
+def reporting_change(words: str, console: Console, decided: Callable[[], bool] = lambda: True) -> Iterator[None]:
     """Say of whatever stops a command after its change that this stands, and how to get the account.
 
     Args:
@@ -123,8 +145,8 @@ def owing(words: str, console: Console, decided: Callable[[], bool] = lambda: Tr
         raise
 
 
-def erase(order: Order, console: Console) -> Erased:
-    """Find out who asks, what is owed, and do it. The caller holds the run (``swap.hold``).
+def erase(order: ErasureOrder, console: Console) -> ErasureOutcome:
+    """Find out who asks, what is owed, and do it. The caller holds the run (``run_lock``).
 
     Where nobody asks, and nothing is to be carried out: what the last entry of the log did.
 
@@ -140,17 +162,17 @@ def erase(order: Order, console: Console) -> Erased:
     method = chosen(order.choice, settings, order.fresh)
     if order.ids is None and log.entries and (method == "certificate" or not log.pending):
         return _before(run, settings, log, console)
-    known = Known.of(run, settings)
+    known = TrainingRecords.of(run, settings)
     request = _request(order, method, known)
     known.check(request)
     for note in request.notes:
         console.note(f"note: {note}")
     job = _job(order, run, settings, known, request, console)
     log, digest = _carried_out(method, known, request, job, console)
-    return Erased(run, settings, job.prepared, log, digest, known, request)
+    return ErasureOutcome(run, settings, job.prepared, log, digest, known, request)
 
 
-def _before(run: FinishedRun, settings: RunSettings, log: Log, console: Console) -> Erased:
+def _before(run: Run, settings: RunSettings, log: Log, console: Console) -> ErasureOutcome:
     """What an earlier command did, for the account that it owed.
 
     Raises:
@@ -160,46 +182,52 @@ def _before(run: FinishedRun, settings: RunSettings, log: Log, console: Console)
         _ = log.entries[-1].removal
     nothing = "nobody asks" if log.pending else "nothing is pending"
     console.note(f"{nothing}; this is the account of entry {len(log.entries)} again")
-    return Erased(run, settings, prepare(settings, console, gone_of(run)), log, run.digest)
+    return ErasureOutcome(run, settings, prepare(settings, console, gone_of(run)), log, run.digest)
 
 
-def _request(order: Order, method: MethodName, known: Known) -> Request:
+def _request(order: ErasureOrder, method: MethodName, known: TrainingRecords) -> Request:
     """Who asks; nobody, where what is pending is carried out.
 
     Raises:
         ConfigError: nobody asks, and nobody ever did.
     """
     if order.ids is not None:
-        return requested(known, read_ids(order.ids, known.source), order.by, order.ids)
+        return request_for(known, read_ids(order.ids, known.source), order.by, order.ids)
     if not known.log.pending:
         raise ConfigError("ids=null: nobody asks, and nothing is pending: give ids=FILE")
     return Request(known.by, (), (), 0)
 
 
-def _job(order: Order, run: FinishedRun, settings: RunSettings, known: Known, request: Request, console: Console) -> Job:
+def _job(
+    order: ErasureOrder, run: Run, settings: RunSettings, known: TrainingRecords, request: Request, console: Console
+) -> ErasureJob:
     """The data without those that go, and those themselves where the data still has them."""
     records = known.log.waiting | set(request.records)
     units = known.log.waiting_units | set(request.units)
     prepared, erased = prepare_without(run, settings, console, frozenset(request.records))
-    return Job(run, settings, prepared, erased, len(records), len(units), order.may_retrain, order.fresh)
+    return ErasureJob(run, settings, prepared, erased, len(records), len(units), order.may_retrain, order.fresh)
 
 
-def _carried_out(method: MethodName, known: Known, request: Request, job: Job, console: Console) -> tuple[Log, str]:
+def _carried_out(
+    method: MethodName, known: TrainingRecords, request: Request, job: ErasureJob, console: Console
+) -> tuple[Log, str]:
     """The run's next state: (the log, the digest)."""
-    kind: Kind = "pending" if method == "certificate" else "removed"
-    with Successor(job.run) as record:
+    kind: RequestKind = "pending" if method == "certificate" else "removed"
+    with NextState(job.run) as record:
         removal = METHODS[method](job, record, console)
-        record.environment(**told(job.run, job.prepared))
+        record.environment(**environment_facts(job.run, job.prepared))
         log = known.log.append(_entry(kind, known, request, job, removal, record.state))
         record.write(LOG, log.content)
         digest = record.finish()
     folder = job.run.folder
-    with owing(_words(job.run, log, digest), console, lambda: unsettled(folder) or manifest_digest(folder) == digest):
-        put(folder)
+    with reporting_change(
+        _words(job.run, log, digest), console, lambda: has_pending_commit(folder) or manifest_digest(folder) == digest
+    ):
+        commit(folder)
     return log, digest
 
 
-def _words(run: FinishedRun, log: Log, digest: str) -> str:
+def _words(run: Run, log: Log, digest: str) -> str:
     noted, number = log.entries[-1].kind == "pending", len(log.entries)
     became, method = ("its request is noted", " method=certificate") if noted else ("its model is another now", "")
     return (
@@ -208,8 +236,335 @@ def _words(run: FinishedRun, log: Log, digest: str) -> str:
     )
 
 
-def _entry(kind: Kind, known: Known, request: Request, job: Job, removal: Removal, state: str) -> Entry:
+def _entry(
+    kind: RequestKind, known: TrainingRecords, request: Request, job: ErasureJob, removal: Removal, state: str
+) -> RequestEntry:
     promise, training = removal.promise, float(job.run.metrics["seconds_training"])
     facts = {"removal": removal.plain, "training": training, "untrained": request.untrained}
     names = (request.records, request.units)
-    return Entry(kind, promise.method, request.by, *names, asdict(promise), job.run.digest, state, known.key.check, facts)
+    return RequestEntry(
+        kind, promise.method, request.by, *names, asdict(promise), job.run.digest, state, known.key.check, facts
+    )
+
+
+WORDS = "REHEARSAL, on a copy that is deleted: nothing was erased. The run still holds the records that the ids name"
+SCORES = ("test_accuracy", "test_auc")
+
+
+def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, Any]:
+    """Carry a request out on a copy, and note what it took and what would hold.
+
+    Raises:
+        ConfigError: there is nothing to do; and as ``erase``.
+    """
+    run = open_run(order.folder, "train", order.digest)
+    with TemporaryDirectory(dir=record.folder, prefix=".copies-") as scratch:
+        copy = copied(run, Path(scratch) / "run")
+        with run_lock(copy):
+            erased = erase(replace(order, folder=copy, digest=run.digest), console)
+        if erased.digest == run.digest:
+            raise ConfigError("ids=null: nobody asks, and nothing is pending: there is nothing to rehearse")
+        entry, after = erased.entry, open_run(copy, "train", erased.digest)
+    told = {"trained_run": str(run.folder.resolve()), "trained_digest": run.digest}
+    record.environment(**told, rehearsed=True, dataset=run.environment.get("dataset"))
+    scores = {name: after.metrics[name] for name in SCORES if name in after.metrics}
+    earlier = {f"{name}_before": run.metrics[name] for name in scores if name in run.metrics}
+    seconds = {"seconds_training": float(entry.facts["training"])}
+    record.add_metrics(**scores, **earlier, **removal_metrics(entry.removal), **seconds, asked=len(entry.records))
+    record.report(_page(run, entry, record.metrics))
+    digest = record.finish()
+    for line in (WORDS, *entry.removal.words, *entry.removal.promise.words):
+        console.say(line)
+    console.say(f"report: {record.folder / 'report.html'}")
+    return {"rehearsed": True, "method": entry.removal.promise.method, "metrics": record.metrics, "digest": digest}
+
+
+def copied(run: Run, place: Path) -> Path:
+    """A copy of a run's folder, its key with it, without what its living processes run_lock, and without itself.
+
+    Args:
+        place: of the copy, in a folder of its own, which may lie below the run's.
+    """
+    own = place.parent.resolve()
+
+    def left_out(at: str, names: list[str]) -> list[str]:
+        return [name for name in names if name == Path(STATE_LOCK).name or (Path(at) / name).resolve() == own]
+
+    shutil.copytree(run.folder, place, ignore=left_out)
+    return place
+
+
+def _page(run: Run, entry: RequestEntry, metrics: Mapping[str, Any]) -> str:
+    rows = [(plain(name), str(value)) for name, value in metrics.items()]
+    parts = [
+        f"# Rehearsal of agt unlearn: method={entry.removal.promise.method}, run {plain(run.folder.name)}",
+        f"**{WORDS}.** For the data owner: accuracies depend on the private data.",
+        "\n".join(f"- {plain(line)}" for line in (*entry.removal.words, *entry.removal.promise.words)),
+        markdown_table(("number", "value"), rows),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+SHOWN = 8  # earlier answers that are named one by one; the void ones first
+METHOD_WORDS = {
+    "newton": "certified removal (a Newton step)",
+    "sisa": "training again whatever part of the ensemble had seen them",
+    "retrain": "training again without them",
+}
+REQUESTS = {
+    "oblivious": "NOT where requests were chosen after looking at what the model gave out",
+    "adaptive for fixed keys": (
+        "for this run's seed and keys, whoever chose the requests; NOT where requests were chosen after looking and the "
+        "model must be as with keys drawn since (fresh=true)"
+    ),
+    "adaptive": "whoever chose the requests, also after looking at what the model gave out",
+}
+
+
+def headline(account: Account) -> str:
+    """What happened, in one line."""
+    asked, done = account.asked, account.done
+    now = f"{_many(asked.people + asked.untrained, 'person', 'people')} asked" if asked.people or not asked.pending else ""
+    if asked.untrained:
+        now += f" ({asked.untrained} of them in test records alone, on which nothing was trained)"
+    before = f"{_many(asked.pending, 'person', 'people')} had asked before" if asked.pending else ""
+    people = ", and ".join(filter(None, (now, before)))
+    if account.waiting is not None:
+        pending = _many(account.waiting.people, "person", "people")
+        return f"{people}: noted; {pending} pending in all, and nothing is removed yet"
+    return f"{people}: {_many(done.records, 'record', 'records')} removed from the run, by {METHOD_WORDS[done.method]}"
+
+
+def promised(account: Account) -> str:
+    """What is guaranteed, in one line."""
+    given = account.guaranteed
+    what = f"epsilon = {given.eps:.6g}, delta = {given.delta:.3g} from never having seen them"
+    void = sum(assumption.standing is Standing.VOID for assumption in given.assumptions)
+    rests = f"; {_many(void, 'assumption does', 'assumptions do')} NOT hold" if void else ""
+    claimed = "" if account.promise.proved else "NOT PROVED; as published: "
+    return f"{claimed}{'exact' if given.exact else what}, {REQUESTS[given.requests]}{rests}"
+
+
+def cost(account: Account) -> str:
+    """Seconds, beside those of training."""
+    done = account.done
+    if done.training is None or not account.updated:
+        return f"{done.seconds:.3g} s"
+    return f"{done.seconds:.3g} s; training the run took {done.training:.3g} s"
+
+
+def left(account: Account) -> Iterator[str]:
+    """The removal budget, in one line; none where the method needs none."""
+    if account.budget is not None:
+        budget = account.budget
+        yield f"{budget.left:.4g} of {budget.total:.4g} left ({budget.unit})"
+
+
+def earlier_lines(account: Account) -> str:
+    """Of earlier answers, in one line: records, of which some of the answers may be void."""
+    stand, void = ({earlier.name for earlier in account.earlier if earlier.stands is stands} for stands in (True, False))
+    counts = {"stand": stand - void, "void": void - stand, "stand in part": stand & void}
+    told = ", ".join(f"{len(names)} {words}" for words, names in counts.items() if names)
+    return told or "none was found beside the run"
+
+
+def traces(account: Account) -> str:
+    """Of the search, in one line."""
+    sweep = account.sweep
+    if sweep is None:
+        return "not looked for" if account.updated else "not looked for, as nothing is removed yet"
+    files, places = sum(place.files for place in sweep.places), _many(len(sweep.places), "place", "places")
+    return f"{sweep.found or 'none'} found in {_many(files, 'file', 'files')} of {places}"
+
+
+def account_lines(account: Account) -> Iterator[str]:
+    """For the console: what is not as it should be follows its line, indented. The page has the rest."""
+    state, sweep = account.state, account.sweep
+    yield headline(account)
+    yield f"guaranteed: {promised(account)}"
+    yield from _indented(f"NOT HELD: {words}" for words, stands in _facts(account) if stands == Standing.VOID)
+    yield f"took: {cost(account)}"
+    yield from _waited(account)
+    yield from (f"removal budget: {line}" for line in left(account))
+    yield f"earlier answers: {earlier_lines(account)}"
+    yield from _indented(f"void: {earlier.name}: {earlier.why}" for earlier in _named(account) if not earlier.stands)
+    yield f"traces: {traces(account)}"
+    places = [place for place in (sweep.places if sweep else ()) if place.found]
+    yield from _indented(f"FOUND {place.found} in {place.place}: {place.words}" for place in places)
+    yield f"state: {state.before[:19]}... -> {state.after[:19]}...; request log {state.log[:24]}..."
+
+
+def account_markdown(account: Account) -> str:
+    """report.md of an erasure: one page."""
+    state, asked = account.state, account.asked
+    when = f"{asked.time[:19].replace('T', ' ')} UTC"
+    summary = [
+        ("asked", f"{when}, by {asked.by}; {_many(asked.records, 'record', 'records')}"),
+        ("guaranteed", promised(account)),
+        ("took", cost(account)),
+        *(("removal budget", line) for line in left(account)),
+        ("earlier answers", earlier_lines(account)),
+        ("traces", traces(account)),
+    ]
+    parts = [
+        f"# Erasure: {plain(state.run)}",
+        f"{plain(headline(account))}.",
+        markdown_table(("", ""), summary),
+        "## What was done",
+        _bullets([*account.done.words, *_waited(account)]),
+        "## What holds",
+        _bullets(account.guaranteed.words),
+        *_rests_on(account),
+        "## What was answered before",
+        *_answers(account),
+        "## What is left of them",
+        *_swept(account),
+        "## What this account does not show",
+        _bullets(account.outside),
+        "## To check it",
+        "`agt verify` of this folder compares it with the run and its request log, and with `public=OWNER.pub` checks the "
+        "signature. `sha256sum manifest.json` here is this folder's digest: kept elsewhere, it shows a later edit.",
+        _bullets((f"before {state.before}", f"after {state.after}", f"entry {state.entry} of the log up to {state.log}")),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _waited(account: Account) -> Iterator[str]:
+    waiting = account.waiting
+    if waiting is not None:
+        rest = "no query is answered"
+        if waiting.distance is not None:
+            rest = f"only queries whose stable distance is at least {waiting.distance} are answered, the others abstain"
+        yield f"until the next update (agt unlearn run=...) {rest}"
+    if account.abstained or (account.abstained is not None and account.updated):
+        yield f"while requests were pending, {_many(account.abstained, 'query', 'queries')} abstained"
+
+
+def _rests_on(account: Account) -> Iterator[str]:
+    facts = list(_facts(account))
+    rows = [(words, Markdown(f"**{stands}**")) for words, stands in facts if stands != Standing.PROVED]
+    if len(rows) < len(facts):
+        proved = _many(len(facts) - len(rows), "fact", "facts")
+        rows.append((f"{proved} that account.json tells", Markdown(f"**{Standing.PROVED}**")))
+    if rows:
+        yield markdown_table(("it rests on", "which is"), rows)
+
+
+def _facts(account: Account) -> Iterator[tuple[str, Standing]]:
+    """What the guarantee rests on, and how it stands."""
+    for fact in account.guaranteed.assumptions:
+        yield f"{fact.why}; broken if {fact.broken_by}" if fact.broken_by else fact.why, fact.standing
+
+
+def _answers(account: Account) -> Iterator[str]:
+    if not account.earlier:
+        yield "Nothing was found beside the run that was made from an earlier state. What lies elsewhere was not looked at."
+        return
+    named = _named(account)
+    told = [(each.name, Markdown(f"**{'stands' if each.stands else 'void'}**"), each.why) for each in named]
+    yield markdown_table(("made before", "now", "why"), told)
+    if len(named) < len(account.earlier):
+        yield f"And {len(account.earlier) - len(named)} more: account.json names them all."
+
+
+def _swept(account: Account) -> Iterator[str]:
+    sweep = account.sweep
+    if sweep is None:
+        yield f"Traces were {traces(account)}."
+        return
+    rows = [(place.place, str(place.files), _marked(place.found), place.words) for place in sweep.places]
+    yield markdown_table(("where", "files", "found", "what was seen"), rows)
+    if sweep.found:
+        yield "Nothing that was found was deleted: whether these files may stay is their owner's to decide."
+    if sweep.unlooked:
+        yield "Not looked at:"
+        yield _bullets(sweep.unlooked)
+
+
+def _marked(found: int) -> str:
+    return Markdown(f"**{found}**") if found else "0"
+
+
+def _named(account: Account) -> Sequence[Earlier]:
+    """The void ones first."""
+    return sorted(account.earlier, key=lambda earlier: earlier.stands)[:SHOWN]
+
+
+def _indented(words: Sequence[str] | Iterator[str]) -> Iterator[str]:
+    yield from (f"  - {line}" for line in words)
+
+
+def _bullets(words: Sequence[str]) -> str:
+    return "\n".join(f"- {plain(line)}" for line in words)
+
+
+def _many(count: int, one: str, more: str) -> str:
+    return f"{count:,} {one if count == 1 else more}"
+
+
+ACCOUNT_FILE = "account.json"
+
+
+def account(order: ErasureOrder, erased: ErasureOutcome) -> Account:
+    """All that can be said of the run's last update or request; looks for earlier answers and for traces.
+
+    Raises:
+        ConfigError: the run is not the one that was left, or a file beside it cannot be read.
+    """
+    entry, log, run = erased.entry, erased.log, open_run(order.folder, "train", erased.digest)
+    judged = judge_earlier(run, log, erased.settings, erased.prepared, order.places)
+    batch = log.batch(entry.number)
+    states = {run.digest, *(each.before for each in batch)}
+    return derive_account(
+        entry,
+        log,
+        entry.removal,
+        (run.folder.name, run.digest, int(run.metrics["n_train"])),
+        training=entry.facts["training"],
+        earlier=tuple(part for each in judged for part in each.earlier),
+        sweep=None if entry.kind == "pending" else search(erased.wanted, run, order.places, order.ids),
+        abstained=abstentions(run.folder, states) if batch[0].kind == "pending" else None,
+    )
+
+
+def derive_account(
+    entry: RequestEntry, log: Log, removal: Removal, after: tuple[str, str, int], *, training: float | None, **found: Any
+) -> Account:
+    """An account, as a function of the request log and the run's state; ``agt verify`` makes it again.
+
+    Args:
+        entry: that it is about.
+        log: as it was when the account was made.
+        removal: what the method says of it.
+        after: of the run then: its folder's name, its digest, how many records it is trained on.
+        training: seconds that training the run took; None: not recorded.
+        found: what the log does not tell, as in ``account_of``: earlier, sweep, abstained, unlooked.
+    """
+    pending, (run, digest, left) = entry.kind == "pending", after
+    asked = Asked(
+        people=len(entry.units),
+        records=len(entry.records),
+        by=entry.by,
+        hashes=len({*entry.records, *entry.units}),
+        time=entry.time,
+        pending=0 if pending else len(Log(log.entries[: entry.number - 1]).waiting_units),
+        untrained=entry.facts.get("untrained", 0),
+    )
+    state = State(run, entry.before, digest, left + removal.records, left, str(log.head), entry.number)
+    waiting = None
+    if pending:
+        units = len(log.waiting_units)
+        waiting = Waiting(units, units if int(removal.facts.get("farthest", units)) >= units else None)
+    return account_of(removal, asked=asked, state=state, training=training, waiting=waiting, **found)
+
+
+def write(account: Account, erased: ErasureOutcome, signer: Signer | None, record: RunRecord) -> None:
+    """account.json, its signature where a key is given, the page, and the numbers."""
+    record.write(ACCOUNT_FILE, account.content)
+    if signer is not None:
+        record.write(SIGNATURE, signer.sign(account.content))
+        record.write(PUBLIC, signer.public)
+    told: dict[str, Any] = {"trained_run": str(erased.run.folder.resolve()), "trained_digest": account.state.after}
+    record.environment(**told, dataset=erased.run.environment.get("dataset"))
+    record.add_metrics(**removal_metrics(erased.entry.removal))
+    record.report(account_markdown(account))

@@ -1,22 +1,520 @@
-"""The methods by name, and which of them a run is worth: ``method=auto``."""
+"""The methods by name, and which of them a run is worth: ``method=auto``.
 
-from typing import Literal
+What a method of ``agt unlearn`` is given, and what it leaves.
 
-from agt.errors import ConfigError
-from agt.settings import RemovalConfig
-from agt.unlearning.promise import MethodName
-from agt_cli.runs.prepare import RunSettings
-from agt_cli.unlearn.job import Method
-from agt_cli.unlearn.newton import newton
-from agt_cli.unlearn.pending import pending
-from agt_cli.unlearn.retrain import retrain
-from agt_cli.unlearn.sisa import sisa
+method=retrain: trained from scratch on the records that remain. It always works, and costs what training costs.
 
-Choice = Literal["auto", "certificate", "newton", "sisa", "retrain"]
+Formal guarantees
+    Training is a function A(D, r) of the data and of public constants r: seed, keys of hashes, settings. The new state is
+    A(D', r), computed from its beginning; nothing of A(D, r) is read. So it is exact for the D' that remain, however D'
+    came about: also where each request followed from what earlier states gave out. What adaptive requests can do is make
+    D' depend on r (erase whoever the seed treated in some way), so that (D', r) are not distributed as for a first
+    training (Gupta et al. 2021, whose attack on ensembles is of this kind). ``fresh`` draws r' from the operating system
+    after the last request: then r' is independent of D' and of everything given out, and A(D', r') has, given D', exactly
+    the distribution of a first training. What D' itself tells no method undoes.
+    Settings left to the recipe are settled from D' as a new run settles them: from its declared size, else its number of
+    records.
+    Noise of the training's own (noise.epsilon) is refused. Its weights are a release: another draw is another release about
+    everybody who remains, which a run of its own must claim and pay for.
+
+method=newton: of a head that was trained for it, records are removed by a step towards the minimiser without them.
+
+What is cheap is tried first, and each next only where the budget would be exceeded: the step, with matrices that training
+kept; Newton steps from the gradient of all that remain; the same with matrices formed anew; training from scratch, with
+noise drawn anew. certificate.bound says what a step is charged: data: its bound beforehand; worst: that over all data;
+measured: the steps that follow it until rounding is what is left, which is then known.
+
+Where the data has the erased rows no longer, or not all, there is nothing to step from: the gradient of those that remain,
+and matrices formed anew over them, take its place. That needs no erased row.
+
+In the end the matrices are formed anew over the records that remain, at the weights of now. So the run's folder keeps
+nothing that was computed from the erased rows, nor the weights that were: what a step with kept matrices saves is the time
+until the new weights are there, and whoever removes records in one process (agt.unlearning.newton) saves it each time.
+
+method=sisa: of an ensemble, the members that erased records were in are trained again, from the slice they were in.
+
+method=certificate: the request is noted and nothing is computed; what is stable for it is answered, the rest waits.
+
+The run's files stay as they are, so that its model is the one that was trained with the records that wait. From then on
+``agt certify`` gives the answers that are the same without them and abstains on others (runs/waiting.py), and private
+releases are refused. The next update, by any other method, carries everything out.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from agt.data.dataset import Records
+from agt.errors import CheckError, ConfigError
+from agt.facts import Fact, Standing, proved, void
+from agt.models.heads import head_of
+from agt.models.model import Model, load
+from agt.models.removal import RemovalModel, training_rows
+from agt.relations import RELATIONS
+from agt.settings import ComputeConfig, validate
+from agt.training.ensemble import shards
+from agt.unlearning.account import MethodName, Promise, Removal, RemovalBudget
+from agt.unlearning.log import REQUEST_LOG_FILE as LOG
+from agt.unlearning.newton import DRAWN_ANEW, RemovableHead, brought_within, promise, worst_case
+from agt.unlearning.sisa import Retrained, gaps, needed, retrain_affected
+from agt_cli.choices import bound, hashes
+from agt_cli.report.console import Console
+from agt_cli.report.finished import Run
+from agt_cli.report.record import RunRecord
+from agt_cli.runs.erased import WAITING_FILE, people
+from agt_cli.runs.prepare import Prepared, RunSettings, fit, run_without_records, settings_of, use_threads, write_trained
+from agt_cli.runs.queries import conditions_of
+
+
+@dataclass(frozen=True)
+class ErasureJob:
+    """One update of a run's state: every erasure that is pending, and those that were asked for now.
+
+    Attributes:
+        run: as it is now.
+        settings: it was trained with, with the present command's ``compute``.
+        prepared: its data, of which the erased records are no longer a part.
+        erased: the records to remove, as the head takes them; empty where the data does not have them any more.
+        count: how many records are removed: those of ``erased``, or as many as were found gone.
+        units: how many people (or other units of protection) they belong to.
+        may_retrain: whether a method that cannot keep its promise otherwise may train from scratch.
+        fresh: draw anew whatever the state was made with (noise, seeds, shards), for requests that may have followed from
+            what the model gave out.
+    """
+
+    run: Run
+    settings: RunSettings
+    prepared: Prepared
+    erased: Records
+    count: int
+    units: int
+    may_retrain: bool = True
+    fresh: bool = False
+
+
+Method = Callable[[ErasureJob, RunRecord, Console], Removal]
+"""Writes the new state (``runs.trained.write_trained``) into a record that is folded into the run afterwards, and says what
+holds of it. Raises CheckError (exit 3) where it cannot, with nothing changed."""
+
+
+def removal_metrics(removal: Removal) -> dict[str, Any]:
+    """Flat numbers of a removal, for metrics.json."""
+    budget = removal.allowance
+    spent = {} if budget is None else {"budget_spent": budget.spent, "budget": budget.total}
+    return {"removed": removal.records, "seconds_unlearning": round(removal.seconds, 4), **spent, **removal.facts}
+
+
+KEPT = "its seed and keys are those that the run recorded, so that requests may have followed from what they did"
+ANEW = "its seed and keys were drawn anew by the operating system after the last request (Gupta et al. 2021)"
+NOTHING = "it draws nothing, neither a seed nor keys of hashes: it is a function of the records that remain"
+NOISE = "it draws nothing but its noise, anew and by the operating system: no seed and no keys of hashes"
+FROM_NOTHING = proved("training began at its own initial parameters and read no earlier state of the run")
+
+
+def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
+    """Train from scratch (a ``Method``).
+
+    Raises:
+        CheckError: retraining is forbidden, or the training drew private noise.
+    """
+    started = time.perf_counter()
+    if not job.may_retrain:
+        raise CheckError("method=retrain: forbid_retraining=true forbids just that: leave one of them out")
+    _check_noise(job.settings)
+    settings, prepared = _drawn_anew(job, record) if job.fresh else (from_the_start(job), job.prepared)
+    model = fit(prepared, settings, console)
+    seconds = time.perf_counter() - started
+    write_trained(record, prepared, settings, model, seconds)
+    facts = {"steps_retrained": model.plan.steps * settings.ensemble.members}
+    words = (f"trained from scratch on the {len(job.prepared.dataset.train)} records that remain",)
+    return Removal(_retrain_promise(job, settings), job.count, seconds, facts, words)
+
+
+def from_the_start(job: ErasureJob) -> RunSettings:
+    """The settings to train with again.
+
+    The head as training begins: of a network of the user's own a run keeps the layers alone. And threads, kernel and pieces
+    as the run had them: last bits depend on them.
+    """
+    recorded: ComputeConfig = validate(ComputeConfig, job.run.config.get("compute"), "compute")
+    compute = replace(recorded, device=job.settings.compute.device)
+    use_threads(compute)
+    return replace(job.settings, model=head_of(job.run.config.get("model")), compute=compute)
+
+
+def fresh_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The same configuration with every seed and key that its training reads drawn anew by the operating system; no other.
+
+    A declaration that the settings were chosen on public data is bound to the new ones: draws look at no data.
+    """
+    training, ensemble = dict(config["training"]), dict(config.get("ensemble") or {})
+    certificate = dict(config.get("certificate") or {"name": "box"})
+    if certificate["name"] in ("box", "tube"):  # which begin at random parameters
+        training["seed"] = secrets.randbits(63)
+    if (training.get("batch") or {}).get("count", 1) != 1:
+        training["batch"] = {**training["batch"], "key": f"k{secrets.token_hex(16)}"}
+    if ensemble.get("members", 1) > 1:
+        ensemble["key"] = f"k{secrets.token_hex(16)}"
+    if (certificate.get("features") or {}).get("map", "none") != "none":
+        certificate["features"] = {**certificate["features"], "seed": secrets.randbits(63)}
+    if certificate["name"] == "removal" and certificate.get("seed") is not None:
+        certificate["seed"] = secrets.randbits(63)
+    fresh = {**config, "training": training, "ensemble": ensemble, "certificate": certificate}
+    declared = training.get("chosen_on") == "public" and training.get("chosen_for") == hashes(config)
+    return bound(fresh) if declared else fresh
+
+
+def _drawn_anew(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Prepared]:
+    """The settings with fresh seeds and keys, which the record then has, too; and the data that they are for."""
+    record.reconfigure(fresh_config(record.config))
+    settings = replace(settings_of(record.config), compute=from_the_start(job).compute)
+    void = settings.choices.standing is Standing.VOID
+    return settings, replace(job.prepared, choices=settings.choices) if void else job.prepared
+
+
+def _retrain_promise(job: ErasureJob, settings: RunSettings) -> Promise:
+    certificate = settings.certificate
+    noisy = getattr(certificate, "masking", "none") != "none" and getattr(certificate, "seed", None) is None
+    how = (
+        "with noise drawn anew: its distribution is the same"
+        if noisy
+        else "bit for bit what the same program makes of them on this machine"
+    )
+    trained = (
+        f"the model is what training without the erased records gives: trained from scratch on those that remain, {how}"
+    )
+    drawn = ANEW if job.fresh else KEPT if _draws(job.run.config) else NOISE if noisy else NOTHING
+    facts = (FROM_NOTHING, DRAWN_ANEW) if noisy else (FROM_NOTHING,)
+    return Promise("retrain", True, 0.0, 0.0, drawn != KEPT, (trained, drawn), facts)
+
+
+def _draws(config: Mapping[str, Any]) -> bool:
+    """Whether training reads any seed or key, so that ``fresh_config`` changes something."""
+    return fresh_config(config) != dict(config)
+
+
+def _check_noise(settings: RunSettings) -> None:
+    if settings.noise is not None:
+        raise CheckError(
+            "method=retrain: this run's weights carry noise of their own (noise.epsilon) and are a release. Training again "
+            "draws other noise: a second release about everybody who remains, which a run of its own must claim and pay "
+            "for: agt train on the data without the erased rows, with ledger=..., and delete this run"
+        )
+
+
+UNIT = "bound on the norm of the gradient that removals and the optimiser left"
+_STAGES = {
+    "step": "one Newton step took {count} records out",
+    "polish": "Newton steps from the gradient of all records that remain",
+    "refresh": "the same with the Hessian formed anew",
+}
+
+
+@dataclass
+class NewtonUpdate:
+    """A head on its way to the minimiser without the erased records.
+
+    Attributes:
+        model: as the run has it.
+        head: of it; changed.
+        phi, targets: the records that remain, as the head takes them.
+        stages: what was done.
+        facts: flat numbers of it.
+    """
+
+    model: RemovalModel
+    head: RemovableHead
+    phi: np.ndarray
+    targets: np.ndarray
+    stages: tuple[str, ...]
+    facts: dict[str, float | int | str]
+
+    @classmethod
+    def of(cls, job: ErasureJob) -> "NewtonUpdate":
+        """Nothing removed yet."""
+        problem = job.prepared.problem(job.settings)
+        model = cast(RemovalModel, load(problem, job.run))
+        phi, labels = training_rows(problem, model.features)
+        head = RemovableHead.of(model.known.objective, model.state, model.features.slack)
+        return cls(model, head, phi, model.known.objective.targets(labels, problem.classes), (), {})
+
+    @property
+    def budget(self) -> float:
+        """What the residual may be: what the noise hides; without noise, or where it is measured, what training may
+        leave."""
+        config, budget = self.model.config, self.model.budget
+        return config.tolerance if budget is None or config.bound == "measured" else budget
+
+    def remove(self, job: ErasureJob) -> None:
+        """The cheapest way to a residual within the budget; it may still be above."""
+        erased, head = job.erased, self.head
+        if len(erased) == job.count and head.count - len(erased) == len(self.phi):
+            self._step(self.model.phi(erased.features), self._targets(erased.labels))
+        else:
+            head.refresh(self.phi, self.targets)
+            self.stages = ("refresh",)
+        if self.model.config.bound == "measured" and "refresh" not in self.stages:
+            head.polish(self.phi, self.targets)
+            self.stages += ("polish",)
+        if self.model.config.bound != "worst":
+            self.stages += brought_within(head, self.phi, self.targets, self.budget)
+
+    def refactorised(self) -> RemovalModel:
+        """The run's next model: matrices formed anew; the noise on what is served, too."""
+        started, model, state = time.perf_counter(), self.model, self.model.state
+        self.head.settle(self.phi)
+        served = model.known.served(self.head.weight, again=1 + len(self.phi))
+        self.facts["seconds_settling"] = round(time.perf_counter() - started, 4)
+        return RemovalModel.of(model.problem, model.features, self.head.state(state, served, self.budget))
+
+    def _targets(self, labels: np.ndarray) -> np.ndarray:
+        return self.head.objective.targets(labels, self.model.problem.classes)
+
+    def _step(self, features: np.ndarray, targets: np.ndarray) -> None:
+        started, config, head = time.perf_counter(), self.model.config, self.head
+        step = head.remove(features, targets, self.phi if config.factorisation == "fresh" else None)
+        problem = head.objective
+        reach, outputs = self.model.known.loss.reach, len(head.weight)
+        worst = worst_case(problem.gamma, len(features), head.count, problem.strength, reach, outputs)
+        if config.bound == "worst":
+            head.residual = max(step.after, step.before + worst)
+        self.stages = ("step",)
+        self.facts |= {
+            "seconds_step": round(time.perf_counter() - started, 6),
+            "bound_of_step": step.after - step.before,
+            "worst_case_of_step": worst,
+        }
+
+
+def newton(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
+    """Remove the erased records (a ``Method``).
+
+    Raises:
+        CheckError: the budget is exceeded whatever is done, or cannot be counted, and training from scratch is forbidden.
+    """
+    if reason := _unfit(job):
+        return _from_scratch(job, record, console, reason)
+    removing = NewtonUpdate.of(job)
+    before, started = removing.model.state.residual, time.perf_counter()
+    with threadpool_limits(job.settings.compute.threads, user_api="blas"):
+        removing.remove(job)
+        spent, total = removing.head.residual, removing.budget
+        if not spent <= total:
+            reason = f"{', '.join(removing.stages)} would bring the removal budget to {spent:.3g}, of {total:.3g}"
+            return _from_scratch(job, record, console, reason)
+        model = removing.refactorised()
+    seconds = time.perf_counter() - started
+    write_trained(record, job.prepared, job.settings, model, float(job.run.metrics.get("seconds_training", 0.0)))
+    facts = {"removed_by": "+".join(removing.stages), "residual_before": before, "residual": spent, **removing.facts}
+    made = promise(model.config, model.state, model.known.objective.strength)
+    made = replace(made, assumptions=(*made.assumptions, job.prepared.untouched))
+    return Removal(made, job.count, seconds, facts, _newton_lines(job, removing, model), RemovalBudget(spent, total, UNIT))
+
+
+def _unfit(job: ErasureJob) -> str:
+    """Why no step can be taken from the present state; empty where one can."""
+    if job.fresh and getattr(job.settings.certificate, "masking", "none") == "loss":
+        return "fresh=true asks for another random term in the loss, and the state was made with the one there is"
+    if job.prepared.untouched.standing is Standing.VOID:
+        return f"the other records are not what the state was made with: {job.prepared.untouched.why}"
+    if job.prepared.classes != int(job.run.metrics["classes"]):
+        return f"classes: the run has {job.run.metrics['classes']}, and the records that remain have {job.prepared.classes}"
+    return ""
+
+
+def _from_scratch(job: ErasureJob, record: RunRecord, console: Console, reason: str) -> Removal:
+    """Raises CheckError where that is forbidden."""
+    if not job.may_retrain:
+        raise CheckError(
+            f"method=newton: {reason}; and forbid_retraining=true. Nothing was changed. Let it train: "
+            "forbid_retraining=false, or method=retrain"
+        )
+    console.note(f"training from scratch: {reason}")
+    done = retrain(job, record, console)
+    return replace(done, words=(*done.words, f"no step was taken: {reason}"))
+
+
+def _newton_lines(job: ErasureJob, removing: NewtonUpdate, model: RemovalModel) -> tuple[str, ...]:
+    state, head = model.state, removing.head
+    did = [_STAGES[stage].format(count=job.count) for stage in removing.stages]
+    if "step" not in removing.stages:
+        did.insert(0, f"the data no longer has the {job.count} records: what remains was fitted from where the model was")
+    lines = [
+        "; ".join(did),
+        f"the gradient that is left is at most {state.residual:.3g}, so the weights are within {head.distance:.3g} of the "
+        f"exact minimiser on the {state.count} records that remain",
+        "Hessian and products were then formed anew over these records, at these weights: no matrix that the erased ones "
+        "were part of, and no earlier weights, are kept",
+    ]
+    if model.config.masking == "output":
+        lines.append("noise on the weights that are served was drawn anew")
+    return tuple(lines)
+
+
+SISA_EXACT = (
+    "the model is what training without the erased records gives: members whose shard lost none were kept, the others were "
+    "trained again from the state before the first slice that lost one"
+)
+SISA_SHARDS = (
+    "shards and slices are keyed hashes of ids, by the key that the run recorded: whoever knows it, or saw answers, may "
+    "have chosen whom to erase by shard; fresh=true deals everybody anew"
+)
+
+
+def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
+    """Train again what the removal touched (a ``Method``).
+
+    Raises:
+        CheckError: no ensemble, or one that must be trained whole; or retraining is forbidden, and fresh shards are it.
+    """
+    if job.fresh:
+        return _dealt_anew(job, record, console)
+    started, settings = time.perf_counter(), from_the_start(job)
+    with console.progress("training what the removal touched", "member") as report:
+        done = retrain_affected(
+            job.prepared.problem(settings), job.run, lambda at: report(at.step, at.steps, at.done, at.total)
+        )
+    seconds = time.perf_counter() - started
+    write_trained(record, job.prepared, settings, done.model, seconds)
+    promise = Promise("sisa", True, 0.0, 0.0, False, (SISA_EXACT, SISA_SHARDS), _assumptions(done))
+    return Removal(promise, job.count, seconds, _facts(done), _sisa_lines(done))
+
+
+def _dealt_anew(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
+    """With a fresh key no record keeps its shard, and no member stays."""
+    if not job.may_retrain:
+        raise CheckError("method=sisa: fresh=true deals every record to a shard anew, which forbid_retraining=true forbids")
+    removal = retrain(job, record, console)
+    return replace(removal, promise=replace(removal.promise, method="sisa"))
+
+
+def _facts(done: Retrained) -> dict[str, int]:
+    return {
+        "members_retrained": len(done.begun),
+        "members": len(done.model.members),
+        "slices_retrained": done.slices,
+        "slices": done.all_slices,
+        "steps_retrained": done.steps,
+        "steps_of_all": done.all_steps,
+    }
+
+
+def _sisa_lines(done: Retrained) -> tuple[str, ...]:
+    of_all = f"{len(done.begun)} of {len(done.model.members)} members were trained again"
+    if done.model.settings.ensemble.slices == 1:
+        return (of_all,)
+    return (f"{of_all}: {done.slices} of {done.all_slices} slices, {done.steps} of {done.all_steps} steps",)
+
+
+def _assumptions(done: Retrained) -> tuple[Fact, ...]:
+    kept = "members were kept only where the digest of each slice of their shard is the one that they were trained on"
+    return (proved(kept), _same_bits(done.changed))
+
+
+def _same_bits(changed: tuple[str, ...]) -> Fact:
+    if not changed:
+        return proved("all members were trained by the same code, on machines of one kind, with as many threads")
+    return void(
+        f"not bit for bit a training of today: members that were kept were trained before {', '.join(changed)} changed; "
+        "each is still what that training made of records that all remain"
+    )
+
+
+PENDING_ANEW = ("config.yaml", "env.json", "metrics.json", "status.json", LOG)
+"""What a record has of its own."""
+WORDS = (
+    "every label that is given is the one that training again without them gives, with the same settings, seeds and public "
+    "constants: its stable distance says so of every set of so many people at once, whoever chose them and after whichever "
+    "answers",
+    "other queries abstain until the next update. Which ones do depends on the records, those that are to go among them, "
+    "and whoever asks sees it: abstaining itself is not private, and private releases are refused until then",
+    "the model, its certificates and figures still hold what is to be erased: they stay with the data owner, and the next "
+    "update replaces them",
+)
+
+
+def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
+    """Note the request and keep the state (a ``Method``).
+
+    Raises:
+        CheckError: the run's certificates do not say what training without these records gives; says why.
+    """
+    started = time.perf_counter()
+    reasons = gaps_of_removal(job)
+    if reasons:
+        raise CheckError(
+            f"method=certificate: this run's certificates do not cover the removal: {'; '.join(reasons)}. Carry it out "
+            "instead: method=auto finds how"
+        )
+    for name in job.run.manifest.files:
+        if name not in (*PENDING_ANEW, WAITING_FILE):
+            record.write(name, job.run.read(name))
+    record.add_metrics(**job.run.metrics)
+    members, model = _members(job), _model(job)
+    record.write(WAITING_FILE, json.dumps({"units": job.units, "members": members}).encode())
+    words = (f"noted, and nothing was computed: {_answered(job, model)}",)
+    if model.farthest < job.units:
+        console.say(f"method=certificate: {words[0]}")
+    facts = {"pending": job.units, "farthest": model.farthest}
+    return Removal(_pending_promise(job), 0, time.perf_counter() - started, facts, words)
+
+
+def gaps_of_removal(job: ErasureJob) -> list[str]:
+    """Why the certificates of a run do not cover a removal, in words; empty: they do."""
+    prepared = job.prepared
+    compared = prepared.loaded.preprocessing.facts if prepared.untouched.held else ()
+    unseen = len(job.erased) < job.count and bool(prepared.dataset.train.public.any())
+    public = unseen or bool(job.erased.public.any())
+    return gaps(job.settings, conditions_of(job.run), compared, public)
+
+
+def _answered(job: ErasureJob, model: Model) -> str:
+    """Which queries are answered, in words."""
+    relation = RELATIONS[job.settings.relation.name]
+    if model.farthest < job.units:
+        return (
+            f"{people(job.units)} wait, and no stable distance of this run is beyond {model.farthest} (kgrid.max): every "
+            "query abstains until an update"
+        )
+    published = ", by the published rule (the mean over the records that are left)" if relation.mean else ""
+    return (
+        f"{people(job.units)} wait; a query is answered where its stable distance is {job.units} or more (k counts "
+        f"{relation.ball_of(job.settings.relation.unit_rows)}{published}), and abstains elsewhere"
+    )
+
+
+def _pending_promise(job: ErasureJob) -> Promise:
+    conditions, prepared = conditions_of(job.run), job.prepared
+    apart = {*prepared.loaded.preprocessing.facts, job.settings.choices}
+    facts: tuple[Fact, ...] = (*(f for f in needed(conditions) if f not in apart), prepared.untouched, prepared.choices)
+    return Promise("certificate", True, 0.0, 0.0, True, WORDS, tuple(dict.fromkeys(facts)))
+
+
+def _members(job: ErasureJob) -> list[int] | None:
+    """How many of those that wait each member of an ensemble was trained on; None: no ensemble, or some are gone."""
+    units, ensemble = np.unique(job.erased.units), job.settings.ensemble
+    if ensemble.members == 1 or len(units) != job.units:
+        return None
+    counts: list[int] = np.bincount(shards(units, ensemble), minlength=ensemble.members).tolist()
+    return counts
+
+
+def _model(job: ErasureJob) -> Model:
+    told = run_without_records(job.run, job.settings)
+    return load(job.prepared.problem(job.settings) if told is None else told.problem, job.run)
+
+
+MethodChoice = Literal["auto", "certificate", "newton", "sisa", "retrain"]
 METHODS: dict[MethodName, Method] = {"certificate": pending, "newton": newton, "sisa": sisa, "retrain": retrain}
 
 
-def chosen(choice: Choice, settings: RunSettings, fresh: bool) -> MethodName:
+def chosen(choice: MethodChoice, settings: RunSettings, fresh: bool) -> MethodName:
     """What ``auto`` means for a run, the cheapest whose guarantee can hold; else the choice, if the run is of its kind.
 
     ``auto`` never means ``certificate``, which removes nothing yet: whoever wants that says so.
@@ -27,7 +525,7 @@ def chosen(choice: Choice, settings: RunSettings, fresh: bool) -> MethodName:
     Raises:
         ConfigError: a method that is not for this kind of run.
     """
-    removal, members = isinstance(settings.certificate, RemovalConfig), settings.ensemble.members
+    removal, members = settings.certificate.removable, settings.ensemble.members
     if choice == "auto":
         return "newton" if removal else "sisa" if members > 1 and not fresh else "retrain"
     if choice == "newton" and not removal:

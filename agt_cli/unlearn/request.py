@@ -13,20 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from agt.data.dataset import Dataset, DataSource
+from agt.data.dataset import CONTENT, Dataset, DataSource
 from agt.data.erasure import families, part
 from agt.data.files import open_columns
-from agt.data.ids import CONTENT
 from agt.errors import ConfigError, DataMissing
-from agt.folder import refusing
-from agt.settings import FeaturesConfig
-from agt.unlearning.index import Index, check_asked, check_same, places
-from agt.unlearning.keys import Key
-from agt.unlearning.log import By, Log
-from agt_cli.report.finished import FinishedRun
+from agt.store import refusing
+from agt.unlearning.log import By, HashKey, Index, Log, check_asked, check_same, places
+from agt_cli.report.finished import Run
 from agt_cli.runs.erased import named
-from agt_cli.runs.prepare import RunSettings
-from agt_cli.runs.source import kept
+from agt_cli.runs.prepare import RunSettings, run_without_records
 
 INPUT = "-"
 _SHOWN = 3
@@ -57,7 +52,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Known:
+class TrainingRecords:
     """A run's training records: as its index has them, and as its data has them now.
 
     Attributes:
@@ -71,7 +66,7 @@ class Known:
     """
 
     log: Log
-    key: Key
+    key: HashKey
     index: Index
     data: Dataset
     source: DataSource
@@ -81,7 +76,7 @@ class Known:
     shown: bool = False
 
     @classmethod
-    def of(cls, run: FinishedRun, settings: RunSettings) -> "Known":
+    def of(cls, run: Run, settings: RunSettings) -> "TrainingRecords":
         """Read a run's data, and compare it with what was trained on. The caller holds the run.
 
         Raises:
@@ -89,7 +84,11 @@ class Known:
         """
         log, source = Log.of(run), stated(run, settings)
         with refusing(run.folder, run.key):
-            key = log.check_key(Key.of(run.folder)) if log.entries or run.holds("records.bin") else Key.made(run.folder)
+            key = (
+                log.check_key(HashKey.of(run.folder))
+                if log.entries or run.holds("records.bin")
+                else HashKey.made(run.folder)
+            )
         data = part(source, named(key, log.erased)).rest if log.erased else source.load()
         index, then = Index.of(run, key), run.environment.get("data_digest")
         if index is None and data.digest != then:
@@ -101,7 +100,7 @@ class Known:
         change, notes = check_same(index, data.train, key), tuple[str, ...]()
         if not len(change.gone) and not log.waiting and data.digest != then:
             notes = ("the test records, or others beside the training records, are not those of the training any more",)
-        shown = getattr(settings.certificate, "features", FeaturesConfig()).public == "test"
+        shown = settings.certificate.features.public == "test"
         return cls(log, key, index, data, source, change.place, change.gone, notes, shown)
 
     def check(self, request: Request | None = None) -> None:
@@ -150,7 +149,7 @@ def read_ids(path: str, source: object) -> list[tuple[str, str]]:
     return found
 
 
-def requested(known: Known, ids: Sequence[tuple[str, str]], by: By | None = None, path: str = INPUT) -> Request:
+def request_for(known: TrainingRecords, ids: Sequence[tuple[str, str]], by: By | None = None, path: str = INPUT) -> Request:
     """The records that ids name.
 
     Args:
@@ -182,7 +181,7 @@ def requested(known: Known, ids: Sequence[tuple[str, str]], by: By | None = None
     return replace(_request(known, chosen, by, tuple(unique), notes), untrained=untrained)
 
 
-def _trimmed(known: Known, ids: Sequence[tuple[str, str]], by: By) -> list[tuple[str, str]]:
+def _trimmed(known: TrainingRecords, ids: Sequence[tuple[str, str]], by: By) -> list[tuple[str, str]]:
     """The same without blanks at the ends of ids, where they name nothing with them."""
     odd = [word for word, _ in ids if word != word.strip()]
     tests = _tests(known, by) if odd else set()
@@ -191,12 +190,12 @@ def _trimmed(known: Known, ids: Sequence[tuple[str, str]], by: By) -> list[tuple
     return [(word.strip() if word in unknown else word, place) for word, place in ids]
 
 
-def _tests(known: Known, by: By) -> set[str]:
+def _tests(known: TrainingRecords, by: By) -> set[str]:
     """What test records are called."""
     return set((known.data.test.units if by == "unit" else known.data.test.ids).tolist())
 
 
-def _hits(known: Known, words: list[str], by: By) -> list[np.ndarray]:
+def _hits(known: TrainingRecords, words: list[str], by: By) -> list[np.ndarray]:
     """For each id, the places in the index that it names."""
     by_unit = by == "unit" and known.index.units is not None
     column = known.index.units if by_unit and known.index.units is not None else known.index.ids
@@ -207,7 +206,7 @@ def _hits(known: Known, words: list[str], by: By) -> list[np.ndarray]:
     return [np.array(groups.get(hashed.tobytes(), ()), dtype=np.int64) for hashed in hashes]
 
 
-def _missed(known: Known, ids: dict[str, str], hits: list[np.ndarray], by: By, path: str) -> Iterator[str]:
+def _missed(known: TrainingRecords, ids: dict[str, str], hits: list[np.ndarray], by: By, path: str) -> Iterator[str]:
     """Refuse ids that name nothing; a note of those that are of test records alone, where others name something."""
     sorts: dict[str, list[str]] = {}
     tests = _tests(known, by)
@@ -257,7 +256,7 @@ def _copied(ids: Iterable[str]) -> str:
     )
 
 
-def _why(known: Known, word: str, place: str, tests: set[str]) -> tuple[str, str]:
+def _why(known: TrainingRecords, word: str, place: str, tests: set[str]) -> tuple[str, str]:
     """Why an id names no training record that could go, and where it stands."""
     names = {known.key.names([word], kind)[0].tobytes().hex() for kind in ("record", "unit")}
     for entry in known.log.entries:
@@ -266,7 +265,7 @@ def _why(known: Known, word: str, place: str, tests: set[str]) -> tuple[str, str
     return ("test" if word in tests else "unknown"), place
 
 
-def _check_private(known: Known, wanted: np.ndarray, path: str) -> None:
+def _check_private(known: TrainingRecords, wanted: np.ndarray, path: str) -> None:
     rows = known.row[wanted]
     public = known.data.train.public[rows[rows >= 0]]
     if public.any():
@@ -276,7 +275,7 @@ def _check_private(known: Known, wanted: np.ndarray, path: str) -> None:
         )
 
 
-def _last_copies(known: Known, wanted: np.ndarray) -> np.ndarray:
+def _last_copies(known: TrainingRecords, wanted: np.ndarray) -> np.ndarray:
     """Places in the index: of identical records first those that the data lost, then the last ones (data/erasure.py)."""
     present = wanted[known.row[wanted] >= 0]
     if not len(present):
@@ -295,7 +294,7 @@ def _last_copies(known: Known, wanted: np.ndarray) -> np.ndarray:
     return np.array(sorted(chosen), dtype=np.int64)
 
 
-def _lost_copies(known: Known, members: np.ndarray) -> list[int]:
+def _lost_copies(known: TrainingRecords, members: np.ndarray) -> list[int]:
     """Places in the index of copies that the data does not have any more: their ids follow from one that it has.
 
     That the contents are alike is not enough: what was loaded may be coarser than the row.
@@ -309,7 +308,7 @@ def _lost_copies(known: Known, members: np.ndarray) -> list[int]:
     return lost
 
 
-def _check_left(known: Known, chosen: np.ndarray, path: str) -> None:
+def _check_left(known: TrainingRecords, chosen: np.ndarray, path: str) -> None:
     """Enough must be left to train on, before anything is changed."""
     train, left = known.data.train, np.ones(len(known.data.train), dtype=bool)
     rows = known.row[np.concatenate([chosen, np.flatnonzero(known.waiting)]).astype(np.int64)]
@@ -324,7 +323,7 @@ def _check_left(known: Known, chosen: np.ndarray, path: str) -> None:
         )
 
 
-def _request(known: Known, chosen: np.ndarray, by: By, names: tuple[str, ...], notes: list[str]) -> Request:
+def _request(known: TrainingRecords, chosen: np.ndarray, by: By, names: tuple[str, ...], notes: list[str]) -> Request:
     records = tuple(sorted(known.index.words[row] for row in chosen.tolist()))
     if known.index.units is None:
         units = records
@@ -333,9 +332,9 @@ def _request(known: Known, chosen: np.ndarray, by: By, names: tuple[str, ...], n
     return Request(by, records, units, len(names), tuple(notes), names)
 
 
-def stated(run: FinishedRun, settings: RunSettings) -> DataSource:
+def stated(run: Run, settings: RunSettings) -> DataSource:
     """The run's data with the constants that it was trained with written down, so that records are read as then."""
-    told, source = kept(run, settings), settings.source
+    told, source = run_without_records(run, settings), settings.source
     before = {} if told is None else told.settled.get("settled", {})
     stated: DataSource = source.stated(before) if before and hasattr(source, "stated") else source
     return stated

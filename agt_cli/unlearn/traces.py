@@ -1,7 +1,7 @@
 """After an erasure: what of the erased records can still be found, and where nobody looked.
 
-Three things are looked for. Ids, as text: whole words in any file and in its name, and in the values of tables and arrays
-that are packed; short ids, which occur by chance in anything, only as whole cells and whole strings. Rows: the bytes of a
+Three things are looked for. Ids, as text: whole words in any file and in its name, and in the columns of
+parquet files; short ids, which occur by chance in anything, only as whole cells and whole strings. Rows: the bytes of a
 record's features, as float32 and as float64, unless a record that stays has the same. Earlier states: any file with the
 bytes of one that the run's earlier manifest listed and the new one does not. Other training runs are asked by their own
 index of records.
@@ -9,12 +9,11 @@ index of records.
 What is found is told by counts and by places below the folders searched; no id or row is written anywhere.
 """
 
-import gzip
 import json
 import mmap
 import os
 import re
-import zipfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,42 +27,40 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from agt.audit.shadows import SHADOWS
-from agt.data.dataset import Records
+from agt.data.dataset import CONTENT, Records
 from agt.data.erasure import part
-from agt.data.ids import CONTENT
 from agt.errors import AgtError
-from agt.manifest import NAME as MANIFEST
-from agt.manifest import Broken, Manifest
-from agt.sealed import file_sha256
+from agt.store import MANIFEST_FILE as MANIFEST
+from agt.store import Broken, Manifest, file_sha256
 from agt.unlearning.account import Place, Sweep
-from agt.unlearning.index import NAME as INDEX
-from agt.unlearning.index import Index, places
-from agt.unlearning.keys import NAME as KEY
-from agt.unlearning.keys import Key
-from agt.unlearning.log import Log, of_state
-from agt_cli.report.finished import FinishedRun
+from agt.unlearning.log import KEY_FILE as KEY
+from agt.unlearning.log import RECORD_INDEX_FILE as INDEX
+from agt.unlearning.log import HashKey, Index, Log, of_state, places
+from agt_cli.report.finished import Run
 from agt_cli.runs.erased import key_of, named
 from agt_cli.runs.prepare import RunSettings
-from agt_cli.unlearn.request import INPUT, Known, Request, stated
+from agt_cli.unlearn.request import INPUT, Request, TrainingRecords, stated
 
-SHORT = 5  # an id of fewer characters, or of digits alone and fewer than eight, occurs by chance
-_DIGITS = 8
+MIN_ID_CHARACTERS = 5  # an id of fewer characters, or of digits alone and fewer than eight, occurs by chance
+_MIN_ID_DIGITS = 8
 _RECORDS = (
     "everything else that commands wrote (output_dir)",
     "everything else where the run was written (its output_dir)",
 )
-ROWS = 256  # rows that are looked for byte by byte
-FEW = 64  # ids that are looked for one by one
-NAMED = 3  # places that a line names
+MAX_ROWS = 256  # rows that are looked for byte by byte
+MAX_IDS_ONE_BY_ONE = 64  # ids that are looked for one by one
+MAX_PLACES_NAMED = 3
+_KINDS = (_IDS, _ROWS, _STATE, _IN_NAME) = ("ids", "rows", "files of the earlier state", "ids in names")
+_UNREADABLE = "unreadable"
 _WORD = re.compile(rb"[0-9A-Za-z_\x80-\xff]+")
 _WHOLE = re.compile(rb'(?:^|[,;\t\r\n"])([^,;\t\r\n"]+)(?=$|[,;\t\r\n"])')
 _TEXT = {".csv", ".json", ".jsonl", ".md", ".html", ".yaml", ".txt", ".log", ".tsv"}
 _WORDS = ("conditions.json", "source.json")  # of a state, and the same for many: no record is in them
-_PACKED = {".png", ".pdf", ".zip", ".jpg", ".xz", ".zst", ".bz2", ".pkl"}
+_PACKED = {".gz", ".npz", ".png", ".pdf", ".zip", ".jpg", ".xz", ".zst", ".bz2", ".pkl"}
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TraceTargets:
     """What must not be found any more.
 
     Attributes:
@@ -81,7 +78,7 @@ class Wanted:
     unknown: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, known: Known, request: Request, before: FinishedRun) -> "Wanted":
+    def of(cls, known: TrainingRecords, request: Request, before: Run) -> "TraceTargets":
         """Of an update that was carried out.
 
         Args:
@@ -93,11 +90,11 @@ class Wanted:
         after = Manifest.read((before.folder / MANIFEST).read_bytes())
         state = {digest for name, digest in before.manifest.files.items() if of_state(name) and name not in _WORDS}
         files = frozenset(state) - frozenset(after.files.values())
-        ids = _named(erased, (left, known.data.test), request.names)
+        ids = _ids_of(erased, (left, known.data.test), request.names)
         return cls(ids, erased.features, left.features, files)
 
     @classmethod
-    def later(cls, run: FinishedRun, settings: RunSettings, log: Log) -> "Wanted":
+    def later(cls, run: Run, settings: RunSettings, log: Log) -> "TraceTargets":
         """Of a run's last update, when all that is known of its records is what the data still has."""
         key, batch = key_of(run), log.batch(len(log.entries))
         hashes = frozenset(word for entry in batch for word in entry.records)
@@ -107,39 +104,41 @@ class Wanted:
         if gone := len(hashes) - len(erased):
             unknown.append(f"{gone} of {len(hashes)} erased records, of which nothing but keyed hashes is kept")
         rest = parted.rest
-        return cls(_named(erased, (rest.train, rest.test)), erased.features, rest.train.features, unknown=tuple(unknown))
+        return cls(_ids_of(erased, (rest.train, rest.test)), erased.features, rest.train.features, unknown=tuple(unknown))
 
     @cached_property
     def long(self) -> frozenset[bytes]:
         """Ids that are one word each, and occur nowhere by chance."""
-        return frozenset(spelled for name in self._telling for spelled in _spelled(name) if _WORD.fullmatch(spelled))
+        return frozenset(spelled for name in self._unlikely for spelled in _spelled(name) if _WORD.fullmatch(spelled))
 
     @cached_property
     def phrases(self) -> tuple[bytes, ...]:
         """Ids of several words."""
-        return tuple(spelled for name in self._telling for spelled in _spelled(name) if not _WORD.fullmatch(spelled))
+        return tuple(spelled for name in self._unlikely for spelled in _spelled(name) if not _WORD.fullmatch(spelled))
 
     @cached_property
     def short(self) -> frozenset[bytes]:
         """Ids that occur by chance."""
-        telling = set(self._telling)
+        telling = set(self._unlikely)
         return frozenset(spelled for name in self.ids if name not in telling for spelled in _spelled(name))
 
     @cached_property
-    def _telling(self) -> tuple[str, ...]:
-        return tuple(name for name in dict.fromkeys(self.ids) if len(name) >= (_DIGITS if name.isdecimal() else SHORT))
+    def _unlikely(self) -> tuple[str, ...]:
+        """Ids so long that they occur nowhere by chance."""
+        least = {name: _MIN_ID_DIGITS if name.isdecimal() else MIN_ID_CHARACTERS for name in self.ids}
+        return tuple(name for name in least if len(name) >= least[name])
 
     @cached_property
-    def alone(self) -> tuple[np.ndarray, ...]:
+    def unshared_rows(self) -> tuple[np.ndarray, ...]:
         """Rows that are looked for: not zero, and nobody else's."""
-        mine = {row.tobytes(): row for row in self.rows[:ROWS] if np.count_nonzero(row) > 1}
+        mine = {row.tobytes(): row for row in self.rows[:MAX_ROWS] if np.count_nonzero(row) > 1}
         shared = {content for row in self.others if (content := row.tobytes()) in mine} if mine else set()
         return tuple(row for content, row in mine.items() if content not in shared)
 
     @cached_property
     def patterns(self) -> tuple[bytes, ...]:
         """The bytes of rows, as float32 and as float64."""
-        return tuple({row.astype(kind).tobytes() for row in self.alone for kind in (np.float32, np.float64)})
+        return tuple({row.astype(kind).tobytes() for row in self.unshared_rows for kind in (np.float32, np.float64)})
 
     @property
     def unlooked(self) -> Iterator[str]:
@@ -152,12 +151,12 @@ class Wanted:
             )
         if self.short:
             yield f"{len(self.short)} ids so short that they occur by chance: only as whole cells and whole strings"
-        if len(self.alone) < len(self.rows):
-            passed = f"{len(self.rows) - len(self.alone)} of {len(self.rows)} erased records"
-            yield f"the features of {passed}: another record has the same, they are zero, or beyond the first {ROWS}"
+        if len(self.unshared_rows) < len(self.rows):
+            passed = f"{len(self.rows) - len(self.unshared_rows)} of {len(self.rows)} erased records"
+            yield f"the features of {passed}: another record has the same, they are zero, or beyond the first {MAX_ROWS}"
 
 
-def search(wanted: Wanted, run: FinishedRun, records: Sequence[Path], ids: str | None = None) -> Sweep:
+def search(targets: TraceTargets, run: Run, records: Sequence[Path], ids: str | None = None) -> Sweep:
     """Look for traces of an update in the run, among other records, and in what commands keep beside them.
 
     Args:
@@ -167,10 +166,10 @@ def search(wanted: Wanted, run: FinishedRun, records: Sequence[Path], ids: str |
     others, beside = dict(zip(_RECORDS, records, strict=False)), _beside(run)
     folders = {"the run": run.folder, **others, **beside}
     leave = () if ids in (None, INPUT) else (Path(str(ids)),)
-    found, unread = sweep(wanted, folders, leave)
-    still = len(wanted.rows)
+    found, unread = sweep(targets, folders, leave)
+    still = len(targets.rows)
     unlooked = [
-        *wanted.unlooked,
+        *targets.unlooked,
         *unread,
         f"the run's own data, which is its owner's to change: {still} of the erased records still have rows in it, unread "
         "from now on"
@@ -182,12 +181,12 @@ def search(wanted: Wanted, run: FinishedRun, records: Sequence[Path], ids: str |
         *[f"{words}: not there, seen from this working folder" for words, place in beside.items() if not place.exists()],
         "caches of compiled code, which hold no data",
     ]
-    asked = [other_runs(wanted, folder, run.folder) for folder in records]
+    asked = [other_runs(targets, folder, run.folder) for folder in records]
     return Sweep((*found, *asked), ("folders other than these", *unlooked))
 
 
 def sweep(
-    wanted: Wanted, folders: Mapping[str, Path], leave: Iterable[Path] = ()
+    targets: TraceTargets, folders: Mapping[str, Path], leave: Iterable[Path] = ()
 ) -> tuple[tuple[Place, ...], tuple[str, ...]]:
     """Look through folders, each file once, however many of the folders it lies in.
 
@@ -202,19 +201,18 @@ def sweep(
     for words, folder in folders.items():
         files = [path for path in _files(folder) if path.resolve() not in seen]
         seen |= {path.resolve() for path in files}
-        if folder.exists():
-            looked = {path: _look(path, folder, wanted) for path in files}
-            found.append(_place(words, folder, looked, wanted))
-            closed = sum(look.closed for look in looked.values())
-            packed = sum(path.suffix in _PACKED for path in files)
-            unread += [f"{words}: {closed} files that cannot be read or decoded"] * bool(closed)
-            unread += [f"{words}: what is packed inside {packed} figures and archives, of which only the bytes"] * bool(
-                packed
-            )
+        if not folder.exists():
+            continue
+        traces = {path: _traces_in(path, folder, targets) for path in files}
+        found.append(_place(words, folder, traces, targets))
+        if closed := sum(counts[_UNREADABLE] for counts in traces.values()):
+            unread.append(f"{words}: {closed} files that cannot be read or decoded")
+        if packed := sum(path.suffix in _PACKED for path in files):
+            unread.append(f"{words}: what is packed inside {packed} figures, arrays and archives, of which only the bytes")
     return tuple(found), tuple(unread)
 
 
-def other_runs(wanted: Wanted, folder: Path, run: Path) -> Place:
+def other_runs(targets: TraceTargets, folder: Path, run: Path) -> Place:
     """Other training runs, asked by their own index and key whether they were trained on erased records.
 
     Args:
@@ -222,107 +220,70 @@ def other_runs(wanted: Wanted, folder: Path, run: Path) -> Place:
         run: the one that was updated.
     """
     runs = [path.parent for path in sorted(folder.rglob(INDEX)) if path.parent.resolve() != run.resolve()]
-    counts = {path: _trained_on(wanted, path) for path in runs if "unlearning" not in path.relative_to(folder).parts}
-    hits = {path: count for path, count in counts.items() if count}
-    closed = sum(count is None for count in counts.values())
-    names = [path.relative_to(folder).as_posix() for path in hits]
-    told = (
-        f"still trained on erased records: {_some(names)}: erase them there, too" if hits else "none has an erased record"
-    )
-    words = told + (f"; {closed} cannot be asked, as their key is gone" if closed else "")
+    counts = {path: _trained_on(targets, path) for path in runs if "unlearning" not in path.relative_to(folder).parts}
+    hits = {path.relative_to(folder).as_posix(): count for path, count in counts.items() if count}
+    words = f"still trained on erased records: {_first(list(hits))}: erase them there, too"
+    words = words if hits else "none has an erased record"
+    if closed := sum(count is None for count in counts.values()):
+        words += f"; {closed} cannot be asked, as their key is gone"
     return Place("other training runs, by their records.bin", len(counts), sum(hits.values()), words)
 
 
-@dataclass(frozen=True)
-class _Look:
-    """What was found in one file.
-
-    Attributes:
-        ids, rows: how many of them.
-        state: 1: it is a file of the earlier state.
-        name: 1: its own name has an id.
-        closed: it could not be read to its end.
-    """
-
-    ids: int = 0
-    rows: int = 0
-    state: int = 0
-    name: int = 0
-    closed: bool = False
-
-    @property
-    def count(self) -> int:
-        return self.ids + self.rows + self.state + self.name
+def _place(words: str, folder: Path, traces: Mapping[Path, Counter[str]], targets: TraceTargets) -> Place:
+    sought = f"{len(targets.ids)} ids, {len(targets.unshared_rows)} rows, {len(targets.files)} files of the earlier state"
+    hits = {path: counts for path, counts in traces.items() if any(counts[kind] for kind in _KINDS)}
+    totals = {kind: sum(counts[kind] for counts in hits.values()) for kind in _KINDS}
+    named = ", ".join(f"{kind}: {count}" for kind, count in totals.items() if count)
+    names = ["(a name with an id)" if hits[path][_IN_NAME] else path.relative_to(folder).as_posix() for path in hits]
+    found = f"{named} in {_first(names)}; looked for {sought}" if hits else f"looked for {sought}; found nothing"
+    return Place(words, len(traces), sum(totals.values()), found)
 
 
-def _place(words: str, folder: Path, looked: Mapping[Path, _Look], wanted: Wanted) -> Place:
-    hits = {path: look for path, look in looked.items() if look.count}
-    parts = {"ids": "ids", "rows": "rows", "files of the earlier state": "state", "ids in names": "name"}
-    counts = {part: sum(getattr(look, key) for look in hits.values()) for part, key in parts.items()}
-    told = ", ".join(f"{part}: {count}" for part, count in counts.items() if count)
-    where = _some(["(a name with an id)" if look.name else p.relative_to(folder).as_posix() for p, look in hits.items()])
-    sought = f"{len(wanted.ids)} ids, {len(wanted.alone)} rows, {len(wanted.files)} files of the earlier state"
-    found = f"{told} in {where}; looked for {sought}" if hits else f"looked for {sought}; found nothing"
-    return Place(words, len(looked), sum(look.count for look in hits.values()), found)
-
-
-def _look(path: Path, folder: Path, wanted: Wanted) -> _Look:
+def _traces_in(path: Path, folder: Path, targets: TraceTargets) -> Counter[str]:
+    """How many traces of each kind a file has."""
     if path.as_posix().endswith(f"/{KEY}"):
-        return _Look()
-    ids, rows, state, closed = set[bytes](), set[bytes](), 0, False
-    name = _ids_in(str(path.relative_to(folder)).encode(errors="replace"), wanted, text=False)
+        return Counter()
+    ids, rows, counts = set[bytes](), set[bytes](), Counter[str]()
+    counts[_IN_NAME] = int(bool(_ids_in(str(path.relative_to(folder)).encode(errors="replace"), targets, text=False)))
     try:
-        state = int(file_sha256(path) in wanted.files)
+        counts[_STATE] = int(file_sha256(path) in targets.files)
         for content, text in _contents(path):
-            ids |= _ids_in(content, wanted, text)
-            rows |= {pattern for pattern in wanted.patterns if content.find(pattern) >= 0}
-    except (OSError, ValueError, EOFError, pa.ArrowException, zipfile.BadZipFile):
-        closed = True
-    return _Look(len(ids), len(rows), state, int(bool(name)), closed)
+            ids |= _ids_in(content, targets, text)
+            rows |= {pattern for pattern in targets.patterns if content.find(pattern) >= 0}
+    except (OSError, ValueError, pa.ArrowException):
+        counts[_UNREADABLE] = 1
+    counts[_IDS], counts[_ROWS] = len(ids), len(rows)
+    return counts
 
 
 def _contents(path: Path) -> Iterator[tuple[Any, bool]]:
-    """(bytes or what can be searched like them, whether it is text) of a file and of what is packed in it."""
+    """(bytes or what can be searched like them, whether it is text) of a file, and of the columns of a parquet file."""
     if path.stat().st_size:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             yield content, path.suffix in _TEXT
-    if path.suffix == ".gz":
-        with gzip.open(path) as packed:
-            yield packed.read(), True
-    elif path.suffix == ".parquet":
+    if path.suffix == ".parquet":
         for batch in pq.ParquetFile(path).iter_batches():
-            yield from (_of_column(column) for column in batch.columns)
-    elif path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as arrays:
-            yield from (_of_array(arrays[name]) for name in arrays.files)
+            yield from (_column_content(column) for column in batch.columns)
 
 
-def _of_array(array: np.ndarray) -> tuple[bytes, bool]:
-    return (_text_of(array.ravel().tolist()), True) if array.dtype.kind in "USiu" else (array.tobytes(), False)
-
-
-def _of_column(column: pa.Array) -> tuple[bytes, bool]:
+def _column_content(column: pa.Array) -> tuple[bytes, bool]:
     if pa.types.is_nested(column.type):
         column = column.flatten()
     if pa.types.is_floating(column.type):
         return column.to_numpy(zero_copy_only=False).tobytes(), False
-    return _text_of(column.to_pylist()), True
+    words = (value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in column.to_pylist())
+    return "\n".join(words).encode(), True
 
 
-def _text_of(values: Iterable[object]) -> bytes:
-    words = (value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in values)
-    return "\n".join(words).encode()
-
-
-def _ids_in(content: Any, wanted: Wanted, text: bool) -> set[bytes]:
+def _ids_in(content: Any, targets: TraceTargets, text: bool) -> set[bytes]:
     """The ids that a content has."""
-    if len(wanted.long) <= FEW:
-        found = {word for word in wanted.long if _holds(content, word)}
+    if len(targets.long) <= MAX_IDS_ONE_BY_ONE:
+        found = {word for word in targets.long if _holds(content, word)}
     else:
-        found = {word for match in _WORD.finditer(content) if (word := match[0]) in wanted.long}
-    found |= {phrase for phrase in wanted.phrases if content.find(phrase) >= 0}
-    if text and wanted.short:
-        found |= {word for match in _WHOLE.finditer(content) if (word := match[1].strip()) in wanted.short}
+        found = {word for match in _WORD.finditer(content) if (word := match[0]) in targets.long}
+    found |= {phrase for phrase in targets.phrases if content.find(phrase) >= 0}
+    if text and targets.short:
+        found |= {word for match in _WHOLE.finditer(content) if (word := match[1].strip()) in targets.short}
     return found
 
 
@@ -337,7 +298,7 @@ def _holds(content: Any, word: bytes) -> bool:
     return False
 
 
-def _named(erased: Records, staying: Iterable[Records], more: Iterable[str] = ()) -> tuple[str, ...]:
+def _ids_of(erased: Records, staying: Iterable[Records], more: Iterable[str] = ()) -> tuple[str, ...]:
     """The ids and units of erased records, and more, that nobody who stays has."""
     kept = {name for records in staying for name in (*records.ids.tolist(), *records.units.tolist())}
     names = dict.fromkeys((*erased.ids.tolist(), *erased.units.tolist(), *more))
@@ -349,21 +310,21 @@ def _spelled(name: str) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys((name.encode(), json.dumps(name)[1:-1].encode(), escape(name).encode())))
 
 
-def _beside(run: FinishedRun) -> dict[str, Path]:
+def _beside(run: Run) -> dict[str, Path]:
     """Where commands keep things that need not lie below output_dir."""
     encoder = (run.config.get("model") or {}).get("encoder") or {}
     kept = {"trained encoders (cache_dir)": encoder.get("cache_dir"), "ledgers": os.environ.get("AGT_LEDGER") or "ledgers"}
     return {"settings of your own (conf)": Path("conf")} | {words: Path(place) for words, place in kept.items() if place}
 
 
-def _trained_on(wanted: Wanted, run: Path) -> int | None:
+def _trained_on(targets: TraceTargets, run: Path) -> int | None:
     """How many erased records, or units, another run was trained on; None: it cannot be asked."""
     with suppress(AgtError, Broken, OSError):
-        key, index = Key.of(run), Index.read((run / INDEX).read_bytes())
+        key, index = HashKey.of(run), Index.read((run / INDEX).read_bytes())
         if key is None or key.check != index.key:
             return None
-        ids = len(places(index.ids, key.names(list(wanted.ids), "record")))
-        units = 0 if index.units is None else len(places(index.units, key.names(list(wanted.ids), "unit")))
+        ids = len(places(index.ids, key.names(list(targets.ids), "record")))
+        units = 0 if index.units is None else len(places(index.units, key.names(list(targets.ids), "unit")))
         return max(ids, units)
     return None
 
@@ -376,6 +337,6 @@ def _files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+def _first(names: list[str]) -> str:
+    more = f" and {len(names) - MAX_PLACES_NAMED} more" if len(names) > MAX_PLACES_NAMED else ""
+    return ", ".join(names[:MAX_PLACES_NAMED]) + more

@@ -1,31 +1,58 @@
-"""From a path to what lies there and everything that it rests on, each part checked as far as it is still there."""
+"""From a path to what lies there and everything that it rests on, each part checked as far as it is still there.
+
+A ledger is seen as an auditor sees it: the whole chain followed, each cost worked out again, and whether it counts a
+release: the entry, the account that a claim names, and the labels that it remembers.
+"""
 
 import os
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
-from agt.errors import ConfigError
-from agt.manifest import NAME, Broken, Manifest, unseal
+from agt import __version__
+from agt.errors import AgtError, ConfigError
+from agt.ledger.book import NO_HEAD, Book, budget, clock, eps_so_far, unit_words
+from agt.ledger.chain import Head
+from agt.ledger.ledger import Ledger
+from agt.mechanisms.claims import Output, read_claim
+from agt.mechanisms.composition import Guarantee
 from agt.mechanisms.portable import COMMAND as RELEASE
-from agt_cli.report.checks import Findings
-from agt_cli.report.swap import unsettled
-from agt_cli.report.unfinished import is_alive
-from agt_cli.verify.bound import Bound, Progress, bind
-from agt_cli.verify.erasure import COMMAND as ERASURE
-from agt_cli.verify.erasure import LIMITS, account_of, check_account, run_of
-from agt_cli.verify.files import data_subjects
-from agt_cli.verify.findings import Subject
-from agt_cli.verify.ledger import Known, is_ledger, ledgers_of, look_at_ledger
-from agt_cli.verify.reading import parsed, read
-from agt_cli.verify.record import Record
-from agt_cli.verify.release import check_portable
-from agt_cli.verify.requests import HALF, replaced
-from agt_cli.verify.run import claims_of
+from agt.settings import plain_of
+from agt.store import MANIFEST_FILE, Broken, Manifest, open_plain, read_file, unseal_manifest
+from agt_cli.releasing.ledgers import FOLDER, SUFFIX, ledger_path, unit_of
+from agt_cli.releasing.noise import stands_for
+from agt_cli.releasing.payer import LedgerPayer
+from agt_cli.report.finished import Run, has_pending_commit
+from agt_cli.report.markdown import Findings
+from agt_cli.runs.queries import LINES
+from agt_cli.verify.erasure import (
+    ACCOUNT_LIMITS,
+    ERASURE,
+    HALF_COMMITTED,
+    check_account,
+    read_account_of,
+    replaced,
+    run_of,
+)
+from agt_cli.verify.folders import Bound, Progress, Record, VerifiedItem, bind, data_items, first_difference
+from agt_cli.verify.release import CLAIM_FILE, check_portable, claims_of, guarantee_among, label_counts, tuned
 
-FARTHEST = 4  # steps from what is audited to what it rests on
-WORDS = {"train": "training run", ERASURE: "erasure", RELEASE: "released weights", "agt.save": "saved model"}
+MAX_STEPS = 4  # steps from what is audited to what it rests on
+ITEM_NAMES = {"train": "training run", ERASURE: "erasure", RELEASE: "released weights", "agt.save": "saved model"}
+LEDGER_LIMITS = (
+    "that everything which was released about these people is in it: it knows what was debited here",
+    "that the people in its tables are the same, and that a unit is what is said: that is declared",
+    "that it was not rewritten from some entry on, second head and all: only a head that somebody else kept shows that, "
+    "head=COUNT:HASH",
+    "that what was debited was drawn with the noise that was paid for: agt verify of each release looks at that",
+)
+SQLITE_MAGIC = b"SQLite format 3\0"
+NotedHead = Head | Path | None
+"""Of a ledger's chain: where it ended at some time, as somebody noted it; or where its second head lies now."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +69,11 @@ class Verification:
 
     progress: Progress
     ledger: str | None = None
-    head: Known = None
+    head: NotedHead = None
     public: bytes | None = None
     steps: int = 0
 
-    def look(self, path: Path, digest: str | None) -> Subject:
+    def look(self, path: Path, digest: str | None) -> VerifiedItem:
         """What lies at a path.
 
         Args:
@@ -60,38 +87,38 @@ class Verification:
         if is_ledger(path):
             if digest is not None:
                 raise ConfigError("digest: a ledger grows and has none: give head=COUNT:HASH, as agt ledger show prints it")
-            return look_at_ledger(path, self.head)[0]
+            return look_at_ledger(path, self.head)
         if not path.is_dir():
             raise ConfigError(f"{path}: expected the folder of a run or of a release, or a ledger's file")
-        if not _there(path / NAME):
+        if not _there(path / MANIFEST_FILE):
             return _unfinished(path)
         return self._folder(path, digest)[0]
 
-    def _folder(self, folder: Path, digest: str | None) -> tuple[Subject, Record | None]:
+    def _folder(self, folder: Path, digest: str | None) -> tuple[VerifiedItem, Record | None]:
         """A folder with a manifest, and its record, if it is a run, and no other than the one of ``digest``."""
         findings = Findings()
         if _half(folder):
-            findings.problem("state", *HALF)
-            return Subject(f"run {folder}", tuple(findings.checks)), None
+            findings.problem("state", *HALF_COMMITTED)
+            return VerifiedItem(f"run {folder}", tuple(findings.checks)), None
         bound = bind(folder, digest, findings, self.progress)
         if bound is None:
-            return Subject(f"folder {folder}", tuple(findings.checks)), None
+            return VerifiedItem(f"folder {folder}", tuple(findings.checks)), None
         if bound.manifest.command == RELEASE:
             return self._release(bound, findings), None
         record = Record.read(bound, findings)
         subject = self._run(record)
         return subject, record if digest in (None, bound.manifest.digest) else None
 
-    def _release(self, bound: Bound, findings: Findings) -> Subject:
+    def _release(self, bound: Bound, findings: Findings) -> VerifiedItem:
         portable = check_portable(bound, findings)
-        name, digest = f"{WORDS[RELEASE]} {bound.folder}", bound.manifest.digest
+        name, digest = f"{ITEM_NAMES[RELEASE]} {bound.folder}", bound.manifest.digest
         facts = (("dataset", portable.name), ("classes", ", ".join(portable.classes))) if portable else ()
         below = self._maker(bound)
-        return Subject(name, tuple(findings.checks), facts, (), portable.words if portable else (), below, digest)
+        return VerifiedItem(name, tuple(findings.checks), facts, (), portable.words if portable else (), below, digest)
 
-    def _run(self, record: Record) -> Subject:
+    def _run(self, record: Record) -> VerifiedItem:
         findings, bound = record.findings, record.bound
-        below, trained, claims, facts = tuple[Subject, ...](), None, tuple[str, ...](), tuple[tuple[str, str], ...]()
+        below, trained, claims, facts = tuple[VerifiedItem, ...](), None, tuple[str, ...](), tuple[tuple[str, str], ...]()
         with findings.looking("record"):
             if record.command == ERASURE:
                 below, claims = self._erasure(record)
@@ -102,45 +129,45 @@ class Verification:
                     below, trained = (*below, subject), trained or (source if current else None)
                 claims = claims_of(record, trained)
             facts = record.facts
-            below += data_subjects(record) if record.command == "train" else ()
+            below += data_items(record) if record.command == "train" else ()
             below += tuple(ledgers_of(record, trained, self.ledger, self.head))
-        name = f"{WORDS.get(record.command, f'{record.command} run')} {bound.folder}"
-        digest, limits = bound.manifest.digest, LIMITS if record.command == ERASURE else ()
-        return Subject(name, tuple(findings.checks), facts, record.conditions, claims, below, digest, limits)
+        name = f"{ITEM_NAMES.get(record.command, f'{record.command} run')} {bound.folder}"
+        digest, limits = bound.manifest.digest, ACCOUNT_LIMITS if record.command == ERASURE else ()
+        return VerifiedItem(name, tuple(findings.checks), facts, record.conditions, claims, below, digest, limits)
 
-    def _erasure(self, record: Record) -> tuple[tuple[Subject, ...], tuple[str, ...]]:
+    def _erasure(self, record: Record) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...]]:
         """The account of an erasure: the run that it is about, as it is now, and what it says, a line each."""
-        account = account_of(record)
+        account = read_account_of(record)
         if account is None:
             return (), ()
         subject, run = self._source("training run", run_of(record), account.state.after, record.bound.folder)
         return (subject,), check_account(account, record, run, self.public)
 
-    def _source(self, name: str, place: Path, digest: str | None, home: Path) -> tuple[Subject, Record | None]:
+    def _source(self, name: str, place: Path, digest: str | None, home: Path) -> tuple[VerifiedItem, Record | None]:
         """A folder that a run was made from, and its record, if it is what was recorded or came after it by erasures."""
-        findings, folder = Findings(), _whereabouts(place, digest, home) if self.steps < FARTHEST else None
+        findings, folder = Findings(), _whereabouts(place, digest, home) if self.steps < MAX_STEPS else None
         if folder is None:
             findings.unchecked("folder", "not there", "copy it beside this one, and verify again")
-            return Subject(f"{name} {place}", tuple(findings.checks), digest=digest or ""), None
+            return VerifiedItem(f"{name} {place}", tuple(findings.checks), digest=digest or ""), None
         earlier = replaced(folder, digest)
         if earlier is None:
             return self._deeper._folder(folder, digest)
         findings.note("state", earlier.words, "what follows is the run as it is now")
         now, record = self._deeper._folder(folder, None)
-        return Subject(f"{name} {place}", tuple(findings.checks), rests_on=(now,), digest=earlier.digest), record
+        return VerifiedItem(f"{name} {place}", tuple(findings.checks), rests_on=(now,), digest=earlier.digest), record
 
     @property
     def _deeper(self) -> "Verification":
         return replace(self, steps=self.steps + 1)
 
-    def _maker(self, bound: Bound) -> tuple[Subject, ...]:
+    def _maker(self, bound: Bound) -> tuple[VerifiedItem, ...]:
         """The run that released these weights, where they still lie in its folder: the owner's, not the public's."""
         inside, listed = bound.folder.resolve(), sha256(bound.manifest.content).hexdigest()
         try:
-            maker = Manifest.read(read(inside.parent / NAME))
+            maker = Manifest.open(inside.parent)
         except Broken:
             return ()
-        if self.steps >= FARTHEST or maker.files.get(f"{inside.name}/{NAME}") != listed:
+        if self.steps >= MAX_STEPS or maker.files.get(f"{inside.name}/{MANIFEST_FILE}") != listed:
             return ()
         return (self._deeper._folder(bound.folder.parent, None)[0],)
 
@@ -159,18 +186,18 @@ def _whereabouts(recorded: Path, digest: str | None, home: Path) -> Path | None:
     places = (recorded, home.parent.parent / recorded.parent.name / recorded.name, home.parent / recorded.name)
     for folder in places:
         try:
-            if digest in (None, Manifest.read(read(folder / NAME)).digest):
+            if digest in (None, Manifest.open(folder).digest):
                 return folder
         except Broken:
             continue
     later = next((folder for folder in places if replaced(folder, digest) is not None), None)
-    return later or (recorded if _there(recorded / NAME) else None)
+    return later or (recorded if _there(recorded / MANIFEST_FILE) else None)
 
 
 def _half(folder: Path) -> bool:
     """Whether an erasure's files are still on their way into the folder."""
     with suppress(OSError):
-        return unsettled(folder)
+        return has_pending_commit(folder)
     return False
 
 
@@ -179,35 +206,228 @@ def _there(path: Path) -> bool:
     return os.path.lexists(path)
 
 
-def _unfinished(folder: Path) -> Subject:
+def _unfinished(folder: Path) -> VerifiedItem:
     """A run that has no manifest: it did not end, or what bound it is gone.
 
     Raises:
         ConfigError: it is no run at all.
     """
     if not _there(folder / "status.json"):
-        raise ConfigError(f"{folder}: neither a run nor a release: {NAME} is not there, nor status.json{_runs_in(folder)}")
+        raise ConfigError(
+            f"{folder}: neither a run nor a release: {MANIFEST_FILE} is not there, nor status.json{_runs_in(folder)}"
+        )
     findings = Findings()
     with findings.looking("status"):
-        status = parsed(read(folder / "status.json"), "status.json")
-        state, error = status.get("state"), status.get("error")
+        run = Run.at(folder)
+        run.json("status.json")  # says why it cannot be read
+        state = run.state
         if state == "done":
-            raise Broken(f"status.json says it is finished, and {NAME} is gone: nothing binds its files together")
-        why = f": {error}" if error else ""
-        if state == "running":
-            why = ": a process is at work on it" if is_alive(folder) else ": nobody works on it any more, it was killed"
+            raise Broken(f"status.json says it is finished, and {MANIFEST_FILE} is gone: nothing binds its files together")
+        known = {"running": "a process is at work on it", "killed": "nobody works on it any more, it was killed"}
+        why = f": {words}" if (words := known.get(state, run.error)) else ""
         findings.problem("status", f"not finished ({state}{why}), so nothing binds its files together")
     if _there(folder / "spent.json"):
         with findings.looking("budget"):
-            spent = unseal(read(folder / "spent.json"), "spent.json")
+            spent = unseal_manifest(read_file(folder / "spent.json"), "spent.json")
             words = "; ".join(map(str, spent["totals"]))
             findings.problem(
                 "budget", f"{spent['what']} may have been drawn at {spent['time']}: count it as spent: {words}"
             )
-    return Subject(f"unfinished run {folder}", tuple(findings.checks))
+    return VerifiedItem(f"unfinished run {folder}", tuple(findings.checks))
 
 
 def _runs_in(folder: Path) -> str:
     """A suffix naming runs below, if there are any."""
-    runs = sorted(path.parent for place in (f"*/{NAME}", f"*/*/{NAME}") for path in folder.glob(place))
+    runs = sorted(path.parent for place in (f"*/{MANIFEST_FILE}", f"*/*/{MANIFEST_FILE}") for path in folder.glob(place))
     return f"; below it are {len(runs)}, such as {runs[-1]}" if runs else ""
+
+
+# -- ledgers ---------------------------------------------------------------------------------------------------------------
+
+
+def is_ledger(path: Path) -> bool:
+    """Whether a path is to be taken as a ledger's: by its ending, or by what it begins with."""
+    if path.suffix == SUFFIX:
+        return not path.is_dir()
+    with suppress(Broken), open_plain(path) as file:
+        return bool(file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC)
+    return False
+
+
+def look_at_ledger(path: Path, known: NotedHead, more: Callable[[Ledger, Findings], None] | None = None) -> VerifiedItem:
+    """Check everything in a ledger.
+
+    Args:
+        more: looks at the ledger, where all of it holds.
+    """
+    findings, name = Findings(), f"ledger {path}"
+    with findings.looking("ledger"), _without(f"ledger={path}: "), open_plain(path), _opened(path, known) as ledger:
+        noted = known if isinstance(known, Head) else None
+        book, words = ledger.verify(noted), ledger.words()
+        _tell(book, ledger.head, noted, findings)
+        population, allowance = book.population, book.population.allowance
+        facts = (
+            ("population", f"{population.name}; a unit is {ledger.unit}; relation {population.relation}"),
+            ("tables", ", ".join(table.name for table in book.tables.values()) or "none admitted"),
+            ("opened", f"{book.opening.time}, newest entry {book.last.time} (times are kept, and prove nothing)"),
+            ("head", str(book.last.head)),
+        )
+        claims = (
+            f"all that is ever released on it: ({allowance.eps:g}, {allowance.delta:g})-differentially private in all, "
+            f"for neighbours under relation={population.relation}",
+            *words,
+        )
+        if more is not None:
+            with findings.looking("entry"):
+                more(ledger, findings)
+        return VerifiedItem(name, tuple(findings.checks), facts, (), claims, limits=LEDGER_LIMITS)
+    return VerifiedItem(name, tuple(findings.checks), limits=LEDGER_LIMITS)
+
+
+@contextmanager
+def _without(start: str) -> Iterator[None]:
+    """Errors without what the line that tells them begins with."""
+    try:
+        yield
+    except AgtError as error:
+        raise Broken(str(error).removeprefix(start)) from None
+
+
+def _opened(path: Path, known: NotedHead) -> Ledger:
+    """To look at, with its second head; a copy that is away from that, with a head that was noted."""
+    away = False
+    if isinstance(known, Head):
+        with Ledger.open(path, writing=False, away=True) as ledger:
+            away = bool(ledger.book.head) and not os.path.exists(ledger.book.head)
+    return Ledger.open(path, known if isinstance(known, Path) else None, writing=False, away=away)
+
+
+def _tell(book: Book, head: Path | None, known: Head | None, findings: Findings) -> None:
+    allowance, spent = book.population.allowance, eps_so_far(book.population.allowance, book.spent)
+    findings.ok("chain", f"{book.last.number} entries, each bound to the one before; nothing in it was edited or left out")
+    counted = f"{len(book.debits)} debits, each cost worked out again: the counter stands at eps = {spent:.6g}"
+    findings.ok("budget", f"{counted} of {budget(allowance)}")
+    findings.ok("answers", f"{book.answered} that are kept, each what the chain says")
+    if head is not None:
+        findings.ok("second head", f"{head}: the ledger goes through it")
+    elif book.head:
+        findings.unchecked("second head", f"{book.head}: not there", "head=FILE says where it lies now")
+    if known is not None:
+        findings.ok("noted head", f"{known}: the ledger goes through it")
+    elif not book.head:
+        findings.note("second head", NO_HEAD, "give head=COUNT:HASH as agt ledger show printed it at some time")
+    for line in clock(book):
+        findings.note("clock", line)
+
+
+def ledgers_of(record: Record, trained: Record | None, given: str | None, known: NotedHead) -> Iterator[VerifiedItem]:
+    """The ledger that paid for a release, and whether it counts it.
+
+    Args:
+        trained: the training run that it was made from; None: it has none, or that is not there.
+        given: where it lies, by name or path; None: where the release's settings say.
+    """
+    facts = record.spent.get("ledger")
+    if not facts:
+        return
+    findings = Findings()
+    path = _find_ledger(given or record.config.get("ledger"), record.bound.folder)
+    if path is None:
+        words = f"entry {facts['entry']} of the account of {facts['population']} counts it, they say; no ledger was found"
+        findings.unchecked("ledger", words, "ledger=NAME or ledger=FILE says where it lies")
+        yield VerifiedItem(f"ledger of {facts['population']}", tuple(findings.checks))
+        return
+
+    def compare(ledger: Ledger, findings: Findings) -> None:
+        _compare_entry(record, trained, facts, ledger.book, findings)
+        _compare_account(record, ledger, facts["entry"])
+        _compare_labels(record, trained, ledger, {facts["entry"], *facts.get("entries", ())})
+
+    yield look_at_ledger(path, known, compare)
+
+
+def _compare_account(record: Record, ledger: Ledger, number: int) -> None:
+    """The account that a claim names is the ledger's as it stood with the entry, made again; and so are its words."""
+    if not record.bound.holds(CLAIM_FILE):
+        return
+    claimed, book = read_claim(record.bound.read(CLAIM_FILE)), ledger.book
+    payer, debit = LedgerPayer(ledger), book.debits[number]
+    tables = list(book.tables.values())
+    units = [unit_words(book.population, tables[:count]) for count in range(len(tables) + 1)]  # as they were admitted
+    derived = payer.position(debit)
+    if claimed.account is None or derived is None:
+        raise Broken(f"{CLAIM_FILE} names no account, and entry {number} of this ledger paid")
+    if claimed.account.unit not in units:
+        raise Broken(f"{CLAIM_FILE} says that a unit is {claimed.account.unit}, and in the ledger it is {units[-1]}")
+    derived = replace(derived, unit=claimed.account.unit)
+    if difference := first_difference(plain_of(claimed.account), plain_of(derived)):
+        raise Broken(f"the account of {CLAIM_FILE} is not the ledger's: {difference}")
+    lines = payer.words(f"entry {number} of it counts this", debit)
+    lines = lines[: len(lines) - len(ledger.words())] if claimed.account.unit == ledger.unit else ()
+    missing = [line for line in lines if not any(line in word for word in claimed.words)]
+    if missing and claimed.agt == __version__ and record.config.get("inputs") != str(LINES):
+        raise Broken(f"the words of {CLAIM_FILE} leave out what the ledger says: {missing[0]}")
+
+
+def _compare_labels(record: Record, trained: Record | None, ledger: Ledger, debits: set[int]) -> None:
+    """What the ledger remembers of these entries is among the labels that were released."""
+    released = label_counts(record, trained)
+    missing = ledger.labels_on(debits) - Counter(released)
+    if released and missing:
+        (label, count), *_ = missing.items()
+        raise Broken(f"the ledger remembers {count} more of class {label} than the released labels have: some were flipped")
+
+
+def _compare_entry(
+    record: Record, trained: Record | None, facts: Mapping[str, Any], book: Book, findings: Findings
+) -> None:
+    """The entry is of this release and no other; those of a session, which is paid line by line, all are.
+
+    Values are compared, worked out from settings; of what spent.json says in words nothing is.
+    """
+    spent, paid = record.spent, book.debits.get(facts["entry"])
+    others = [
+        book.debits[number] for number in facts.get("entries", ()) if number in book.debits and number != facts["entry"]
+    ]
+    if paid is None or paid.entry.hash != facts["hash"]:
+        raise Broken(f"entry {facts['entry']} of this ledger is not the one that paid: another ledger, or a rewritten one")
+    size = spent["queries"] if spent["what"] == Output.LABELS else 1
+    charge, counting = paid.charge, trained if record.command == "predict" else record
+    pairs: dict[str, tuple[object, object]] = {
+        "population": (facts["population"], book.population.name),
+        "guarantee": (_guarantee(record), charge.guarantee),
+        "releases": (size, paid.size + sum(other.size for other in others if other.charge == charge)),
+        "mechanism": (spent["mechanism"], charge.mechanism),
+        "output": (str(spent["what"]), charge.output),
+        "training run": (record.environment.get("draw") or record.environment.get("trained_digest", ""), charge.run),
+        "data": (record.environment.get("data_digest"), charge.data),
+    }
+    if counting is not None:
+        pairs["relation"] = (counting.config["relation"]["name"], charge.relation)
+        pairs["unit"] = (unit_of(counting.config), charge.unit)
+    for name, (ours, theirs) in pairs.items():
+        if ours != theirs:
+            raise Broken(f"entry {facts['entry']} is of another release: {name} is {theirs} there, and {ours} here")
+    earlier = f" with {len(others)} before it" if others else ""
+    findings.ok("entry", f"{facts['entry']}{earlier} counts exactly this: {size} of {paid.charge.guarantee}")
+
+
+def _guarantee(record: Record) -> Guarantee:
+    """Of each release: what the settings of its command ask for."""
+    config = record.config
+    if record.command == "train":
+        return stands_for(float(config["noise"]["epsilon"]), float(config["noise"]["delta"]))
+    return tuned(config).guarantee if record.command == "tune" else guarantee_among(record.metrics)
+
+
+def _find_ledger(name: object, home: Path) -> Path | None:
+    """Where a ledger lies: from here, or from where the run's ``outputs`` folder lies; None: neither."""
+    if name is None:
+        return None
+    try:
+        path = Path(os.path.expanduser(ledger_path(str(name))))
+    except ConfigError:
+        return None
+    top = home.resolve().parent.parent.parent  # of TOP/outputs/predict/RUN
+    places = (path, top / path, top / FOLDER / path.name)
+    return next((place for place in places if place.exists()), None)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import nothing_twice  # noqa: F401
+from commands import no_fsync  # noqa: F401
 
 from agt_cli.cli import main
 

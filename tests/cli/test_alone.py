@@ -43,6 +43,7 @@ SOURCES = {
     "digits": ("dataset=digits", "dataset.declared_size=300", *LINEAR),
     "points": ("dataset=blobs", "dataset.n_train=80", *LINEAR),
 }
+SWEPT = ("a size that nobody declared", "an ensemble of no declared size", "digits", "points")  # by make sweep
 OWN = "from torch import nn\n\n\ndef network():\n    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))\n"
 
 
@@ -99,7 +100,7 @@ def certified(run: Path, inputs: str) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.sweep] * (name in SWEPT)) for name in SOURCES])
 def test_a_file_of_queries_needs_the_runs_folder_alone(trained: Trained, name: str) -> None:
     """As the same run answered with the data at hand, from a copy elsewhere, its data and code gone."""
     run, inputs = trained(name), queries(name)
@@ -199,12 +200,12 @@ def test_a_large_file_is_answered_as_a_small_one(
     found = []
     for large in (False, True):
         if large:
-            for module in ("blocks", "files"):
+            for module in ("dataset", "files"):
                 monkeypatch.setattr(f"agt.data.{module}.ROWS", 11)
-            monkeypatch.setattr("agt_cli.report.certified.ROWS", 11)
-            monkeypatch.setattr("agt.data.delimited._BLOCK", 500)
+            monkeypatch.setattr("agt_cli.report.report_md.ROWS", 11)
+            monkeypatch.setattr("agt.data.files._PARSED_BYTES", 500)
             monkeypatch.setattr("agt.data.labelled.is_large", lambda path: True)
-            monkeypatch.setattr("agt_cli.runs.publish.TOLD", 100)
+            monkeypatch.setattr("agt_cli.releasing.release.MAX_LABELS_SHOWN", 100)
         certified = agt("certify", f"run={run}", "inputs=q.csv", "map_resolution=0", "--json", "-q")
         assert certified.code == 0, certified.err
         simulated = ("accounting=paper", "mechanism.eps=1", "seed=1", "--json", "-q")

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from erasing import erase, pending
 
-from agt.audit.findings import Finding, Outcome, read_audit
-from agt.audit.planted import catalogue
-from agt.audit.written import number
+from agt.audit.findings import Finding, Outcome, number, read_audit
 from agt.data.blobs import Blobs
-from agt.manifest import NAME as MANIFEST
-from agt.manifest import Manifest
+from agt.store import MANIFEST_FILE as MANIFEST
+from agt.store import Lock, Manifest
+from agt_cli.audit.planted import PLANTED
 from agt_cli.cli import main
-from agt_cli.report.unfinished import LOCK, lock_of
+from agt_cli.report.finished import LOCK
 
 from .conftest import TINY, Agt
 
@@ -121,7 +120,7 @@ def test_an_edited_audit_does_not_verify_and_is_not_gathered(audited: Agt) -> No
     path.write_bytes(path.read_bytes().replace(b'"violated"', b'"not contradicted"'))
     said = audited("verify", str(audits()[0]))
     assert said.code == 3
-    assert "audit.json has other bytes" in said.out
+    assert "audit.json is not w" in said.out
     said = audited("audit", "summary", "run=latest")
     assert said.code == 2
     assert "audit.json" in said.err
@@ -161,7 +160,7 @@ def test_what_a_killed_audit_left_is_removed_and_a_living_ones_stays(audited: Ag
     for scratch in (dead, living):
         scratch.mkdir(parents=True)
     (dead.parent / LOCK).touch()
-    lock = lock_of(living.parent)
+    lock = Lock(living.parent / LOCK)
     assert lock.take()
     assert audited("audit", "toy", "run=latest").code == 0
     lock.release()
@@ -204,7 +203,9 @@ def test_where_requests_wait_nothing_is_trained_as_a_neighbour(audited: Agt) -> 
 
 
 def test_many_audits_on_one_page(audited: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agt_cli.audit.selftest.PLANTED", dict([*catalogue.PLANTED.items()][:1]))
+    monkeypatch.setattr(
+        "agt_cli.audit.selftest.PLANTED", {"jump": PLANTED["smooth_cauchy on evidence that jumps, by its table"]}
+    )
     monkeypatch.setattr("agt_cli.audit.selftest.SOUND", {})
     audited("audit", "selftest")
     audited("audit", "toy", "run=latest")
@@ -259,7 +260,7 @@ def missed(seed: int) -> Finding:
 
 
 def test_the_auditor_is_broken_where_it_accuses_one(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
-    caught = next(iter(catalogue.PLANTED.values()))
+    caught = PLANTED["smooth_cauchy on evidence that jumps, by its table"]
     monkeypatch.setattr("agt_cli.audit.selftest.PLANTED", {"caught": caught})
     cases = (("a", missed, 0, "all 1 sound ones let pass"), ("b", caught, 3, "1 of 1 sound ones ACCUSED"))
     for name, sound, code, word in cases:
@@ -272,7 +273,7 @@ def test_the_auditor_is_broken_where_it_accuses_one(agt: Agt, monkeypatch: pytes
 
 
 def test_the_auditor_is_broken_where_it_misses_one(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
-    caught = next(iter(catalogue.PLANTED.values()))
+    caught = PLANTED["smooth_cauchy on evidence that jumps, by its table"]
     monkeypatch.setattr("agt_cli.audit.selftest.SOUND", {})
     monkeypatch.setattr("agt_cli.audit.selftest.PLANTED", {**dict.fromkeys(map(str, range(9)), caught), "missed": missed})
     said = agt("audit", "selftest", "--json")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 from safetensors.torch import load, save
 
-from agt.manifest import Manifest
+from agt.store import Manifest
 from agt.training.checkpoint import header_of
 
 from .conftest import Agt

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agt_cli.audit import weights
+from agt_cli.audit import mechanism
 from agt_cli.cli import main
 from tests.cli.conftest import TINY, Agt
 
@@ -117,7 +117,7 @@ def test_weights_without_a_run(agt: Agt) -> None:
 def test_no_neighbour_is_no_mistake_of_the_settings(
     agt: Agt, runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weights, "farthest", lambda *about: None)
+    monkeypatch.setattr(mechanism, "farthest", lambda *about: None)
     said = agt("audit", "weights", f"run={runs['stability']}", "mechanism=release_weights", "mechanism.mu=1", "--json")
     assert said.code == 0, said.err
     (nowhere,) = findings(said)

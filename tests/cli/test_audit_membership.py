@@ -8,13 +8,10 @@ import pandas as pd
 import pytest
 
 from agt.audit import shadows
-from agt.audit.findings import Finding, Outcome, Strength
-from agt.audit.membership import Apart
-from agt.audit.roc import Roc
-from agt_cli.audit import membership_findings
-from agt_cli.audit.membership_figures import rocs_drawn
-from agt_cli.audit.membership_findings import area_of
-from agt_cli.audit.membership_tables import EXPOSED
+from agt.audit.findings import Finding, Outcome, Strength, counterexamples
+from agt.audit.membership import Roc
+from agt_cli.audit import membership
+from agt_cli.audit.membership import EXPOSED, area_of, draw_curves
 from agt_cli.report.record import RunRecord
 
 from .conftest import TINY, Agt
@@ -84,8 +81,8 @@ def test_noise_inside_training_is_held_against_its_claim(agt: Agt) -> None:
 
 
 def test_a_label_that_differs_is_a_violation(agt: Agt, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership_findings, "_incomparable", lambda *about: "")
-    monkeypatch.setattr(membership_findings, "told_apart", lambda *about: Apart(2, 10, (("u1", 3),)))
+    differ = counterexamples("labels", "the same", "asked", "2 pairs", "labels that differ", 1.0, "1 of 20 labels differed")
+    monkeypatch.setattr(membership, "compare_labels", lambda *about: differ)
     said = agt("audit", "membership", f"run={trained}", "audit.shadows=0", "--json", "-q")
     assert said.code == 3
     assert "1 of 20 labels differed" in said.out + said.err
@@ -147,4 +144,4 @@ def test_one_record_on_a_side_draws_a_figure(tmp_path: Path) -> None:
     """An axis from 1 to 1 is none: matplotlib warns, and warnings are errors here."""
     roc = Roc(np.array([0.0, 1.0, 2.0]), np.array([False, True, True]))
     with RunRecord(tmp_path / "record", "audit", {}) as record:
-        assert rocs_drawn(record, "few", {"loss": roc}, None)
+        assert draw_curves(record, "few", {"loss": roc}, None)

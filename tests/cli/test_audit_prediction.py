@@ -12,13 +12,12 @@ import pandas as pd
 import pytest
 
 from agt.ledger.book import Charge
-from agt.ledger.questions import Asked
+from agt.ledger.ledger import Questions
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.optimal import RandomizedResponse
-from agt_cli.audit.counters import Counters
-from agt_cli.audit.stage import Stage
+from agt_cli.audit.prediction import Counters, Stage
 from agt_cli.cli import main
-from agt_cli.runs.account import Account, Receipt
+from agt_cli.releasing.payer import LedgerPayer, Receipt
 
 from .conftest import Agt, Said
 
@@ -143,24 +142,24 @@ def nothing(patch: pytest.MonkeyPatch) -> None:
 
 def forgetful(patch: pytest.MonkeyPatch) -> None:
     """Every question is a new one."""
-    patch.setattr(Account, "asked", lambda self, asking, features: Asked.each(len(features)))
+    patch.setattr(LedgerPayer, "questions", lambda self, about, features: Questions(range(len(features)), {}))
 
 
 def generous(patch: pytest.MonkeyPatch) -> None:
     """Every lot has one answer more than is debited."""
-    debit = Account.debit
+    debit = LedgerPayer.debit
 
-    def more(self: Account, charge: Charge, wanted: int) -> Receipt:
+    def more(self: LedgerPayer, charge: Charge, wanted: int) -> Receipt:
         return replace(debit(self, charge, max(wanted - 1, 1)), size=wanted)
 
-    patch.setattr(Account, "debit", more)
-    patch.setattr(Account, "keep", lambda self, receipt, answers: answers)
+    patch.setattr(LedgerPayer, "debit", more)
+    patch.setattr(LedgerPayer, "keep", lambda self, receipt, answers: answers)
 
 
 def arbitrary(patch: pytest.MonkeyPatch) -> None:
     """How much fits depends on something else than the counter."""
-    debit, calls = Account.debit, count()
-    patch.setattr(Account, "debit", lambda self, charge, wanted: debit(self, charge, min(wanted, 5 + next(calls) % 2)))
+    debit, calls = LedgerPayer.debit, count()
+    patch.setattr(LedgerPayer, "debit", lambda self, charge, wanted: debit(self, charge, min(wanted, 5 + next(calls) % 2)))
 
 
 DEBITED, FREE, ADDED, REFUSED_BY = COUNTED

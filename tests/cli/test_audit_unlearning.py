@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 
 from agt.audit.findings import Outcome
-from agt.audit.forget_sets import ForgetSets
-from agt.audit.memorisation import Contrast
-from agt.audit.unlearning import Attack
+from agt.audit.membership import Contrast
+from agt.audit.unlearning import Attack, ForgetSets
 from agt_cli.audit import unlearning
-from agt_cli.audit.memorisation import _influence
+from agt_cli.audit.memorisation import influence_finding
 from agt_cli.unlearn import erasure
-from agt_cli.unlearn.job import Job
-from agt_cli.unlearn.sisa import sisa
+from agt_cli.unlearn.methods import ErasureJob, sisa
 
 from .conftest import Agt
 
@@ -89,7 +87,7 @@ def test_an_ensemble_passes_and_a_method_that_keeps_the_shard_is_caught(agt: Agt
     assert said.code == 0, said.err
     assert [each["outcome"] for each in findings()] == ["not contradicted"] * 2
 
-    def forgetful(job: Job, record, console):  # type: ignore[no-untyped-def]
+    def forgetful(job: ErasureJob, record, console):  # type: ignore[no-untyped-def]
         """Trained again, and then the members of before are written over it."""
         removal = sisa(job, record, console)
         for name in job.run.manifest.files:
@@ -138,7 +136,7 @@ def test_bad_settings_name_the_key(agt: Agt) -> None:
 @pytest.mark.parametrize(("models", "enough"), [(80, False), (84, True)])
 def test_influence_is_counted_where_the_clearest_pair_would_be_sure(models: int, enough: bool) -> None:
     sure = Contrast(*(np.array([models / 4 * share]) for share in (1, 1, 0, 1)))
-    finding = _influence(sure, 20_000, 200, models, 0.95)
+    finding = influence_finding(sure, 20_000, 200, models, 0.95)
     assert (finding.outcome, finding.found) == ((Outcome.REPORTED, 1.0) if enough else (Outcome.UNTESTED, None))
     assert ("84 are the least" in finding.meaning) != enough
     assert finding.noticeable

@@ -1,91 +1,105 @@
-"""Every configuration file composes and validates; every dataset has training settings of its name."""
+"""Every option of every group composes and validates; every dataset has training settings and says what its keys are."""
 
-import re
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from functools import cache
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
+import yaml
 from omegaconf import OmegaConf
 
-from agt.settings import validate
+from agt.data.blobs import Blobs
+from agt.settings import build, validate
 from agt_cli import usage
+from agt_cli.configuration import composed
 from agt_cli.runs.prepare import PARTS, RunSettings, settings_of
 
 REQUIRED = {
-    "table": ("dataset.path=x.csv", "dataset.label=y", "+dataset.numeric={a: [0, 1]}"),
+    "table": ("dataset.path=x.csv", "dataset.label=y", "+dataset.numeric={age: [0, 1]}"),
     "embeddings": ("dataset.path=x.npz",),
     "medmnist": ("dataset.name=pathmnist",),
 }
-
-
-def composed(*overrides: str) -> dict[str, Any]:
-    with initialize_config_dir(str(usage.config_dir()), version_base="1.3"):
-        config = compose("train", list(overrides))
-    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
+RECIPE = ("table", "embeddings", "mnist", "adult_census")  # these choose training=recipe
 
 
 def settings(*overrides: str) -> RunSettings:
-    return settings_of(composed(*overrides))
+    return settings_of(composed("train", overrides))
+
+
+@cache
+def dataset(name: str) -> dict[str, Any]:
+    node = composed("train", [f"dataset={name}", *REQUIRED.get(name, ())])["dataset"]
+    assert isinstance(node, dict)
+    return node
 
 
 @pytest.mark.parametrize("group", ["model", "relation", "kgrid", "training", "experiment"])
 def test_every_option_of_a_group_validates(group: str) -> None:
     for option in usage.options(group):
-        dataset = option if group == "training" and option in usage.options("dataset") else "blobs"
-        chosen = () if group == "experiment" else (f"dataset={dataset}", *REQUIRED.get(dataset, ()))
+        name = option if group == "training" and option in usage.options("dataset") else "blobs"
+        chosen = () if group == "experiment" else (f"dataset={name}", *REQUIRED.get(name, ()))
         own = ("model._target_=torch.nn.Sequential",) if (group, option) == ("model", "custom") else ()
         if option == "recipe":  # for closed forms: what the datasets choose that choose it
             chosen = ("dataset=table", *REQUIRED["table"])
         settings(*chosen, f"{group}={option}", *own)
 
 
-@pytest.mark.parametrize("command", [name for name, command in usage.COMMANDS.items() if command.recorded])
-def test_one_file_names_every_command_s_run_folders(command: str) -> None:
-    words = ["prepare=imdb"] if command == "data" else []
-    with initialize_config_dir(str(usage.config_dir()), version_base="1.3"):
-        hydra = compose(command, ["output_dir=there", *words], return_hydra_config=True).hydra
-    moment = r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d-\d{6}"
-    assert hydra.job.name == command
-    if not usage.COMMANDS[command].recorded:
-        assert (hydra.run.dir, hydra.sweep.dir) == (".", "."), "looks, and makes no folder"
-        return
-    assert re.fullmatch(f"there/{command}/{moment}", hydra.run.dir)
-    assert re.fullmatch(f"there/{command}/{moment}_sweep", hydra.sweep.dir)
+def test_every_dataset_has_training_settings_and_explains_its_keys() -> None:
+    for name in usage.options("dataset"):
+        assert name in usage.options("training") or name in RECIPE
+        settings(f"dataset={name}", *REQUIRED.get(name, ()))
+        assert set(dataset(name)) - explained(name) - {"_target_", "name"} == set(), name
 
 
-@pytest.mark.parametrize("dataset", list(usage.options("dataset")))
-def test_every_dataset_has_training_settings(dataset: str) -> None:
-    assert dataset in usage.options("training") or dataset in (
-        "table",
-        "embeddings",
-        "mnist",
-        "adult_census",
-    )  # these choose the recipe
-    settings(f"dataset={dataset}", *REQUIRED.get(dataset, ()))
+def explained(name: str) -> set[str]:
+    """The keys that an option says something about, or one that it starts from."""
+    text = usage.options("dataset")[name]
+    starts = [start for start in yaml.safe_load(text).get("defaults", []) if isinstance(start, str) and start != "_self_"]
+    keys = {line.split(":")[0] for line in text.splitlines() if line[:1].isalpha() and " # " in line}
+    return keys.union(*map(explained, starts))
 
 
 @pytest.mark.parametrize("group", list(PARTS))
 def test_files_write_out_every_key_so_that_each_can_be_overridden(group: str) -> None:
     for option in usage.options(group):
-        node = composed(f"{group}={option}")[group]
+        node = composed("train", [f"{group}={option}"])[group]
         known = set(asdict(validate(PARTS[group], node, group))) - {"by_recipe"}  # what is called recipe, listed
         assert set(node) | {"caution"} == known | {"caution"}  # the recipe's own knob
 
 
-@pytest.mark.parametrize(
-    ("experiment", "ks", "last"),
-    [("blobs_separable", 200, 199), ("octmnist", 34, 200), ("imdb_minilm", 4, 50)],
-)
-def test_published_grids(experiment: str, ks: int, last: int) -> None:
-    grid = settings(f"experiment={experiment}").kgrid.ks
-    assert (len(grid), grid[-1]) == (ks, last)
+@pytest.mark.parametrize("name", ["blobs", "digits", "medmnist", "embeddings", "table"])
+def test_general_datasets_show_every_setting(name: str) -> None:
+    source = build(dataset(name), "dataset")
+    assert {field.name for field in fields(source)} - {"settled"} == set(dataset(name)) - {"_target_"}
+
+
+def test_an_option_of_a_packed_group_is_the_package_s_and_a_folder_of_the_user_s_adds_to_it(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in {"dense": "max: 1", "mine": "defaults: [sparse, _self_]\nvalues: [2]"}.items():
+        path = tmp_path / "conf" / "kgrid" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert composed("train", ["kgrid=dense"])["kgrid"]["max"] == 200, "a name of ours means ours"
+    assert composed("train", ["kgrid=mine"])["kgrid"] == {"max": None, "values": [2]}
+    assert {"mine", "dense", "published_imdb"} <= set(usage.options("kgrid"))
+
+
+def test_entries_of_packed_groups_are_those_that_yaml_reads() -> None:
+    for group, entries in usage.packed().items():
+        folders = (usage.config_dir() / "groups", usage.experiments_dir() / "conf" / "groups")
+        paths = [path for folder in folders if (path := folder / f"{group}.yaml").exists()]
+        whole = {name: node for path in paths for name, node in yaml.safe_load(path.read_text()).items()}
+        assert {name: yaml.safe_load(text) for name, text in entries.items()} == whole
+        assert all(OmegaConf.create(text) == OmegaConf.create(whole[name]) for name, text in entries.items())
 
 
 def test_published_settings() -> None:
-    """reproductions.md's table, where a slip would go unnoticed."""
+    """papers.md's table, where a slip would go unnoticed."""
+    for experiment, ks, last in [("blobs_separable", 200, 199), ("octmnist", 34, 200), ("imdb_minilm", 4, 50)]:
+        grid = settings(f"experiment={experiment}").kgrid.ks
+        assert (len(grid), grid[-1]) == (ks, last)
     blobs = settings("experiment=blobs_overlapping").training
     assert (blobs.lr, blobs.decay, blobs.lr_min, blobs.clip, blobs.epochs) == (2.0, 0.6, 1e-3, 0.06, 4)
     imdb = settings("experiment=imdb_minilm")
@@ -95,3 +109,8 @@ def test_published_settings() -> None:
     assert (oct_mnist.training.lr, oct_mnist.training.clip, oct_mnist.training.momentum) == (0.06, 0.9, 0.95)
     assert oct_mnist.training.nesterov
     assert oct_mnist.model.encoder is not None
+    separable, overlapping = (build(dataset(name), "dataset") for name in ("blobs", "blobs_overlapping"))
+    assert separable == Blobs(center=1.25, std=0.35, n_train=3000, test_fraction=0.25, seed=0)
+    assert overlapping == Blobs(center=1.0, std=0.75, n_train=3000, test_fraction=0.25, seed=0)
+    images = build(dataset("octmnist"), "dataset")
+    assert (images.held_out, images.finetune_classes, images.positive) == ((2,), (2, 3), (0, 1, 2))

@@ -2,27 +2,29 @@
 
 from pathlib import Path
 
-from cli.conftest import Agt
+import pytest
+
+from agt_cli.commands import doctor
+
+from .conftest import Agt
 
 
-def test_a_machine_that_is_well(agt: Agt, tmp_path: Path) -> None:
+def test_machine_that_is_well(agt: Agt, tmp_path: Path) -> None:
     said = agt("doctor")
     assert said.code == 0, said.out + said.err
-    for name in ("python", "packages", "kernel cpu", "device", "threads", "floating point", "locks", "disk", "conf"):
+    for name in ("python", "packages", "kernel cpu", "device", "threads", "floating point", "locks", "disk"):
         assert f"\n  {name} " in said.out, name
     assert "no problem in" in said.out
     assert not list(tmp_path.iterdir()), "it writes nothing that stays"
 
 
-def test_a_problem_ends_with_3_and_says_which(agt: Agt, tmp_path: Path) -> None:
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf/mine.yaml").write_text("a: [\n")
+def test_problem_ends_with_3_and_says_which(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "floating_point", lambda: ["sums are rounded twice"])
     said = agt("doctor", "--json", "-q")
     assert said.code == said.json["exit_code"] == 3
     assert said.json["healthy"] is False
     (problem,) = [check for check in said.json["checks"] if check["state"] == "PROBLEM"]
-    assert problem["check"] == "conf"
-    assert "mine.yaml" in problem["words"]
+    assert (problem["check"], "rounded twice" in problem["words"]) == ("floating point", True)
 
 
 def test_other_settings_are_refused(agt: Agt) -> None:

@@ -16,15 +16,15 @@ from agt.data.blobs import Blobs
 from agt.data.dataset import Records
 from agt.errors import CheckError
 from agt.ledger.ledger import Ledger
-from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, PureDP
+from agt.mechanisms.composition import ApproximateDP, GaussianDP, PureDP
 from agt.unlearning.log import Log
 from agt_cli.cli import main
 from agt_cli.report.finished import open_run
+from agt_cli.runs.erased import abstentions
 from agt_cli.runs.prepare import prepare
 from agt_cli.runs.queries import TrainedRun
-from agt_cli.runs.waiting import abstentions
-from agt_cli.unlearn.pending import pending
-from agt_cli.unlearn.standing import Standing, group, standing
+from agt_cli.unlearn.earlier import EarlierAnswers, group, judge_earlier
+from agt_cli.unlearn.methods import pending
 from tests.erasing import QUIET, again, erase
 
 from .conftest import TINY, Agt
@@ -220,11 +220,11 @@ def test_certificates_that_do_not_cover_a_removal(agt: Agt, settings: tuple[str,
 # -- earlier answers ---------------------------------------------------------------------------------------------------
 
 
-def judged(run: Path, ids: list[str]) -> dict[str, Standing]:
+def judged(run: Path, ids: list[str]) -> dict[str, EarlierAnswers]:
     """After an erasure of these ids: by command and what it was asked for."""
     job, _ = erase(run, ids)
     log = Log.of(open_run(run, "train"))
-    found = standing(open_run(run, "train"), log, job.settings, job.prepared, [Path("outputs")])
+    found = judge_earlier(open_run(run, "train"), log, job.settings, job.prepared, [Path("outputs")])
     return {one.name: one for one in found}
 
 
@@ -375,7 +375,7 @@ def test_a_session_stops(agt: Agt, run: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(
     ("place", "spent"),
-    [(("agt_cli.runs.delivery", "prepare_publication"), False), (("agt_cli.runs.delivery", "forecast"), True)],
+    [(("agt_cli.releasing.release", "plan_release"), False), (("agt_cli.releasing.release", "forecast"), True)],
 )
 def test_a_file_of_queries_is_not_answered_from_an_earlier_state(
     agt: Agt, run: Path, changing: Callable[[str, str], None], place: tuple[str, str], spent: bool

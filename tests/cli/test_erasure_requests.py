@@ -10,10 +10,9 @@ from agt.data.dataset import DataError
 from agt.data.erasure import families
 from agt.errors import ConfigError
 from agt_cli.report.finished import open_run
-from agt_cli.runs.prepare import settings_of
-from agt_cli.runs.source import kept_head
-from agt_cli.unlearn.request import Known, Request, read_ids, requested
-from agt_cli.unlearn.traces import Wanted, other_runs, sweep
+from agt_cli.runs.prepare import kept_head, settings_of
+from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
+from agt_cli.unlearn.traces import TraceTargets, other_runs, sweep
 from tests.cli.conftest import Agt
 
 TABLE = ("train", "dataset=table", "dataset.path=t.csv", "dataset.label=y", "dataset.classes=[0,1]", "kgrid.max=2")
@@ -34,14 +33,14 @@ def people(n: int = 60) -> pd.DataFrame:
     return pd.DataFrame({**names, **numbers})
 
 
-def known() -> Known:
+def known() -> TrainingRecords:
     run = open_run(Path("run"), "train")
-    return Known.of(run, settings_of(run.config, kept_head(run)))
+    return TrainingRecords.of(run, settings_of(run.config, kept_head(run)))
 
 
-def ask(of: Known, *words: str, by: str | None = None) -> Request:
+def ask(of: TrainingRecords, *words: str, by: str | None = None) -> Request:
     Path("ids.txt").write_text("\n".join(words))
-    request = requested(of, read_ids("ids.txt", of.source), by, "ids.txt")  # type: ignore[arg-type]
+    request = request_for(of, read_ids("ids.txt", of.source), by, "ids.txt")  # type: ignore[arg-type]
     of.check(request)
     return request
 
@@ -106,7 +105,7 @@ def test_ids_with_blanks_and_odd_line_ends(agt: Agt) -> None:
             assert padded.records == request.records
             assert "1 of 1 ids are taken without the blanks" in padded.notes[0]
     Path("ids.txt").write_bytes("\r\n".join(names[:4]).encode() + b"\r\n\r")
-    assert len(requested(of, read_ids("ids.txt", of.source)).records) == 4
+    assert len(request_for(of, read_ids("ids.txt", of.source)).records) == 4
 
 
 def test_of_copies_the_last_one_goes(agt: Agt) -> None:
@@ -146,7 +145,7 @@ def test_a_sweep_finds_what_is_left(agt: Agt, tmp_path: Path) -> None:
     of = known()
     train = of.data.train
     rows = train.features[:2] + np.float32(0.1)
-    wanted = Wanted(("person07", "né 12345", "17"), rows, train.features, frozenset({"0" * 64}))
+    wanted = TraceTargets(("person07", "né 12345", "17"), rows, train.features, frozenset({"0" * 64}))
     folder = tmp_path / "swept"
     folder.mkdir()
 
@@ -169,8 +168,6 @@ def test_a_sweep_finds_what_is_left(agt: Agt, tmp_path: Path) -> None:
         (folder / name).unlink()
     pd.DataFrame({"who": ["person07"]}).to_parquet(folder / "e.parquet", compression="gzip")
     assert found() == 1
-    np.savez_compressed(folder / "f.npz", x=rows, names=np.array(["17"]))
-    assert found() == 4
-    asked = Wanted((str(train.units[0]),))
+    asked = TraceTargets((str(train.units[0]),))
     assert other_runs(asked, Path("outputs"), Path("run")).found == 3
-    assert other_runs(Wanted(("nobody",)), Path("outputs"), Path("run")).found == 0
+    assert other_runs(TraceTargets(("nobody",)), Path("outputs"), Path("run")).found == 0

@@ -15,24 +15,18 @@ from agt_cli import usage
 
 from .conftest import TINY, Agt
 
-PROBE = """
+LIGHT = [["--help"], ["--version"], ["train", "--help"], ["certify", "-h"], ["data", "-h"], []]
+PROBE = f"""
 import json, sys
 from agt_cli.cli import main
-code = main({arguments!r})
-print(json.dumps([code, sorted({{"torch", "hydra", "numpy"}} & set(sys.modules))]))
+codes = [main(line) for line in {LIGHT!r}]
+print(json.dumps([codes, sorted({{"torch", "hydra", "numpy"}} & set(sys.modules))]))
 """
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["train", "--help"], ["certify", "-h"], ["data", "-h"], []]
-)
-def test_help_imports_neither_torch_nor_hydra(arguments: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE.format(arguments=arguments)], capture_output=True, text=True, check=True
-    )
-    code, heavy = json.loads(done.stdout.splitlines()[-1])
-    assert heavy == []
-    assert code == (0 if arguments else 2)
+def test_help_imports_neither_torch_nor_hydra() -> None:
+    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout.splitlines()[-1]) == [[0, 0, 0, 0, 0, 2], []]
 
 
 def test_version_is_the_package_s(process: Agt) -> None:
@@ -49,8 +43,8 @@ def test_help_lists_the_commands_that_exist(agt: Agt) -> None:
 
 def test_every_group_belongs_to_a_command() -> None:
     home = usage.config_dir()
-    folders = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_dir()}
-    folders -= {"hydra", "hydra/sweeper", "hydra/launcher"}
+    folders = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_dir()} | set(usage.packed())
+    folders = {folder for folder in folders if not folder.startswith(("hydra", "groups"))}
     assert {group for command in usage.COMMANDS.values() for group in usage.groups(command.config)} == folders
 
 
@@ -60,7 +54,7 @@ def test_command_help_lists_every_group_and_option(agt: Agt, name: str) -> None:
     for group in usage.groups(usage.COMMANDS[name].config):
         section = text.split(f"\n{group}=:\n")[1].split("\n\n")[0]
         listed = {line.split()[0] for line in section.splitlines()}
-        assert listed == {path.stem for path in (usage.config_dir() / group).glob("*.yaml")}
+        assert listed == set(usage.options(group))
         assert all(len(line.split()) > 1 for line in section.splitlines()), "every option says what it is"
 
 
@@ -86,20 +80,14 @@ def test_own_flags_may_stand_anywhere(agt: Agt, flag: str) -> None:
 
 
 PIPES = [
-    ("--help",),
-    ("--version",),
-    ("train", "--help"),
-    ("train", "--cfg", "job"),
-    (),
-    ("completion", "bash"),
-    ("help", "trian"),
-    ("certify", "run=latest", "--json"),
-    ("train", "--info", "config"),
+    (("--help",), "stdout"),
+    (("train", "--cfg", "job"), "both"),
+    (("certify", "run=latest", "--json"), "both"),
+    (("train", "--info", "config"), "stdout"),
 ]
 
 
-@pytest.mark.parametrize("arguments", PIPES, ids=" ".join)
-@pytest.mark.parametrize("streams", ["stdout", "both"])
+@pytest.mark.parametrize(("arguments", "streams"), PIPES, ids=[" ".join(line) for line, _ in PIPES])
 def test_a_reader_that_stops_reading_is_no_traceback(tmp_path: Path, arguments: tuple[str, ...], streams: str) -> None:
     """``agt --help | head`` closes the pipe that help is written to, ``agt ... 2>&1 | head`` both."""
     done = unheard(tmp_path, arguments, streams)

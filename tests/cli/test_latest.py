@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agt_cli import latest
+from agt_cli.report.finished import newest, runs_of
 
 from .conftest import TINY, Agt
 
@@ -30,25 +30,25 @@ def test_time_as_recorded_decides_and_neither_names_nor_files_times(home: Path) 
     old = kept("outputs/train/z_last_by_name", started="2026-01-01T12:00:00.000001+00:00")
     new = kept("outputs/train/a_first_by_name", started="2026-01-01T12:00:00.000002+00:00")
     os.utime(old / "status.json", (2e9, 2e9))
-    assert latest.newest(home, "train").folder == new  # type: ignore[union-attr]
+    assert newest(home, "train").folder == new  # type: ignore[union-attr]
     elsewhere = kept("outputs/train/zone", started="2026-01-01T14:00:00.5+01:00")  # an hour later in UTC
-    assert latest.newest(home, "train").folder == elsewhere  # type: ignore[union-attr]
+    assert newest(home, "train").folder == elsewhere  # type: ignore[union-attr]
 
 
 def test_names_settle_what_the_record_leaves_open_jobs_of_sweeps_by_number(home: Path) -> None:
     kept("outputs/train/2026-01-01_09-00-00-000009")
     sweep = [kept(f"outputs/train/2026-01-01_10-00-00-000000_sweep/{job}") for job in (2, 10, 9)]
-    assert latest.newest(home, "train").folder == sweep[1]  # type: ignore[union-attr]
-    assert [run.folder.name for run in latest.recorded(home, "train")][:3] == ["10", "9", "2"]
+    assert newest(home, "train").folder == sweep[1]  # type: ignore[union-attr]
+    assert [run.folder.name for run in runs_of(home, "train")][:3] == ["10", "9", "2"]
 
 
 def test_other_commands_and_broken_records_do_not_count(home: Path) -> None:
-    assert latest.newest(home, "train") is None
+    assert newest(home, "train") is None
     kept("outputs/train/other", command="certify")
     for name, content in {"empty": b"", "list": b"[]", "binary": b"\xff\x00", "dateless": b'{"command": "train"}'}.items():
         (home / name).mkdir()
         (home / name / "status.json").write_bytes(content)
-    assert latest.recorded(home, "train") == []
+    assert runs_of(home, "train") == []
 
 
 def test_none_is_an_error_that_says_what_there_is(agt: Agt, home: Path) -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from agt.lattice import step_of
-from agt.training.objective import Objective
+from agt.numeric import step_of
+from agt.training.erm import Objective
 
 ROWS, GONE = 240, 12
 LOSS = ("certificate.masking=loss", "certificate.sigma=1")

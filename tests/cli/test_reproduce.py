@@ -12,14 +12,13 @@ import yaml
 
 from agt.errors import ConfigError
 from agt.facts import grounds, void
-from agt_cli.commands import reproduce
-from agt_cli.papers.reproduction import runs as module
-from agt_cli.papers.reproduction.catalogue import KINDS
-from agt_cli.papers.reproduction.definition import Profile, Published, experiment_names, load_experiment
-from agt_cli.papers.reproduction.kinds import Entry
-from agt_cli.papers.reproduction.runs import Runs, signature
 from agt_cli.report.console import Console
 from agt_cli.report.finished import open_run
+from experiments import reproduce
+from experiments import runs as module
+from experiments.kinds import Entry, Profile, Published, experiment_names, load_experiment
+from experiments.reproduce import KINDS
+from experiments.runs import Runs, signature
 
 from .conftest import Agt
 
@@ -39,7 +38,7 @@ def test_every_definition_is_valid_and_has_its_kinds_and_profiles(name: str) -> 
 
 def test_a_wrong_definition_names_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bad.yaml").write_text(yaml.safe_dump({"title": "t", "data": "d", "profiles": {}, "artifact": []}))
-    monkeypatch.setattr("agt_cli.papers.reproduction.definition.experiments_dir", lambda: tmp_path)
+    monkeypatch.setattr("experiments.kinds.experiments_dir", lambda: tmp_path)
     with pytest.raises(ConfigError, match=r"experiments/bad\.yaml"):
         load_experiment("bad")
     with pytest.raises(ConfigError, match="unknown experiment 'worse'"):

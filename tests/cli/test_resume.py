@@ -12,13 +12,13 @@ import pandas as pd
 import pytest
 
 from agt import provenance
-from agt.disk import Lock
 from agt.errors import ConfigError
+from agt.store import Lock
 from agt.training.checkpoint import CheckpointFolder
 from agt_cli.cli import main
+from agt_cli.releasing import noise
+from agt_cli.report.finished import open_unfinished
 from agt_cli.report.record import RunRecord
-from agt_cli.report.unfinished import Unfinished
-from agt_cli.runs import noise
 
 from .conftest import TINY, Agt
 
@@ -162,7 +162,9 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that failed; no test changes it."""
     folder = tmp_path_factory.mktemp("failed") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("agt_cli.runs.trained.keep", lambda *given: (_ for _ in ()).throw(OSError(28, "No space left")))
+        patch.setattr(
+            "agt_cli.runs.prepare.write_source", lambda *given: (_ for _ in ()).throw(OSError(28, "No space left"))
+        )
         assert main(["train", *BOXES, f"hydra.run.dir={folder}", "-q"]) == 1
     return folder
 
@@ -192,7 +194,7 @@ def test_what_cannot_be_resumed(agt: Agt, failed: Path, tmp_path: Path) -> None:
 
     assert "resume=nowhere: no such folder" in refused("nowhere")
     (tmp_path / "empty").mkdir()
-    assert "status.json cannot be read (No such file or directory): is this the folder of a run?" in refused("empty")
+    assert "status.json is missing: is this the folder of a run?" in refused("empty")
     assert "resume= is empty" in refused("") or "give the folder" in refused("")
     assert agt("train", *TINY, "hydra.run.dir=done", "-q").code == 0
     (tmp_path / "done/checkpoint").mkdir()
@@ -205,7 +207,7 @@ def test_what_cannot_be_resumed(agt: Agt, failed: Path, tmp_path: Path) -> None:
     (begun / "status.json").write_text('{"state": "running", "command": "train", "started": "2026-01-31T12:00:00+00:00"}')
     assert "it has no lock, and nobody can tell whether its process lives" in refused("begun")
     (begun / "lock").touch()
-    assert "config.yaml cannot be read (No such file or directory): the run was killed before it began" in refused("begun")
+    assert "no config.yaml: the run was killed before it began" in refused("begun")
     said = agt("tune", f"resume={failed}")
     assert said.code == 2
     assert "agt train alone goes on with a run that was killed" in said.err
@@ -227,7 +229,7 @@ def test_a_run_whose_process_lives_is_left_alone(agt: Agt, stop: Stop) -> None:
 
 def test_of_two_that_resume_at_once_one_wins(agt: Agt, stop: Stop) -> None:
     run = stopped(agt, stop, *BOXES)
-    one, other = (Unfinished.open(run, "train") for _ in range(2))
+    one, other = (open_unfinished(run, "train") for _ in range(2))
     with RunRecord(run, "train", one.config, one):
         with pytest.raises(ConfigError, match="still going on"), RunRecord(run, "train", other.config, other):
             pass
@@ -238,7 +240,7 @@ def test_of_two_that_resume_at_once_one_wins(agt: Agt, stop: Stop) -> None:
 
 def test_no_locks_no_resume(agt: Agt, stop: Stop, monkeypatch: pytest.MonkeyPatch) -> None:
     run = stopped(agt, stop, *BOXES)
-    monkeypatch.setattr("agt.disk.fcntl", None)
+    monkeypatch.setattr("agt.store.fcntl", None)
     assert "keeps no locks" in agt("train", f"resume={run}").err
 
 

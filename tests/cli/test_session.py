@@ -16,9 +16,9 @@ import pandas as pd
 import pytest
 
 from agt.ledger.ledger import Ledger
-from agt.mechanisms.release import Labelling
+from agt.mechanisms.claims import Labelling
 from agt_cli.cli import main
-from agt_cli.runs import lines
+from agt_cli.releasing import session as lines
 
 from .conftest import TINY, Agt, Said
 from .test_service import entries, open_ledger
@@ -116,7 +116,7 @@ BAD: list[tuple[Any, str]] = [
     (b'{"id": 7, "record": {"x1": {"a": 1}, "x2": 1}}\n', "expected a number, text"),
     (b'{"id": 7, "record": {"x1": "\\ud800", "x2": 1}}\n', "lone surrogate"),
     (b'{"id": 7, "records": []}\n', "expected a list of them"),
-    (b'{"id": 7, "records": [[1, 2], {"x1": 1, "x2": 2}]}\n', "record 1 has 'x', and record 2 has not"),
+    (b'{"id": 7, "records": [[1, 2], {"x1": 1, "x2": 2}]}\n', "'x' is in one of the records 1 and 2, and not in the other"),
     (b'{"id": 7, "records": [[1, 2], [1]]}\n', "different lengths"),
     (b'{"id": 7, "features": [1, 2, 3]}\n', "3 features, the model was trained on 2"),
     (b'{"id": 7, "features": ["a", 2]}\n', "lists of numbers"),
@@ -145,7 +145,7 @@ def test_a_bad_line_is_told_and_the_session_goes_on(talk: Talk, home: Path) -> N
 
 
 def test_a_line_longer_than_any_question(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "LONGEST", 1000)
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1000)
     monkeypatch.setattr(lines.read_lines, "__defaults__", (1000,))
     said, answers = talk([b'{"id": 1, "x": "' + b"a" * 5000 + b'"}\r\n', ASK, b"a" * 3000])
     assert said.code == 0
@@ -278,7 +278,7 @@ def asked(process: subprocess.Popen[bytes], value: object) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.parametrize("end", ["SIGTERM", "reader", "kill"])
+@pytest.mark.parametrize("end", [*(pytest.param(end, marks=pytest.mark.sweep) for end in ("SIGTERM", "reader")), "kill"])
 def test_however_a_session_ends_what_was_told_is_counted(agt: Agt, home: Path, end: str) -> None:
     path = open_ledger(home / "box", 10)
     process = session(home, "ledger=people", "lot=10", "hydra.run.dir=ended")
@@ -312,6 +312,7 @@ def test_however_a_session_ends_what_was_told_is_counted(agt: Agt, home: Path, e
     assert process.returncode == 0
 
 
+@pytest.mark.sweep
 def test_two_sessions_on_one_ledger(agt: Agt, home: Path) -> None:
     path = open_ledger(home / "box", 1.95)
     both = [session(home, "ledger=people") for _ in range(2)]

@@ -35,7 +35,7 @@ def running(folder: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], P
 
 
 def record_of(run: subprocess.Popen[str], folder: Path) -> Path:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline and run.poll() is None:
         found = list(folder.glob("outputs/train/*/env.json"))
         if found and "data_digest" in found[0].read_text():
@@ -56,12 +56,14 @@ def test_a_killed_run_is_not_a_finished_run(agt: Agt, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGHUP, 129, marks=pytest.mark.sweep)]
+)
 def test_a_signal_that_ends_a_run_leaves_a_record(tmp_path: Path, number: signal.Signals, code: int) -> None:
     with running(tmp_path) as (run, record):
         run.send_signal(number)
         run.send_signal(number)  # whoever asks twice does not cut the record short
-        _, err = run.communicate(timeout=60)
+        _, err = run.communicate(timeout=300)
     assert run.returncode == code
     assert err.splitlines()[-1] == f"agt: error: terminated by signal {int(number)}"
     assert "Traceback" not in err
@@ -83,14 +85,14 @@ def children(process: int) -> list[int]:
 
 
 def until(happens: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not happens() and time.monotonic() < deadline:
         time.sleep(0.05)
     return happens()
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.sweep), signal.SIGKILL])
 def test_an_ensemble_s_workers_end_with_it(tmp_path: Path, number: signal.Signals) -> None:
     """By a word from their parent, or because they find that it is gone."""
     more = ("ensemble.members=2", "compute.threads=2", "compute.checkpoint_seconds=0.01", "model.hidden=[8]")
@@ -99,17 +101,18 @@ def test_an_ensemble_s_workers_end_with_it(tmp_path: Path, number: signal.Signal
         workers = children(run.pid)
         assert len(workers) == 2
         run.send_signal(number)
-        run.communicate(timeout=60)
+        run.communicate(timeout=300)
     assert until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
     state = json.loads((record / "status.json").read_text())["state"]
     assert state == ("failed" if number == signal.SIGTERM else "running")
 
 
+@pytest.mark.sweep  # in this process: test_mistakes
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_ctrl_c_ends_with_130_and_a_failed_record(tmp_path: Path) -> None:
     with running(tmp_path) as (run, record):
         run.send_signal(signal.SIGINT)
-        _, err = run.communicate(timeout=60)
+        _, err = run.communicate(timeout=300)
     assert run.returncode == 130
     assert err.splitlines()[-1] == "agt: error: interrupted"
     assert "Traceback" not in err

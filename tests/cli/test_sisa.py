@@ -9,12 +9,10 @@ import pytest
 from agt.errors import CheckError
 from agt.facts import Standing
 from agt_cli.report.console import Console
-from agt_cli.report.finished import FinishedRun, open_run
+from agt_cli.report.finished import Run, open_run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import prepare, settings_of
-from agt_cli.unlearn.job import Job
-from agt_cli.unlearn.retrain import ANEW, KEPT, NOTHING, fresh_config, retrain
-from agt_cli.unlearn.sisa import sisa
+from agt_cli.unlearn.methods import ANEW, KEPT, NOTHING, ErasureJob, fresh_config, retrain, sisa
 
 from .conftest import Agt
 
@@ -36,21 +34,21 @@ def write(folder: Path, without: str = "nobody") -> None:
         table.writerows((*row, "yes" if row[2] + row[3] / 2 > 0 else "no") for row in rows if row[1] != without)
 
 
-def job_of(run: FinishedRun, fresh: bool = False, may_retrain: bool = True) -> Job:
+def job_of(run: Run, fresh: bool = False, may_retrain: bool = True) -> ErasureJob:
     """One whose rows the owner has deleted from the table."""
     settings = settings_of(run.config)
     prepared = prepare(settings, Console(quiet=True))
     nobody = prepared.dataset.train.take(np.empty(0, dtype=np.int64))
-    return Job(run, settings, prepared, nobody, 2, 1, may_retrain, fresh)
+    return ErasureJob(run, settings, prepared, nobody, 2, 1, may_retrain, fresh)
 
 
-def states(run: FinishedRun) -> dict[str, bytes]:
+def states(run: Run) -> dict[str, bytes]:
     """The files of the model."""
     names = [n for n in run.manifest.files if n.endswith((".safetensors", "stability.json", "shard.json", "network.json"))]
     return {name: run.read(name) for name in names}
 
 
-def gone(agt: Agt, folder: Path, *settings: str) -> tuple[FinishedRun, FinishedRun]:
+def gone(agt: Agt, folder: Path, *settings: str) -> tuple[Run, Run]:
     """(a run on everybody; the same on everybody but one, whose rows are then no longer in the table)."""
     for name, without in (("whole", "nobody"), ("fresh", "p7")):
         write(folder, without)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from io import BytesIO
+from itertools import product
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,15 +15,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agt.data.prepared import FORMAT
-from agt.disk import Pending
+from agt.data.embeddings import FORMAT
 from agt.errors import AgtError
-from agt.randomness import SystemRandomness
-from agt.sealed import file_sha256, seal
+from agt.numeric import SystemRandomness
+from agt.store import Pending, file_sha256, seal
 from agt_cli.cli import main
+from agt_cli.releasing import payer as spending
+from agt_cli.releasing.release import LabelTable
 from agt_cli.report.record import RunRecord
-from agt_cli.runs import spending
-from agt_cli.runs.publish import LabelTable
 
 from .conftest import TINY, Agt
 
@@ -151,6 +152,7 @@ def child(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=WITH_SOURCE)
 
 
+@pytest.mark.sweep  # test_service kills between the debit and the answers
 def test_killed_between_the_note_and_the_labels(agt: Agt, home: Path) -> None:
     kill = "from agt.mechanisms.mechanism import Mechanism\nMechanism.release = lambda *_: os.kill(os.getpid(), 9)"
     assert child(kill, "predict", f"run={home / 'box'}", *LABELS).returncode == -9
@@ -209,7 +211,11 @@ def test_a_note_that_cannot_be_read_counts_as_spent(agt: Agt, home: Path, broken
 )
 def test_labels_never_need_more_than_the_room_that_was_taken(classes: tuple[str, ...]) -> None:
     table = LabelTable(np.array(["1", "two", "3,4"]), classes)
-    sizes = [len(table.csv(np.array([a, b, c]))) for a in range(2) for b in range(2) for c in range(2)]
+    sizes = []
+    for labels in product(range(2), repeat=3):
+        file = BytesIO()
+        table.write(file, [np.array(labels)])
+        sizes.append(len(file.getvalue()))
     assert table.size == max(sizes)
 
 

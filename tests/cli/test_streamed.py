@@ -9,9 +9,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from agt.store import _Hashing
 from agt_cli.cli import main
-from agt_cli.report.record import Hashing
-from agt_cli.runs import spending
+from agt_cli.releasing import payer as spending
 
 from .conftest import Agt
 from .test_spending import child
@@ -20,10 +20,10 @@ N, WIDTH, ROWS = 60, 3, 7
 EACH = ("mechanism.eps=1", "accounting=paper")
 WEIGHTS = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
 MANY = f"""
-from agt.data import blocks, files, labelled
-from agt_cli.runs import publish
-for module in (blocks, files, publish): module.ROWS = {ROWS}
-publish.TOLD = 10
+from agt.data import dataset, files, labelled
+from agt_cli.releasing import release as publish
+for module in (dataset, files, publish): module.ROWS = {ROWS}
+publish.MAX_LABELS_SHOWN = 10
 labelled.is_large = lambda path: True
 """
 
@@ -45,9 +45,9 @@ def many(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From then on seven rows are many."""
 
     def shrink() -> None:
-        for module in ("agt.data.blocks", "agt.data.files", "agt_cli.runs.publish"):
+        for module in ("agt.data.dataset", "agt.data.files", "agt_cli.releasing.release"):
             monkeypatch.setattr(f"{module}.ROWS", ROWS)
-        monkeypatch.setattr("agt_cli.runs.publish.TOLD", 10)
+        monkeypatch.setattr("agt_cli.releasing.release.MAX_LABELS_SHOWN", 10)
         monkeypatch.setattr("agt.data.labelled.is_large", lambda path: True)
 
     return shrink
@@ -158,15 +158,15 @@ def test_a_file_that_is_replaced_under_way(
 def test_a_disk_that_runs_full_under_way(
     agt: Agt, home: Path, many: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, left = Hashing.write, [3]
+    write, left = _Hashing.write, [3]
 
-    def full(self: Hashing, content: bytes) -> int:
+    def full(self: _Hashing, content: bytes) -> int:
         left[0] -= "labels" in str(self._file.name)
         if left[0] < 0:
             raise OSError(28, "No space left on device")
         return write(self, content)
 
-    monkeypatch.setattr(Hashing, "write", full)
+    monkeypatch.setattr(_Hashing, "write", full)
     many()
     said = agt("predict", f"run={home / 'run'}", asked(), *EACH)
     assert said.code == 1

@@ -1,7 +1,7 @@
 """Sweeps that go on: finished jobs are recognised by what they compute, the others run again, one table holds them all."""
 
 import json
-import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,22 +10,40 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hydra.core.plugins import Plugins
-from hydra.errors import MissingConfigException
 
-from agt.disk import Lock
+from agt.store import Lock
+from agt_cli import sweeps
+from agt_cli.cli import main
 from agt_cli.commands import train
-from agt_cli.mistakes import explain
 
 from .conftest import TINY, Agt, Said
 
 SWEEP = Path("outputs/train/seeds_sweep")
+LINE = ("train", "-m", *TINY, "sweep=seeds", "--json")
+FACTS = ("run", "metrics", "digest", "data_digest", "settings")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished sweep of two seeds."""
+    home = tmp_path_factory.mktemp("swept")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        assert main([*LINE, "training.seed=0,1", "-q"]) == 0
+    return home
 
 
 @pytest.fixture
 def sweep(agt: Agt) -> Agt:
     """Runs a sweep of tiny trainings under one name, with --json."""
-    return lambda *arguments: agt("train", "-m", *TINY, "sweep=seeds", "--json", *arguments)
+    return lambda *arguments: agt(*LINE, *arguments)
+
+
+@pytest.fixture
+def swept(sweep: Agt, home: Path, tmp_path: Path) -> Agt:
+    """The same sweep where two seeds are done."""
+    shutil.copytree(home / "outputs", tmp_path / "outputs")
+    return sweep
 
 
 def runs(said: Said) -> dict[str, str]:
@@ -41,52 +59,51 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_second_call_runs_nothing_and_says_so(sweep: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = sweep("training.seed=0,1")
-    assert (first.code, runs(first)) == (0, {"0": "0", "1": "1"})
+def leave_running(folder: Path) -> None:
+    """Write over a record what a process leaves that is killed, or at work."""
+    status = folder / "status.json"
+    status.write_text(json.dumps({**json.loads(status.read_text()), "state": "running"}))
+    (folder / "manifest.json").unlink()
+    (folder / "lock").touch()
+
+
+def test_second_call_runs_nothing_and_says_so(swept: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {job: contents(SWEEP / job) for job in ("0", "1")}
     monkeypatch.setattr(train, "fit", None)  # whatever trains now fails
-    second = sweep("training.seed=0,1")
+    second = swept("training.seed=0,1")
     assert second.code == 0, second.err
     assert second.err.splitlines() == [f"job {n} (training.seed={n}): done before, {SWEEP / str(n)}" for n in (0, 1)]
     assert [job["done_before"] for job in second.json["jobs"]] == [True, True]
-    for mine, other in zip(first.json["jobs"], second.json["jobs"], strict=True):
-        assert {key: other[key] for key in ("run", "metrics", "digest", "data_digest", "settings")} == {
-            key: mine[key] for key in ("run", "metrics", "digest", "data_digest", "settings")
-        }
+    for job in second.json["jobs"]:
+        metrics = json.loads((Path(job["run"]) / "metrics.json").read_text())
+        assert (job["metrics"], all(job[fact] for fact in FACTS)) == (metrics, True)
     assert {job: contents(SWEEP / job) for job in ("0", "1")} == before
     assert not (SWEEP / "lock").exists()
 
 
-def test_jobs_are_known_by_what_they_compute_whatever_their_number(sweep: Agt) -> None:
-    assert sweep("training.seed=0,1").code == 0
-    said = sweep("training.seed=2,1,0", "compute.memory_mb=128", "output_dir=outputs")
+def test_jobs_are_known_by_what_they_compute_whatever_their_number(swept: Agt) -> None:
+    said = swept("training.seed=2,1,0", "compute.memory_mb=128", "output_dir=outputs")
     assert said.code == 0, said.err
     assert runs(said) == {"2": "0_2", "1": "1", "0": "0"}, "0 is taken, by another job"
     assert [job["done_before"] for job in said.json["jobs"]] == [False, True, True]
-    other = sweep("training.seed=0,1", "training.epochs=2")
-    assert runs(other) == {"0": "0_3", "1": "1_2"}
+    other = swept("training.seed=0", "training.epochs=2")
+    assert Path(other.json["jobs"][0]["run"]).name == "0_3"
     assert len(other.json["earlier"]) == 3
     table = pd.read_csv(SWEEP / "sweep.csv")
     assert list(zip(table["run"], table["training.seed"], table["training.epochs"], strict=True)) == [
-        *(("0_3", 0, 2), ("1_2", 1, 2)),
-        *(("0", 0, 1), ("1", 1, 1), ("0_2", 2, 1)),
+        *(("0_3", 0, 2), ("0", 0, 1), ("1", 1, 1), ("0_2", 2, 1)),
     ]
 
 
 def test_one_run_stands_for_one_job(sweep: Agt) -> None:
-    line = ("compute.kernel=reference,auto",)
-    assert runs(sweep(*line)) == {"reference": "0", "auto": "1"}
-    again = sweep(*line)
-    assert (runs(again), states(again)) == ({"reference": "0", "auto": "1"}, ["done", "done"])
+    for _ in range(2):
+        said = sweep("compute.kernel=reference,auto")
+        assert (runs(said), states(said)) == ({"reference": "0", "auto": "1"}, ["done", "done"])
 
 
-def test_a_failed_job_runs_again_beside_its_old_record(sweep: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
-        raise RuntimeError("no luck")
-
+def test_failed_job_runs_again_beside_its_old_record(sweep: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(train, "fit", broken)
+        patch.setattr(train, "fit", None)
         first = sweep("training.seed=0,1")
     assert (first.code, states(first)) == (1, ["failed", "failed"])
     assert "2 of 2 jobs failed" in first.err.splitlines()[-1]
@@ -98,25 +115,20 @@ def test_a_failed_job_runs_again_beside_its_old_record(sweep: Agt, monkeypatch: 
     assert list(pd.read_csv(SWEEP / "sweep.csv")["run"]) == ["0_2", "1_2"], "an attempt that another replaced is no row"
 
 
-def test_a_killed_training_goes_on_in_its_folder(sweep: Agt) -> None:
-    first = sweep("training.seed=0,1")
-    status = SWEEP / "1" / "status.json"
-    status.write_text(json.dumps({**json.loads(status.read_text()), "state": "running"}))
-    (SWEEP / "1" / "manifest.json").unlink()
-    (SWEEP / "1" / "lock").touch()
-    second = sweep("training.seed=1,0")
+def test_killed_training_goes_on_in_its_folder(swept: Agt) -> None:
+    accuracy = json.loads((SWEEP / "1/metrics.json").read_text())["test_accuracy"]
+    leave_running(SWEEP / "1")
+    second = swept("training.seed=1,0")
     assert second.code == 0, second.err
     assert f"job 0 (training.seed=1): killed before, and goes on in {SWEEP / '1'}" in second.err
     assert runs(second) == {"1": "1", "0": "0"}
-    assert "resumed" in json.loads(status.read_text())
-    accuracy = [job["metrics"]["test_accuracy"] for job in (first.json["jobs"][1], second.json["jobs"][0])]
-    assert accuracy[0] == accuracy[1]
+    assert "resumed" in json.loads((SWEEP / "1/status.json").read_text())
+    assert second.json["jobs"][0]["metrics"]["test_accuracy"] == accuracy
 
 
-def test_a_run_that_was_damaged_is_not_taken(sweep: Agt) -> None:
-    sweep("training.seed=0")
+def test_run_that_was_damaged_is_not_taken(swept: Agt) -> None:
     (SWEEP / "0" / "model.safetensors").write_bytes(b"")
-    said = sweep("training.seed=0")
+    said = swept("training.seed=0")
     assert said.code == 0
     assert "done before, and not as it was written, so it runs again" in said.err
     assert Path(said.json["jobs"][0]["run"]).name == "0_2"
@@ -129,147 +141,104 @@ def test_changed_data_are_another_job(agt: Agt, tmp_path: Path) -> None:
     start = ("train", "-m", *table, "+dataset.numeric={a: [-3, 3]}", "training.seed=0", "sweep=seeds", "--json")
     rows.to_csv(data, index=False)
     assert agt(*start).code == 0
-    assert "done before" in agt(*start).err
     rows.assign(a=-rows["a"]).to_csv(data, index=False)
     assert Path(agt(*start).json["jobs"][0]["run"]).name == "0_2"
 
 
-def test_a_sweep_that_another_process_runs_is_refused(sweep: Agt) -> None:
-    sweep("training.seed=0")
+def test_sweep_that_another_process_runs_is_refused(swept: Agt) -> None:
     before = contents(SWEEP)
     lock = Lock(SWEEP / "lock")
     assert lock.take()
-    said = sweep("training.seed=0,1")
+    said = swept("training.seed=0,1")
     assert (said.code, contents(SWEEP)) == (2, {**before, str(SWEEP / "lock"): b""})
     assert f"{SWEEP}: another process is running this sweep: wait for it, or give sweep=NAME another name" in said.err
     lock.release()
-    assert sweep("training.seed=0,1").code == 0
 
 
-def test_a_job_that_another_process_is_at_is_left_to_it(sweep: Agt) -> None:
+def test_job_that_another_process_is_at_is_left_to_it(swept: Agt) -> None:
     """The dispatcher of an earlier call was killed, and what it started goes on."""
-    sweep("training.seed=0")
-    status = SWEEP / "0" / "status.json"
-    status.write_text(json.dumps({**json.loads(status.read_text()), "state": "running"}))
+    leave_running(SWEEP / "0")
     lock = Lock(SWEEP / "0" / "lock")
     assert lock.take()
-    said = sweep("training.seed=0,1")
+    said = swept("training.seed=0,1")
     assert (said.code, states(said)) == (1, ["running", "done"])
     assert "1 of 2 jobs are not done (1 running, 1 done)" in said.err
     assert not (SWEEP / "0_2").exists()
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGUSR2"), reason="POSIX signals")
-def test_a_job_that_gave_way_goes_on(sweep: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launcher's handler queues the job again and raises: the record is closed before that, and says what it was."""
-
-    def requeue(number: int, frame: object) -> None:
-        raise SystemExit(144)
-
-    before = signal.signal(signal.SIGUSR2, requeue)
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(train, "fit", lambda *about: os.kill(os.getpid(), signal.SIGUSR2))
-            with pytest.raises(SystemExit, match="144"):
-                sweep("training.seed=0")
-        assert signal.getsignal(signal.SIGUSR2) is requeue
-    finally:
-        signal.signal(signal.SIGUSR2, before)
-    status = json.loads((SWEEP / "0" / "status.json").read_text())
-    assert (status["state"], status["error"], status["exit_code"]) == ("failed", "terminated by signal 12", 140)
-    second = sweep("training.seed=0")
-    assert second.code == 0, second.err
-    assert f"failed before, and goes on in {SWEEP / '0'}" in second.err
-
-
-def test_a_release_that_is_queued_again_is_no_second_draw(
-    agt: Agt, trained: Path, launcher: Any, monkeypatch: pytest.MonkeyPatch
+def test_other_commands_go_on_and_a_release_that_is_queued_again_is_no_second_draw(
+    agt: Agt, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    launch, line = launcher.launch, ("certify", "-m", f"run={trained}", "map_resolution=0", "sweep=maps", "--json")
+    line = ("certify", "-m", f"run={trained}", "map_resolution=0", "sweep=maps", "--json")
+    here, folder = sweeps.LAUNCH["BasicLauncher"], Path("outputs/certify/maps_sweep/0")
 
-    def twice(self: Any, jobs: list[Any], initial_job_idx: int) -> Any:
-        launch(self, jobs, initial_job_idx)
-        status = Path("outputs/certify/maps_sweep/0/status.json")
-        status.write_text(json.dumps({**json.loads(status.read_text()), "state": "running"}))
-        (status.parent / "lock").touch()
-        return launch(self, jobs, initial_job_idx)
+    def twice(settings: Any, tasks: Any) -> Any:
+        here(settings, tasks)
+        leave_running(folder)
+        return here(settings, tasks)
 
     with monkeypatch.context() as patch:
-        patch.setattr(launcher, "launch", twice)
+        patch.setitem(sweeps.LAUNCH, "BasicLauncher", twice)
         first = agt(*line)
     assert (first.code, states(first)) == (1, ["killed"])
     assert "the same line runs it anew, beside it" in first.err
     assert Path(agt(*line).json["jobs"][0]["run"]).name == "0_2"
+    again = agt(*line)
+    assert (again.code, again.err.count("done before"), again.json["jobs"][0]["metrics"]["k_max"]) == (0, 1, 3)
 
 
-@pytest.fixture
-def launcher(agt: Agt) -> Any:
-    """The class of Hydra's own launcher; plugins are loaded apart from modules that are imported."""
-    return Plugins.instance().class_name_to_class["hydra._internal.core_plugins.basic_launcher.BasicLauncher"]
-
-
-def test_a_job_that_the_launcher_loses_is_told(sweep: Agt, launcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    launch = launcher.launch
+def test_job_that_the_launcher_loses_is_told(sweep: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = sweeps.LAUNCH["BasicLauncher"]
     with monkeypatch.context() as patch:
-        patch.setattr(launcher, "launch", lambda self, jobs, initial_job_idx: launch(self, jobs[1:], initial_job_idx))
+        patch.setitem(sweeps.LAUNCH, "BasicLauncher", lambda settings, tasks: [{}, *here(settings, tasks[1:])])
         said = sweep("training.seed=0,1")
     assert (said.code, states(said)) == (1, ["lost", "done"])
     lost = f"job 0 (training.seed=0): lost: no record in {SWEEP / '0'}: it was not started, or the launcher lost it"
     assert f"agt: error: {lost}" in said.err.splitlines()
-    assert runs(sweep("training.seed=0,1")) == {"0": "0", "1": "1"}
 
 
-def test_a_launcher_that_breaks_down_starts_what_it_left(
-    sweep: Agt, launcher: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    launch = launcher.launch
+def test_launcher_that_breaks_down_starts_what_it_left(sweep: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = sweeps.LAUNCH["BasicLauncher"]
 
-    def one(self: Any, jobs: list[Any], initial_job_idx: int) -> Any:
-        launch(self, jobs[:1], initial_job_idx)
+    def one(settings: Any, tasks: Any) -> Any:
+        here(settings, tasks[:1])
         raise OSError("a worker has gone. It was killed.")
 
-    monkeypatch.setattr(launcher, "launch", one)
+    def none(settings: Any, tasks: Any) -> Any:
+        raise ValueError("n_jobs == 0 has no meaning")
+
+    monkeypatch.setitem(sweeps.LAUNCH, "BasicLauncher", one)
     said = sweep("training.seed=0,1")
     assert (said.code, states(said)) == (0, ["done", "done"])
     assert "basic broke down (OSError: a worker has gone), and is started again for what it left: 1 jobs" in said.err
-
-    def none(self: Any, jobs: list[Any], initial_job_idx: int) -> Any:
-        raise ValueError("n_jobs == 0 has no meaning")
-
-    monkeypatch.setattr(launcher, "launch", none)
+    monkeypatch.setitem(sweeps.LAUNCH, "BasicLauncher", none)
     said = sweep("training.seed=2,3")
-    assert said.code == 1
+    assert (said.code, states(said)) == (1, ["lost", "lost"])
     assert said.err.splitlines()[-1] == "agt: error: hydra/launcher=basic: ValueError: n_jobs == 0 has no meaning"
-    assert states(said) == ["lost", "lost"]
 
 
-def test_the_table_is_printed_and_written_as_a_page(agt: Agt) -> None:
+def test_table_is_printed_and_written_as_a_page(agt: Agt) -> None:
     said = agt("train", "-m", *TINY, "sweep=seeds", "training.lr=0.5,-1")
     assert said.code == 2
     assert "sweep outputs/train/seeds_sweep: 1 done, 1 failed" in said.out
     assert said.out.splitlines()[-1] == f"table: {SWEEP / 'sweep.csv'}"
     page, text = (SWEEP / "sweep.html").read_text(), (SWEEP / "sweep.md").read_text()
-    assert "# Sweep seeds_sweep: agt train" in text
-    assert "For the data owner" in text
-    assert "training.lr: Input should be greater than 0, got -1" in text
+    for words in (
+        "# Sweep seeds_sweep: agt train",
+        "For the data owner",
+        "training.lr: Input should be greater than 0, got -1",
+    ):
+        assert words in text
     assert '<a href="0/report.html">0</a>' in page
     assert '<a href="1/">1</a>' in page
     assert 'href="train/seeds_sweep/sweep.html"' in Path("outputs/index.html").read_text()
 
 
-def test_other_commands_go_on_too(agt: Agt, trained: Path) -> None:
-    line = ("certify", "-m", f"run={trained}", "map_resolution=0,4", "sweep=maps", "--json")
-    assert agt(*line).code == 0
-    second = agt(*line)
-    assert (second.code, second.err.count("done before")) == (0, 2)
-    assert second.json["jobs"][0]["metrics"]["k_max"] == 3
-
-
-@pytest.mark.parametrize(("command", "key"), [("unlearn", "ids"), ("predict", "inputs")])
-def test_jobs_that_would_read_standard_input_are_refused(agt: Agt, trained: Path, command: str, key: str) -> None:
-    """The second call's lines would count as what the first did: never erased, never answered."""
-    said = agt(command, "-m", f"run={trained}", f"{key}=-", "sweep=lines")
-    assert (said.code, f"{key}=-: jobs of a sweep" in said.err) == (2, True), said.err
+def test_grammar_of_a_sweep() -> None:
+    line = ["a=1,2", "b=x", "'c=[1,2],[3]'".strip("'"), "hydra.launcher.n_jobs=2", "a=3,4"]
+    found = sweeps.combinations(line)
+    assert len(found) == 4
+    assert found[0] == ("a=3", "b=x", "c=[1,2]", "hydra.launcher.n_jobs=2")
 
 
 @pytest.mark.parametrize(
@@ -277,21 +246,30 @@ def test_jobs_that_would_read_standard_input_are_refused(agt: Agt, trained: Path
     [
         (("sweep=seeds",), "sweep=seeds names the folder of a sweep: add -m"),
         (("-m", "sweep=a/b"), "sweep=a/b: a sweep's name is letters"),
-        (("-m", "sweep="), "sweep=: a sweep's name is letters"),
         (("-m", "hydra/sweeper=basic"), "hydra/sweeper=basic: another sweeper's jobs"),
         (("-m", "training.seed=0,1", "training=nowhere"), "training"),
+        (("-m", "training.lr=interval(0,1)"), "give the values of a sweep"),
+        (("-m", "hydra.launcher.n_jobs=1,2", "hydra/launcher=joblib"), "give the values of a sweep"),
+        (("-m", "training.seed=0,1", "hydra/launcher=joblib", "hydra.launcher.n_jobs=0"), "n_jobs=0: give how many"),
     ],
 )
-def test_a_sweep_that_cannot_be_leaves_nothing(agt: Agt, line: tuple[str, ...], words: str) -> None:
+def test_sweep_that_cannot_be_leaves_nothing(agt: Agt, line: tuple[str, ...], words: str) -> None:
     said = agt("train", *TINY, *line)
-    assert said.code == 2
-    assert words in said.err
-    assert not Path("outputs").exists()
+    assert (said.code, words in said.err) == (2, True), said.err
+    assert not list(Path().rglob("status.json"))
 
 
-def test_a_launcher_that_is_not_installed_is_named_with_its_remedy() -> None:
-    error = MissingConfigException("", "hydra/launcher/submitit_slurm", ["basic"])
-    assert str(explain(error, "train", ())).endswith("is not installed: pip install 'agt-certified[cluster]'")
+def test_jobs_that_would_read_standard_input_are_refused(agt: Agt, home: Path) -> None:
+    """The second call's lines would count as what the first did: never erased, never answered."""
+    for command, key in (("unlearn", "ids"), ("predict", "inputs")):
+        said = agt(command, "-m", f"run={home / SWEEP / '0'}", f"{key}=-", "sweep=lines")
+        assert (said.code, f"{key}=-: jobs of a sweep" in said.err) == (2, True), said.err
+
+
+def test_launcher_that_is_not_installed_is_named_with_its_remedy(sweep: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeps, "find_spec", lambda name: None)
+    said = sweep("training.seed=0,1", "hydra/launcher=submitit_slurm")
+    assert (said.code, "pip install 'agt-certified[cluster]'" in said.err) == (2, True)
 
 
 MORTAL = """
@@ -314,44 +292,27 @@ class Mortal(Blobs):
 """
 
 
-def run(folder: Path, *arguments: str) -> Said:
-    """A command line as a process of its own, with time for some others."""
-    command = [sys.executable, "-m", "agt_cli", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=500)
-    return Said(done.returncode, done.stdout, done.stderr)
-
-
-@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="POSIX signals")
-@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
-def test_four_jobs_one_killed_end_on_the_second_call(agt: Agt, tmp_path: Path, launcher: str) -> None:
-    pytest.importorskip("submitit" if "submitit" in launcher else "hydra_plugins.hydra_joblib_launcher")
+@pytest.mark.parametrize(
+    "launcher", ["joblib", *(pytest.param(one, marks=pytest.mark.sweep) for one in ("submitit_local", "basic"))]
+)
+def test_jobs_of_which_one_is_killed_end_on_the_second_call(tmp_path: Path, launcher: str) -> None:
+    """In a process of their own; with the basic launcher, the call is killed with its job."""
     (tmp_path / "mortal.py").write_text(MORTAL)
-    mortal = ("dataset._target_=mortal.Mortal", "+dataset.job=range(4)", "+dataset.deadly=[2]")
-    workers = ("hydra.launcher.n_jobs=2",) if launcher == "joblib" else ()
-    line = ("train", "-m", *TINY, *mortal, "sweep=four", f"hydra/launcher={launcher}", *workers, "--json")
-    first, second = run(tmp_path, *line), run(tmp_path, *line)
-    assert first.code == 1, first.err
-    assert "jobs" in first.json, first.err
-    killed = [job["job"] for job in first.json["jobs"] if job["state"] == "killed"]
-    assert 2 in killed
-    assert set(states(first)) == {"done", "killed"}, "a job beside a killed one may go with it; none is lost"
-    done = {job["run"]: job["digest"] for job in first.json["jobs"] if job["state"] == "done"}
-    assert second.code == 0, second.err
-    assert states(second) == ["done"] * 4
-    assert {job["run"]: job["digest"] for job in second.json["jobs"] if job["done_before"]} == done
-    table = pd.read_csv(tmp_path / "outputs/train/four_sweep/sweep.csv")
-    assert sorted(table["dataset.job"]) == list(range(4))
-    assert set(table["state"]) == {"done"}
-    listed = agt("runs", "sweep=four", "limit=null", "--json", "--quiet")
-    assert listed.json["total"] >= 4
-
-
-def test_a_sweep_whose_process_is_killed_leaves_no_lock(tmp_path: Path) -> None:
-    (tmp_path / "mortal.py").write_text(MORTAL)
-    mortal = ("dataset._target_=mortal.Mortal", "+dataset.job=0,1", "+dataset.deadly=[1]")
-    first, second = (run(tmp_path, "train", "-m", *TINY, *mortal, "sweep=seeds", "--json") for _ in range(2))
-    assert first.code == -signal.SIGKILL
-    assert second.code == 0, second.err
-    assert "job 0 (+dataset.job=0): done before" in second.err
-    assert states(second) == ["done", "done"]
+    mortal = ("dataset._target_=mortal.Mortal", "+dataset.job=0,1", "+dataset.deadly=[1]", f"hydra/launcher={launcher}")
+    command = [sys.executable, "-m", "agt_cli", *LINE, *mortal]
+    first, second = (subprocess.run(command, cwd=tmp_path, capture_output=True, text=True) for _ in range(2))
+    assert second.returncode == 0, second.stderr
+    after = json.loads(second.stdout)["jobs"]
+    assert [job["state"] for job in after] == ["done", "done"]
+    if launcher == "basic":
+        assert first.returncode == -signal.SIGKILL
+        assert "job 0 (+dataset.job=0): done before" in second.stderr
+        return
+    jobs = json.loads(first.stdout)["jobs"]
+    assert (first.returncode, jobs[1]["state"]) == (1, "killed")
+    assert jobs[0]["state"] in ("done", "killed", "lost"), "a job beside a killed one may go with it"
+    done = {job["run"]: job["digest"] for job in jobs if job["state"] == "done"}
+    assert {job["run"]: job["digest"] for job in after if job["done_before"]} == done
+    table = pd.read_csv(tmp_path / SWEEP / "sweep.csv")
+    assert (sorted(table["dataset.job"]), set(table["state"])) == ([0, 1], {"done"})

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from agt.distributed import Group, PeerLost
-from agt_cli.report.unfinished import is_alive
-from agt_cli.runs.team import Team, word_of_the_first
+from agt_cli.report.finished import Run
+from agt_cli.team import Team, word_of_the_first
 
 from .conftest import TINY, Agt
 
@@ -124,7 +124,7 @@ def same(teams: Teams, name: str, *words: str) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["box", "linear", pytest.param("tube", marks=pytest.mark.sweep)])
 def test_two_processes_make_the_files_of_one(teams: Teams, kind: str) -> None:
     same(teams, kind, "train", *KINDS[kind])
     for command, *words in ASKED.get(kind, ()):
@@ -231,7 +231,7 @@ def test_data_that_one_process_does_not_find(teams: Teams) -> None:
     assert teams.status("elsewhere")["state"] == "failed"
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.sweep), 1])
 def test_a_killed_process_ends_the_run_which_goes_on_by_another_number(teams: Teams, rank: int) -> None:
     """The first leaves a record as a killed run does; another has the first say so."""
     name = f"killed{rank}"
@@ -243,7 +243,7 @@ def test_a_killed_process_ends_the_run_which_goes_on_by_another_number(teams: Te
         assert (teams.status(name)["state"], teams.status(name)["error"]) == ("failed", f"PeerLost: {GONE}")
     else:
         assert teams.status(name)["state"] == "running"
-        assert is_alive(teams.run(name)) is False
+        assert Run.at(teams.run(name)).is_alive is False
     resumed = teams(1 + rank, "train", f"resume={name}", "--json", "-q").first
     assert resumed["run"] == name
     teams(1, "train", *LONG, "hydra.run.dir=whole", "-q")

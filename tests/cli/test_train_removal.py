@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from agt.lattice import noisy, step_of
-from agt.randomness import SeededRandomness
+from agt.numeric import SeededRandomness, noisy, step_of
 from agt.training.checkpoint import CheckpointFolder
 
 from .conftest import Agt

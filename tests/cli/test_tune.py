@@ -10,9 +10,9 @@ import yaml
 
 from agt.ledger.book import Population, Table
 from agt.ledger.ledger import Ledger
-from agt.mechanisms.account import Allowance
+from agt.mechanisms.composition import Allowance
 from agt.mechanisms.tuning import Trials
-from agt.randomness import SeededRandomness
+from agt.numeric import SeededRandomness
 
 from .conftest import Agt, Said
 

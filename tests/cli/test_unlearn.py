@@ -9,10 +9,10 @@ import pytest
 
 from agt.data.blobs import Blobs
 from agt.errors import CheckError
-from agt.manifest import NAME as MANIFEST
+from agt.store import MANIFEST_FILE as MANIFEST
 from agt_cli.cli import main
-from agt_cli.report.swap import COMMIT
-from agt_cli.runs.waiting import ABSTAINED
+from agt_cli.report.finished import COMMIT
+from agt_cli.runs.erased import ABSTAINED_FILE
 
 from .conftest import TINY, Agt, Said
 
@@ -100,7 +100,7 @@ def test_a_change_that_is_decided_and_not_carried_through(agt: Agt, run: Path, m
         raise OSError(28, "No space left")
 
     with monkeypatch.context() as patched:
-        patched.setattr("agt_cli.report.swap._roll_forward", stop)
+        patched.setattr("agt_cli.report.finished._roll_forward", stop)
         said = unlearn(agt, rows=range(3))
     assert said.code == 1
     assert "run=run: WAS changed" in said.err
@@ -111,17 +111,17 @@ def test_a_change_that_is_decided_and_not_carried_through(agt: Agt, run: Path, m
 def test_whatever_could_stop_the_account_stops_the_erasure(agt: Agt, run: Path) -> None:
     assert unlearn(agt, "method=certificate", rows=range(2)).code == 0
     assert agt("certify", "run=run", "map_resolution=0", "-q").code == 0
-    before, path = manifest(run), run / ABSTAINED
+    before, path = manifest(run), run / ABSTAINED_FILE
     with path.open("a") as file:
         file.write("garbage\n")
     said = unlearn(agt)
     assert (said.code, manifest(run)) == (2, before)
-    assert f"{ABSTAINED}, line 2: is no line of a command that abstained: move it away" in said.err
+    assert f"{ABSTAINED_FILE}, line 2: is no line of a command that abstained: move it away" in said.err
     path.unlink()
     path.mkdir()
     said = unlearn(agt)
     assert (said.code, manifest(run)) == (2, before)
-    assert f"{ABSTAINED}: cannot be read" in said.err
+    assert f"{ABSTAINED_FILE.name} is a folder" in said.err
     path.rmdir()
     assert account(unlearn(agt))["done"]["records"] == 2
 

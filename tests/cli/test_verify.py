@@ -14,7 +14,7 @@ import yaml
 from records import reseal
 from safetensors.numpy import load_file, save
 
-from agt.manifest import Manifest, seal
+from agt.store import Manifest, seal_manifest
 from agt_cli.cli import main
 from cli.conftest import Agt, Said
 
@@ -287,7 +287,7 @@ EDITS: dict[str, tuple[str, str, Callable[[Any], object], str, str]] = {
         "conditions", "otherwise",
     ),
     "one-sided relation": (
-        "train/box", "config.yaml", lambda value: value["relation"].update(name="remove"), "relation", "condition g",
+        "train/box", "config.yaml", lambda value: value["relation"].update(name="remove"), "conditions", "condition g",
     ),
     "a smaller budget in the record": (
         "predict/labels", "metrics.json", lambda value: value.update(eps=0.1), "budget", "config.yaml asks for",
@@ -346,7 +346,7 @@ def test_spent_is_not_believed(outputs: Path, agt: Agt) -> None:
     path = outputs / "predict/labels/spent.json"
     value = json.loads(path.read_text())
     del value["seal"], value["format"]
-    path.write_bytes(seal({**value, "totals": ["all 20 together: (0.1, 0)-differentially private in all"]}))
+    path.write_bytes(seal_manifest({**value, "totals": ["all 20 together: (0.1, 0)-differentially private in all"]}))
     reseal(path.parent)
     assert (
         "it comes to 1-differentially private; all 20 together: (20, 0)"
@@ -357,7 +357,11 @@ def test_spent_is_not_believed(outputs: Path, agt: Agt) -> None:
 CLAIMS: dict[str, tuple[Callable[[str], str], str]] = {
     "more answers": (lambda text: text.replace('"releases": 20', '"releases": 10'), "claim.json"),
     "less spent": (lambda text: text.replace('"eps": 1.0', '"eps": 0.1'), "claim.json"),
-    "other neighbours": (lambda text: text.replace("one record added", "one comma added"), "claim"),
+    "other neighbours": (lambda text: text.replace("one record added", "one comma added"), "claim.json"),
+    "words": (lambda text: text.replace("all 20 together", "all of them together"), "claim.json"),
+    "scope": (lambda text: text.replace('"scope": "it is about', '"scope": "it is not about'), "claim.json"),
+    "outside": (lambda text: text.replace("how good the answers are", "nothing"), "claim.json"),
+    "per": (lambda text: text.replace('"per": "the label of one query"', '"per": "all labels"'), "claim.json"),
     "a key twice": (lambda text: text.replace("{", '{"proved": false,', 1), "claim.json"),
 }
 
@@ -371,6 +375,45 @@ def test_a_claim_is_not_believed(outputs: Path, agt: Agt, name: str) -> None:
     path.write_text(text)
     reseal(path.parent)
     assert check in problems(agt("verify", str(path.parent), "--json", "-q"))
+
+
+PAID_CLAIMS = {
+    "unit": lambda text: text.replace('"unit": "one person"', '"unit": "one household"'),
+    "spent": lambda text: text.replace('"square": "0.', '"square": "0.0'),
+    "words": lambda text: text.replace("all that is ever released on it", "nearly all that is ever released on it"),
+}
+
+
+@pytest.mark.parametrize("name", PAID_CLAIMS)
+def test_the_account_of_a_claim_is_the_ledgers(outputs: Path, agt: Agt, name: str) -> None:
+    path = outputs / "predict/paid/claim.json"
+    text = PAID_CLAIMS[name](path.read_text())
+    assert text != path.read_text()
+    path.write_text(text)
+    reseal(path.parent)
+    said = agt("verify", "predict/paid", "--json", "-q")
+    assert said.code == 3
+    assert any(
+        "claim.json" in check["words"] for check in said.json["rests_on"][-1]["checks"] if check["state"] == "PROBLEM"
+    )
+
+
+def test_a_label_that_the_ledger_remembers_otherwise_is_a_problem(outputs: Path, agt: Agt) -> None:
+    path = outputs / "predict/paid/labels.csv"
+    first, *rest = path.read_text().splitlines()[1:]
+    name, label = first.split(",")
+    other = next(word for word in ("left", "right") if word != label)
+    path.write_text("\n".join(["record_id,label", f"{name},{other}", *rest]) + "\n")
+    reseal(path.parent)
+    assert "the ledger remembers" in _entry(agt("verify", "predict/paid", "--json", "-q"))
+
+
+@pytest.mark.parametrize("key", ["kgrid.values=[1,3]", "training.product=rump"])
+def test_conditions_are_what_the_configuration_makes_them(outputs: Path, agt: Agt, key: str) -> None:
+    (group, name), value = key.partition("=")[0].split("."), yaml.safe_load(key.partition("=")[2])
+    change(outputs / "train/box/config.yaml", lambda config: config[group].update({"max": None, name: value}))
+    reseal(outputs / "train/box")
+    assert "than config.yaml makes it" in problems(agt("verify", "train/box", "--json", "-q"))["conditions"]
 
 
 def test_conditions_do_not_get_better_on_the_way(outputs: Path, agt: Agt) -> None:
@@ -479,7 +522,7 @@ def test_what_a_ledger_counted_is_what_it_counts(counted: Path, agt: Agt, tmp_pa
         shutil.rmtree(name)
         shutil.copytree(counted / name, name)
         value = {key: spent[key] for key in spent if key not in ("seal", "format")}
-        Path(name, "spent.json").write_bytes(seal({**value, **more}))
+        Path(name, "spent.json").write_bytes(seal_manifest({**value, **more}))
         reseal(Path(name))
         assert "is of another release" in _entry(agt("verify", name, "--json", "-q"))
     shutil.rmtree(name)
@@ -498,8 +541,8 @@ def _spend_less(config: dict[str, Any], name: str) -> None:
 
 def _entry(said: Said) -> str:
     assert said.code == 3, said.out
-    (words,) = (check["words"] for check in said.json["rests_on"][-1]["checks"] if check["check"] == "entry")
-    return str(words)
+    checks = said.json["rests_on"][-1]["checks"]
+    return " ".join(check["words"] for check in checks if (check["check"], check["state"]) == ("entry", "PROBLEM"))
 
 
 @pytest.mark.parametrize("name", ["predict/labels", "predict/paid", "predict/number"])
@@ -523,7 +566,7 @@ def test_an_entry_of_another_release_is_a_problem(outputs: Path, agt: Agt) -> No
         ("population", "others", "population is people there"),
     ):
         spent = {**value, "ledger": {**value["ledger"], key: other}}
-        path.write_bytes(seal({name: spent[name] for name in spent if name not in ("seal", "format")}))
+        path.write_bytes(seal_manifest({name: spent[name] for name in spent if name not in ("seal", "format")}))
         reseal(path.parent)
         said = agt("verify", "predict/paid", "--json", "-q")
         assert said.code == 3
@@ -607,7 +650,7 @@ def reseal_but(folder: Path, *starts: str) -> None:
     path = folder / "manifest.json"
     value = json.loads(path.read_text())
     files = {name: listed for name, listed in value["files"].items() if not name.startswith(starts)}
-    path.write_bytes(seal({"command": value["command"], "files": files}))
+    path.write_bytes(seal_manifest({"command": value["command"], "files": files}))
 
 
 HOSTILE = {

@@ -12,23 +12,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agt.manifest import NAME as MANIFEST
-from agt.manifest import Manifest
-from agt.unlearning.account import Asked, Place, State, Sweep, Waiting, account_of, read_account
-from agt.unlearning.index import NAME as INDEX
-from agt.unlearning.index import Index
-from agt.unlearning.keys import Key
-from agt.unlearning.log import NAME as LOG
-from agt.unlearning.log import Entry, Log, state_of
-from agt.unlearning.promise import Promise, Removal
-from agt.unlearning.signature import PUBLIC, SIGNATURE, Signer
+from agt.store import MANIFEST_FILE as MANIFEST
+from agt.store import Manifest
+from agt.unlearning.account import (
+    PUBLIC,
+    SIGNATURE,
+    Asked,
+    Place,
+    Promise,
+    Removal,
+    Signer,
+    State,
+    Sweep,
+    Waiting,
+    account_of,
+    read_account,
+)
+from agt.unlearning.log import RECORD_INDEX_FILE as INDEX
+from agt.unlearning.log import REQUEST_LOG_FILE as LOG
+from agt.unlearning.log import HashKey, Index, Log, RequestEntry, state_of
 from agt_cli.cli import main
-from agt_cli.report.finished import open_run
-from agt_cli.report.record import RunRecord
-from agt_cli.report.successor import Successor, amend
-from agt_cli.report.swap import COMMIT, NEXT, hold, put
-from agt_cli.unlearn.job import removal_metrics
-from agt_cli.unlearn.page import markdown
+from agt_cli.report.finished import COMMIT, NEXT, commit, open_run, run_lock
+from agt_cli.report.record import NextState, RunRecord, replace_files
+from agt_cli.unlearn.erasure import account_markdown
+from agt_cli.unlearn.methods import removal_metrics
 from cli.conftest import Agt
 from cli.test_verify import HOSTILE, change, digest, problems
 
@@ -40,20 +47,20 @@ WAIT = Promise("certificate", True, 0.0, 0.0, True, ("What is answered is what a
 def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Signer | None = None) -> None:
     """What agt unlearn leaves, without training anything: ``rows`` of the index go, or wait."""
     waits = promise is WAIT
-    with hold(folder):
-        run, key = open_run(folder, "train"), Key.made(folder)
+    with run_lock(folder):
+        run, key = open_run(folder, "train"), HashKey.made(folder)
         log, index = Log.of(run), Index.of(run, key)
         assert index is not None
         names = tuple(sorted(index.words[row] for row in rows))
         told = asdict(promise)
         kind: Any = "pending" if waits else "removed"
-        entry = Entry(kind, promise.method, "id", names, names, told, run.digest, run.digest, key.check)
+        entry = RequestEntry(kind, promise.method, "id", names, names, told, run.digest, run.digest, key.check)
         if waits:
             before = log.entries[-1].after if log.entries else state_of(run.manifest.files)
             log = log.append(replace(entry, after=before))
-            after = amend(run, {LOG: log.content})
+            after = replace_files(run, {LOG: log.content})
         else:
-            with Successor(run) as now:
+            with NextState(run) as now:
                 kept = run.manifest.files.keys() - {"config.yaml", "env.json", "status.json", "metrics.json", LOG}
                 for name in kept:
                     now.write(name, run.read(name))
@@ -66,7 +73,7 @@ def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Sig
                 log = log.append(replace(entry, after=now.state))
                 now.write(LOG, log.content)
                 after = now.finish()
-            put(folder)
+            commit(folder)
     count, removed = run.metrics["n_train"], 0 if waits else len(gone)
     removal = Removal(promise, removed, 0.5, {"steps_retrained": 2}, ("Trained again.",))
     head, pending = log.head, 0 if waits else len(Log(log.entries[:-1]).waiting_units)
@@ -77,7 +84,7 @@ def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Sig
             asked=Asked(len(rows), len(rows), "id", len(rows), log.entries[-1].time, pending),
             state=State(folder.name, run.digest, after, count, count - removed, str(head), len(log.entries)),
             training=1.5,
-            sweep=None if waits else Sweep((Place("the run", 9, 0, "keyed hashes"),), ("the table",)),
+            sweep=None if waits else Sweep((Place("the run", 9, 0, "asked.hashes"),), ("the table",)),
             waiting=Waiting(len(log.waiting_units), len(log.waiting_units)) if waits else None,
         )
         written.write("account.json", account.content)
@@ -85,7 +92,7 @@ def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Sig
             written.write(SIGNATURE, signer.sign(account.content))
             written.write(PUBLIC, signer.public)
         written.add_metrics(**removal_metrics(removal))
-        written.report(markdown(account))
+        written.report(account_markdown(account))
 
 
 LOSS = ("certificate.masking=loss", "certificate.sigma=1")
@@ -276,19 +283,19 @@ def test_states_that_gave_way_are_told_alike(home: Path, agt: Agt) -> None:
 
 EDITS: dict[str, tuple[Callable[[Any], object], str]] = {
     "fewer people": (lambda account: account["asked"].update(people=2), "people"),
-    "other units": (lambda account: account["asked"].update(by="unit"), "what the ids named"),
-    "hashes": (lambda account: account["asked"].update(hashes=9), "keyed hashes"),
-    "adaptive": (lambda account: account["guaranteed"].update(requests="oblivious"), "the guarantee"),
-    "exact": (lambda account: account["guaranteed"].update(exact=False, eps=1.0), "the guarantee"),
-    "method": (lambda account: account["done"].update(method="sisa"), "the method"),
-    "before": (lambda account: account["state"].update(before=f"sha256:{'0' * 64}"), "the state before"),
-    "log": (lambda account: account["state"].update(log=f"3:{'0' * 64}"), "where the log ends"),
-    "entry": (lambda account: account["state"].update(entry=2), "the state before"),
-    "records": (lambda account: account["asked"].update(records=2), "records asked for"),
-    "before it": (lambda account: account["asked"].update(pending=1), "had asked before"),
-    "when": (lambda account: account["asked"].update(time="2001-01-01T00:00:00Z"), "when it was noted"),
-    "outside": (lambda account: account["outside"].pop(), "what it does not show"),
-    "words": (lambda account: account["guaranteed"].update(words=["All is well."]), "the guarantee"),
+    "other units": (lambda account: account["asked"].update(by="unit"), "asked.by"),
+    "hashes": (lambda account: account["asked"].update(hashes=9), "asked.hashes"),
+    "adaptive": (lambda account: account["guaranteed"].update(requests="oblivious"), "guaranteed.requests"),
+    "exact": (lambda account: account["guaranteed"].update(exact=False, eps=1.0), "guaranteed.exact"),
+    "method": (lambda account: account["done"].update(method="sisa"), "done.method"),
+    "before": (lambda account: account["state"].update(before=f"sha256:{'0' * 64}"), "state.before"),
+    "log": (lambda account: account["state"].update(log=f"3:{'0' * 64}"), "state.log"),
+    "entry": (lambda account: account["state"].update(entry=2), "the run's log"),
+    "records": (lambda account: account["asked"].update(records=2), "asked.records"),
+    "before it": (lambda account: account["asked"].update(pending=1), "asked.pending"),
+    "when": (lambda account: account["asked"].update(time="2001-01-01T00:00:00Z"), "asked.time"),
+    "outside": (lambda account: account["outside"].pop(), "outside"),
+    "words": (lambda account: account["guaranteed"].update(words=["All is well."]), "guaranteed.words"),
     "later": (lambda account: account["state"].update(log=f"9:{'0' * 64}"), "an older copy"),
     "removed": (lambda account: (account["done"].update(records=2), account["state"].update(records_after=73)), "records"),
 }  # fmt: skip
@@ -410,7 +417,7 @@ def rewrite(home: Path, promise: dict[str, Any]) -> None:
     node["guaranteed"] |= told
     account = read_account(json.dumps(node).encode())
     (record / "account.json").write_bytes(account.content)
-    (record / "report.md").write_text(markdown(account))
+    (record / "report.md").write_text(account_markdown(account))
     reseal(record)
 
 
@@ -429,7 +436,7 @@ def test_a_budget_is_not_believed(removed: Path, agt: Agt) -> None:
     edits = (
         ("budget", "total", 9.0, "by the run's settings"),
         ("budget", "spent", 0.0, "has a residual of"),
-        ("done", "words", ["nothing"], "words of what was done"),
+        ("done", "words", ["nothing"], "done.words"),
     )
     for part, key, value, words in edits:
         path = removed / "unlearn/h/account.json"

@@ -9,9 +9,9 @@ import pandas as pd
 
 from agt.audit.findings import Finding, Outcome, Strength
 from agt.errors import ConfigError
-from agt.manifest import NAME
 from agt.settings import schema
-from agt_cli.audit.job import Audited, Given
+from agt.store import MANIFEST_FILE
+from agt_cli.audit.job import Audited, AuditInputs
 from agt_cli.report.console import Console
 from agt_cli.report.finished import manifest_digest
 from agt_cli.report.record import RunRecord
@@ -25,11 +25,11 @@ class Toy:
     found: float = 0.5
     accident: Literal["none", "changed", "full", "interrupted"] = "none"
 
-    def check(self, given: Given) -> None:
+    def check(self, given: AuditInputs) -> None:
         if given.run is None:
             raise ConfigError("run: the toy needs a run")
 
-    def carry_out(self, given: Given, record: RunRecord, console: Console) -> Audited:
+    def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         assert given.run is not None
         digest = manifest_digest(given.run)
         if self.accident == "changed":
@@ -53,5 +53,5 @@ class Toy:
 
 def change(run: Path) -> None:
     """Another state of a run, as far as its manifest tells."""
-    node = json.loads((run / NAME).read_text(encoding="utf-8"))
-    (run / NAME).write_text(json.dumps(node, indent=3), encoding="utf-8")
+    node = json.loads((run / MANIFEST_FILE).read_text(encoding="utf-8"))
+    (run / MANIFEST_FILE).write_text(json.dumps(node, indent=3), encoding="utf-8")

@@ -11,20 +11,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import hydra
 import numpy as np
 import pandas as pd
 import pytest
 import sklearn.datasets
-from omegaconf import OmegaConf
 
 from agt.data.dataset import DataError, Dataset, Records
-from agt.data.memory import columns_of
+from agt.data.files import columns_of
 from agt.errors import AgtError, DataMissing
 from agt.settings import build
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
 from agt_cli import usage
+from agt_cli.configuration import composed
 
 RNG = np.random.default_rng(0)
 N = 60
@@ -147,9 +146,7 @@ of_files = pytest.mark.parametrize("name", [name for name, (_, example) in EXAMP
 
 @cache
 def compose(group: str) -> dict[str, Any]:
-    with hydra.initialize_config_dir(str(usage.config_dir()), version_base="1.3"):
-        config = hydra.compose("train", [f"dataset={group}", "data_dir=elsewhere"])
-    node = OmegaConf.to_container(config.dataset, resolve=True)
+    node = composed("train", [f"dataset={group}", "data_dir=elsewhere"], complete=False)["dataset"]
     assert isinstance(node, dict)
     return {str(key): value for key, value in node.items()}
 

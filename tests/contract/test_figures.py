@@ -11,8 +11,24 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from agt_cli.report import figures
-from agt_cli.report.curves import LINES, STYLES, Curves, curves, ordered
-from agt_cli.report.figures import BINS, COLOURS, DARKEST, LEVELS, LOOKS, Grid, _edges, _lines, _names, map_levels, percent
+from agt_cli.report.figures import (
+    BINS,
+    COLOURS,
+    DARKEST,
+    LEVELS,
+    LINES,
+    LOOKS,
+    STYLES,
+    Curves,
+    Grid,
+    _edges,
+    _lines,
+    _names,
+    curves,
+    map_levels,
+    ordered,
+    percent,
+)
 from agt_cli.report.record import RunRecord
 
 

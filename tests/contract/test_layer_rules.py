@@ -18,14 +18,19 @@ from synthetic import random_interval, sample
 from torch import Tensor, nn
 
 from agt.bounds.interval import Interval
-from agt.bounds.products import EXACT, Products, corners
-from agt.bounds.rounding import Rounding
-from agt.bounds.rules import RULES, rules_for
-from agt.bounds.rules.contract import Intervals, Point, Rule
-from agt.bounds.rules.conv import ConvRule
-from agt.bounds.rules.elementwise import ELEMENTWISE, ElementwiseRule
-from agt.bounds.rules.pool import AvgPoolRule
-from agt.bounds.rules.relu import ReluRule
+from agt.bounds.rounding import EXACT, Products, Rounding, corners
+from agt.bounds.rules import (
+    ELEMENTWISE,
+    RULES,
+    AvgPoolRule,
+    ConvRule,
+    ElementwiseRule,
+    Intervals,
+    Point,
+    ReluRule,
+    Rule,
+    rules_for,
+)
 from agt.errors import ConfigError
 from agt.models.heads import from_layers, layers_of
 

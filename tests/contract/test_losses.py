@@ -17,17 +17,16 @@ from synthetic import make_head, make_recipe, make_training, random_interval, sa
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from agt.bounds.box import Box
 from agt.bounds.interval import Interval
 from agt.bounds.losses import LOSSES, Loss, loss_of
-from agt.bounds.network import Network
+from agt.bounds.network import Box, Network
 from agt.bounds.rounding import Rounding
 from agt.certificates.box import certified_labels
 from agt.errors import ConfigError
 from agt.models.box import BoxModel
 from agt.models.heads import HeadConfig
 from agt.settings import LossName
-from agt.training.sensitivity import LinearLoss
+from agt.training.linear import LinearLoss
 
 KS, DTYPES, SCALES = (0, 3, 40), ("float64", "float32"), (0.0, 1e-12, 1.0, 30.0, 1e4)
 PYTORCHS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # summed over records

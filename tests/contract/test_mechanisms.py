@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from fractions import Fraction
 from itertools import combinations, pairwise
-from pathlib import Path
 from typing import Any, ClassVar
 
 import mpmath
@@ -21,16 +20,13 @@ from scipy.special import ndtri
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
 from agt.facts import grounds, proved, void
-from agt.mechanisms import thresholds
-from agt.mechanisms.catalogue import MECHANISMS
-from agt.mechanisms.exposure import true_loss
-from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
-from agt.mechanisms.mechanism import Epsilon, Mechanism, Need
+from agt.mechanisms import mechanism as mechanism_module
+from agt.mechanisms.claims import claim
+from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, PureDP
+from agt.mechanisms.mechanism import Epsilon, Mechanism, Need, RatioRule, Table
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
-from agt.mechanisms.published import NoisyArgmax, SmoothCauchy, SmoothLaplace
-from agt.mechanisms.rigour import claim
-from agt.mechanisms.thresholds import RatioRule, Table
-from agt.randomness import SeededRandomness
+from agt.mechanisms.published import MECHANISMS, NoisyArgmax, SmoothCauchy, SmoothLaplace, true_loss
+from agt.numeric import SeededRandomness
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, build, imported, keyword_schema
 from agt_cli import usage
@@ -343,7 +339,7 @@ def test_each_mechanism_has_a_file_of_its_name() -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_builds_what_it_is_named_after_and_shows_every_setting(name: str) -> None:
-    node = OmegaConf.to_container(OmegaConf.load(Path(FILES[name])))
+    node = OmegaConf.to_container(OmegaConf.create(FILES[name]))
     assert isinstance(node, dict)
     kind = imported(str(node["_target_"]), "mechanism")
     assert kind.name == name
@@ -425,18 +421,18 @@ class TestBroken:
 
     def ladder(self, eps: float, delta: float, classes: int = 2) -> list[Fraction]:
         entries = Table(RatioRule(eps, delta, classes), lambda distance: 0).upto(FARTHEST)
-        return [Fraction((classes - 1) * s, thresholds.N) for s in entries]
+        return [Fraction((classes - 1) * s, mechanism_module.N) for s in entries]
 
     def test_as_it_is(self) -> None:
         assert violations(self.ladder(0.1, 0.0), 2, PureDP(0.1)) == 0
 
     def test_floor_instead_of_ceil(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(thresholds, "_ceil", lambda numerator, denominator: numerator // denominator)
+        monkeypatch.setattr(mechanism_module, "_ceil", lambda numerator, denominator: numerator // denominator)
         assert violations(self.ladder(0.1, 0.0), 2, PureDP(0.1)) > 100
         assert violations(self.ladder(0.1, 1e-5), 2, ApproximateDP(0.1, 1e-5)) > 0
 
     def test_exp_rounded_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(thresholds, "exp_lower", lambda x: x.exp() * (1 + type(x)("1e-25")))
+        monkeypatch.setattr(mechanism_module, "exp_lower", lambda x: x.exp() * (1 + type(x)("1e-25")))
         assert violations(self.ladder(0.1, 0.0), 2, PureDP(0.1)) > 100
 
     def test_floating_point_rounded_to_the_lattice(self) -> None:
@@ -449,8 +445,8 @@ class TestBroken:
         """Each Phi(-mu (L + 1/2)) rounded up on its own: neighbours are no longer mu apart."""
         mu = 0.1
         with mpmath.workdps(60):
-            up = [int(mpmath.ceil(mpmath.ncdf(-mpmath.mpf(mu) * (k + 0.5)) * thresholds.N)) for k in range(150)]
-        assert violations([Fraction(s, thresholds.N) for s in up], 2, GaussianDP(mu)) > 10
+            up = [int(mpmath.ceil(mpmath.ncdf(-mpmath.mpf(mu) * (k + 0.5)) * mechanism_module.N)) for k in range(150)]
+        assert violations([Fraction(s, mechanism_module.N) for s in up], 2, GaussianDP(mu)) > 10
 
     def test_a_class_too_few(self) -> None:
         """The binary table used for three classes."""

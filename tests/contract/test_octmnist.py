@@ -13,7 +13,7 @@ import torch
 
 from agt.data.medmnist import MedMnist
 from agt_cli.cli import main
-from agt_cli.papers.encoder import EncoderConfig, load_encoder
+from experiments.encoder import EncoderConfig, load_encoder
 
 BRIGHTNESS = np.array([20, 60, 105, 150])  # choroidal neovascularization, diabetic macular edema, drusen, normal
 KS = [0, 1, 5, 100]

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from agt_cli.cli import main
-from agt_cli.report import index
-from agt_cli.report.html import report_page
-from agt_cli.report.markdown import Markdown, markdown_table, plain
+from agt_cli.report import listed
+from agt_cli.report.markdown import Markdown, markdown_table, plain, report_page
 from agt_cli.report.record import RunRecord
 
 ROOT = Path(__file__).parents[2]
@@ -220,19 +219,19 @@ def test_every_run_is_listed_whatever_became_of_it(trained: Path) -> None:
     Path("outputs/certify/pipe").mkdir()
     os.mkfifo("outputs/certify/pipe/status.json")  # would be waited for for ever
     Path("outputs/reproduce/runs").mkdir(parents=True)
-    index.refresh(Path("outputs"))
-    listed = {row[0].split('"')[1]: row for row in rows()}
-    assert [*listed][2:] == ["certify/killed", "certify/torn", "certify/pipe"], (
+    listed.refresh(Path("outputs"))
+    shown = {row[0].split('"')[1]: row for row in rows()}
+    assert [*shown][2:] == ["certify/killed", "certify/torn", "certify/pipe"], (
         "the newest first; the others began in one second"
     )
-    assert listed[f"{trained.relative_to('outputs').as_posix()}/report.html"][2:5] == [
+    assert shown[f"{trained.relative_to('outputs').as_posix()}/report.html"][2:5] == [
         '<span class="standing proved">done</span>',
         "blobs p=1.25 s=0.35 (synthetic)",
         "linear, box",
     ]
-    assert listed["train/2000-01-01_00-00-00-000000"][-1] == "RuntimeError: &lt;b&gt;no disk&lt;/b&gt;"
-    assert listed["certify/killed"][2] == '<span class="standing void">killed</span>'
-    assert listed["certify/torn"][-1] == "status.json cannot be read"
+    assert shown["train/2000-01-01_00-00-00-000000"][-1] == "RuntimeError: &lt;b&gt;no disk&lt;/b&gt;"
+    assert shown["certify/killed"][2] == '<span class="standing void">killed</span>'
+    assert shown["certify/torn"][-1] == "status.json cannot be read"
 
 
 def test_a_sweeps_jobs_stand_together_with_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

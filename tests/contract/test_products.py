@@ -17,10 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import KERNELS, random_interval
 
-from agt.bounds import products
+from agt.bounds import rounding
 from agt.bounds.interval import Interval
-from agt.bounds.products import EXACT, PRODUCTS, Bounds, Products
-from agt.bounds.rounding import Rounding
+from agt.bounds.rounding import EXACT, PRODUCTS, Bounds, Products, Rounding
 from agt.errors import UnboundedError
 from agt.kernels.select import pick_kernel
 from agt.settings import ComputeConfig, TrainingConfig
@@ -133,7 +132,7 @@ def test_products_hold_the_exact_one_and_are_little_wider(
 
 @given(intervals, intervals)
 def test_corners_of_two_numbers(a: list[float], b: list[float]) -> None:
-    lower, upper = products.corners(as_interval([a]), as_interval([b]))
+    lower, upper = rounding.corners(as_interval([a]), as_interval([b]))
     assert (Q(lower.item()), Q(upper.item())) == exact_dot([a], [b])
 
 
@@ -168,10 +167,10 @@ def test_in_single_precision_corner_products_are_summed_in_double() -> None:
     """Rounded once, at the end: the terms' own sums in float32, as of the reference, are further away."""
     rng = np.random.default_rng(4)
     x, w = (random_interval(rng, 2, rows, 200, dtype="float32") for rows in (40, 24))
-    exact = products.linear_corners(x.double(), w.double())
+    exact = rounding.linear_corners(x.double(), w.double())
     far = {
         name: max(float(((a.double() - b).abs() / b.abs()).max()) for a, b in zip(ends, exact, strict=True))
-        for name, ends in (("cpu", products_of("exact", "cpu").corners(x, w)), ("reference", products.linear_corners(x, w)))
+        for name, ends in (("cpu", products_of("exact", "cpu").corners(x, w)), ("reference", rounding.linear_corners(x, w)))
     }
     assert far["cpu"] <= 2.0**-24 * (1 + 1e-6) < far["reference"]
 
@@ -193,8 +192,8 @@ def test_what_is_no_number_is_refused_by_the_widening(kernel: str | None, dtype:
 
 def test_the_nonnegative_form_is_used_for_nonnegative_inputs_only(monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
-    original = products.linear_nonnegative
-    monkeypatch.setattr(products, "linear_nonnegative", lambda x, w: used.append(1) or original(x, w))
+    original = rounding.linear_nonnegative
+    monkeypatch.setattr(rounding, "linear_nonnegative", lambda x, w: used.append(1) or original(x, w))
     w = as_interval([[-1, 1], [-2, 3]])
     EXACT.forward(as_interval([[0, 1], [2, 3]]), w, nonnegative=True)
     assert used
@@ -227,7 +226,7 @@ def without_the_product_of_radii(x: Interval, w: Interval) -> Bounds:
 
 def wider_where_narrower(x: Interval, w: Interval) -> Bounds:
     """A product that gives away more the narrower its operands are: sound, and useless for privacy."""
-    lower, upper = products.linear_corners(x, w)
+    lower, upper = rounding.linear_corners(x, w)
     slack = 40 / (1 + (w.upper - w.lower).sum())
     return lower - slack, upper + slack
 
@@ -237,7 +236,7 @@ def wider_where_narrower(x: Interval, w: Interval) -> Bounds:
 @pytest.mark.parametrize(
     ("broken", "contains"),
     [
-        (products.linear_nonnegative, False),
+        (rounding.linear_nonnegative, False),
         (ends_with_ends, False),
         (without_the_product_of_radii, False),
         (wider_where_narrower, True),

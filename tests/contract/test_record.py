@@ -13,11 +13,11 @@ import torch
 from records import reseal
 from safetensors.torch import load_file, save_file
 
-from agt.bounds.box import Box
-from agt.disk import Pending, write_atomic
+from agt.bounds.network import Box
 from agt.errors import ConfigError, DataMissing, UnsoundError
-from agt.models.store import bounds_file, read_boxes, read_constants, read_tensors, write_boxes
-from agt_cli.report.finished import FinishedRun, open_run
+from agt.models.store import bounds_file, read_boxes, read_tensors, write_boxes
+from agt.store import Pending, write_atomic
+from agt_cli.report.finished import Run, open_run
 from agt_cli.report.record import RunRecord
 
 KS = (0, 2, 5)
@@ -33,7 +33,7 @@ def state(folder: Path) -> dict[str, object]:
 
 
 @pytest.fixture
-def finished(tmp_path: Path) -> FinishedRun:
+def finished(tmp_path: Path) -> Run:
     """A finished training record with boxes of three k."""
     with RunRecord(tmp_path / "run", "train", {"training": {"seed": 7}}) as record:
         spread = {name: RADIUS.view(-1, *[1] * t.dim()).expand(3, *t.shape) for name, t in NOMINAL.items()}
@@ -119,7 +119,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_names_it(tmp_path: Path, mon
     assert os.listdir(tmp_path) == ["metrics.json"]
 
 
-def test_boxes_come_back_bit_for_bit(finished: FinishedRun) -> None:
+def test_boxes_come_back_bit_for_bit(finished: Run) -> None:
     box = read_boxes(finished, KS, NOMINAL)
     assert list(box.nominal) == list(box.bounds) == list(NOMINAL), "in the model's order"
     for name, tensor in NOMINAL.items():
@@ -129,14 +129,14 @@ def test_boxes_come_back_bit_for_bit(finished: FinishedRun) -> None:
             assert torch.equal(box.upper[name][index], tensor + radius)
 
 
-def damage(finished: FinishedRun, change: Callable[[dict[str, torch.Tensor]], object], k: str = "2") -> None:
+def damage(finished: Run, change: Callable[[dict[str, torch.Tensor]], object], k: str = "2") -> None:
     path = finished.folder / bounds_file(2)
     box = load_file(path)
     change(box)
     save_file(box, path, {"k": k})
 
 
-def resealed(finished: FinishedRun) -> FinishedRun:
+def resealed(finished: Run) -> Run:
     """The same folder with a manifest that fits it again."""
     reseal(finished.folder)
     return open_run(finished.folder, "train")
@@ -155,7 +155,7 @@ def resealed(finished: FinishedRun) -> FinishedRun:
     ],
 )
 def test_unsound_boxes_are_refused(
-    finished: FinishedRun, change: Callable[[dict[str, torch.Tensor]], object], message: str
+    finished: Run, change: Callable[[dict[str, torch.Tensor]], object], message: str
 ) -> None:
     damage(finished, change)
     with pytest.raises(ConfigError, match=r"k=00002\.safetensors is not what manifest\.json says"):
@@ -165,7 +165,7 @@ def test_unsound_boxes_are_refused(
         read_boxes(again, KS, NOMINAL)
 
 
-def test_a_box_of_another_k_is_refused(finished: FinishedRun) -> None:
+def test_a_box_of_another_k_is_refused(finished: Run) -> None:
     """Two files swapped, and the manifest made to fit: only their headers tell."""
     two, five = (finished.folder / bounds_file(k) for k in (2, 5))
     content = two.read_bytes(), five.read_bytes()
@@ -178,17 +178,17 @@ def test_a_box_of_another_k_is_refused(finished: FinishedRun) -> None:
         read_boxes(resealed(finished), KS, NOMINAL)
 
 
-def test_every_k_of_the_grid_must_be_there(finished: FinishedRun) -> None:
+def test_every_k_of_the_grid_must_be_there(finished: Run) -> None:
     with pytest.raises(ConfigError, match=r"k=00003\.safetensors is missing, and the run"):
         read_boxes(finished, (0, 2, 3, 5), NOMINAL)
 
 
-def test_a_box_that_the_grid_does_not_have_is_refused(finished: FinishedRun) -> None:
+def test_a_box_that_the_grid_does_not_have_is_refused(finished: Run) -> None:
     with pytest.raises(ConfigError, match=r"k=00002\.safetensors is of no k of the run's grid"):
         read_boxes(finished, (0, 5), NOMINAL)
 
 
-def test_a_truncated_file_is_refused(finished: FinishedRun) -> None:
+def test_a_truncated_file_is_refused(finished: Run) -> None:
     path = finished.folder / bounds_file(5)
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(ConfigError, match=r"k=00005\.safetensors is not what manifest\.json says"):
@@ -207,7 +207,7 @@ def test_a_truncated_file_is_refused(finished: FinishedRun) -> None:
         ("env.json", "", "env.json cannot be read"),
     ],
 )
-def test_broken_records_are_refused(finished: FinishedRun, name: str, content: str, message: str) -> None:
+def test_broken_records_are_refused(finished: Run, name: str, content: str, message: str) -> None:
     (finished.folder / name).write_text(content)
     with pytest.raises(ConfigError, match=name):
         open_run(finished.folder, "train")
@@ -217,7 +217,7 @@ def test_broken_records_are_refused(finished: FinishedRun, name: str, content: s
 
 
 @pytest.mark.parametrize("name", ["status.json", "config.yaml", "env.json", "metrics.json"])
-def test_missing_files_are_named(finished: FinishedRun, name: str) -> None:
+def test_missing_files_are_named(finished: Run, name: str) -> None:
     (finished.folder / name).unlink()
     with pytest.raises(ConfigError, match=name):
         open_run(finished.folder, "train")
@@ -226,12 +226,12 @@ def test_missing_files_are_named(finished: FinishedRun, name: str) -> None:
         open_run(finished.folder, "train")
 
 
-def test_another_command_s_run(finished: FinishedRun) -> None:
+def test_another_command_s_run(finished: Run) -> None:
     with pytest.raises(ConfigError, match="a run of 'train', not 'certify'"):
         open_run(finished.folder, "certify")
 
 
-def test_a_wrong_folder_names_the_newest_run_beside_it(finished: FinishedRun) -> None:
+def test_a_wrong_folder_names_the_newest_run_beside_it(finished: Run) -> None:
     with pytest.raises(ConfigError, match=f"the newest finished train run there is {finished.folder}"):
         open_run(finished.folder.parent / "rnu", "train")
 
@@ -239,7 +239,7 @@ def test_a_wrong_folder_names_the_newest_run_beside_it(finished: FinishedRun) ->
 # -- the manifest ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_manifest_lists_every_file_and_its_hash_is_the_digest(finished: FinishedRun) -> None:
+def test_the_manifest_lists_every_file_and_its_hash_is_the_digest(finished: Run) -> None:
     folder = finished.folder
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     content = files.pop("manifest.json").read_bytes()
@@ -288,7 +288,7 @@ def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
     assert open_run(tmp_path / "run", "train").digest == record.digest, "what was finished stays finished"
 
 
-def test_another_digest_is_another_run(finished: FinishedRun) -> None:
+def test_another_digest_is_another_run(finished: Run) -> None:
     assert open_run(finished.folder, "train", finished.digest).digest == finished.digest
     with pytest.raises(ConfigError, match=r"digest sha256:.* and digest asks for sha256:0000.*: another run"):
         open_run(finished.folder, "train", f"sha256:{64 * '0'}")
@@ -299,18 +299,18 @@ def test_another_digest_is_another_run(finished: FinishedRun) -> None:
         open_run(finished.folder, "train", finished.digest)
 
 
-def test_a_moved_run_is_the_same_run(finished: FinishedRun) -> None:
+def test_a_moved_run_is_the_same_run(finished: Run) -> None:
     moved = finished.folder.rename(finished.folder.with_name("moved"))
     assert open_run(moved, "train", finished.digest).digest == finished.digest
 
 
-def test_a_run_from_before_the_manifest(finished: FinishedRun) -> None:
+def test_a_run_from_before_the_manifest(finished: Run) -> None:
     (finished.folder / "manifest.json").unlink()
     with pytest.raises(ConfigError, match=r"manifest\.json is missing: the run was made by an agt that wrote none"):
         open_run(finished.folder, "train")
 
 
-def test_a_file_changed_after_the_run_was_opened(finished: FinishedRun) -> None:
+def test_a_file_changed_after_the_run_was_opened(finished: Run) -> None:
     """No gap between looking and reading: the bytes that are parsed are the bytes that are hashed."""
     path = finished.folder / "model.safetensors"
     tensors = {name: 100 * tensor for name, tensor in load_file(path).items()}
@@ -319,12 +319,12 @@ def test_a_file_changed_after_the_run_was_opened(finished: FinishedRun) -> None:
         read_tensors(finished, "model.safetensors", NOMINAL)
 
 
-def test_a_file_that_is_not_listed_is_never_read(finished: FinishedRun) -> None:
+def test_a_file_that_is_not_listed_is_never_read(finished: Run) -> None:
     (finished.folder / "notes.txt").write_text("a person's own, and none of the run's business")
     (finished.folder / "stability.json").write_text("{}")
     run = open_run(finished.folder, "train")
     with pytest.raises(ConfigError, match=r"stability\.json is not listed in manifest\.json"):
-        read_constants(run)
+        run.json("stability.json")
 
 
 def test_parts_read_through_the_whole_run_s_manifest(tmp_path: Path) -> None:
@@ -372,7 +372,7 @@ def test_room_is_taken_before_and_given_back(tmp_path: Path) -> None:
 def test_a_disk_without_room_says_so_before(tmp_path: Path) -> None:
     """A process that may write no file of over 4 KiB."""
     code = (
-        "import resource; from pathlib import Path; from agt.disk import Pending\n"
+        "import resource; from pathlib import Path; from agt.store import Pending\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try: Pending(Path('labels.csv'), 5000)\n"
         "except OSError as error: print(error.filename)"

@@ -16,14 +16,13 @@ import torch
 from synthetic import make_head, make_recipe, make_records, make_training
 
 from agt.errors import ConfigError
-from agt.kernels.contract import QUANTA
+from agt.kernels.reference import QUANTA
 from agt.relations import RELATIONS, Relation, Sums, rows_at_stake
 from agt.settings import MOST_ROWS, RelationConfig, RelationName, validate
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig, shards
-from agt.training.loop import Run
-from agt.training.noise import step_sensitivity
-from agt.training.sensitivity import rows_moved
+from agt.training.linear import rows_moved
+from agt.training.loop import TrainingRun, step_sensitivity
 from agt_cli import usage
 
 UNIT = QUANTA // 4  # values are quarters of the clip level
@@ -281,8 +280,8 @@ def test_a_run_refuses_what_its_sums_are_not_proved_for() -> None:
     training = make_training(batch={"normalizer": 2.0, "n_max": 3})
     records, head = make_records(np.eye(5), [0, 1, 0, 1, 0]), make_head(training, 5, 2, ())
 
-    def run(ks: tuple[int, ...], unit_rows: int) -> Run:
-        return Run(head, make_recipe(training, ks=ks, unit_rows=unit_rows, kernel="reference"), records)
+    def run(ks: tuple[int, ...], unit_rows: int) -> TrainingRun:
+        return TrainingRun(head, make_recipe(training, ks=ks, unit_rows=unit_rows, kernel="reference"), records)
 
     with pytest.raises(ConfigError, match="at stake"):
         run((0, 2**14), 2**20)

@@ -27,8 +27,8 @@ from checks import draw, moved_by, nested, thresholds
 from pydantic import ValidationError
 from synthetic import RELATIONS
 
-from agt.audit.edits import Target
-from agt.bounds.box import Box
+from agt.audit.neighbours import Target
+from agt.bounds.network import Box
 from agt.certificates.box import Certificates, grid_index
 from agt.data.dataset import DataError, Records
 from agt.errors import ConfigError, UnboundedError

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from adversary_settings import Data, Setting
 
-from agt.audit.edits import NAMES, Edited, Editor, Target, Terms, weights
-from agt.data.dataset import Records
-from agt.data.ids import content_ids
+from agt.audit.neighbours import NAMES, Edited, Editor, Target, Terms, weights
+from agt.data.dataset import Records, content_ids
 from agt.training.batches import BatchPlan
 from agt.training.ensemble import EnsembleConfig
 

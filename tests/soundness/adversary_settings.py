@@ -8,8 +8,7 @@ from checks import Case, run
 from checks import certificates as certify_boxes
 
 from agt import relations
-from agt.bounds.box import Box
-from agt.bounds.network import Network
+from agt.bounds.network import Box, Network
 from agt.certificates.box import Certificates
 from agt.certificates.stability import ClosedForm, certify_linear, logits_of
 from agt.data.dataset import Dataset, Records
@@ -26,17 +25,13 @@ from agt.settings import (
     StabilityConfig,
     TubeConfig,
 )
+from agt.training.batches import Recipe
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig, train_members
 from agt.training.erm import train_erm
-from agt.training.linear import LinearTrained, train_linear
-from agt.training.recipe import Recipe
-from agt.training.sensitivity import LinearLoss, rows_moved
-from agt.tube.activations import SMOOTH
-from agt.tube.network import TubeNetwork, start_norm
-from agt.tube.setting import TubeSetting
-from agt.tube.stability import certify_tube
-from agt.tube.training import TubeTrained, train_tube
+from agt.training.linear import LinearLoss, LinearTrained, rows_moved, train_linear
+from agt.tube.network import SMOOTH, TubeNetwork, TubeSetting, start_norm
+from agt.tube.training import TubeTrained, certify_tube, train_tube
 
 ALONE = ("linear box", "one hidden", "two hidden", "convolutions", "stability", "erm", "tube")
 KINDS = (*ALONE, "votes of boxes", "votes of heads", "votes of tubes")

@@ -13,13 +13,11 @@ import numpy as np
 import torch
 from synthetic import KERNELS, make_head, make_recipe, make_records, make_training, random_interval, sample
 
-from agt.audit.claims import halved
+from agt.audit.certificate import halved
 from agt.audit.neighbours import with_added
-from agt.bounds.box import Box
 from agt.bounds.interval import Interval
-from agt.bounds.network import Network
-from agt.bounds.products import PRODUCTS
-from agt.bounds.rounding import Rounding
+from agt.bounds.network import Box, Network
+from agt.bounds.rounding import PRODUCTS, Rounding
 from agt.certificates.box import Certificates, certify
 from agt.data.dataset import Records
 from agt.errors import UnsoundError
@@ -27,10 +25,9 @@ from agt.kernels.select import pick_kernel
 from agt.models.heads import ACTIVATIONS
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, TrainingConfig
-from agt.training.batches import Slices
+from agt.training.batches import Recipe, Slices
 from agt.training.linear import LinearTrained
 from agt.training.loop import train
-from agt.training.recipe import Recipe
 
 WIDTH = 3
 numba.set_num_threads(1)  # arrays are tiny; tests/unit/test_kernels.py varies the threads

@@ -18,8 +18,8 @@ from synthetic import make_records
 from test_broken_rules import batches_by_index, gamma_forgotten, signed_as_nonnegative
 from test_lipschitz import one_member_counted, shards_in_any_order
 
-from agt.bounds.box import Box
 from agt.bounds.interval import Interval
+from agt.bounds.network import Box
 from agt.bounds.rounding import Rounding
 from agt.certificates.votes import Vote, published_vote
 from agt.data.dataset import Records
@@ -27,10 +27,10 @@ from agt.models import ensemble as ensemble_tasks
 from agt.relations import RELATIONS
 from agt.settings import FeaturesConfig, StabilityConfig, TrainingConfig, TubeConfig
 from agt.training import linear
-from agt.training.loop import Run
-from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity
+from agt.training.linear import LinearLoss, LinearSetting, Sensitivity
+from agt.training.loop import TrainingRun
+from agt.tube.network import Curvature
 from agt.tube.radius import Radii
-from agt.tube.setting import Curvature
 
 ROUNDS, MOST, RETRAININGS = 3, 8, 14
 REFUSED = {
@@ -101,9 +101,9 @@ def test_public_features_do_not_depend_on_the_order_of_rows() -> None:
 
 def narrowed(patch: pytest.MonkeyPatch) -> None:
     """Boxes that are 1 % too narrow."""
-    whole = Run.result
+    whole = TrainingRun.result
 
-    def result(self: Run) -> Box:
+    def result(self: TrainingRun) -> Box:
         box = whole(self)
         lower, upper = (
             {name: box.nominal[name] + 0.99 * (end - box.nominal[name]) for name, end in ends.items()}
@@ -111,7 +111,7 @@ def narrowed(patch: pytest.MonkeyPatch) -> None:
         )
         return Box.of(box.ks, box.nominal, lower, upper)
 
-    patch.setattr(Run, "result", result)
+    patch.setattr(TrainingRun, "result", result)
 
 
 def unwidened(patch: pytest.MonkeyPatch) -> None:

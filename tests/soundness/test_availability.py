@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from agt.certificates.votes import certified_vote
-from agt.unlearning.availability import answerable, availability, random_requests, spread_requests
+from agt.unlearning.sisa import answerable, availability, random_requests, spread_requests
 
 
 def winner(votes: np.ndarray, classes: int) -> int:

@@ -10,19 +10,16 @@ from checks import CASES, WIDTH, Case, Tally, containment, factors, run
 from synthetic import make_records
 from torch import Tensor
 
-from agt.bounds import products
+from agt.bounds import rounding
 from agt.bounds.interval import Interval
-from agt.bounds.products import EXACT
-from agt.bounds.rounding import Rounding
-from agt.bounds.rules import ReluRule
-from agt.bounds.rules.contract import Gradient, Point
-from agt.bounds.rules.conv import ConvRule
+from agt.bounds.rounding import EXACT, Products, Rounding, corners
+from agt.bounds.rules import ConvRule, Gradient, Point, ReluRule
 from agt.errors import UnsoundError
-from agt.kernels.contract import QUANTA
 from agt.kernels.cpu import CpuKernel
+from agt.kernels.reference import QUANTA
 from agt.relations import RELATIONS
 from agt.training.batches import BatchPlan, Slices
-from agt.training.loop import Run
+from agt.training.loop import TrainingRun
 
 Break = Callable[[pytest.MonkeyPatch], None]
 LINEAR = replace(CASES[0], name="linear")
@@ -37,9 +34,9 @@ def signed_as_nonnegative(patch: pytest.MonkeyPatch) -> None:
     """The x >= 0 formula on the signed features of the first layer."""
 
     def formula(x: Tensor, w: Interval) -> tuple[Tensor, Tensor]:
-        return _sorted(*products.linear_nonnegative(Interval.point(x), w))
+        return _sorted(*rounding.linear_nonnegative(Interval.point(x), w))
 
-    patch.setattr(products, "linear_point", formula)
+    patch.setattr(rounding, "linear_point", formula)
     patch.setattr(CpuKernel, "point_product", lambda kernel, x, w: formula(x, w))
 
 
@@ -54,7 +51,7 @@ def wrong_sign_split(patch: pytest.MonkeyPatch) -> None:
     def formula(x: Interval, w: Interval) -> tuple[Tensor, Tensor]:
         return _sorted(x.lower @ w.lower.mT, x.upper @ w.upper.mT)
 
-    patch.setattr(products, "linear_nonnegative", formula)
+    patch.setattr(rounding, "linear_nonnegative", formula)
     patch.setattr(CpuKernel, "nonnegative_product", lambda kernel, x, w: formula(x, w))
 
 
@@ -65,12 +62,12 @@ def gamma_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def noise_that_knows_the_data(patch: pytest.MonkeyPatch) -> None:
     """A draw scaled by how many records there are: no longer the same for every neighbour."""
-    whole = Run._noisy
+    whole = TrainingRun._noisy
 
-    def noisy(self: Run, name: str, direction: Tensor, drawn: dict[str, Tensor]) -> Tensor:
+    def noisy(self: TrainingRun, name: str, direction: Tensor, drawn: dict[str, Tensor]) -> Tensor:
         return whole(self, name, direction, {n: z * len(self.records) / 12 for n, z in drawn.items()})
 
-    patch.setattr(Run, "_noisy", noisy)
+    patch.setattr(TrainingRun, "_noisy", noisy)
 
 
 def batches_by_index(patch: pytest.MonkeyPatch) -> None:
@@ -92,12 +89,10 @@ def slices_by_index(patch: pytest.MonkeyPatch) -> None:
 def clipped_at_each_position(patch: pytest.MonkeyPatch) -> None:
     """Bounds on a record's gradient clip each position's share, and add up what is left."""
 
-    def gradients(
-        self: ConvRule, d: Interval, x: Interval, rounding: Rounding, how: products.Products
-    ) -> Iterator[Gradient]:
+    def gradients(self: ConvRule, d: Interval, x: Interval, rounding: Rounding, how: Products) -> Iterator[Gradient]:
         patches = x.moved(self._patches_of_each_k)
         pairs = d.moved(self._rows)[..., :, None, :], patches[..., None, :, :]
-        ends = [share.clamp(-QUANTA, QUANTA).sum(dim=-1).flatten(2) for share in products.corners(*pairs)]
+        ends = [share.clamp(-QUANTA, QUANTA).sum(dim=-1).flatten(2) for share in corners(*pairs)]
         yield Gradient(f"{self.name}.weight", Interval(*ends), None)
         yield Gradient(f"{self.name}.bias", d.moved(lambda end: end.clamp(-QUANTA, QUANTA).flatten(3).sum(dim=-1)), None)
 

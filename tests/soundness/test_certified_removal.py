@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from agt.errors import UnsoundError
-from agt.training.objective import Objective, gram_rounding
-from agt.unlearning.factor import Factor, Kept
-from agt.unlearning.newton import Head, brought_within, worst_case
+from agt.training.erm import Objective, gram_rounding
+from agt.unlearning.newton import BoundedMatrix, Factor, RemovableHead, brought_within, worst_case
 
 EXACT = np.longdouble
 REMOVALS = 125  # of each order; four orders
@@ -55,7 +54,7 @@ def problem(loss, outputs=1, n=400, d=5, seed=0, strength=0.5, sigma=0.3):
     labels[x[:, 0] > 0.3] = 0
     t = objective.targets(labels, max(2, outputs))
     tilt = rng.normal(size=(outputs, d)) * (sigma if loss == "logistic" else 0.0)
-    head = Head.formed(objective, np.zeros((outputs, d)), tilt, x, t)
+    head = RemovableHead.formed(objective, np.zeros((outputs, d)), tilt, x, t)
     head.refresh(x, t)
     return SimpleNamespace(objective=objective, x=x, t=t, labels=labels, tilt=tilt, head=head)
 
@@ -151,7 +150,7 @@ def tight(strength=2.0, n=80):
     t = np.full((n, 1), 0.5)
     t[: n // 4] = 1.0
     t[n // 4 : n // 2] = 0.0
-    head = Head.formed(objective, np.full((1, 1), f), tilt, x, t)
+    head = RemovableHead.formed(objective, np.full((1, 1), f), tilt, x, t)
     return SimpleNamespace(objective=objective, x=x, t=t, tilt=tilt, head=head)
 
 
@@ -224,17 +223,17 @@ def test_a_broken_bound_is_caught(broken):
 def test_a_start_without_the_tilt_is_caught():
     """The residual of an optimiser that forgot b is measured as 0; with b in it, it is |b|."""
     case = tight()
-    forgot = Head.formed(case.objective, np.zeros((1, 1)), 0 * case.tilt, case.x, case.t)
+    forgot = RemovableHead.formed(case.objective, np.zeros((1, 1)), 0 * case.tilt, case.x, case.t)
     forgot.refresh(case.x, case.t)
     assert size(exact_gradient(case.objective, forgot.weight, case.x, case.t, case.tilt)) > 10 * forgot.residual
-    honest = Head.formed(case.objective, forgot.weight, case.tilt, case.x, case.t)
+    honest = RemovableHead.formed(case.objective, forgot.weight, case.tilt, case.x, case.t)
     assert honest.residual >= size(exact_gradient(case.objective, forgot.weight, case.x, case.t, case.tilt))
 
 
 def test_a_gram_that_lost_too_much_is_caught():
     """|X v| below the truth makes the bound too small."""
     case = tight()
-    case.head.gram = Kept.of(case.head.gram.matrix / 100, 0.0)
+    case.head.gram = BoundedMatrix.of(case.head.gram.matrix / 100, 0.0)
     case.head.norm /= 10
     case.head.remove(case.x[:1], case.t[:1])
     assert truth(case, 1) > case.head.residual
@@ -252,7 +251,7 @@ def test_many_records_at_once_are_summed_as_they_are_charged(broken):
     n, gone, row, weight = 200_100, 200_000, np.array([[-0.902, 0.4314]]), np.array([[-0.3029, -0.0628]])
     objective, x, t = Objective("least_squares", 1e6), np.broadcast_to(row, (n, 2)), np.full((n, 1), -1.0)
     tilt = -(n * (row @ weight.T + 1) * row + objective.strength * weight)
-    head = Head.formed(objective, weight, tilt, x, t)
+    head = RemovableHead.formed(objective, weight, tilt, x, t)
     if broken:
         head.objective = type("Whole", (Objective,), {"force": one_product})("least_squares", 1e6)
     head.remove(x[:gone], t[:gone], x[gone:])
@@ -266,7 +265,7 @@ def test_a_poor_inverse_is_noticed_and_made_anew():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(50, 8))
     matrix = x.T @ x + np.eye(8)
-    factor = Factor(Kept.of(matrix, 0.0), np.eye(8))  # poor
+    factor = Factor(BoundedMatrix.of(matrix, 0.0), np.eye(8))  # poor
     force = rng.normal(size=8)
     step, bound = factor.solve(force)
     assert factor.made == 1
@@ -279,7 +278,7 @@ def test_what_is_kept_is_within_its_error_after_a_thousand_removals():
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     objective = Objective("least_squares", 0.1)
     zero = np.zeros((1, 12))
-    head = Head.formed(objective, zero, zero, x, objective.targets(rng.integers(2, size=1100), 2))
+    head = RemovableHead.formed(objective, zero, zero, x, objective.targets(rng.integers(2, size=1100), 2))
     targets = objective.targets(rng.integers(2, size=1100), 2)
     for row in range(1000):
         head.remove(x[row : row + 1], targets[row : row + 1])
@@ -297,7 +296,7 @@ def test_what_is_kept_is_within_its_error_after_a_thousand_removals():
 def test_many_rows_at_once_are_subtracted_as_they_are_charged():
     """One row a million times: one product over all of them errs by more than is charged."""
     n, value = 1_000_000, 0.999999
-    kept, rows = Kept.of(np.full((1, 1), float(n)), 0.0), np.full((n, 1), value)
+    kept, rows = BoundedMatrix.of(np.full((1, 1), float(n)), 0.0), np.full((n, 1), value)
     kept.remove(rows, gram_rounding(n))
     true = n * EXACT(value) ** 2
     assert size(n - true - kept.matrix) <= kept.error < size(true - np.cumsum(rows * rows)[-1:])
@@ -316,7 +315,7 @@ def test_too_many_records_and_others_of_another_number_are_refused():
 def test_slack_is_charged():
     case = problem("logistic", n=50)
     exact = replace(case.head.factors[0].kept)
-    blurred = Head.formed(case.objective, case.head.weight, case.tilt, case.x, case.t, slack=1e-6)
+    blurred = RemovableHead.formed(case.objective, case.head.weight, case.tilt, case.x, case.t, slack=1e-6)
     assert blurred.factors[0].kept.error > exact.error + 50 * 1e-6 / 2
     assert blurred.residual > case.head.residual
     assert blurred.norm > case.head.norm
@@ -333,7 +332,7 @@ def test_records_longer_than_1_are_refused():
 def test_after_a_step_that_fails_nothing_is_known_until_it_is_measured():
     case = problem("logistic", n=20)
     head, before = case.head, case.head.weight
-    head.factors[0] = Factor(Kept.of(-np.eye(5), 0.0))
+    head.factors[0] = Factor(BoundedMatrix.of(-np.eye(5), 0.0))
     with pytest.raises(UnsoundError, match=r"training\.weight_decay is too small"):
         head.remove(case.x[:3], case.t[:3])
     assert head.residual == np.inf
@@ -345,7 +344,7 @@ def test_after_a_step_that_fails_nothing_is_known_until_it_is_measured():
 def test_a_step_below_the_last_digit_of_the_weights_is_charged():
     """w + v rounds to w, so that nothing seems to have moved; the Hessian is still another one on the way to w + v."""
     case = problem("logistic", n=20, strength=1e18)
-    head = Head.formed(case.objective, np.ones((1, 5)), case.tilt, case.x, case.t)
+    head = RemovableHead.formed(case.objective, np.ones((1, 5)), case.tilt, case.x, case.t)
     step = head.remove(case.x[:1], case.t[:1])
     assert np.array_equal(head.weight, head.reference)
     assert step.moved > 0
@@ -355,7 +354,7 @@ def test_a_step_below_the_last_digit_of_the_weights_is_charged():
 def test_what_a_norm_loses_to_underflow_is_charged():
     """The square of 1e-170 is 0, and so is a norm of such numbers; what is left of a gradient is not."""
     objective, nobody, weight = Objective("least_squares", 2.0), np.zeros((0, 1)), np.full((1, 1), 1e-170)
-    head = Head.formed(objective, weight, 0 * weight, nobody, nobody)
+    head = RemovableHead.formed(objective, weight, 0 * weight, nobody, nobody)
     left = size(exact_gradient(objective, weight, nobody, nobody, 0 * weight))
     assert left == pytest.approx(2e-170)
     assert left <= head.residual <= 1e-140
@@ -364,7 +363,7 @@ def test_what_a_norm_loses_to_underflow_is_charged():
 def test_the_worst_case_counts_every_output():
     """Ten outputs, each as far from its target as it can be: they add in squares."""
     objective, x, t = Objective("logistic", 1e4), np.full((50, 1), 1 - 1e-12), np.zeros((50, 10))
-    head = Head.formed(objective, np.full((10, 1), 12.0), np.zeros((10, 1)), x, t)
+    head = RemovableHead.formed(objective, np.full((10, 1), 12.0), np.zeros((10, 1)), x, t)
     step = head.remove(x[:1], t[:1], x[1:])
     counted, of_one = (worst_case(objective.gamma, 1, 49, objective.strength, outputs=j) for j in (10, 1))
     assert of_one < step.curved <= counted
@@ -378,4 +377,4 @@ def test_targets_of_another_shape_are_refused():
 
 def test_a_matrix_that_is_not_positive_definite_is_refused():
     with pytest.raises(UnsoundError, match=r"training\.weight_decay is too small"):
-        Factor(Kept.of(-np.eye(3), 0.0)).solve(np.ones(3))
+        Factor(BoundedMatrix.of(-np.eye(3), 0.0)).solve(np.ones(3))

@@ -12,10 +12,17 @@ import pytest
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from agt.mechanisms.account import Allowance, Cost, Lot
-from agt.mechanisms.composition import delta_of
-from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
-from agt.mechanisms.responses import squared_mu
+from agt.mechanisms.composition import (
+    Allowance,
+    ApproximateDP,
+    Cost,
+    GaussianDP,
+    Guarantee,
+    Lot,
+    PureDP,
+    delta_of,
+    squared_mu,
+)
 from agt.numeric import mills_delta
 
 BINS = 41

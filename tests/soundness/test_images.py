@@ -12,13 +12,13 @@ import torch
 from synthetic import KERNELS, make_recipe, make_records, make_training
 from torch import nn
 
-from agt.bounds.box import Box
+from agt.bounds.network import Box
 from agt.bounds.rules import rules_for
 from agt.certificates.box import Certificates, certify
 from agt.data.dataset import Records
 from agt.errors import ConfigError
+from agt.training.batches import Recipe
 from agt.training.loop import train
-from agt.training.recipe import Recipe
 from agt_cli.cli import main
 
 numba.set_num_threads(1)  # arrays are tiny

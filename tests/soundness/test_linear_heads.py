@@ -12,11 +12,10 @@ from agt.certificates.stability import ClosedForm, certify_linear
 from agt.errors import ConfigError
 from agt.models.features import FeatureMap
 from agt.settings import BatchConfig, FeaturesConfig, TrainingConfig
-from agt.training import linear, sensitivity
+from agt.training import linear
 from agt.training.batches import Slices
 from agt.training.erm import train_erm
-from agt.training.linear import LinearTrained, train_linear
-from agt.training.sensitivity import LinearLoss, Schedule
+from agt.training.linear import LinearLoss, LinearTrained, Schedule, train_linear
 
 WIDTH = 3
 
@@ -248,10 +247,15 @@ def test_distances_are_1_lipschitz_between_neighbours(case: Case) -> None:
 def test_a_rho_that_takes_the_last_rate_for_all_steps_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     case = next(c for c in CASES if c.name == "decays")
     assert edits(case, 60).farthest <= 1
-    right = Schedule.at.__func__  # type: ignore[attr-defined]
-    monkeypatch.setattr(
-        sensitivity, "Schedule", type("Broken", (), {"at": staticmethod(lambda t, p, s: right(Schedule, t, p, 8))})
-    )
+    right, proved = Schedule.at.__func__, linear.sgd_sensitivity  # type: ignore[attr-defined]
+    last_rate = type("Broken", (), {"at": staticmethod(lambda t, p, s: right(Schedule, t, p, 8))})
+
+    def broken(setting: linear.LinearSetting, average: int = 1) -> linear.Sensitivity:
+        with pytest.MonkeyPatch.context() as patch:  # training itself keeps its rates
+            patch.setattr(linear, "Schedule", last_rate)
+            return proved(setting, average)
+
+    monkeypatch.setattr(linear, "sgd_sensitivity", broken)
     assert edits(case, 60).farthest > 1
 
 

@@ -14,11 +14,9 @@ import torch
 from checks import CASES, WIDTH, Case, Evidence, Model, Read, Seen, compare, neighbour, run, thresholds
 from synthetic import SYMMETRIC
 
-from agt.certificates.box import Certificates, certify, envelope, grid_index
-from agt.certificates.envelope import REACH
-from agt.certificates.margin_votes import margin_vote
+from agt.certificates.box import REACH, Certificates, certify, envelope, grid_index
 from agt.certificates.stability import ClosedForm, certify_linear, envelope_linear, logits_of, upper_lengths
-from agt.certificates.votes import Vote, certified_vote, published_vote
+from agt.certificates.votes import Vote, certified_vote, margin_vote, published_vote
 from agt.data.dataset import Records
 from agt.kernels.reference import ReferenceExtremes
 from agt.models import ensemble as ensemble_tasks
@@ -28,12 +26,11 @@ from agt.numeric import margins_of
 from agt.relations import RELATIONS
 from agt.settings import FeaturesConfig
 from agt.training import ensemble as ensemble_training
-from agt.training.batches import BatchPlan
+from agt.training.batches import BatchPlan, Recipe
 from agt.training.checkpoint import Checkpoints
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.training.linear import LinearTrained, train_linear
-from agt.training.loop import Run
-from agt.training.recipe import Recipe
+from agt.training.loop import TrainingRun
 
 Fit = Callable[[Records, np.random.Generator], Model]
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -338,7 +335,7 @@ class WarmExtremes(ReferenceExtremes):
 def warm_start(patch: pytest.MonkeyPatch) -> None:
     """The selection's threshold is warm-started."""
 
-    def selectors(self: Run, part: slice, batch: int, eligible: int) -> dict[str, WarmExtremes]:
+    def selectors(self: TrainingRun, part: slice, batch: int, eligible: int) -> dict[str, WarmExtremes]:
         counts, before = self._counts(part, batch, eligible), self.__dict__.setdefault("warm", {})
         found = {}
         for name, p in self.network.collapse_point(self.point).items():
@@ -346,7 +343,7 @@ def warm_start(patch: pytest.MonkeyPatch) -> None:
             found[name].before, found[name].name = before, name
         return found
 
-    patch.setattr(Run, "_selectors", selectors)
+    patch.setattr(TrainingRun, "_selectors", selectors)
 
 
 def shards_in_any_order(patch: pytest.MonkeyPatch) -> None:

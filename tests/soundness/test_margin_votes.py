@@ -10,10 +10,9 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from agt.certificates import margin_votes
-from agt.certificates.envelope import REACH, Envelope
-from agt.certificates.margin_votes import QUANTA, margin_labels, margin_vote, rounded
-from agt.certificates.votes import Vote, certified_vote
+from agt.certificates import votes
+from agt.certificates.box import REACH, Envelope
+from agt.certificates.votes import QUANTA, Vote, certified_vote, margin_labels, margin_vote, rounded
 from agt.errors import ConfigError, UnsoundError
 
 CLIP = 4.0
@@ -317,8 +316,8 @@ def test_what_is_wrong_is_caught(rule: Rule, touches: int) -> None:
 
 def test_ties_that_do_not_lose_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sum of 0 turns a 1: as it stands, whichever the label is, distances are too long."""
-    real = margin_votes._withstood
-    monkeypatch.setattr(margin_votes, "_withstood", lambda left, least, most, edits: real(left, 0 * least, most, edits))
+    real = votes._withstood
+    monkeypatch.setattr(votes, "_withstood", lambda left, least, most, edits: real(left, 0 * least, most, edits))
     unsound, tears = violations(as_it_is)
     assert unsound > 0
     assert tears > 0
@@ -326,6 +325,6 @@ def test_ties_that_do_not_lose_are_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_rounding_that_is_not_monotone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut at the clip to 0, as an outlier would be thrown away."""
-    real = margin_votes.rounded
-    monkeypatch.setattr(margin_votes, "rounded", lambda m, clip: np.where(abs(m) > clip, 0, real(m, clip)).astype(np.int32))
+    real = votes.rounded
+    monkeypatch.setattr(votes, "rounded", lambda m, clip: np.where(abs(m) > clip, 0, real(m, clip)).astype(np.int32))
     assert sum(violations(as_it_is)) > 0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from agt.mechanisms.guarantee import GaussianDP
+from agt.mechanisms.composition import GaussianDP
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import ProposeTestRelease, SmoothCauchy
 

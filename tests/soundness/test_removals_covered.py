@@ -8,7 +8,7 @@ import pytest
 
 from agt.api import Declared, Fitted, fit
 from agt.facts import declared, void
-from agt.unlearning.covered import gaps
+from agt.unlearning.sisa import gaps
 
 N, WAITING = 24, 2
 RNG = np.random.default_rng(3)

@@ -21,16 +21,15 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import agt
-from agt.bounds.box import Box
-from agt.bounds.network import Network
+from agt.bounds.network import Box, Network
 from agt.certificates import box as boxes
 from agt.certificates.box import Certificates, certify
+from agt.mechanisms.claims import Labelling
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import NoisyArgmax, SmoothLaplace
-from agt.mechanisms.release import Labelling
 from agt.models.model import Model
-from agt.randomness import SeededRandomness
+from agt.numeric import SeededRandomness
 
 LIBRARY = str(Path(agt.__file__).parent)
 

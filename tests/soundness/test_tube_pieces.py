@@ -1,4 +1,4 @@
-"""The curvature tube's proof, piece by piece, where retraining does not come: agt/tube/setting.py, norms.py, radius.py.
+"""The curvature tube's proof, piece by piece, where retraining does not come: agt/tube/network.py, norms.py, radius.py.
 
 Bounds on curvature against dense eigenvalues of Hessians by automatic differentiation; cases that attain a bound; the
 recursion alone, driven as badly as the proof allows. Each check counts, finds nothing, and finds a mistake that is planted.
@@ -15,15 +15,11 @@ from synthetic import make_records
 from tubes import TubeCase
 
 from agt.settings import TrainingConfig
-from agt.training.sensitivity import LinearLoss, Schedule
-from agt.tube import norms
-from agt.tube.activations import SMOOTH
-from agt.tube.network import TubeNetwork
-from agt.tube.norms import Bound, Meter
+from agt.training.linear import LinearLoss, Schedule
+from agt.tube import network
+from agt.tube.network import SMOOTH, Curvature, EigenvalueBound, Meter, Public, TubeNetwork, TubeSetting
 from agt.tube.radius import Radii
-from agt.tube.setting import Curvature, Public, TubeSetting
-from agt.tube.stability import Room, room_of
-from agt.tube.training import TubeTrained, look
+from agt.tube.training import Room, TubeTrained, look, room_of
 
 # -- curvature, against automatic differentiation --------------------------------------------------------------------------
 
@@ -177,7 +173,7 @@ def dense(draw: Draw) -> tuple[float, float]:
     return max(0.0, *(float(eigenvalues(block)[-1]) for block in blocks)), float(eigenvalues(cheap)[-1])
 
 
-def measured(draw: Draw) -> tuple[Bound, Bound, Bound]:
+def measured(draw: Draw) -> tuple[EigenvalueBound, EigenvalueBound, EigenvalueBound]:
     """(exact, cheap, of sum x x') by the library."""
     case, records = draw.case, make_records(draw.x.numpy(), draw.y.numpy())
     meter, rows = Meter(case.setting, case.network), np.arange(len(draw.x))
@@ -209,7 +205,7 @@ def test_a_power_iteration_in_their_place_is_seen(monkeypatch: pytest.MonkeyPatc
             v = matrix @ v / max(float(np.linalg.norm(matrix @ v)), 1e-300)
         return float(np.linalg.norm(matrix @ v))
 
-    monkeypatch.setattr(norms, "eigenvalue_within", power)
+    monkeypatch.setattr(network, "eigenvalue_within", power)
     assert outside(60) > 0
 
 
@@ -325,7 +321,7 @@ class Mistake:
     no_longer: bool = False
     quarter: bool = False
 
-    def step(self, radii: Radii, true: Curvature, public: Public, rho: Bound, longest: Bound) -> Radii:
+    def step(self, radii: Radii, true: Curvature, public: Public, rho: EigenvalueBound, longest: EigenvalueBound) -> Radii:
         """A step of the recursion, with the mistake."""
         used = self.curvature(true)
         used = replace(used, twist=used.twist / 2) if self.quarter else used
@@ -354,8 +350,8 @@ def drive(rng: np.random.Generator, several: bool, mistake: Mistake) -> int:
     count, parted, worst, guest = 0, 0.0, float(rng.choice([1.0, 0.5])), 0
     for t in range(36):
         rho, longest, at = (
-            Bound(float(rng.random()) * 3, slack),
-            Bound(float(rng.random()) * 10, slack),
+            EigenvalueBound(float(rng.random()) * 3, slack),
+            EigenvalueBound(float(rng.random()) * 10, slack),
             float(step * rng.choice([1, 10])),
         )
         if t % batches == 0:
@@ -363,7 +359,9 @@ def drive(rng: np.random.Generator, several: bool, mistake: Mistake) -> int:
         bends = worst ** float(rng.integers(2)) * (true.twist * (longest.value + 1) * parted + true.pull + slack)
         public = Public(Schedule(keep, at), 1.0, rounding + 2.0**-45 * limit)
         one = mistake.step(one, true, public, rho, longest)
-        two = mistake.step(two, true, public, Bound(rho.value + bends, slack), Bound(longest.value + 1 + slack, slack))
+        two = mistake.step(
+            two, true, public, EigenvalueBound(rho.value + bends, slack), EigenvalueBound(longest.value + 1 + slack, slack)
+        )
         middle = at * true.twist * (longest.value + 1) * parted / 2
         factor = max(keep + at * (rho.value + true.pull), at * true.whole * (longest.value + 1) - keep) + middle
         parted = factor * parted + (at * true.gradient if t == guest else 0.0) + 2 * rounding
@@ -417,7 +415,7 @@ def test_records_dealt_to_several_batches_move_no_more_than_all_in_the_worst() -
             if t % batches == 0:
                 shares = rng.dirichlet(np.full(batches, float(rng.choice([0.1, 1.0]))), size=50) * counts
             public = Public(Schedule(1.0, float(rng.random())), 1.0, 1e-9)
-            rho, gram = Bound(float(rng.random()), 0.0), Bound(float(rng.random()), 0.0)
+            rho, gram = EigenvalueBound(float(rng.random()), 0.0), EigenvalueBound(float(rng.random()), 0.0)
             single = replace(radii, counts=np.repeat(counts, 50), before=dealt, after=dealt)
             dealt = single.batch(bounds, public, rho, gram, shares[:, t % batches] * bounds.gradient).after
             radii = radii.batch(bounds, public, rho, gram)

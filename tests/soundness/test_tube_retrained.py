@@ -12,8 +12,8 @@ import pytest
 from tubes import CASES, KS, WIDTH, TubeCase
 
 from agt import relations
-from agt.audit.claims import halved
-from agt.audit.edits import Edited, Editor, Target
+from agt.audit.certificate import halved
+from agt.audit.neighbours import Edited, Editor, Target
 from agt.certificates.stability import ClosedForm
 from agt.data.dataset import Records
 from agt.tube import radius, training

@@ -12,7 +12,7 @@ from scipy.stats import chisquare, norm
 
 from agt.errors import ConfigError
 from agt.mechanisms.tuning import ORDERS, Trials, TunedWeights, count_right, trial_budget, tuned_eps
-from agt.randomness import SeededRandomness
+from agt.numeric import SeededRandomness
 
 LAWS = [Trials(mean=m, eta=eta) for m in (1.5, 4.0, 20.0) for eta in (0.0, 0.4, 1.0, None)]
 ids = pytest.mark.parametrize("trials", LAWS, ids=lambda t: f"mean {t.mean:g}, eta {t.eta}")

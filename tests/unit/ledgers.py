@@ -6,8 +6,7 @@ from typing import Any
 
 from agt.ledger.book import Charge, Population, Table
 from agt.ledger.ledger import Ledger
-from agt.mechanisms.account import Allowance
-from agt.mechanisms.guarantee import Guarantee, PureDP
+from agt.mechanisms.composition import Allowance, Guarantee, PureDP
 
 DATA = "d" * 32
 

@@ -14,18 +14,31 @@ from hypothesis import strategies as st
 from scipy.special import ndtri_exp
 
 from agt.errors import ConfigError
-from agt.mechanisms.account import Allowance, Cost, Lot
-from agt.mechanisms.aggregate import CertifiedQuantile
-from agt.mechanisms.composition import MAX_QUERIES, delta_of, per_query, total
-from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP, described, guarantee_of
+from agt.mechanisms.composition import (
+    BLOCK,
+    MAX_QUERIES,
+    Allowance,
+    ApproximateDP,
+    Cost,
+    GaussianDP,
+    Guarantee,
+    Lot,
+    PureDP,
+    delta_of,
+    described,
+    guarantee_of,
+    per_query,
+    single_mu,
+    squared_mu,
+    total,
+)
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.planning import Budget, afford
-from agt.mechanisms.published import NoisyArgmax, ProposeTestRelease
-from agt.mechanisms.responses import BLOCK, single_mu, squared_mu
+from agt.mechanisms.published import CertifiedQuantile, NoisyArgmax, ProposeTestRelease
 from agt.mechanisms.tuning import Trials, TunedWeights
 from agt.mechanisms.weights import ReleaseWeights
 from agt.numeric import mills_delta, written
-from agt.training.noise import NoiseConfig, plan_noise
+from agt.training.loop import NoiseConfig, plan_noise
 
 FRESH = Cost()
 EPS = st.floats(1e-15, 100)
@@ -97,31 +110,42 @@ class TestDecimals:
 
 
 class TestEdges:
-    @pytest.mark.parametrize("eps", [0.0, -1.0, math.nan, math.inf, -math.inf])
-    def test_no_budget(self, eps: float) -> None:
-        with pytest.raises(ConfigError, match=r"total\.eps"):
-            Allowance(eps, 1e-5)
-
-    @pytest.mark.parametrize("delta", [-1e-300, 1.0, 2.0, math.nan, math.inf])
-    def test_no_delta(self, delta: float) -> None:
-        with pytest.raises(ConfigError, match=r"total\.delta"):
-            Allowance(1.0, delta)
-
-    @pytest.mark.parametrize("leaks", [-0.1, 1.1, math.nan])
-    def test_no_share(self, leaks: float) -> None:
-        with pytest.raises(ConfigError, match=r"total\.leaks"):
-            Allowance(1.0, 1e-5, leaks)
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            *(("eps", value) for value in (0.0, -1.0, math.nan, math.inf, -math.inf)),
+            *(("delta", value) for value in (-1e-300, 1.0, 2.0, math.nan, math.inf)),
+            *(("leaks", value) for value in (-0.1, 1.1, math.nan)),
+        ],
+    )
+    def test_no_budget(self, key: str, value: float) -> None:
+        with pytest.raises(ConfigError, match=rf"total\.{key}"):
+            Allowance(**{"eps": 1.0, "delta": 1e-5, key: value})
 
     @pytest.mark.parametrize("size", [0, -1, 1.0, True, 10**12 + 1])
     def test_no_lot(self, size: object) -> None:
         with pytest.raises(ConfigError, match="a lot of"):
             Lot(PureDP(1.0), size)  # type: ignore[arg-type]
 
-    @pytest.mark.parametrize("eps", [1e-300, 1e-16, 1.0, 1e300])
-    @pytest.mark.parametrize("delta", [0.0, 5e-324, 1e-300, 1e-5, 1 - 2**-53])
-    @pytest.mark.parametrize("leaks", [0.0, 0.1, 1.0])
     @pytest.mark.parametrize(
-        "guarantee", [PureDP(1e-15), PureDP(100.0), GaussianDP(1e-15), GaussianDP(100.0), ApproximateDP(1.0, 1e-300)]
+        ("eps", "delta", "leaks", "guarantee"),
+        [  # each pair of values once, at least
+            (1e-300, 0.0, 0.0, PureDP(1e-15)),
+            (1e-300, 5e-324, 0.1, GaussianDP(100.0)),
+            (1e-300, 1e-5, 1.0, ApproximateDP(1.0, 1e-300)),
+            (1e-16, 1e-300, 1.0, PureDP(1e-15)),
+            (1e-16, 0.0, 0.1, GaussianDP(1e-15)),
+            (1e-16, 1 - 2**-53, 0.0, PureDP(100.0)),
+            (1.0, 5e-324, 0.0, ApproximateDP(1.0, 1e-300)),
+            (1.0, 1e-5, 0.1, PureDP(1e-15)),
+            (1.0, 1 - 2**-53, 1.0, GaussianDP(1e-15)),
+            (1.0, 1e-300, 0.0, GaussianDP(100.0)),
+            (1e300, 0.0, 1.0, ApproximateDP(1.0, 1e-300)),
+            (1e300, 1e-300, 0.1, PureDP(100.0)),
+            (1e300, 1e-5, 0.0, GaussianDP(1e-15)),
+            (1e300, 1 - 2**-53, 0.1, GaussianDP(100.0)),
+            (1e300, 5e-324, 1.0, PureDP(1e-15)),
+        ],
     )
     def test_any_budget_answers(self, eps: float, delta: float, leaks: float, guarantee: Guarantee) -> None:
         """Nothing overflows or hangs, the sums stay numbers, and what fits is admitted."""

@@ -9,8 +9,7 @@ import pytest
 from pld import pld_total
 
 from agt.errors import ConfigError
-from agt.mechanisms.composition import BOUNDS, PUBLISHED, per_query, pure_delta, total
-from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, PureDP
+from agt.mechanisms.composition import BOUNDS, PUBLISHED, ApproximateDP, GaussianDP, PureDP, per_query, pure_delta, total
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.numeric import mills_delta
 

@@ -1,29 +1,36 @@
-"""Lower bounds on the privacy loss: how often they exceed the truth, exactly, and auditors that are broken on purpose."""
+"""Lower bounds on the privacy loss, and what a loss means to who guesses: against exact chances, and broken on purpose."""
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
 from scipy.special import ndtr
 from scipy.stats import beta as beta_law
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 from agt.audit import estimates
 from agt.audit.estimates import (
     Claimed,
     Mistakes,
+    TestedClaim,
+    advantage,
+    chosen,
     epsilon_bound,
+    gaussian_advantage,
     katz_bound,
     lower_limit,
     mu_bound,
+    of_labels,
+    posterior,
     posterior_bound,
-    trials_needed,
     upper_limit,
 )
 from agt.audit.findings import Strength
-from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, PureDP
+from agt.mechanisms.composition import ApproximateDP, GaussianDP, PureDP
 
 N = 60
 RATES = ((0.1, 0.1), (0.02, 0.4), (0.4, 0.02), (0.3, 0.3), (0.0, 0.5))
@@ -62,14 +69,6 @@ class TestCoverage:
 
     def test_katz_is_about_right_where_counts_are_large(self) -> None:
         assert exceeds(partial(katz_bound, delta=0.0, confidence=0.9), math.log(0.7 / 0.3), 0.3, 0.3) < 0.13
-
-    @pytest.mark.parametrize(("alpha", "beta"), [(0.3, 0.3)])
-    def test_limits_that_were_swapped_are_caught(self, alpha: float, beta: float) -> None:
-        def swapped(mistakes: Mistakes) -> float:
-            a, b = lower_limit(mistakes.alarms, N, 0.05), lower_limit(mistakes.misses, N, 0.05)
-            return max(estimates._epsilon(a, b, 0.0), estimates._epsilon(b, a, 0.0))
-
-        assert exceeds(swapped, true_epsilon(alpha, beta, 0.0), alpha, beta) > 0.5
 
     def test_the_lectures_mu_is_caught(self) -> None:
         """Phi^-1(1 - alpha+) - Phi^-1(beta-): the lower limit of beta, as in lecture 004."""
@@ -131,10 +130,6 @@ class TestNumbers:
             eps = np.maximum(np.log((1 - delta - beta) / alpha), np.log((1 - delta - alpha) / beta))
             assert posterior_bound(mistakes, delta, 0.95) == pytest.approx(np.quantile(eps, 0.05), abs=0.01)
 
-    def test_none_without_trials(self) -> None:
-        with pytest.raises(ValueError, match="counts no trials"):
-            Mistakes(0, 0, 0, 10)
-
     def test_all_four_and_what_they_mean(self) -> None:
         found = estimates.estimates(Mistakes(9, 10_000, 5265, 10_000), 0.0, 0.95)
         assert [each.strength for each in found] == [
@@ -143,7 +138,7 @@ class TestNumbers:
             Strength.CREDIBLE,
             Strength.CONFIDENT,
         ]
-        assert found[0].value == pytest.approx(5.604, abs=0.001)  # method.md section 8: about 5.6
+        assert found[0].found == pytest.approx(5.604, abs=0.001)  # method.md section 8: about 5.6
 
 
 class TestTrials:
@@ -152,12 +147,12 @@ class TestTrials:
     )
     def test_least_number(self, claimed: Claimed) -> None:
         """One fewer could not contradict the claim, whatever it counted."""
-        least = trials_needed(claimed, 0.95)
+        least = claimed.needed(0.95)
         assert claimed.bound(Mistakes(0, least, 0, least), 0.95) > claimed.value
         assert claimed.bound(Mistakes(0, least - 1, 0, least - 1), 0.95) <= claimed.value
 
     def test_more_than_there_can_be(self) -> None:
-        assert trials_needed(Claimed("epsilon", 90.0), 0.95) == estimates.MOST_TRIALS
+        assert Claimed("epsilon", 90.0).needed(0.95) == estimates.MOST_TRIALS
 
     def test_what_could_have_been_noticed(self) -> None:
         claimed = Claimed("epsilon", 1.0)
@@ -171,3 +166,110 @@ class TestTrials:
         assert Claimed.of(PureDP(1.0)) == Claimed("epsilon", 1.0, 0.0)
         assert Claimed.of(ApproximateDP(1.0, 0.1)) == Claimed("epsilon", 1.0, 0.1)
         assert Claimed.of(GaussianDP(1.0)) == Claimed("mu", 1.0)
+
+
+class TestEvents:
+    def test_mistakes_of_who_is_right(self) -> None:
+        first, second = np.array([1, 1, 1, 0]), np.array([0, 0, 1])
+        assert of_labels((1,)).mistakes(first, second) == Mistakes(1, 3, 1, 4)
+
+    def test_a_threshold_in_the_tail(self) -> None:
+        """The event of the greatest bound, though it is rare: numbers beyond what the other side ever reaches."""
+        rng = np.random.default_rng(0)
+        first, second = np.concatenate([rng.normal(size=950), np.full(50, 9.0)]), rng.normal(size=1000)
+        event = chosen(first, second, Claimed("epsilon", 1.0), 0.95, labels=False)
+        assert not event.holds(second).any()
+        assert event.holds(np.array([9.0])).all()
+
+    @pytest.mark.parametrize("labels", [True, False])
+    def test_of_events_that_show_nothing_the_one_that_errs_least(self, labels: bool) -> None:
+        first, second = np.repeat([0, 1], [30, 70]), np.repeat([0, 1], [40, 60])
+        for sides in ((first, second), (second, first)):
+            event = chosen(*sides, Claimed("epsilon", 1.0), 0.95, labels)
+            assert event.mistakes(*sides).rate == pytest.approx(0.9)
+
+
+def test_a_verdict_in_the_claims_own_measure() -> None:
+    """A bound on mu says nothing of a claimed epsilon, and stands beside it without one."""
+    attacked = TestedClaim("m", "1-DP", "a", "e", Claimed("epsilon", 1.0), 0.95)
+    needed = attacked.claimed.needed(0.95)
+    few = Mistakes(1, 2, 1, 2)
+    assert f"{needed} a side are the least (audit.trials)" in attacked.judge(few).meaning
+    assert f"(audit.trials={4 * needed})" in replace(attacked, together=4).judge(few).meaning
+    verdict, *others = attacked.findings(Mistakes(100, 1000, 100, 1000))
+    assert verdict.found == epsilon_bound(Mistakes(100, 1000, 100, 1000), 0.0, 0.95)
+    assert [(other.measure, other.claimed) for other in others] == [("epsilon", 1.0), ("epsilon", 1.0), ("mu", None)]
+
+
+# -- what a loss means ---
+
+PRIORS = (0.5, 0.01, 0.9)
+EVERY_TEST = np.array(list(product((0, 1), repeat=5)))  # of five outputs: for which of them it says "used"
+
+
+def pairs(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two laws of five outputs."""
+    used, unused = np.random.default_rng(seed).dirichlet(np.full(5, 0.5), 2)
+    return used, unused
+
+
+def delta_of(used: np.ndarray, unused: np.ndarray, eps: float) -> float:
+    """The least delta at which both orders are (eps, delta)-DP."""
+    return max(float(np.maximum(p - math.exp(eps) * q, 0).sum()) for p, q in ((used, unused), (unused, used)))
+
+
+def optimal(eps: float, delta: float) -> tuple[np.ndarray, np.ndarray]:
+    """The pair that every (eps, delta)-DP one is a function of: the truth, a flipped coin twice, the truth again."""
+    coin = (1 - delta) / (1 + math.exp(eps))
+    used = np.array([delta, math.exp(eps) * coin, coin, 0.0, 0.0])
+    return used, used[[3, 2, 1, 0, 4]]
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.3, 1.0, 3.0])
+def test_no_test_has_more_advantage_and_one_has_it(eps: float) -> None:
+    for seed in range(200):
+        used, unused = pairs(seed)
+        best = (EVERY_TEST @ (used - unused)).max()
+        assert best <= advantage(eps, delta_of(used, unused, eps)) + 1e-12
+    for delta in (0.0, 1e-5, 0.2):
+        used, unused = optimal(eps, delta)
+        assert delta_of(used, unused, eps) == pytest.approx(delta, abs=1e-12)
+        assert (EVERY_TEST @ (used - unused)).max() == pytest.approx(advantage(eps, delta), abs=1e-12)
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.2, 1.0, 4.0])
+def test_the_best_threshold_of_a_gaussian(mu: float) -> None:
+    thresholds = np.linspace(-6, 10, 16_001)
+    assert (norm.sf(thresholds - mu) - norm.sf(thresholds)).max() == pytest.approx(gaussian_advantage(mu), abs=1e-6)
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_no_answer_of_a_pure_mechanism_makes_anybody_surer(prior: float) -> None:
+    for seed in range(200):
+        used, unused = pairs(seed)
+        eps = float(np.abs(np.log(used / unused)).max())
+        tests = EVERY_TEST[1:]
+        sure = prior * tests @ used / (prior * tests @ used + (1 - prior) * tests @ unused)
+        assert sure.max() <= posterior(prior, eps) + 1e-12
+    used, unused = optimal(1.0, 0.0)
+    assert prior * used[1] / (prior * used[1] + (1 - prior) * unused[1]) == pytest.approx(posterior(prior, 1.0))
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.01])
+def test_a_test_that_violates_a_claim_makes_somebody_that_sure(delta: float) -> None:
+    broken = 0
+    for seed in range(100):
+        used, unused = pairs(seed)
+        for t, f in zip(EVERY_TEST[1:-1] @ used, EVERY_TEST[1:-1] @ unused, strict=True):
+            for high, low in ((t, f), (1 - f, 1 - t)):
+                if high > math.exp(1.0) * low + delta:
+                    broken += 1
+                    assert high / (high + low) > posterior(0.5, 1.0)
+    assert broken > 100
+
+
+def test_extremes_are_numbers() -> None:
+    assert (advantage(0.0), advantage(1e4), advantage(1.0, 1.0)) == (0.0, 1.0, 1.0)
+    assert (posterior(0.5, 0.0), posterior(0.01, 1e4), gaussian_advantage(0.0)) == (0.5, 1.0, 0.0)
+    assert posterior(0.5, 1.0) == pytest.approx(0.731, abs=1e-3)
+    assert posterior(0.01, 1.0) == pytest.approx(0.0267, abs=1e-4)

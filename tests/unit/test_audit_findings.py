@@ -11,7 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 from unit.test_claims import bare, change
 
-from agt.audit.findings import VERSION, Audit, Estimated, Finding, Outcome, Part, Strength, read_audit
+from agt.audit.findings import VERSION, Audit, Estimate, Finding, FindingPart, Outcome, Strength, read_audit
 from agt.errors import ConfigError
 
 RUN, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
@@ -31,7 +31,7 @@ def audit(*findings: Finding, **changes: Any) -> Audit:
 
 
 def summed() -> Audit:
-    parts = (Part("mechanism", "one", OTHER, RUN), Part("certificate", "two", OTHER, OTHER, False))
+    parts = (FindingPart("mechanism", "one", OTHER, RUN), FindingPart("certificate", "two", OTHER, OTHER, False))
     found = tuple(finding(part=number) for number in (1, 2))
     return Audit(VERSION, "summary", "2026-01-31", found, RUN, parts=parts, unaudited=("membership",))
 
@@ -128,5 +128,5 @@ def test_the_schema_file_is_the_form() -> None:
 def test_the_page_names_every_entry() -> None:
     page = (Path(__file__).parents[2] / "docs/audit.md").read_text(encoding="utf-8").split("## audit.json")[1]
     named = set(re.findall(r"`(?:findings\[\]\.)?(\w+)`", page))
-    entries = {field.name for cls in (Audit, Finding, Part, Estimated) for field in fields(cls)}
+    entries = {field.name for cls in (Audit, Finding, FindingPart, Estimate) for field in fields(cls)}
     assert entries <= named

@@ -6,15 +6,11 @@ import numpy as np
 import pytest
 from unit.test_audit_findings import OTHER, RUN, audit, finding
 
-from agt.audit.estimates import Claimed
-from agt.audit.findings import VERSION, Audit, Outcome, Part, Strength
-from agt.audit.prediction import alike_everywhere
+from agt.audit.estimates import Claimed, TestedClaim
+from agt.audit.findings import VERSION, Audit, FindingPart, Outcome, Strength, least, number
+from agt.audit.prediction import nothing_to_tell
 from agt.audit.unlearning import Attack, Effort, Promised, Served, audit_unlearning
-from agt.audit.verdict import Attacked
-from agt.audit.written import least, number
-from agt_cli.audit import joint
-from agt_cli.audit.page import lines, row
-from agt_cli.audit.words import by_chance, headline
+from agt_cli.audit.page import by_chance, headline, lines, losses, reported_numbers, row
 
 WRONG = finding(outcome=Outcome.VIOLATED, found=1.00231, estimator="Clopper-Pearson")
 
@@ -77,20 +73,20 @@ def test_the_headline_says_where_little_could_have_been_noticed() -> None:
 def test_a_summary_shows_the_strongest_of_many_attacks_on_a_claim_and_what_was_reported() -> None:
     weak, strong = (finding(attack=name, found=found, part=1) for name, found in (("natural", 0.1), ("chosen", 0.9)))
     area = finding(measure="AUC", claimed=None, delta=None, outcome=Outcome.REPORTED, subject="rmia", found=0.6, part=1)
-    parts = (Part("prediction", "one", OTHER, RUN),)
+    parts = (FindingPart("prediction", "one", OTHER, RUN),)
     gathered = Audit(VERSION, "summary", "2026-01-31", (weak, strong, area), RUN, parts=parts)
-    table = joint.losses(gathered)
+    table = losses(gathered)
     assert table is not None
     (line,) = table[1]
     assert line[2] == "randomized_response; most of 2 attacks: chosen"
     assert line[-1] == "90 %"
-    reported = joint.numbers_alone(gathered)
+    reported = reported_numbers(gathered)
     assert reported is not None
     assert reported[1] == [("prediction", "rmia", "AUC 0.6")]
 
 
 def test_what_could_tell_nothing_is_no_attack() -> None:
-    blank = alike_everywhere(Attacked("a mechanism", "1-DP", "natural queries", "", Claimed("epsilon", 1.0), 0.95))
+    blank = nothing_to_tell(TestedClaim("a mechanism", "1-DP", "natural queries", "", Claimed("epsilon", 1.0), 0.95))
     assert (blank.outcome, blank.found) == (Outcome.UNTESTED, None)
     labels, answered = np.zeros(3), iter((np.zeros(3, dtype=bool), np.ones(3, dtype=bool)))
     findings, trials = audit_unlearning(

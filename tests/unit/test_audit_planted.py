@@ -1,4 +1,4 @@
-"""Sound twins of what is planted: none is accused; and auditors that are broken, which the catalogue notices."""
+"""What is planted is caught, its sound twins are not accused; and auditors that are broken, which the catalogue notices."""
 
 from collections.abc import Callable
 
@@ -6,63 +6,70 @@ import numpy as np
 import pytest
 
 from agt.audit import certificate, estimates
+from agt.audit.certificate import BoxBounds
 from agt.audit.estimates import Mistakes
 from agt.audit.findings import Outcome
-from agt.audit.planted.catalogue import PLANTED, SOUND
+from agt_cli.audit.planted import PLANTED, SOUND
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_violation_is_caught(name: str) -> None:
+    finding = PLANTED[name](1)
+    assert finding.outcome is Outcome.VIOLATED, finding.meaning
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_what_is_sound_is_let_pass(name: str) -> None:
-    assert SOUND[name](1).outcome is Outcome.STANDS
+def test_sound_twin_is_let_pass(name: str) -> None:
+    finding = SOUND[name](1)
+    assert finding.outcome is Outcome.STANDS, finding.meaning
 
 
-def alarms(patch: pytest.MonkeyPatch) -> None:
-    """Every bound is far above every claim."""
+def bounds_far_above_claims(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(estimates, "epsilon_bound", lambda *given, **named: 99.0)
 
 
-def raw(patch: pytest.MonkeyPatch) -> None:
-    """Rates instead of their limits."""
+def rates_instead_of_limits(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(estimates, "upper_limit", lambda events, trials, error: max(events / trials, 1e-12))
 
 
-def unshared(patch: pytest.MonkeyPatch) -> None:
-    """The error probability is not shared among events."""
+def limits_swapped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(estimates, "upper_limit", estimates.lower_limit)
+
+
+def error_not_shared(patch: pytest.MonkeyPatch) -> None:
     honest = estimates.epsilon_bound
 
-    def alone(mistakes: Mistakes, delta: float, confidence: float, events: int = 1) -> float:
+    def of_one(mistakes: Mistakes, delta: float, confidence: float, events: int = 1) -> float:
         return honest(mistakes, delta, confidence)
 
-    patch.setattr(estimates, "epsilon_bound", alone)
+    patch.setattr(estimates, "epsilon_bound", of_one)
 
 
-def turned(patch: pytest.MonkeyPatch) -> None:
-    """Every certified label counts as changed."""
+def every_label_changed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(certificate.Auditor, "_turned", lambda self, theirs, held: np.ones(len(held), bool))
 
 
-def never_torn(patch: pytest.MonkeyPatch) -> None:
-    """Distances of neighbours are not compared."""
+def distances_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(certificate, "torn", lambda one, two, symmetric: np.zeros(len(one[0]), bool))
 
 
-def never_beyond(patch: pytest.MonkeyPatch) -> None:
-    """Boxes of neighbours are not compared."""
-    patch.setattr(certificate, "beyond", lambda outer, inner: (0, 1))
+def boxes_not_compared(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BoxBounds, "outside", staticmethod(lambda outer, inner: (0, 1)))
 
 
 @pytest.mark.parametrize(
     ("broken", "name"),
     [
-        (alarms, "randomized response that flips for its budget"),
-        (raw, "randomized response that flips for its budget"),
-        (unshared, "the best of many events"),
-        (turned, "boxes as they are made"),
-        (never_torn, "stable distances that jump from one dataset to the next"),
-        (never_beyond, "boxes that do not nest in those of a neighbour"),
+        (bounds_far_above_claims, "randomized response that flips for its budget"),
+        (rates_instead_of_limits, "randomized response that flips for its budget"),
+        (limits_swapped, "randomized response that flips for its budget"),
+        (error_not_shared, "the best of many events"),
+        (every_label_changed, "boxes as they are made"),
+        (distances_not_compared, "stable distances that jump from one dataset to the next"),
+        (boxes_not_compared, "boxes that do not nest in those of a neighbour"),
     ],
 )
-def test_a_broken_auditor_is_noticed(
+def test_broken_auditor_is_noticed(
     broken: Callable[[pytest.MonkeyPatch], None], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(monkeypatch)

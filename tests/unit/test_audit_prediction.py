@@ -1,24 +1,41 @@
 """Private prediction attacked: claims, events, queries and trials; votes that count one member are caught."""
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 import pytest
 
 from agt.api import fit
-from agt.audit.estimates import Claimed, Mistakes
+from agt.audit.estimates import Claimed, Mistakes, TestedClaim
 from agt.audit.findings import Finding, Outcome
 from agt.audit.neighbours import retrained, without
-from agt.audit.planted import votes
-from agt.audit.prediction import Event, Pair, alike, between_roots, event_of, event_of_sum, judged, most_telling
-from agt.audit.verdict import Attacked
+from agt.audit.prediction import (
+    LabelEvent,
+    LabellingPair,
+    Poisoner,
+    aims,
+    alike,
+    between_roots,
+    edited,
+    event_of,
+    event_of_sum,
+    influence,
+    judged,
+    most_telling,
+    names_into,
+    newcomers,
+)
 from agt.data.arrays import Declared
+from agt.data.dataset import CONTENT
 from agt.errors import ConfigError
-from agt.mechanisms.guarantee import PureDP
+from agt.mechanisms.claims import Labelling
+from agt.mechanisms.composition import PureDP
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import NoisyArgmax
-from agt.mechanisms.release import Labelling
 from agt.models.model import Model
+from agt.training.ensemble import EnsembleConfig, shards
+from agt_cli.audit.planted import audited_votes, moved_votes
 
 ONE = Claimed.of(PureDP(1.0))
 
@@ -41,7 +58,7 @@ def test_an_event_loses_what_the_mechanism_does(labels: int) -> None:
 
 
 def test_mistakes_are_counted_by_trial() -> None:
-    event = Event((1,), answers=2, least=2, alarm=0.1, hit=0.5)
+    event = LabelEvent((1,), answers=2, least=2, alarm=0.1, hit=0.5)
     mistakes = event.mistakes(np.array([1, 1, 1, 0, 1, 1, 1]), np.array([0, 1, 1, 1, 0, 0, 1]))
     assert mistakes == Mistakes(alarms=1, without=3, misses=1, having=3)
 
@@ -52,8 +69,8 @@ def test_a_sum_tells_more_than_one_answer() -> None:
     assert together.expected(limit, 2500, 0.95, 1) > 2 * one.expected(ONE, 10_000, 0.95, 1)
 
 
-def verdict(event: Event, having: np.ndarray, lacking: np.ndarray) -> Finding:
-    return judged(Attacked("a mechanism", "a claim", "nobody", "", ONE, 0.95), event, having, lacking)
+def verdict(event: LabelEvent, having: np.ndarray, lacking: np.ndarray) -> Finding:
+    return judged(TestedClaim("a mechanism", "a claim", "nobody", "", ONE, 0.95), event, having, lacking)
 
 
 def drawn(rng: np.random.Generator, law: np.ndarray, n: int) -> np.ndarray:
@@ -95,8 +112,8 @@ def heads() -> tuple[Model, Model, np.ndarray]:
     return model, retrained(model.problem, without(model.problem.dataset.train, np.array([3]))), rng.normal(size=(50, 4))
 
 
-def pair(heads: tuple[Model, Model, np.ndarray]) -> Pair:
-    return Pair(*(Labelling.of(model, RandomizedResponse(eps=1.0)) for model in heads[:2]))
+def pair(heads: tuple[Model, Model, np.ndarray]) -> LabellingPair:
+    return LabellingPair(*(Labelling.of(model, RandomizedResponse(eps=1.0)) for model in heads[:2]))
 
 
 def test_chosen_queries_lie_between_both_decision_lines(heads: tuple[Model, Model, np.ndarray]) -> None:
@@ -135,28 +152,131 @@ def test_a_query_whose_neighbourhood_is_not_alike_is_refused() -> None:
 
 def test_the_law_is_the_mechanisms(heads: tuple[Model, Model, np.ndarray]) -> None:
     mechanism = GaussianMargin(mu=1.0)
-    models = Pair(*(Labelling.of(model, mechanism) for model in heads[:2]))
+    models = LabellingPair(*(Labelling.of(model, mechanism) for model in heads[:2]))
     seen = models.seen(heads[2])
     having, _ = models.laws(seen)
     assert having.sum(axis=1) == pytest.approx(np.ones(50))
     assert having[np.arange(50), 1 - seen[0]] == pytest.approx(mechanism.flip_probability(seen[1]))
 
 
-# -- an ensemble whose edit moves two votes ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", votes.PLANTED)
-@pytest.mark.parametrize("seed", range(2))
-def test_votes_that_count_one_member_are_caught(name: str, seed: int) -> None:
-    assert votes.PLANTED[name](seed).violated
-
-
-def test_votes_that_count_two_stand_at_the_same_query_and_the_gate_refuses_the_other() -> None:
-    for seed in range(2):
-        moved = votes.moved_by(seed)
-        found = votes.audited(moved.having, moved.lacking, RandomizedResponse(eps=1.0), moved.query, seed)
-        assert found.outcome is Outcome.STANDS
-        assert found.found is not None
-        assert found.found > 0.8
+def test_votes_that_count_two_stand_and_the_gate_refuses_noise_for_one() -> None:
+    *sides, query = moved_votes(0)
+    found = audited_votes(sides, RandomizedResponse(eps=1.0), query, 0)
+    assert found.outcome is Outcome.STANDS
+    assert (found.found or 0) > 0.8
+    assert audited_votes(sides, NoisyArgmax(eps=1.0), query, 0).violated
     with pytest.raises(ConfigError, match="one edit may take a record out of one shard and put one into another"):
-        Labelling.of(moved.having, NoisyArgmax(eps=1.0))
+        Labelling.of(sides[0], NoisyArgmax(eps=1.0))
+
+
+# -- poisoned neighbours: where names go, who has influence, and one record that decides a natural query ----------------
+
+
+N, WIDTH = 90, 4
+
+
+def trained(classes: int = 2, members: int = 1, relation: str = "add_remove", certificate: str = "stability") -> Model:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(N, WIDTH))
+    y = (x[:, :classes] + 0.8 * rng.normal(size=(N, classes))).argmax(axis=1)
+    known = Declared(classes=list(range(classes)), size=N, features=True, settings=True)
+    how = {"threads": 1, "kernel": "reference"}
+    return fit(
+        x,
+        y,
+        declared=known,
+        relation=relation,  # type: ignore[arg-type]
+        members=members,
+        ks=3,
+        compute=how,
+        certificate=certificate,
+    ).model
+
+
+QUERIES = np.random.default_rng(1).normal(size=(40, WIDTH))
+
+
+@pytest.mark.parametrize("hashes", [False, True])
+def test_names_go_where_they_are_meant_to(hashes: bool) -> None:
+    config = EnsembleConfig(members=7)
+    names = list(islice(names_into("poison", 3, config, hashes), 40))
+    assert len(set(names)) == 40
+    assert (shards(np.array(names), config) == 3).all()
+    assert all(bool(CONTENT.fullmatch(name)) is hashes for name in names)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "substitute"])
+def test_an_edit_is_within_one_k(relation: str) -> None:
+    model = trained(members=3, relation=relation)
+    records, config = model.problem.dataset.train, model.problem.settings.ensemble
+    other = edited(model.problem, records, 5)
+    gone, come = set(records.units) - set(other.units), set(other.units) - set(records.units)
+    assert gone == {records.units[5]}
+    assert len(come) == (relation == "substitute")
+    moved = shards(np.array([*gone, *come]), config)
+    assert len(set(moved.tolist())) == len(moved)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_influence_foretells_what_leaving_one_out_does(classes: int) -> None:
+    model, query = trained(classes), QUERIES[:1]
+    margins = model.margins(query)[:, 0]
+    rival = (0 if margins[0] > 0 else 1) if classes == 2 else int(np.argsort(margins)[-2])
+    records, label = model.problem.dataset.train, int(model.predict(query)[0])
+
+    def lead(of: Model) -> float:
+        values = of.margins(query)[:, 0]
+        return float(values[0]) if classes == 2 else float(values[label])
+
+    foretold = influence(model, records, query, rival)
+    rows = np.arange(0, N, 3)
+    true = [lead(retrained(model.problem, without(records, np.array([row])))) - lead(model) for row in rows]
+    assert np.corrcoef(foretold[rows], true)[0, 1] > 0.8
+
+
+KINDS = [(2, 1, "stability"), (3, 1, "stability"), (2, 3, "stability"), (2, 1, "box")]
+
+
+@pytest.mark.parametrize(("classes", "members", "certificate"), KINDS)
+def test_one_record_decides_a_natural_query_among_poisons(classes: int, members: int, certificate: str) -> None:
+    model = trained(classes, members, certificate=certificate)
+    found = Poisoner(model, QUERIES, allowance=12, retrainings=60).search()
+    assert found is not None
+    assert found.decided
+    assert found.trained <= 60
+    labels = [int(retrained(model.problem, side).predict(found.query)[0]) for side in (found.having, found.lacking)]
+    assert labels[0] != labels[1]
+    assert len(found.having) == N + 12
+    assert len(found.lacking) == N + 11
+    assert (found.query == QUERIES).all(axis=1).any()
+    names = found.having.units[~np.isin(found.having.units, model.problem.dataset.train.units)]
+    gone = found.having.units[~np.isin(found.having.units, found.lacking.units)]
+    config = model.problem.settings.ensemble
+    assert set(shards(names, config)) == set(shards(gone, config))
+
+
+def test_poisons_that_are_too_few_say_how_many_would_do() -> None:
+    model = trained()
+    far = QUERIES[np.argsort(np.abs(model.margins(QUERIES)[0]))[-3:]]
+    found = Poisoner(model, far, allowance=1, retrainings=20).search()
+    assert found is not None
+    assert not found.decided
+    assert found.needed is not None
+    assert found.needed > 1
+
+
+def test_an_ensemble_is_aimed_at_where_one_member_decides() -> None:
+    model = trained(members=3)
+    for aim in aims(model, model.problem.dataset.train, QUERIES, 4):
+        labels = [int(member.predict(QUERIES[[aim.query]])[0]) for member in model.members]  # type: ignore[attr-defined]
+        assert aim.member is not None
+        assert sum(label == labels[aim.member] for label in labels) == 2
+
+
+def test_newcomers_are_units_of_their_own_in_one_shard() -> None:
+    model = trained(members=3)
+    records, config = model.problem.dataset.train, model.problem.settings.ensemble
+    made = newcomers(records, QUERIES[:5], [0] * 5, "new", 2, config)
+    assert (shards(made.units, config) == 2).all()
+    assert len(set(made.units)) == 5
+    assert not made.public.any()

@@ -13,9 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from agt.errors import ConfigError, UnsoundError
-from agt_cli.papers.baselines import dpsgd
-from agt_cli.papers.baselines.dpsgd import DpSgd, Plan
-from agt_cli.papers.baselines.released import Bench
+from experiments import baselines as dpsgd
+from experiments.baselines import Bench, DpSgd, Plan
 
 BUDGET = (1.0, 1e-5)
 
@@ -48,7 +47,8 @@ def one_step(model: nn.Sequential, x: np.ndarray, y: np.ndarray, config: DpSgd, 
     draws.manual_seed(0)
     features, targets = torch.from_numpy(x), torch.from_numpy(y[:, None].astype(float))
     loss, plan = F.binary_cross_entropy_with_logits, Plan(1.0, 1, noise)
-    config.descend(model, features, targets, loss, plan, config.batch, draws)
+    with dpsgd._quiet():
+        config.descend(model, features, targets, loss, plan, config.batch, draws)
     return {n: (p.detach() - before[n]).numpy() for n, p in model.named_parameters()}
 
 
@@ -63,7 +63,7 @@ def spent(plan: Plan, delta: float = 1e-5) -> float:
         return float(accountant.get_epsilon(delta, eps_error=1e-3))
 
 
-@pytest.mark.parametrize(("epsilon", "batch", "epochs"), [(0.5, 400, 1.2), (8.0, 1000, 1.0)])
+@pytest.mark.parametrize(("epsilon", "batch", "epochs"), [(0.5, 400, 1.2)])
 def test_the_noise_is_the_one_opacus_finds(epsilon: float, batch: int, epochs: float) -> None:
     from opacus.accountants.utils import get_noise_multiplier
 

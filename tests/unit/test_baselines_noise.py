@@ -7,8 +7,7 @@ from synthetic import make_head, make_recipe, make_records, make_training
 
 from agt.errors import ConfigError
 from agt.training.batches import BatchPlan
-from agt.training.loop import train
-from agt.training.noise import (
+from agt.training.loop import (
     NoiseConfig,
     NoisePlan,
     draw_noise,
@@ -16,6 +15,7 @@ from agt.training.noise import (
     noise_seed,
     plan_noise,
     step_sensitivity,
+    train,
 )
 
 CLIP, NORMALIZER, LR = 0.1, 8.0, 0.5

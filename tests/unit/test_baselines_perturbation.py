@@ -12,9 +12,8 @@ from torch import nn
 
 from agt.errors import ConfigError
 from agt.numeric import gaussian_mu
-from agt.training.tilted import TiltedErm, solve
-from agt_cli.papers.baselines.perturbation import Perturbation
-from agt_cli.papers.baselines.released import Bench
+from agt.training.erm import TiltedErm, solve
+from experiments.baselines import Bench, Perturbation
 
 CLAMPS = (1.0, 0.5, 0.3)
 

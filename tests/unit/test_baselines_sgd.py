@@ -12,9 +12,7 @@ from agt.data.dataset import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.settings import TrainingConfig
 from agt.training.loop import train
-from agt_cli.papers.baselines.local_rr import LocalRR, flip_labels, wrong_draws
-from agt_cli.papers.baselines.released import Bench
-from agt_cli.papers.baselines.sgd import one_hot, train_sgd
+from experiments.baselines import Bench, LocalRR, flip_labels, one_hot, train_sgd, wrong_draws
 
 BCE = {"loss": "binary_cross_entropy"}
 

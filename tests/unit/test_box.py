@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from agt.bounds.box import Box, part_of
 from agt.bounds.interval import Interval
+from agt.bounds.network import Box, part_of
 from agt.errors import UnsoundError
 
 KS = (0, 2, 5)

@@ -7,14 +7,13 @@ import pytest
 import torch
 from synthetic import RELATIONS, make_head, make_recipe, make_records, make_training, random_interval, sample
 
-from agt.bounds.box import Box
-from agt.bounds.network import Network
+from agt.bounds.network import Box, Network
 from agt.bounds.rounding import Rounding
 from agt.certificates.box import Certificates, certified_labels, certify
-from agt.certificates.conditions import assess
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import declared, grounds, proved, void
+from agt.models.box import assess_boxes
 from agt.settings import BatchConfig
 from agt.training.batches import BatchPlan
 
@@ -216,7 +215,7 @@ def held(**change) -> str:  # type: ignore[no-untyped-def]
     choices = change.get("choices", declared("chosen on public data", "it was not"))
     data = Dataset("toy", ("a", "b"), records, records, None, {}, **facts)
     plan = BatchPlan.of(change.get("batch", training.batch), training.epochs, change.get("declared_size"), 4)
-    conditions = assess(data, recipe, plan, choices)
+    conditions = assess_boxes(data, recipe, plan, choices)
     assert [c.letter for c in conditions] == list("abcdefg")
     assert all(c.why and c.name for c in conditions)
     return "".join(c.letter for c in conditions if c.held)

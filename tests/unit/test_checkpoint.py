@@ -17,17 +17,17 @@ from torch import Tensor
 from tubes import TubeCase
 
 import agt
-from agt.bounds.box import Box
+from agt.bounds.network import Box
 from agt.data.dataset import Records
-from agt.disk import Lock
 from agt.errors import ConfigError, UnsoundError
+from agt.store import Lock
 from agt.training import checkpoint
+from agt.training.batches import Recipe
 from agt.training.checkpoint import NOWHERE, CheckpointFolder, Checkpoints, open_checkpoints
 from agt.training.ensemble import EnsembleConfig, train_members
 from agt.training.erm import train_erm
 from agt.training.linear import train_linear
-from agt.training.loop import Progress, Run, train
-from agt.training.recipe import Recipe
+from agt.training.loop import Progress, TrainingRun, train
 from agt.tube.training import train_tube
 
 ABOUT = {"training": {"lr": 0.1, "batch": {"count": 1}}, "data_digest": "abc"}
@@ -201,7 +201,7 @@ def test_everything_that_a_run_holds_is_contiguous() -> None:
     training = make_training(momentum=0.9, nesterov=True, batch={"count": 2})
     records = some_records()
     for kernel in ("reference", "cpu"):
-        run = Run(make_head(training, 3, 2, (4,)), make_recipe(training, ks=(0, 2), kernel=kernel), records)
+        run = TrainingRun(make_head(training, 3, 2, (4,)), make_recipe(training, ks=(0, 2), kernel=kernel), records)
         with torch.no_grad():
             for rows in run.plan.batches(records.units):
                 run.step(rows)

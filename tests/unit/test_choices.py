@@ -6,14 +6,14 @@ import pytest
 
 from agt.facts import Standing, declared
 from agt.settings import ChosenFrom
-from agt_cli.runs.choices import PARTS, bound, choices_fact, declares, hashes, naming, typed
-from agt_cli.runs.compose import composed
-from agt_cli.usage import config_dir
+from agt_cli.choices import PARTS, bind_declaration, bound, choices_fact, declares, hashes, naming
+from agt_cli.configuration import composed
+from agt_cli.usage import options
 
 MADE_FOR = (
     [],
     ["dataset=blobs_overlapping"],
-    *[[f"experiment={p.stem}"] for p in (config_dir() / "experiment").glob("*.yaml")],
+    *[[f"experiment={name}"] for name in options("experiment")],
 )
 
 
@@ -65,7 +65,7 @@ def test_whatever_departs_from_the_recipe_is_for_its_owner_to_declare(override: 
     assert fact.standing is Standing.VOID
     assert f"differs from it ({part})" in fact.why
     line = [*RECIPE, override, "training.chosen_on=public"]
-    assert choices_fact(typed(composed("train", line), line)).standing is Standing.DECLARED
+    assert choices_fact(bind_declaration(composed("train", line), line)).standing is Standing.DECLARED
 
 
 def test_no_file_can_call_other_settings_the_recipe() -> None:
@@ -120,12 +120,14 @@ def test_nobody_and_by_results() -> None:
 
 def test_a_command_line_declares_for_its_own_run_and_the_record_keeps_what_for() -> None:
     line = ["experiment=imdb_linear", "training.lr=6.5", "training.chosen_on=public"]
-    config = typed(composed("train", line), line)
+    config = bind_declaration(composed("train", line), line)
     assert choices_fact(config).standing is Standing.DECLARED
     for part in PARTS:  # the record edited afterwards
         other = {**config, part: {**(config[part] or {}), "edited": 1}}
         assert choices_fact(other).standing is Standing.VOID
-    assert typed(composed("train", line[:2]), line[:2])["training"]["chosen_for"] != hashes(composed("train", line[:2]))
+    assert bind_declaration(composed("train", line[:2]), line[:2])["training"]["chosen_for"] != hashes(
+        composed("train", line[:2])
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,20 @@ import pytest
 from pydantic import TypeAdapter
 
 from agt.errors import ConfigError
-from agt.mechanisms.account import Allowance, Cost, Lot
-from agt.mechanisms.composition import delta_of, total
-from agt.mechanisms.curve import Curve, curve_of, curve_of_budget
-from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, Guarantee, PureDP
-from agt.mechanisms.release import Release, totals_of
-from agt.mechanisms.rigour import Claim, Output, Reason
-from agt.mechanisms.statement import VERSION, Account, Statement, of_release, read_claim, statement
+from agt.mechanisms.claims import (
+    VERSION,
+    Account,
+    Claim,
+    Output,
+    Reason,
+    Release,
+    Statement,
+    of_release,
+    read_claim,
+    totals_of,
+)
+from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Guarantee, Lot, PureDP, delta_of, total
+from agt.mechanisms.mechanism import Curve, curve_of, curve_of_budget
 from agt.settings import RelationConfig
 
 RELATION = RelationConfig("add_remove", 2)
@@ -32,13 +39,13 @@ PURE = PureDP(0.1)
 def claimed(guarantee: Guarantee = PURE, queries: int = 1000, **changes: Any) -> Statement:
     claim = Claim(guarantee, RELATION, declared=DECLARED)
     account = Account.of("loans", "one customer", 7, Allowance(1.0, 1e-5), Lot(guarantee, 3).cost)
-    kept = {
-        "totals": totals_of(guarantee, queries, 0.0),
-        "queries": queries,
-        "account": account,
-        "issued": date(2026, 5, 4),
-    }
-    return statement(claim, "randomized_response", [claim.text], **{**kept, **changes})
+    release = release_of(claim, queries)
+    about: dict[str, Any] = {"account": account, "issued": date(2026, 5, 4), **changes}
+    return of_release(release, "randomized_response", words=[claim.text], **about)
+
+
+def release_of(claim: Claim, queries: int) -> Release[None]:
+    return Release(claim, lambda _: None, totals_of(claim.guarantee, queries, 0.0), queries, noisy=False)
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES, ids=str)
@@ -66,7 +73,7 @@ def test_a_claim_of_weights_and_one_of_a_number() -> None:
 def test_nothing_is_claimed_where_nothing_is_proved() -> None:
     reason = Reason("condition e (public preprocessing) does not hold: 24,428 records", "declare it", "e")
     unproved = replace(Claim(PureDP(0.1), RELATION), accounting="paper", reasons=(reason,))
-    told = statement(unproved, "smooth_cauchy", [unproved.text], totals=totals_of(PureDP(0.1), 9, 0), queries=9)
+    told = of_release(release_of(unproved, 9), "smooth_cauchy")
     assert not told.proved
     assert not told.publishable
     assert (told.totals, told.curve, told.reasons) == ((), None, ("condition e does not hold",))

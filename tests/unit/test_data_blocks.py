@@ -9,11 +9,10 @@ import pandas as pd
 import pytest
 
 from agt.certificates.box import Certificates
-from agt.data import blocks, files, labelled
-from agt.data.blocks import Blocks, pieces
-from agt.data.dataset import DataError, Records
+from agt.data import dataset, files, labelled
+from agt.data.dataset import Blocks, DataError, Records, pieces
 from agt.data.embeddings import Embeddings
-from agt.data.labelled import LabelledFile, Settled
+from agt.data.labelled import FileConstants, LabelledFile
 from agt.data.table import Table
 from agt.errors import AgtError
 
@@ -30,13 +29,13 @@ VECTORS = RNG.normal(size=(N, 3)).astype(np.float32)
 
 
 def table(**settings: Any) -> Table:
-    found = Settled(("no", "yes"))
+    found = FileConstants(("no", "yes"))
     given: dict[str, Any] = {"numeric": NUMERIC, "categorical": WORDS, "missing": "indicator", "subgroups": ("side",)}
     return Table(path=Path("gone.csv"), label="y", settled=found, **(given | settings))
 
 
 def vectors(**settings: Any) -> Embeddings:
-    return Embeddings(path=Path("gone.npz"), settled=Settled(("0", "1"), (3,)), scale=2.0, **settings)
+    return Embeddings(path=Path("gone.npz"), settled=FileConstants(("0", "1"), (3,)), scale=2.0, **settings)
 
 
 def write(folder: Path, form: str, named: bool) -> Path:
@@ -55,9 +54,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From then on seven rows are many."""
 
     def shrink() -> None:
-        for module in (blocks, files):
+        for module in (dataset, files):
             monkeypatch.setattr(module, "ROWS", 7)
-        monkeypatch.setattr("agt.data.delimited._BLOCK", 400)
+        monkeypatch.setattr("agt.data.files._PARSED_BYTES", 400)
         monkeypatch.setattr(labelled, "is_large", lambda path: True)
 
     return shrink
@@ -180,7 +179,7 @@ def test_slices_and_indices_are_an_arrays(small: Callable[[], None]) -> None:
 def test_what_is_large(tmp_path: Path) -> None:
     for form in ("csv", "parquet"):
         assert not files.is_large(write(tmp_path, form, False))
-    pd.DataFrame({"x": np.zeros(2 * blocks.ROWS + 1)}).to_parquet(tmp_path / "large.parquet")
+    pd.DataFrame({"x": np.zeros(2 * files.ROWS + 1)}).to_parquet(tmp_path / "large.parquet")
     assert files.is_large(tmp_path / "large.parquet")
     assert not files.is_large(tmp_path / "gone.csv")
 

@@ -12,7 +12,7 @@ import pytest
 from agt.data.blobs import Blobs
 from agt.data.dataset import DataError, Dataset
 from agt.data.embeddings import Embeddings
-from agt.data.erasure import Gone, part
+from agt.data.erasure import IsErased, part
 from agt.data.table import Table
 from agt.facts import Standing
 
@@ -31,7 +31,7 @@ STATED = {**GIVEN, "classes": ("no", "yes", "very"), "id": "name", "split": "par
 FOUND = {**GIVEN, "numeric": {"age": None}, "id": "name", "split": "part"}
 
 
-def gone(*names: str) -> Gone:
+def gone(*names: str) -> IsErased:
     return lambda ids, units: np.isin(ids, names)
 
 

@@ -1,6 +1,8 @@
 """Reading columns: values, and every damaged or wrong file named with what to do."""
 
+import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -8,214 +10,161 @@ import pyarrow.parquet as pq
 import pytest
 
 from agt.data.dataset import DataError
-from agt.data.delimited import CsvFormat
-from agt.data.files import locate, open_columns
+from agt.data.files import CsvFormat, locate, open_columns
 from agt.errors import DataMissing
 
 
-def write_csv(path: Path, text: str) -> Path:
-    path.write_text(text)
-    return path
+def content(suffix: str, columns: dict[str, Any]) -> bytes:
+    """A file of these columns."""
+    file = io.BytesIO()
+    if suffix == "npz":
+        np.savez(file, **{name: np.array(values) for name, values in columns.items()})
+    elif suffix == "parquet":
+        pq.write_table(pa.table(columns), file)
+    else:
+        rows = zip(*columns.values(), strict=True)
+        file.write("".join(",".join(map(str, row)) + "\n" for row in (columns, *rows)).encode())
+    return file.getvalue()
 
 
-def write_parquet(path: Path, **columns: object) -> Path:
-    pq.write_table(pa.table(columns), path)
-    return path
+def opened(folder: Path, suffix: str, given: Any) -> Any:
+    path = folder / f"a.{suffix}"
+    path.write_bytes(given if isinstance(given, bytes) else content(suffix, given))
+    return open_columns(path, "dataset.path")
 
 
-def test_missing_file_names_path_and_key(tmp_path: Path) -> None:
+NUMBERS = {"x": np.arange(3000.0)}
+FLIPPED = bytearray(content("npz", {"x": np.zeros(1000)}))
+FLIPPED[2000] ^= 0xFF
+DAMAGED = [
+    ("xlsx", b"x", r"unknown format '\.xlsx'.*\.npz, \.csv, \.parquet"),
+    *((kind, content(kind, NUMBERS)[:size], "truncated or not") for kind in ("npz", "parquet") for size in (0, 300, 2_000)),
+    ("csv", b"a,b,c\n1,2,3\n4,5\n", "truncated.*Expected 3 columns, got 2"),
+    ("csv", b"", r"a\.csv"),
+    ("csv", b"\n", r"a\.csv"),
+    ("csv", b"a,b,a\n1,2,3\n", "two columns are called 'a'"),
+    ("parquet", io.BytesIO(), "two columns are called 'a': rename or drop one"),
+]
+pq.write_table(pa.table([[1, 2], ["a", "b"], [3, 4]], names=["a", "y", "a"]), DAMAGED[-1][1])
+
+
+@pytest.mark.parametrize(("suffix", "given", "message"), DAMAGED)
+def test_a_damaged_file_is_refused_by_its_name(tmp_path: Path, suffix: str, given: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        opened(tmp_path, suffix, given if isinstance(given, bytes) else given.getvalue())
+
+
+def test_missing_files_are_named_with_the_places_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataMissing, match=r"nowhere\.npz is not there.*change dataset\.path") as caught:
         open_columns(tmp_path / "nowhere.npz", "dataset.path")
     assert caught.value.exit_code == 4
-
-
-def test_a_relative_path_is_looked_for_here_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataMissing, match=r"holds no \.npy file"):
+        open_columns(tmp_path, "dataset.path")
     (tmp_path / "data").mkdir()
     monkeypatch.chdir(tmp_path)
-    there = write_csv(tmp_path / "data" / "a.csv", "x\n1\n")
+    (tmp_path / "data" / "a.csv").write_text("x\n1\n")
     assert locate(Path("a.csv"), Path("data"), "inputs") == Path("data/a.csv")
-    here = write_csv(tmp_path / "a.csv", "x\n2\n")
-    assert locate(Path("a.csv"), Path("data"), "inputs").resolve() == here
-    assert locate(there, Path("data"), "inputs") == there
+    (tmp_path / "a.csv").write_text("x\n2\n")
+    assert locate(Path("a.csv"), Path("data"), "inputs").resolve() == tmp_path / "a.csv"
     with pytest.raises(DataMissing, match=r"b\.csv is not there, nor is data/b\.csv: .*or change inputs"):
         open_columns(Path("b.csv"), "inputs", Path("data"))
 
 
-def test_folder_without_npy_files(tmp_path: Path) -> None:
-    with pytest.raises(DataMissing, match=r"holds no \.npy file"):
-        open_columns(tmp_path, "dataset.path")
+IDS = "ids", "dataset.id"
+UNIQUE = "unique_ids", "dataset.id"
+MATRIX = "matrix", "dataset.x"
+REFUSED: list[tuple[str, Any, tuple[str, str], str]] = [
+    ("npz", {"x": np.array([{"not": "data"}], dtype=object)}, MATRIX, "cannot read 'x'.*pickled Python objects"),
+    ("npz", bytes(FLIPPED), MATRIX, r"a\.npz: cannot read 'x'"),
+    *((kind, {"xs": [0, 1]}, ("words", "dataset.label"), "or key 'x', which dataset.label names; did you mean 'xs'")
+      for kind in ("npz", "csv", "parquet")),
+    ("csv", b"y;x\n1;2\n", ("words", "inputs"), "separated by ';', set dataset.csv.separator=';'"),
+    ("csv", {"x": ["1", "hello"]}, ("numbers", "s"), r"column 'x' has 'hello' in row 2 of the data \(line 3 of the file\)"),
+    ("csv", {"x": ['"1,5"']}, ("numbers", "s"), "write numbers with a point"),
+    ("parquet", {"x": [[1.0], [2.0]]}, ("numbers", "s"), "holds vectors, and s needs one value per row"),
+    ("npz", {"x": [1j, 2]}, ("numbers", "s"), "cannot read 'x'"),
+    ("csv", b"x0,x1,x3\n1,2,3\n", MATRIX, r"x0\.\.x3 are not all there"),
+    ("parquet", {"x": [[1.0, 2.0], [3.0]]}, MATRIX, "lists of different lengths"),
+    *(("npz", {"x": np.array([[1], [value]], kind)}, MATRIX, "'x' has NaN or inf in row 2 of the data: repair")
+      for value in (np.nan, np.inf, -np.inf) for kind in (np.float16, np.float32, np.float64)),
+    ("csv", {"x": ["a", "", "c"], "y": "123"}, UNIQUE, r"no value in row 2 of the data \(line 3 of the file\)"),
+    ("csv", {"x": ["a", "NA", "c"]}, UNIQUE, "no value in row 2 of the data"),
+    ("csv", {"x": ["1", "2", "x7"]}, UNIQUE, r"a whole number \('1'\) and text \('x7'\).*dataset\.id_as_text=true"),
+    ("csv", {"x": ["1", "2.0"]}, UNIQUE, r"mixes types: a whole number \('1'\) and a decimal number \('2\.0'\)"),
+    ("csv", {"x": ["1.5", "2.5"]}, UNIQUE, r"decimal numbers \('1\.5'\)"),
+    ("csv", {"x": ["a", "b", "a"]}, UNIQUE, "has 'a' 2 times"),
+    ("parquet", {"x": ["a", None]}, UNIQUE, "column 'x' has no value in row 2 of the data: every"),
+    ("parquet", {"x": [1.0, 2.0]}, UNIQUE, r"column 'x' has decimal numbers \(1\.0\)"),
+    *((kind, {"x": ["bob", "bob ", "al"]}, IDS, "'bob' in several forms, which differ by spaces")
+      for kind in ("csv", "parquet", "npz")),
+    *((kind, {"x": ["bob", " ", "al"]}, IDS, "has no value in row 2") for kind in ("csv", "parquet", "npz")),
+    ("csv", {"x": ["0", "2"]}, ("flags", "dataset.is_test"), r"dataset\.is_test: column 'x' has '2' in row 2 of the data"),
+]  # fmt: skip
 
 
-def test_unknown_format(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"unknown format '\.xlsx'.*\.npz, \.csv, \.parquet"):
-        open_columns(write_csv(tmp_path / "a.xlsx", "x"), "dataset.path")
-
-
-@pytest.mark.parametrize("suffix", ["npz", "parquet"])
-@pytest.mark.parametrize("kept", [0.0, 0.3, 0.95])
-def test_truncated_file(tmp_path: Path, suffix: str, kept: float) -> None:
-    path = tmp_path / f"data.{suffix}"
-    if suffix == "npz":
-        np.savez(path, x=np.arange(3000.0))
-    else:
-        write_parquet(path, x=np.arange(3000.0))
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(kept * len(whole))])
-    with pytest.raises(DataError, match=rf"data\.{suffix}: truncated or not a {suffix} file"):
-        open_columns(path, "dataset.path")
-
-
-def test_npz_with_flipped_bytes_is_refused(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", x=np.zeros(1000))
-    damaged = bytearray((tmp_path / "a.npz").read_bytes())
-    damaged[2000] ^= 0xFF
-    (tmp_path / "a.npz").write_bytes(damaged)
-    with pytest.raises(DataError, match=r"a\.npz: cannot read 'x'"):
-        open_columns(tmp_path / "a.npz", "dataset.path").raw("x", "dataset.x")
-
-
-def test_csv_with_a_short_row(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a\.csv: truncated.*Expected 3 columns, got 2"):
-        open_columns(write_csv(tmp_path / "a.csv", "a,b,c\n1,2,3\n4,5\n"), "dataset.path")
-
-
-@pytest.mark.parametrize("text", ["", "\n"])
-def test_empty_csv(tmp_path: Path, text: str) -> None:
-    with pytest.raises(DataError, match=r"a\.csv"):
-        open_columns(write_csv(tmp_path / "a.csv", text), "dataset.path")
-
-
-def test_csv_with_two_columns_of_one_name(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="two columns are called 'a'"):
-        open_columns(write_csv(tmp_path / "a.csv", "a,b,a\n1,2,3\n"), "dataset.path")
-
-
-def test_pickled_arrays_are_never_opened(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", x=np.array([{"not": "data"}], dtype=object))
-    with pytest.raises(DataError, match=r"cannot read 'x'.*pickled Python objects"):
-        open_columns(tmp_path / "a.npz", "dataset.path").raw("x", "dataset.x")
-
-
-@pytest.mark.parametrize("suffix", ["npz", "csv", "parquet"])
-def test_wrong_column_suggests_the_nearest(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"a.{suffix}"
-    if suffix == "npz":
-        np.savez(path, label=np.arange(2), x=np.arange(2))
-    elif suffix == "csv":
-        write_csv(path, "label,x\n0,1\n1,2\n")
-    else:
-        write_parquet(path, label=[0, 1], x=[1, 2])
-    with pytest.raises(DataError, match=r"no column or key 'labels', which dataset\.label names; did you mean 'label'\?"):
-        open_columns(path, "dataset.path").words("labels", "dataset.label")
-
-
-def test_names_in_another_encoding_are_recognised(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_bytes("Straße,AÇÃO\n1,2\n".encode())
-    with pytest.raises(DataError, match=r"seems to be UTF-8: set dataset\.csv\.encoding=utf-8"):
-        open_columns(path, "inputs", form=CsvFormat(encoding="latin-1")).raw("Straße", "dataset.label")
-    with pytest.raises(DataError, match=r"did you mean 'Straße'\? \(known: AÇÃO, Straße\)$"):
-        open_columns(path, "inputs").raw("Strasse", "dataset.label")
-
-
-def test_csv_numbers_are_read_to_the_last_bit(tmp_path: Path) -> None:
-    values = [0.1, 1 / 3, -2.5e-308, 1.7976931348623157e308, 123456789.12345679]
-    path = write_csv(tmp_path / "a.csv", "x\n" + "\n".join(repr(v) for v in values) + "\n NA\n".replace(" ", ""))
-    numbers = open_columns(path, "dataset.path").numbers("x", "dataset.numeric.x")
-    assert numbers[:-1].tolist() == values
-    assert np.isnan(numbers[-1])
-
-
-def test_text_where_a_number_is_needed(tmp_path: Path) -> None:
-    columns = open_columns(write_csv(tmp_path / "a.csv", "x\n1\n 2.5\nabc\n"), "dataset.path")
-    with pytest.raises(DataError, match=r"column 'x' has 'abc' in row 3 of the data \(line 4 of the file\), expected"):
-        columns.numbers("x", "dataset.numeric.x")
+@pytest.mark.parametrize(("suffix", "given", "read", "message"), REFUSED)
+def test_a_column_that_cannot_be_used_says_why(
+    tmp_path: Path, suffix: str, given: Any, read: tuple[str, str], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        getattr(opened(tmp_path, suffix, given), read[0])("x", read[1])
 
 
 def test_a_csv_cell_is_read_without_looking_at_its_column(tmp_path: Path) -> None:
-    """A column-wide guess would read '07' as 7 or as '07' depending on the other rows (condition b)."""
-    alone = open_columns(write_csv(tmp_path / "a.csv", "c\n07\n08\n"), "p").words("c", "s")
-    beside = open_columns(write_csv(tmp_path / "b.csv", "c\n07\n08\nx\n"), "p").words("c", "s")
-    assert alone.tolist() == ["07", "08"] == beside[:2].tolist()
-
-
-def test_words_of_a_parquet_do_not_depend_on_a_missing_neighbour(tmp_path: Path) -> None:
-    whole = open_columns(write_parquet(tmp_path / "a.parquet", c=[1, 2]), "p").words("c", "s")
-    holed = open_columns(write_parquet(tmp_path / "b.parquet", c=pa.array([1.0, 2.0, None])), "p").words("c", "s")
-    assert whole.tolist() == ["1", "2"] == holed[:2].tolist()
-    assert holed[2] is None
+    columns = opened(tmp_path, "csv", {"zip": ["07", "7", "NA", "x"], "n": ["07", " 7 ", "NA", "1e3"]})
+    assert columns.words("zip", "s").tolist() == ["07", "7", None, "x"]
+    assert columns.numbers("n", "s")[[0, 1, 3]].tolist() == [7, 7, 1000]
+    values = [0.1, 1 / 3, -2.5e-308, 1.7976931348623157e308, 123456789.12345679]
+    assert opened(tmp_path, "csv", {"x": values}).numbers("x", "s").tolist() == values, "to the last bit"
+    typed = opened(tmp_path, "parquet", {"a": [1.0, None, 2.5], "b": [1.0, 3.0, 2.5]})
+    assert typed.words("a", "s").tolist() == ["1", None, "2.5"]
+    assert typed.words("b", "s").tolist() == ["1", "3", "2.5"]
 
 
 def test_matrix_from_lists_numbered_columns_and_npz_agree(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(4, 12))
-    np.savez(tmp_path / "a.npz", x=x)
-    write_parquet(tmp_path / "list.parquet", x=list(x))
-    write_parquet(tmp_path / "wide.parquet", **{f"x{i}": x[:, i] for i in reversed(range(12))}, xylophone=np.ones(4))
-    write_csv(
-        tmp_path / "wide.csv",
-        ",".join(f"x_{i}" for i in range(12)) + "\n" + "\n".join(",".join(map(repr, row)) for row in x.tolist()),
-    )
-    for name in ("a.npz", "list.parquet", "wide.parquet", "wide.csv"):
-        assert np.array_equal(open_columns(tmp_path / name, "p").matrix("x", "dataset.x"), x), name
+    wide = {f"x{i}": x[:, i] for i in reversed(range(12))} | {"xylophone": np.ones(4)}
+    text = {f"x_{i}": map(repr, x[:, i].tolist()) for i in range(12)}
+    for suffix, columns in (("npz", {"x": x}), ("parquet", {"x": list(x)}), ("parquet", wide), ("csv", text)):
+        assert np.array_equal(opened(tmp_path, suffix, columns).matrix("x", "dataset.x"), x), suffix
 
 
-def test_a_lost_numbered_column_shows(tmp_path: Path) -> None:
-    columns = open_columns(write_csv(tmp_path / "a.csv", "x0,x1,x3\n1,2,3\n"), "p")
-    with pytest.raises(DataError, match=r"x0\.\.x3 are not all there"):
-        columns.matrix("x", "dataset.x")
+def test_good_ids_and_flags_stay_as_written(tmp_path: Path) -> None:
+    columns = opened(tmp_path, "csv", {"id": ["007", "7"], "mixed": ["1", "x"], "padded": [" bob", "al "]})
+    assert columns.unique_ids("id", "s").tolist() == ["007", "7"]
+    assert columns.unique_ids("mixed", "s", as_text=True).tolist() == ["1", "x"]
+    assert columns.ids("padded", "s").tolist() == [" bob", "al "]
+    assert opened(tmp_path, "parquet", {"id": [3, 2**62 + 1]}).unique_ids("id", "s").tolist() == ["3", str(2**62 + 1)]
+    assert opened(tmp_path, "csv", {"s": ["train", "Test"]}).flags("s", "dataset.split").tolist() == [False, True]
 
 
-def test_lists_of_different_lengths(tmp_path: Path) -> None:
-    columns = open_columns(write_parquet(tmp_path / "a.parquet", x=[[1.0, 2.0], [3.0]]), "p")
-    with pytest.raises(DataError, match="lists of different lengths"):
-        columns.matrix("x", "dataset.x")
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_nan_and_inf_name_the_row(tmp_path: Path, value: float, dtype: type) -> None:
-    x = np.zeros((5, 2), dtype=dtype)
-    x[3, 1] = value
-    np.savez(tmp_path / "a.npz", x=x)
-    with pytest.raises(DataError, match=r"a\.npz: 'x' has NaN or inf in row 4 of the data: repair"):
-        open_columns(tmp_path / "a.npz", "p").matrix("x", "dataset.x")
+@pytest.mark.parametrize(("dtype", "first"), [(np.float64, 2.0**53), (np.float32, 2.0**24), (np.float16, 2.0**11)])
+def test_ids_rounded_to_decimal_numbers_are_refused_as_text_too(tmp_path: Path, dtype: type, first: float) -> None:
+    columns = opened(tmp_path, "npz", {"fine": np.array([1, first - 1], dtype), "coarse": np.array([1, first], dtype)})
+    assert columns.ids("fine", "s", as_text=True).tolist() == ["1", str(int(first) - 1)]
+    with pytest.raises(DataError, match="in row 2 of the data, a decimal number too large to tell from the next"):
+        columns.ids("coarse", "s", as_text=True)
 
 
 @pytest.mark.parametrize(
-    ("cells", "fault"),
+    ("text", "line"),
     [
-        (["a", "", "c"], r"no value in row 2 of the data \(line 3 of the file\)"),
-        (["a", "NA", "c"], "no value in row 2 of the data"),
-        (["1", "2", "x7"], r"mixes types: a whole number \('1'\) and text \('x7'\).*dataset\.id_as_text=true"),
-        (["1", "2.0", "3"], r"mixes types: a whole number \('1'\) and a decimal number \('2\.0'\)"),
-        (["1.5", "2.5", "3.5"], r"decimal numbers \('1\.5'\)"),
-        (["a", "b", "a"], r"has 'a' 2 times"),
+        ("a,b\n1,x\n2,y\n", "line 3"),
+        ("a,b\r\n1,x\r\n2,y\r\n", "line 3"),
+        ("\ufeffa,b\n1,x\n2,y", "line 3"),
+        ('a,b\n1,"x\nx"\n2,y\n', None),
+        ('a,"b\nb"\n1,x\n2,y\n', None),
+        ("a,b\n1,x\n\n2,y\n", None),
     ],
 )
-def test_unusable_ids(tmp_path: Path, cells: list[str], fault: str) -> None:
-    path = write_csv(tmp_path / "a.csv", "id,x\n" + "".join(f"{cell},0\n" for cell in cells))
-    with pytest.raises(DataError, match=rf"a\.csv: dataset\.id: column 'id' (.*){fault}"):
-        open_columns(path, "p").unique_ids("id", "dataset.id")
+def test_the_line_is_named_only_where_it_is_certain(tmp_path: Path, text: str, line: str | None) -> None:
+    said = opened(tmp_path, "csv", text.encode()).row(1)
+    assert said == "row 2 of the data" + (f" ({line} of the file)" if line else "")
+    assert opened(tmp_path, "parquet", {"a": [1, 2]}).row(1) == "row 2 of the data"
 
 
-def test_null_and_decimal_ids_of_a_parquet(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"column 'id' has no value in row 2 of the data: every"):
-        open_columns(write_parquet(tmp_path / "a.parquet", id=["a", None]), "p").unique_ids("id", "dataset.id")
-    with pytest.raises(DataError, match=r"column 'id' has decimal numbers \(1\.0\)"):
-        open_columns(write_parquet(tmp_path / "b.parquet", id=[1.0, 2.0]), "p").unique_ids("id", "dataset.id")
-
-
-def test_good_ids_stay_as_written(tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "a.csv", "id,mixed\n007,1\n7,x\n")
-    columns = open_columns(path, "p")
-    assert columns.unique_ids("id", "dataset.id").tolist() == ["007", "7"]
-    assert columns.unique_ids("mixed", "dataset.id", as_text=True).tolist() == ["1", "x"]
-    write_parquet(tmp_path / "b.parquet", id=pa.array([3, 2**62 + 1]))
-    assert open_columns(tmp_path / "b.parquet", "p").unique_ids("id", "s").tolist() == ["3", str(2**62 + 1)]
-
-
-def test_flags(tmp_path: Path) -> None:
-    columns = open_columns(write_csv(tmp_path / "a.csv", "s,t\ntrain,0\nTest,2\n"), "p")
-    assert columns.flags("s", "dataset.split").tolist() == [False, True]
-    with pytest.raises(DataError, match=r"dataset\.is_test: column 't' has '2' in row 2 of the data \(line 3 of"):
-        columns.flags("t", "dataset.is_test")
+def test_another_encoding_is_a_setting(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("größe\n1\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"not UTF-8; save it as UTF-8, or set dataset\.csv\.encoding"):
+        open_columns(tmp_path / "a.csv", "s")
+    assert open_columns(tmp_path / "a.csv", "s", form=CsvFormat(encoding="latin-1")).names == ("größe",)

@@ -15,10 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agt.data.dataset import Dataset, Records
+from agt.data.dataset import Dataset, Records, uniform
 from agt.data.embeddings import Embeddings
-from agt.data.ids import uniform
-from agt.data.medmnist import MedMnist
 from agt.data.table import Table
 
 REMOVED = (0, 1, 2, 3, 20, 41)
@@ -86,72 +84,18 @@ SOURCES: list[tuple[Callable[..., Any], str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("source", "name", "options"), SOURCES)
-@pytest.mark.parametrize("removed", REMOVED)
 def test_removing_a_row_changes_no_other(
-    tmp_path: Path, source: Callable[..., Any], name: str, options: dict[str, Any], removed: int
+    tmp_path: Path, source: Callable[..., Any], name: str, options: dict[str, Any]
 ) -> None:
     everyone = np.arange(60)
     whole = contents(source(tmp_path / name, everyone, **options).load())
-    rest = contents(source(tmp_path / name, np.delete(everyone, removed), **options).load())
-    assert rest <= whole
-    assert rest.total() == whole.total() - 1 == 59
+    assert whole.total() == 60
+    for removed in REMOVED:
+        rest = contents(source(tmp_path / name, np.delete(everyone, removed), **options).load())
+        assert rest <= whole
+        assert rest.total() == 59
 
 
-@pytest.mark.parametrize(("source", "name", "options"), SOURCES)
-def test_the_order_of_rows_changes_no_record(
-    tmp_path: Path, source: Callable[..., Any], name: str, options: dict[str, Any]
-) -> None:
-    order = np.random.default_rng(2).permutation(60)
-    whole = contents(source(tmp_path / name, np.arange(60), **options).load())
-    assert contents(source(tmp_path / name, order, **options).load()) == whole
-
-
-@pytest.mark.parametrize("removed", REMOVED)
-def test_medmnist_thinning_is_by_record(medmnist_file: Callable[..., Path], removed: int) -> None:
-    path = medmnist_file()
-    source = MedMnist(
-        name="octmnist",
-        path=path,
-        positive=(0, 1, 2),
-        held_out=(2,),
-        finetune_classes=(2, 3),
-        keep={3: 0.5},
-        with_val=True,
-    )
-    dataset = source.load()
-    whole = contents(dataset)
-    gone = dict(np.load(path))
-    gone["train_images"], gone["train_labels"] = (
-        np.delete(gone[f"train_{kind}"], removed, axis=0) for kind in ("images", "labels")
-    )
-    was_drusen_or_not = len(dataset.train) + len(dataset.pretrain or [])
-    np.savez(path, **gone)
-    rest = contents(source.load())
-    assert rest <= whole
-    assert rest.total() == whole.total() - 1
-    assert was_drusen_or_not == 88
-
-
-def test_a_range_from_the_data_breaks_it_and_says_so(tmp_path: Path) -> None:
-    everyone = np.arange(60)
-    source = table(tmp_path / "t.parquet", everyone, numeric={"a": None})
-    dataset = source.load()
-    extreme = np.flatnonzero(people()["a"] == dataset.scaling["numeric"]["a"][1])[0]  # type: ignore[index]
-    rest = table(tmp_path / "t.parquet", np.delete(everyone, extreme), numeric={"a": None}).load()
-    assert not contents(rest) <= contents(dataset)
-    assert not dataset.preprocessing.held
-    assert "one record can move it" in dataset.preprocessing.why
-
-
-def test_rows_of_one_unit_share_a_split(tmp_path: Path) -> None:
-    dataset = table(tmp_path / "t.parquet", np.arange(60), **GROUPED).load()
-    assert not set(dataset.train.units) & set(dataset.test.units)
-    assert len(set(dataset.train.units)) < len(dataset.train)
-
-
-def test_the_hash_split_has_its_public_rate(tmp_path: Path) -> None:
+def test_the_hash_split_has_its_public_rate() -> None:
     names = [f"record {i}" for i in range(20_000)]
     assert abs((uniform(names, "split") < 0.25).mean() - 0.25) < 0.01
-    dataset = table(tmp_path / "t.parquet", np.arange(60), test_fraction=0.5, **GROUPED).load()
-    expected = uniform(np.concatenate([dataset.train.units, dataset.test.units]), "split") < 0.5
-    assert expected.tolist() == [False] * len(dataset.train) + [True] * len(dataset.test)

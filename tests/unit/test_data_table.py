@@ -1,15 +1,21 @@
-"""The user's own table: hand-computed features, splits, missing values, and bad input."""
+"""The user's own table: features by hand, splits, missing values, and what is declared of it and does not fit."""
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agt.data.dataset import UNLABELLED, DataError, Dataset
-from agt.data.table import Table
+from agt.data.dataset import UNLABELLED, DataError, Dataset, Outside, with_notes
+from agt.data.embeddings import Embeddings
+from agt.data.table import HALVINGS, Encoding, Table
 from agt.errors import ConfigError, DataMissing
 from agt.settings import validate
 
@@ -138,7 +144,7 @@ def test_queries(tmp_path: Path) -> None:
         ("b,59", "b,inf", {}, r"column 'age', row 2 of the data .*: an infinite value"),
         ("b,59", ",59", {}, r"dataset\.id: column 'id' has no value in row 2 of the data"),
         ("b,59", "a,59", {}, r"dataset\.id: column 'id' has 'a' 2 times"),
-        ("b,59", "7,59", {}, r"dataset\.id: column 'id' mixes types: text \('a'\) and a whole number \('7'\)"),
+        ("b,59", "7,59", {}, r"dataset\.id: column 'id' mixes types: a whole number \('7'\) and text \('a'\)"),
         ("yes,train", ",train", {}, r"row 2 of the data \(line 3 of the file\) has no label"),
         ("yes,train", "no,train", {}, "every training record has the class 'no'"),
         ("", "", {"classes": ("no", "maybe")}, r"row 2 of the data .* has the label 'yes'.*the classes are no, maybe"),
@@ -160,26 +166,371 @@ def test_bad_input(tmp_path: Path, old: str, new: str, settings: dict[str, Any],
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"numeric": {}}, "name at least one column under numeric or categorical"),
-        ({"numeric": {"a": [1, 1]}}, r"numeric\.a: the range must be \[low, high\] with low < high"),
-        ({"numeric": {"a": [2, 1]}}, r"numeric\.a: the range must be"),
-        ({"numeric": {"a": [0, float("inf")]}}, r"dataset\.numeric\.a\.1: .*finite"),
-        ({"numeric": {"a": [0, 1]}, "categorical": {"a": ["x"]}}, "column a is both"),
-        ({"numeric": {"y": [0, 1]}}, "column y cannot be a feature"),
-        ({"numeric": {"a": [0, 1]}, "categorical": {"b": ["x", "x"]}}, r"categorical\.b repeats a value"),
-        ({"numeric": {"a": [0, 1]}, "categorical": {"b": []}}, r"dataset\.categorical\.b: .*at least 1"),
-        ({"numeric": {"a": [0, 1]}, "split": "s", "test": "t.csv"}, "either split"),
-        ({"numeric": {"a": [0, 1]}, "missing": "drop"}, "unknown value 'drop'"),
-    ],
-)
+BAD_CLASSES: list[tuple[Any, str]] = [
+    (["no", "yes", "no"], "classes repeats 'no'"),
+    ([1, "1"], "classes repeats '1'"),
+    (["no", " no"], "classes repeats 'no', perhaps with other spaces"),
+    (["", "no"], "classes has an empty name"),
+    ([" ", "no"], "classes has an empty name"),
+    ([False, True], r"dataset\.classes\.0: False is not text: .* in quotes"),
+]
+ONE = {"numeric": {"a": [0, 1]}}
+BAD_SETTINGS: list[tuple[dict[str, Any], str]] = [
+    ({"numeric": {}}, "name at least one column under numeric or categorical"),
+    *(
+        ({"numeric": {"a": limits}}, message)
+        for limits, message in (
+            ([1, 1], r"numeric\.a: a range, or the edges of bins, must increase"),
+            ([2, 1], r"numeric\.a: .* 2 is followed by 1"),
+            ([0, 5, 5, 9], "5 is followed by 5"),
+            ([5], "numeric"),
+            ([0, math.inf], r"dataset\.numeric\.a\.1: .*finite"),
+            ([-1e308, 1e308], r"numeric\.a: the range .* is too wide to compute with"),
+        )
+    ),
+    ({**ONE, "categorical": {"a": ["x"]}}, "column a is both"),
+    ({"numeric": {"y": [0, 1]}}, "column y cannot be a feature"),
+    ({**ONE, "unit": "a"}, "column a cannot be a feature"),
+    ({**ONE, "categorical": {"b": ["x", "x"]}}, r"categorical\.b repeats a value"),
+    ({**ONE, "categorical": {"b": []}}, r"dataset\.categorical\.b: .*at least 1"),
+    ({**ONE, "categorical": {"b": ["x", True]}}, r"dataset\.categorical\.b\.1: True is not text"),
+    ({**ONE, "categorical": {"b": ["x"]}, "missing_values": ["x"]}, "categorical.b lists 'x', which missing_values takes"),
+    ({**ONE, "split": "s", "test": "t.csv"}, "either split"),
+    ({**ONE, "missing": "drop"}, "unknown value 'drop'"),
+    ({**ONE, "bins": -1}, "bins"),
+    ({**ONE, "bins": 10_000}, "bins"),
+    ({"numeric": {f"a{i}": [0, 1] for i in range(100)}, "bins": 1000}, "lower bins or crosses"),
+    ({**ONE, "crosses": -1}, "crosses"),
+    ({**ONE, "crosses": 8}, "pairs of columns"),
+    ({**ONE, "from_data": ["clases"]}, r"from_data names 'clases', no column.*did you mean 'classes'"),
+    ({**ONE, "subgroups": ["b", "b"]}, "subgroups names a column twice"),
+    *(({**ONE, part: "y"}, f"label and {part} are both column y") for part in ("id", "unit", "public", "split")),
+    *(({**ONE, "classes": classes}, message) for classes, message in BAD_CLASSES),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), BAD_SETTINGS)
 def test_bad_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         validate(Table, {"path": "t.csv", "label": "y", **settings}, "dataset")
 
 
-def test_column_names_of_the_unit_cannot_be_features() -> None:
-    with pytest.raises(ConfigError, match="column who cannot be a feature"):
-        validate(Table, {"path": "t.csv", "label": "y", "unit": "who", "numeric": {"who": [0, 1]}}, "dataset")
+# -- from a row to features ------------------------------------------------------------------------------------------------
+
+LIMITS = {"age": (0.0, 100.0), "debt": (-10.0, 0.0, 5.0, 1000.0)}
+LISTED = {"home": ("own", "rent"), "sex": ("f", "m")}
+
+
+def numbers(*rows: float | None) -> np.ndarray:
+    return np.array([[math.nan if row is None else row] for row in rows])
+
+
+def words(*rows: str | None) -> np.ndarray:
+    return np.array([[row] for row in rows], dtype=object)
+
+
+def nothing(n: int) -> np.ndarray:
+    return np.empty((n, 0), dtype=object)
+
+
+def test_edges_by_hand() -> None:
+    code = Encoding({"x": (0.0, 10.0, 20.0, 100.0, 200.0)}, {}, bins=7)
+    unit = np.float32(1 / math.sqrt(3))  # between four bins there are three edges
+    expected = unit * np.array(
+        [[-1, -1, -1], [-1, -1, -1], [1, -1, -1], [1, 1, -1], [1, 1, 1], [1, 1, 1], [0, 0, 0]], dtype=np.float32
+    )
+    assert (code(numbers(-5, 9.99, 10, 99, 100, 1e9, None), nothing(7)) == expected).all()
+
+
+def test_a_range_is_cut_into_equal_parts_and_halved_towards_zero() -> None:
+    (edges,) = Encoding({"x": (0.0, 1024.0)}, {}, bins=4).thresholds.values()
+    assert edges == sorted({256.0, 512.0, 768.0, *(1024 / 2**j for j in range(1, HALVINGS + 1))})
+    (both,) = Encoding({"x": (-8.0, 1024.0)}, {}, bins=2).thresholds.values()
+    assert {0.0, 512.0, 1.0, -4.0, -8 / 1024} <= set(both)
+    (above,) = Encoding({"x": (16.0, 32.0)}, {}, bins=2).thresholds.values()
+    assert above == [16 + 16 / 2**j for j in range(HALVINGS, 0, -1)]
+
+
+def test_without_bins_numbers_are_scaled_and_a_column_that_never_changes_is_nothing() -> None:
+    assert Encoding({"x": (0.0, 4.0)}, {})(numbers(0, 1, 9, None), nothing(4)).ravel().tolist() == [-1, -0.5, 1, 0]
+    assert Encoding({"x": (3.0, 3.0)}, {}, bins=5)(numbers(3, 4), nothing(2)).ravel().tolist() == [0, 0]
+
+
+def test_categories_gaps_and_their_order() -> None:
+    code = Encoding({"x": (0.0, 2.0, 4.0)}, {"home": ("own", "rent")}, indicator=True)
+    features = code(numbers(1, 3, None), words("rent", "boat", None))
+    assert features.tolist() == [[-1, 0, 1, 0, 0, 0], [1, 0, 0, 1, 0, 0], [0, 0, 0, 0, 1, 1]]
+    assert features.dtype == np.float32
+
+
+def test_each_column_has_length_one() -> None:
+    rows = np.random.default_rng(0).normal(size=(50, 2)) * 100
+    features = Encoding(LIMITS, LISTED, bins=20)(rows, np.array([["own", "m"]] * 50, dtype=object))
+    assert np.linalg.norm(features, axis=1) == pytest.approx(2.0, abs=1e-6)
+
+
+@given(st.floats(-50, 150), st.floats(-50, 150))
+def test_codes_are_monotone(first: float, second: float) -> None:
+    low, high = Encoding({"x": (0.0, 100.0)}, {}, bins=20)(numbers(*sorted((first, second))), nothing(2))
+    assert (low <= high).all()
+
+
+ANY_ROWS = st.lists(
+    st.tuples(
+        st.one_of(st.just(math.nan), st.floats(-200, 2000)),
+        st.one_of(st.just(math.nan), st.floats(-200, 2000)),
+        st.sampled_from(["own", "rent", "boat", None]),
+        st.sampled_from(["f", "m", None]),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+@pytest.mark.parametrize("bins", [0, 20])
+@pytest.mark.parametrize("crosses", [0, 16])
+@given(rows=ANY_ROWS)
+@hypothesis.settings(max_examples=25, deadline=None)
+def test_a_row_has_the_same_bits_whatever_stands_beside_it(bins: int, crosses: int, rows: list[tuple]) -> None:  # type: ignore[type-arg]
+    code = Encoding(LIMITS, LISTED, bins, crosses, indicator=True)
+    figures = np.array([row[:2] for row in rows])
+    texts = np.array([row[2:] for row in rows], dtype=object).reshape(len(rows), 2)
+    assert code(figures, texts).shape == (len(rows), code.width)
+    assert each_alone(code, figures, texts)
+
+
+def each_alone(code: Encoding, figures: np.ndarray, texts: np.ndarray) -> bool:
+    """Whether every row keeps its bits alone, and in another order."""
+    together = code(figures, texts)
+    alone = (code(figures[i : i + 1], texts[i : i + 1]) for i in range(len(figures)))
+    return bool(
+        (np.concatenate(list(alone)) == together).all() and (code(figures[::-1], texts[::-1]) == together[::-1]).all()
+    )
+
+
+def test_the_check_catches_a_code_that_looks_at_other_rows() -> None:
+    class Ranked(Encoding):
+        def __call__(self, numbers: np.ndarray, words: np.ndarray) -> np.ndarray:
+            return super().__call__(numbers - np.nanmin(numbers, axis=0), words)
+
+    rows = np.array([[3.0], [50.0], [80.0]])
+    assert each_alone(Encoding({"x": (0.0, 100.0)}, {}, 20), rows, nothing(3))
+    assert not each_alone(Ranked({"x": (0.0, 100.0)}, {}, 20), rows, nothing(3))
+
+
+def test_crosses_tell_pairs_apart_and_weigh_as_much_as_the_columns() -> None:
+    code = Encoding({}, {"a": ("x", "y"), "b": ("x", "y"), "c": ("z",)}, crosses=2**12)
+    pairs = np.array([[a, b, "z"] for a in "xy" for b in "xy"], dtype=object)
+    crossed = code(np.empty((4, 0)), pairs)[:, -code.crosses :]
+    assert len({row.tobytes() for row in crossed}) == 4
+    assert np.linalg.norm(crossed, axis=1) == pytest.approx(np.sqrt(3))
+    assert not code(np.empty((1, 0)), np.array([["x", None, None]], dtype=object))[0, -code.crosses :].any()
+
+
+# -- what is declared and does not fit the data ---------------------------------------------------------------------------
+
+ROWS = 40
+TABLE = {"path": "t.csv", "label": "y", "numeric": {"a": [0, 9]}, "split": "part"}
+
+
+def csv(folder: Path, labels: Callable[[int], str] = lambda i: "no" if i % 2 else "yes", rows: int = ROWS) -> Path:
+    """Columns a (0 to 9), y, who and part (a quarter for testing)."""
+    lines = [f"{i % 10},{labels(i)},p{i},{'test' if i % 4 == 3 else 'train'}" for i in range(rows)]
+    (folder / "t.csv").write_text("a,y,who,part\n" + "".join(f"{line}\n" for line in lines))
+    return folder / "t.csv"
+
+
+def parquet(folder: Path, **columns: Any) -> Path:
+    pq.write_table(pa.table({"a": list(range(ROWS)), "y": ["no", "yes"] * (ROWS // 2), **columns}), folder / "t.parquet")
+    return folder / "t.parquet"
+
+
+def table(folder: Path, **settings: Any) -> Table:
+    return validate(Table, {**TABLE, "data_dir": folder, **settings}, "dataset")
+
+
+def from_parquet(folder: Path, **settings: Any) -> Table:
+    return table(folder, path="t.parquet", split=None, **settings)
+
+
+def test_a_class_without_training_records_is_noted(tmp_path: Path) -> None:
+    csv(tmp_path)
+    source = table(tmp_path, classes=["no", "yes", "maybe"])
+    assert with_notes(source.load(), None).notes == ("no training record has the class 'maybe'.",)
+    both = with_notes(table(tmp_path, classes=["perhaps", "no", "yes", "maybe"]).load(), None)
+    assert both.notes == ("no training record has the class 'perhaps', 'maybe'.",)
+    assert not with_notes(table(tmp_path).load(), None).notes
+
+
+def test_a_vocabulary_that_matches_nothing_is_refused(tmp_path: Path) -> None:
+    csv(tmp_path)
+    message = (
+        r"t\.csv: column 'a': none of its 40 values is in dataset\.categorical\.a, so each would count as other: "
+        r"the column has '0', '1', '2' and 7 more; the list has 'x', 'y'"
+    )
+    for listed in (["x", "y"], ["00", "1.5"]):
+        with pytest.raises(DataError, match=message if listed == ["x", "y"] else "the list has '00', '1.5'"):
+            table(tmp_path, numeric={}, categorical={"a": listed}).load()
+
+
+def test_a_vocabulary_that_matches_little_is_noted(tmp_path: Path) -> None:
+    csv(tmp_path)
+    share = (
+        "column 'a': 24 of 40 values are not in dataset.categorical.a and count as other, such as '4', '5', '6' and 3 more."
+    )
+    assert table(tmp_path, numeric={}, categorical={"a": [0, 1, 2, 3]}).load().notes == (share,)
+    assert not table(tmp_path, numeric={}, categorical={"a": [0, 1, 2, 3, 4]}).load().notes, "a half is enough"
+    near = "column 'who': ' P0', 'p1.' would be in"
+    text = (tmp_path / "t.csv").read_text().replace(",p0,", ", P0,")
+    (tmp_path / "t.csv").write_text(text)
+    (note,) = table(tmp_path, numeric={}, categorical={"who": [f"p{i}" for i in range(ROWS)]}).load().notes
+    assert note.startswith(near.split(",")[0])
+    assert "but for spaces, capitals or the way a number is written" in note
+
+
+def test_lists_do_not_name_what_means_missing_or_truth(tmp_path: Path) -> None:
+    csv(tmp_path)
+    with pytest.raises(DataError, match=r"dataset\.categorical\.who lists 'NA', which in a csv stands for a missing value"):
+        table(tmp_path, numeric={}, categorical={"who": ["NA", "p1"]}).load()
+    with pytest.raises(DataError, match=r"dataset\.classes lists 'null'"):
+        table(tmp_path, classes=["null", "yes"]).load()
+
+
+@pytest.mark.parametrize(
+    ("declared", "times"),
+    [(None, None), (30, None), (15, None), (60, None), (14, "2.1 times larger"), (10**9, "33,333,333.3 times smaller")],
+)
+def test_a_declared_size_far_from_the_data_is_noted(tmp_path: Path, declared: int | None, times: str | None) -> None:
+    csv(tmp_path)
+    dataset = table(tmp_path, declared_size=declared).load()
+    notes = with_notes(dataset, None).notes
+    assert len(notes) == (times is not None)
+    if times is not None:
+        assert notes[0].startswith(f"dataset.declared_size is {declared}, and there are 30 training records: ")
+        assert f"about {times} than a mean" in notes[0]
+    assert not with_notes(dataset, 30.0).notes, "a normaliser that is given counts, and the size then does not"
+    assert "training.batch.normalizer" in with_notes(dataset, 3000.0).notes[0]
+
+
+def test_clipped_values_are_counted_in_data_and_queries(tmp_path: Path) -> None:
+    csv(tmp_path)
+    source = table(tmp_path, numeric={"a": [1, 5]}, missing="indicator")
+    assert source.load().notes == ("column 'a': 20 of 40 values outside [1, 5] are clipped to it (they go from 0 to 9).",)
+    (tmp_path / "q.csv").write_text("a\n3\n-20\n1e9\n \n".replace(" \n", "NA\n"))
+    queries = source.load_queries(tmp_path / "q.csv")
+    assert queries.features[:, 0].tolist() == [0.0, -1.0, 1.0, 0.0]
+    assert queries.outside == (Outside("a", 2, 3, "[1, 5]", "-20 to 1e+09"),)
+    (tmp_path / "none.csv").write_text("a\nNA\n")
+    (none,) = source.load_queries(tmp_path / "none.csv").outside
+    assert (none.rate, none.seen) == (1, "no value")
+
+
+def test_unknown_categories_are_counted_in_queries(tmp_path: Path) -> None:
+    csv(tmp_path)
+    source = table(tmp_path, numeric={}, categorical={"a": list(range(10))}, classes=["no", "yes"])
+    (tmp_path / "q.csv").write_text("a\n0\nx\ny\n")
+    assert source.load_queries(tmp_path / "q.csv").outside == (Outside("a", 2, 3, "the 10 listed", "'x', 'y'"),)
+    (tmp_path / "q.csv").write_text("a\n0\n9\n")
+    assert not source.load_queries(tmp_path / "q.csv").outside
+
+
+def test_a_column_without_values_is_noted(tmp_path: Path) -> None:
+    parquet(tmp_path, b=pa.nulls(ROWS, pa.float64()), c=pa.nulls(ROWS, pa.string()))
+    source = from_parquet(tmp_path, numeric={"a": [0, 39], "b": [0, 1]}, categorical={"c": ["x"]}, missing="indicator")
+    assert source.load().notes == ("column 'b' has no value in any record.", "column 'c' has no value in any record.")
+
+
+def test_hundreds_of_labels_are_refused_at_once_unless_they_are_listed(tmp_path: Path) -> None:
+    csv(tmp_path, lambda i: str(i * 0.5), rows=2_000)
+    with pytest.raises(DataError, match=r"2000 distinct labels, such as .*a regression target\?.*dataset\.classes"):
+        table(tmp_path).load()
+    np.savez(tmp_path / "e.npz", x=np.arange(404.0).reshape(202, 2), label=np.arange(202) % 101)
+    with pytest.raises(DataError, match=r"e\.npz: 101 distinct labels"):
+        Embeddings(path=tmp_path / "e.npz").load()
+    assert len(Embeddings(path=tmp_path / "e.npz", classes=tuple(range(101))).load().classes) == 101
+
+
+@pytest.mark.parametrize("pair", [("1", "1.0"), ("1", " 1"), ("yes", "yes "), ("07", "7")])
+def test_labels_that_only_look_different_are_no_two_classes(tmp_path: Path, pair: tuple[str, str]) -> None:
+    csv(tmp_path, lambda i: pair[i % 2] if i < 20 else "other")
+    with pytest.raises(DataError, match=r"are alike but for spaces or the way a number is written.*one form"):
+        table(tmp_path).load()
+
+
+@pytest.mark.parametrize("word", ["", " ", "nan", "NA"])
+def test_a_missing_label_may_be_text(tmp_path: Path, word: str) -> None:
+    parquet(tmp_path, y=["no", "yes", word, "no"] * (ROWS // 4))
+    with pytest.raises(DataError, match=r"t\.parquet: row 3 of the data has no label"):
+        from_parquet(tmp_path).load()
+
+
+def test_ranges_too_wide_to_compute_with(tmp_path: Path) -> None:
+    csv(tmp_path)
+    (tmp_path / "t.csv").write_text((tmp_path / "t.csv").read_text().replace("\n4,", "\n1e308,", 1))
+    with pytest.raises(DataError, match=r"column 'a' goes from .* to 1e\+308, too wide"):
+        table(tmp_path, numeric={"a": None}).load()
+    assert np.isfinite(table(tmp_path, numeric={"a": [0, 4e307]}).load().train.features).all()
+
+
+def test_an_empty_split_says_which_setting_made_it(tmp_path: Path) -> None:
+    csv(tmp_path)
+    np.savez(tmp_path / "e.npz", x=np.arange(80.0).reshape(40, 2), label=np.arange(40) % 2)
+    small = r"the test split is empty: dataset\.test_fraction=1e-09 of 40 records"
+    with pytest.raises(DataError, match=small):
+        table(tmp_path, split=None, test_fraction=1e-9).load()
+    with pytest.raises(DataError, match=small):
+        Embeddings(path=tmp_path / "e.npz", test_fraction=1e-9).load()
+
+
+@pytest.mark.parametrize("part", ["id", "unit", "public", "is_test", "label"])
+def test_arrays_of_different_lengths_are_named(tmp_path: Path, part: str) -> None:
+    short = np.arange(39) % 2 if part != "id" else np.arange(39)
+    arrays = {"x": np.arange(80.0).reshape(40, 2), "y": np.arange(40) % 2}
+    np.savez(tmp_path / "e.npz", **arrays, short=short)
+    with pytest.raises(DataError, match=r"e\.npz: 40 records and 39 values of 'short'"):
+        Embeddings(path=tmp_path / "e.npz", **{"label": "y", part: "short"}).load()
+    if part != "is_test":
+        settings = {"path": "e.npz", "data_dir": tmp_path, "label": "y", "numeric": {"y2": [0, 1]}, part: "short"}
+        np.savez(tmp_path / "e.npz", **arrays, short=short, y2=np.arange(40) % 2)
+        with pytest.raises(DataError, match=r"e\.npz: 40 records and 39 values of 'short'"):
+            validate(Table, settings, "dataset").load()
+
+
+# -- subgroups -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["csv", "npz"])
+def test_subgroups_are_read_as_words_and_change_nothing_else(tmp_path: Path, kind: str) -> None:
+    if kind == "csv":
+        csv(tmp_path)
+        (tmp_path / "t.csv").write_text((tmp_path / "t.csv").read_text().replace("p3,", ","))
+        sources = [table(tmp_path, subgroups=names) for names in ([], ["a", "who"])]
+    else:
+        who = np.array([f"p{i}" if i != 3 else "" for i in range(ROWS)])
+        np.savez(tmp_path / "e.npz", x=np.eye(ROWS), label=np.arange(ROWS) % 2, a=np.arange(ROWS) % 10, who=who)
+        sources = [Embeddings(path=tmp_path / "e.npz", subgroups=names) for names in ((), ("a", "who"))]
+    plain, split = (source.load() for source in sources)
+    assert plain.digest == split.digest
+    assert not plain.train.groups
+    rows = [i for part in (split.train, split.test) for i in part.groups["a"].tolist()]
+    assert sorted(rows) == sorted(str(i % 10) for i in range(ROWS))
+    assert ["(missing)" in part.groups["who"] for part in (split.train, split.test)].count(True) == 1
+    some = split.train.take(np.array([2, 0]))
+    assert some.groups["a"].tolist() == split.train.groups["a"][[2, 0]].tolist()
+
+
+def test_subgroups_of_queries_are_optional(tmp_path: Path) -> None:
+    csv(tmp_path)
+    source = table(tmp_path, subgroups=["who"], classes=["no", "yes"])
+    (tmp_path / "q.csv").write_text("a,who\n1,x\n2,y\n")
+    assert source.load_queries(tmp_path / "q.csv").groups["who"].tolist() == ["x", "y"]
+    (tmp_path / "q.csv").write_text("a\n1\n2\n")
+    assert not source.load_queries(tmp_path / "q.csv").groups
+
+
+def test_subgroups_that_cannot_be(tmp_path: Path) -> None:
+    csv(tmp_path, rows=60)
+    with pytest.raises(DataError, match=r"dataset\.subgroups: column 'who' has 60 different values, at most 50"):
+        table(tmp_path, subgroups=["who"]).load()
+    with pytest.raises(DataError, match=r"no column or key 'whom', which dataset\.subgroups names; did you mean 'who'"):
+        table(tmp_path, subgroups=["whom"]).load()

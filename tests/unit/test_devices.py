@@ -18,15 +18,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from agt.bounds.rounding import check_precision
-from agt.bounds.rules.linear import LinearRule
+from agt.bounds.rules import LinearRule
 from agt.certificates import box as certificates
 from agt.certificates.box import certify, envelope
 from agt.errors import ConfigError
 from agt.kernels import select
 from agt.kernels.reference import ReferenceKernel
-from agt.training import loop, stream
-from agt.training.checkpoint import State
-from agt.training.loop import Run, train
+from agt.training import batches, loop
+from agt.training.checkpoint import CheckpointState
+from agt.training.loop import TrainingRun, train
 
 AWAY = torch.device("meta")
 
@@ -118,8 +118,8 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
         )
     known = torch.is_autocast_enabled
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: kind != "meta" and known(kind))
-    monkeypatch.setattr(stream, "Cuda", Card)
-    monkeypatch.setattr(stream, "device_memory", lambda device: 1 << 40)
+    monkeypatch.setattr(batches, "Cuda", Card)
+    monkeypatch.setattr(batches, "device_memory", lambda device: 1 << 40)
     with Literals(), Factories():
         yield {"device": "cuda", "kernel": "reference"}
 
@@ -167,11 +167,11 @@ def test_a_run_goes_on_there_from_a_checkpoint(away: dict[str, str]) -> None:
     training = make_training(momentum=0.9, batch={"count": 2})
     recipe = make_recipe(training, "remove", (0, 2), fragment=16, **away)
     head = make_head(training, 4, 2, (5,))
-    first, second = (Run(head, recipe, data()) for _ in range(2))
+    first, second = (TrainingRun(head, recipe, data()) for _ in range(2))
     batches = list(first.plan.batches(data().units))
     with torch.no_grad():
         first.step(batches[0])
-        second.restore(State(1, {name: tensor.cpu() for name, tensor in first.tensors().items()}), batches[:1])
+        second.restore(CheckpointState(1, {name: tensor.cpu() for name, tensor in first.tensors().items()}), batches[:1])
         for run in (first, second):
             run.step(batches[1])
     for name in first.point:

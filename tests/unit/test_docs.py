@@ -9,7 +9,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from test_architecture import ROOMS
+
+from agt_cli import usage
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -102,17 +103,6 @@ def test_relative_links_resolve(page: Path) -> None:
         assert not anchor or anchor in anchors(there), f"{page.name} links to {target}, and there is no such heading"
 
 
-def test_every_room_is_named_on_the_page_of_rooms() -> None:
-    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    rooms = [room for level in ROOMS for room in level]
-    table = re.findall(r"^\| `(agt[\w.]*)` \|", page, re.MULTILINE)
-    assert sorted(table) == sorted(rooms), "the table"
-    boxes = [set(names.split(", ")) for names in re.findall(r'\["([^"]*)"\]', page)]
-    assert boxes == [set(level) for level in reversed(ROOMS)], "the picture"
-    place = {room: height for height, level in enumerate(ROOMS) for room in level}
-    assert [place[room] for room in table] == sorted(place[room] for room in table), "the table's order"
-
-
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "README.md"], ids=lambda page: page.name)
 def test_python_on_pages_compiles_and_imports_what_there_is(page: Path) -> None:
     """Blocks stand for files of their own; what they import from agt must exist."""
@@ -142,7 +132,7 @@ def test_the_readme_keeps_its_two_commands() -> None:
 @pytest.mark.parametrize("group", ["dataset", "mechanism"])
 def test_settings_that_pages_give_can_be_chosen(group: str) -> None:
     """GROUP=NAME on a page is an option, or one that the page itself makes."""
-    options = {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
+    options = set(usage.options(group))
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         own = set(re.findall(rf"conf/{group}/(\w+)\.yaml", text))

@@ -17,11 +17,11 @@ from agt.data.dataset import DataError, Dataset, Records
 from agt.data.medmnist import MedMnist
 from agt.errors import ConfigError, DataMissing
 from agt.facts import grounds, void
-from agt.folder import BoundFolder, NewFolder
 from agt.settings import validate
-from agt_cli.papers import encoder as module
-from agt_cli.papers.encoder import Encoder, EncoderConfig, OnProgress, load_encoder
-from agt_cli.papers.encoder import encode as encode_all
+from agt.store import Folder, NewFolder
+from experiments import encoder as module
+from experiments.encoder import Encoder, EncoderConfig, OnProgress, load_encoder
+from experiments.encoder import encode as encode_all
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +163,7 @@ def test_a_kept_encoder_makes_the_same_bits(dataset: Dataset, config: EncoderCon
     folder = NewFolder(tmp_path / "kept", "train")
     load_encoder(config, dataset).save(folder)
     folder.finish()
-    kept = Encoder.read(config, BoundFolder.open(tmp_path / "kept", "train"))
+    kept = Encoder.read(config, Folder.open(tmp_path / "kept", "train"))
     assert np.array_equal(kept.apply(dataset.test.features[4:5])[0], encoded.test.features[4])
     with pytest.raises(DataError, match=r"takes images of shape \(1, 28, 28\), got \(1, 20, 20\)"):
         kept.apply(np.zeros((1, 1, 20, 20), np.float32))

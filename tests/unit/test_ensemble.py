@@ -7,9 +7,9 @@ from synthetic import make_recipe, make_records, make_training
 import agt
 from agt.data.dataset import Records
 from agt.errors import ConfigError
+from agt.training.batches import Recipe
 from agt.training.checkpoint import Checkpoints
 from agt.training.ensemble import EnsembleConfig, parts, shards, train_members
-from agt.training.recipe import Recipe
 
 SEVEN = EnsembleConfig(members=7)
 

@@ -18,6 +18,9 @@ from agt.unlearning.account import (
     Asked,
     Earlier,
     Place,
+    Promise,
+    Removal,
+    RemovalBudget,
     State,
     Sweep,
     Waiting,
@@ -25,8 +28,7 @@ from agt.unlearning.account import (
     read_account,
     requests_of,
 )
-from agt.unlearning.promise import Allowance, Promise, Removal
-from agt_cli.unlearn.page import lines, markdown
+from agt_cli.unlearn.erasure import account_lines, account_markdown
 
 BEFORE, AFTER, LOG = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}", f"3:{'c' * 64}"
 NEWTON = Promise(
@@ -39,7 +41,7 @@ CERTIFICATE = Promise("certificate", True, 0.0, 0.0, True, ("What is answered is
 
 def made(promise: Promise = NEWTON, **more: Any) -> Account:
     removed = 0 if promise.method == "certificate" else 20
-    allowance = Allowance(0.1, 0.5, "the gradient's residual") if promise.method == "newton" else None
+    allowance = RemovalBudget(0.1, 0.5, "the gradient's residual") if promise.method == "newton" else None
     removal = Removal(promise, removed, 0.01, {"steps": 1, "fresh": False}, ("One step.",), allowance)
     state = State("folder", BEFORE, AFTER, 100, 100 - removed, LOG, 3)
     earlier = (Earlier("predict/one", True, "released", BEFORE), Earlier("certify/two", False, "of other data"))
@@ -72,7 +74,7 @@ def test_every_entry_by_name() -> None:
     ]
     names = {f"{kind.__name__}.{name}" for kind in kinds for name in kind.__dataclass_fields__}
     assert {name.split(".")[0] for name in names} == {
-        *("Account", "Asked", "Assumption", "Budget", "Done", "Earlier", "Guaranteed", "Place", "State", "Sweep", "Waiting")
+        *("Account", "Asked", "Done", "Earlier", "Guaranteed", "Place", "RemovalBudget", "State", "Sweep", "Waiting")
     }
     assert {name for name in names if name.startswith(("Asked", "State", "Earlier", "Place"))} == {
         *("Asked.people", "Asked.records", "Asked.by", "Asked.hashes", "Asked.time", "Asked.pending", "Asked.untrained"),
@@ -147,12 +149,12 @@ def test_for_which_requests(method: Any, exact: bool, adaptive: bool, requests: 
     promise = Promise(method, exact, 0.0 if exact else 1.0, 0.0, adaptive, ("It holds.",))
     assert requests_of(promise) == requests
     assert made(promise).promise == promise
-    assert ("NOT where" in "".join(lines(made(promise)))) == (not adaptive)
+    assert ("NOT where" in "".join(account_lines(made(promise)))) == (not adaptive)
 
 
 def test_the_page_is_one_page_and_says_it_all() -> None:
     many = tuple(Earlier(f"predict/{n}", n > 0, f"why {n}", BEFORE) for n in range(40))
-    page = markdown(made(earlier=many, abstained=4))
+    page = account_markdown(made(earlier=many, abstained=4))
     assert len(page.splitlines()) < 90
     for words in (
         "20 people asked: 20 records removed from the run",
@@ -173,18 +175,18 @@ def test_the_page_is_one_page_and_says_it_all() -> None:
 
 def test_a_pending_request_says_that_nothing_is_removed() -> None:
     account = made(CERTIFICATE)
-    said = "\n".join(lines(account))
+    said = "\n".join(account_lines(account))
     for words in (
         "20 people pending in all, and nothing is removed yet",
         "stable distance is at least 20",
         "traces: not looked for",
     ):
         assert words in said, said
-        assert words.removeprefix("traces: ") in markdown(account)
+        assert words.removeprefix("traces: ") in account_markdown(account)
 
 
 def test_traces_are_said_loudly() -> None:
     sweep = Sweep((Place("checkpoints", 4, 2, "two ids"), Place("the run", 9, 0, "ids and rows")), ())
     account = made(sweep=sweep)
-    assert "  - FOUND 2 in checkpoints: two ids" in list(lines(account))
-    assert "2 found in 13 files of 2 places" in markdown(account)
+    assert "  - FOUND 2 in checkpoints: two ids" in list(account_lines(account))
+    assert "2 found in 13 files of 2 places" in account_markdown(account)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from agt.certificates.conditions import Condition, declarations, weaker
-from agt.data.declarations import classes_fact, id_facts, ordinal, size_fact, split_fact
+from agt.data.dataset import classes_fact, id_facts, ordinal, size_fact, split_fact
 from agt.facts import Fact, Grounds, Standing, declared, grounds, proved, void
 
 SAID = declared("the list is public (dataset.classes)", "it was read off the records")

@@ -13,8 +13,7 @@ import torch
 from synthetic import random_interval
 
 from agt.bounds.interval import Interval
-from agt.kernels.contract import QUANTA
-from agt.kernels.reference import ReferenceKernel
+from agt.kernels.reference import QUANTA, ReferenceKernel
 from agt.kernels.select import check
 
 pytest.importorskip("triton", reason="Triton is not installed: it comes with a CUDA build of PyTorch")
@@ -137,9 +136,9 @@ def test_selections_whatever_the_order_and_with_ties(order: str) -> None:
 @pytest.mark.skipif(DEVICE == "cuda", reason="only the interpreter takes functions as they are now")
 @pytest.mark.parametrize("fault", ["a level one too low", "a threshold one too low"])
 def test_a_selection_broken_on_purpose_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from agt.kernels import gpu_select
+    from agt.kernels import gpu
 
-    cut, level = gpu_select._cut, gpu_select._level
+    cut, level = gpu._cut, gpu._level
 
     def low(*args: Any) -> Any:
         return level(*args) - 1
@@ -152,7 +151,7 @@ def test_a_selection_broken_on_purpose_is_noticed(fault: str, monkeypatch: pytes
         "a level one too low": ("_level", low),
         "a threshold one too low": ("_cut", strict),
     }[fault]
-    monkeypatch.setattr(gpu_select, *broken)
+    monkeypatch.setattr(gpu, *broken)
     d, x = factors(np.random.default_rng(1), "bias", 1.0, (1, 60, 2, 1))
     assert wrong(d, x, (5,), False, "exact") > 0
 

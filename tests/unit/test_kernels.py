@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from synthetic import KERNELS, random_interval, sample
 
 from agt.bounds.interval import Interval
-from agt.bounds.products import PRODUCTS, Products, linear_corners, linear_nonnegative, linear_point, relu_backward
-from agt.bounds.rounding import outward
+from agt.bounds.rounding import PRODUCTS, Products, linear_corners, linear_nonnegative, linear_point, outward, relu_backward
 from agt.errors import ConfigError, UnsoundError
 from agt.kernels import select
-from agt.kernels.contract import QUANTA, Extremes
-from agt.kernels.reference import ReferenceKernel
+from agt.kernels.reference import QUANTA, Extremes, ReferenceKernel
 from agt.kernels.select import pick_device, pick_kernel
 from agt.settings import ComputeConfig
 

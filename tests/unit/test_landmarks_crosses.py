@@ -14,18 +14,15 @@ import agt
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, UnsoundError
 from agt.facts import Standing, grounds, proved
-from agt.models import landmarks as landmarks_module
-from agt.models.arithmetic import falling, whole
-from agt.models.crosses import shifts_of, sketches
-from agt.models.features import FeatureMap
-from agt.models.landmarks import choose, kernel
+from agt.models import features as features_module
+from agt.models.features import FeatureMap, choose, falling, kernel, shifts_of, sketches, whole
 from agt.numeric import UNIT
 from agt.settings import USUAL_COUNTS, FeaturesConfig, certificate_config
 from agt_cli import usage
+from agt_cli.choices import hashes
+from agt_cli.commands.tune import TuningData, choices, neighbours
+from agt_cli.configuration import composed
 from agt_cli.report.console import Console
-from agt_cli.runs.choices import hashes
-from agt_cli.runs.compose import composed
-from agt_cli.runs.tuning import TuningData, choices, neighbours
 
 HELD = grounds(proved("for a test"))
 LANDMARKS = FeaturesConfig(map="landmarks", count=12, public="test", bandwidth=0.8)
@@ -72,7 +69,7 @@ def uneven(t: np.ndarray) -> np.ndarray:
 
 def one_bit_of_its_own(exponential: Callable[[np.ndarray], np.ndarray], patch: pytest.MonkeyPatch) -> bool:
     """Whether each record has the same features alone as among others."""
-    patch.setattr(landmarks_module, "falling", exponential)
+    patch.setattr(features_module, "falling", exponential)
     data = dataset()
     made = FeatureMap.of(replace(LANDMARKS, root=0.0), data)
     everyone = made(data.train.features[:27])
@@ -88,7 +85,7 @@ def test_a_vector_unit_s_own_last_digits_would_be_caught(monkeypatch: pytest.Mon
 def test_features_hardly_depend_on_how_exponentials_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     data, config = dataset(), replace(LANDMARKS, root=0.0)
     ours = FeatureMap.of(config, data)(data.train.features)
-    monkeypatch.setattr(landmarks_module, "falling", scalar)
+    monkeypatch.setattr(features_module, "falling", scalar)
     theirs = FeatureMap.of(config, data)(data.train.features)
     assert ours.tobytes() != theirs.tobytes()
     assert np.linalg.norm(ours - theirs, axis=1).max() < 64 * UNIT
@@ -103,7 +100,7 @@ def distances_are_exact(rounded: Callable[[np.ndarray], np.ndarray]) -> bool:
     rows, marks = (rounded(unit) for unit in units)
     seen: list[np.ndarray] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(landmarks_module, "falling", lambda t: seen.append(t) or t)
+        patch.setattr(features_module, "falling", lambda t: seen.append(t) or t)
         kernel(rows, marks[:8].T.copy(), 1.0)
     exact = [[sum((int(a) - int(b)) ** 2 for a, b in zip(row, mark, strict=True)) for mark in marks[:8]] for row in rows]
     return (np.ldexp(seen[0] * 2, 44) == np.array(exact, dtype=np.float64)).all()

@@ -8,8 +8,7 @@ import pytest
 from scipy.stats import chisquare, kstest, norm
 
 from agt.errors import UnsoundError
-from agt.lattice import _nearest, noisy, standard_normal, step_of
-from agt.randomness import SeededRandomness, SystemRandomness
+from agt.numeric import SeededRandomness, SystemRandomness, _nearest, noisy, standard_normal, step_of
 
 
 def draws(n: int, seed: int = 0) -> np.ndarray:

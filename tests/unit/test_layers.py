@@ -10,8 +10,7 @@ from synthetic import random_interval, sample
 from torch import nn
 
 from agt.bounds.interval import Interval
-from agt.bounds.products import EXACT, PRODUCTS, Products
-from agt.bounds.rounding import Rounding
+from agt.bounds.rounding import EXACT, PRODUCTS, Products, Rounding
 from agt.bounds.rules import FlattenRule, LinearRule, ReluRule, rules_for
 from agt.errors import ConfigError
 

@@ -20,11 +20,9 @@ import pytest
 from ledgers import charge, keys, new
 
 from agt.errors import AgtError, CheckError
-from agt.ledger.head import SecondHead
+from agt.ledger.chain import SecondHead, Unit, take_lock
 from agt.ledger.ledger import Exhausted, Ledger
-from agt.ledger.place import take_lock
 from agt.ledger.store import Store
-from agt.ledger.unit import Unit
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

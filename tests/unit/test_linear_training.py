@@ -15,8 +15,17 @@ from agt.data.dataset import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.settings import BatchConfig, TrainingConfig
 from agt.training.erm import erm_sensitivity, iterations, train_erm
-from agt.training.linear import LinearTrained, derivative, gradient_sum, train_linear
-from agt.training.sensitivity import LinearLoss, LinearSetting, Schedule, Sensitivity, sgd_sensitivity
+from agt.training.linear import (
+    LinearLoss,
+    LinearSetting,
+    LinearTrained,
+    Schedule,
+    Sensitivity,
+    derivative,
+    gradient_sum,
+    sgd_sensitivity,
+    train_linear,
+)
 
 
 def training(**settings: object) -> TrainingConfig:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agt.errors import ConfigError
-from agt_cli.report.listed import Run, runs_below
-from agt_cli.runs.listing import check_known, conditions, moment, named, ordered, side_by_side
+from agt_cli.report.finished import Run, runs_below
+from agt_cli.report.listed import check_known, conditions, moment, named, ordered, side_by_side
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def record(place: str, started: str = "2026-01-01T00:00:00+00:00", lr: object = 
     (folder / "metrics.json").write_text(json.dumps(metrics))
     (folder / "manifest.json").write_text(place)
     (folder / "config.yaml").write_text(f"training:\n  lr: {lr}\n  nesterov: true\n  loss: cross_entropy\n")
-    return Run.read(folder)
+    return Run.at(folder)
 
 
 @pytest.mark.parametrize(

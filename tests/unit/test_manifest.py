@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agt.manifest import Broken, Manifest, read_digest, seal, unseal
+from agt.store import Broken, Manifest, read_digest, seal_manifest, unseal_manifest
 
 HASHES = st.binary(min_size=32, max_size=32).map(bytes.hex)
 NAMES = st.from_regex(r"[a-zé][a-z0-9=._-]{0,8}(/[a-z0-9=]{1,8}){0,2}", fullmatch=True)
@@ -32,13 +32,13 @@ def test_no_single_bit_can_change_unnoticed(manifest: Manifest, data: st.DataObj
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "a//b", "./a", "", ".", "manifest.json", "a/"])
 def test_a_path_that_leads_out_of_the_folder_is_none(name: str) -> None:
     with pytest.raises(Broken, match="no file of this folder"):
-        Manifest.read(seal({"command": "train", "files": {name: 64 * "0"}}))
+        Manifest.read(seal_manifest({"command": "train", "files": {name: 64 * "0"}}))
 
 
 @pytest.mark.parametrize("digest", ["", 63 * "0", 64 * "G", 64 * "A", 5, None, [64 * "0"]])
 def test_a_hash_is_64_digits(digest: object) -> None:
     with pytest.raises(Broken, match="lists a without a sha256"):
-        Manifest.read(seal({"command": "train", "files": {"a": digest}}))
+        Manifest.read(seal_manifest({"command": "train", "files": {"a": digest}}))
 
 
 def test_a_newer_format_says_so_and_an_older_one_is_damage() -> None:
@@ -53,7 +53,7 @@ def test_a_newer_format_says_so_and_an_older_one_is_damage() -> None:
 @pytest.mark.parametrize("content", [b"", b"null", b"[]", b"1", b"{}", b"\xff", b"[" * 100_000, b'{"a": NaN}'])
 def test_what_is_no_json_object_is_damage(content: bytes) -> None:
     with pytest.raises(Broken, match="x is damaged"):
-        unseal(content, "x")
+        unseal_manifest(content, "x")
 
 
 def test_a_digest_as_users_write_it() -> None:

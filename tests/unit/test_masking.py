@@ -11,7 +11,7 @@ from agt.facts import Standing, declared
 from agt.numeric import gaussian_delta, gaussian_mu
 from agt.settings import RemovalConfig
 from agt.training.removal import RemovalState, removal_budget
-from agt.unlearning.masking import behind, paper_budget, promise, together
+from agt.unlearning.newton import behind, paper_budget, promise, together
 
 
 def state(residual=0.01, allowed=0.1):

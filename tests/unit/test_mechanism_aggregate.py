@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from agt.errors import ConfigError
-from agt.mechanisms.aggregate import certified_quantile, release_quantile, two_sided_geometric
-from agt.mechanisms.guarantee import PureDP
-from agt.randomness import SeededRandomness, SystemRandomness
+from agt.mechanisms.composition import PureDP
+from agt.mechanisms.published import certified_quantile, release_quantile, two_sided_geometric
+from agt.numeric import SeededRandomness, SystemRandomness
 
 
 def test_definition() -> None:

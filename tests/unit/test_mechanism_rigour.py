@@ -10,10 +10,9 @@ from agt.certificates.box import grid_index
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
 from agt.facts import grounds, proved, void
-from agt.mechanisms.comparisons import ExponentialMechanism
+from agt.mechanisms.claims import Output, claim
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import GlobalSensitivity, NoisyArgmax, SmoothCauchy
-from agt.mechanisms.rigour import Output, claim
 from agt.settings import RelationConfig
 
 HELD = tuple(Condition(letter, f"name of {letter}", grounds(proved("it holds"))) for letter in "abcdefg")
@@ -88,21 +87,6 @@ def test_paper_where_everything_holds_is_proved_and_says_so() -> None:
     found = claim(HELD, ADD_REMOVE, SmoothCauchy(eps=1.0), "paper")
     assert found.proved
     assert "proved although accounting=paper" in found.text
-
-
-@pytest.mark.parametrize("mechanism", [GlobalSensitivity(eps=1.0), ExponentialMechanism(eps=1.0)])
-def test_noise_that_uses_no_certificate_rests_on_little(mechanism) -> None:
-    assert claim(without("a", "b", "c", "d", "f"), ADD_REMOVE, mechanism).proved
-    with pytest.raises(ConfigError, match="condition e"):
-        claim(without("e"), ADD_REMOVE, mechanism)
-
-
-def test_votes_rest_on_shards() -> None:
-    mechanism = NoisyArgmax(eps=1.0)
-    assert claim(without("a", "d", "f"), ADD_REMOVE, mechanism).proved
-    for letter in "bce":
-        with pytest.raises(ConfigError, match=f"condition {letter}"):
-            claim(without(letter), ADD_REMOVE, mechanism)
 
 
 @pytest.mark.parametrize("relation", ["substitute", "paper_privacy"])

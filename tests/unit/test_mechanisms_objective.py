@@ -17,7 +17,8 @@ from agt.api import fit, load
 from agt.data.arrays import Declared
 from agt.errors import ConfigError
 from agt.mechanisms import objective
-from agt.mechanisms.guarantee import ApproximateDP
+from agt.mechanisms.claims import labels_from, prepare_weights
+from agt.mechanisms.composition import ApproximateDP
 from agt.mechanisms.objective import (
     SHARE,
     Noises,
@@ -27,11 +28,9 @@ from agt.mechanisms.objective import (
     release_objective,
     tilt_noise,
 )
-from agt.mechanisms.release import labels_from, prepare_weights
 from agt.models.linear import LinearModel
-from agt.numeric import gaussian_delta, gaussian_mu
-from agt.randomness import SeededRandomness, SystemRandomness
-from agt.training.tilted import TiltedErm, solve
+from agt.numeric import SeededRandomness, SystemRandomness, gaussian_delta, gaussian_mu
+from agt.training.erm import TiltedErm, solve
 
 Data = tuple[np.ndarray, np.ndarray]
 DELTA = 0.01

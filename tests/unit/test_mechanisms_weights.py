@@ -8,9 +8,8 @@ from scipy.stats import kstest, norm
 
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError, UnsoundError
-from agt.facts import grounds, proved, void
-from agt.mechanisms.guarantee import GaussianDP
-from agt.mechanisms.rigour import Output, claim
+from agt.facts import grounds, proved
+from agt.mechanisms.composition import GaussianDP
 from agt.mechanisms.weights import (
     ReleaseWeights,
     expected_accuracy,
@@ -18,8 +17,7 @@ from agt.mechanisms.weights import (
     release_weights,
     weights_budget,
 )
-from agt.randomness import SeededRandomness, SystemRandomness
-from agt.settings import RelationConfig
+from agt.numeric import SeededRandomness, SystemRandomness
 
 WEIGHTS = ReleaseWeights(mu=1.0)
 HELD = tuple(Condition(letter, "x", grounds(proved("y"))) for letter in "abcdefg")
@@ -95,14 +93,3 @@ def test_large_weights_are_released_as_small_ones_are(weight: float) -> None:
     released = release_weights(np.array([weight, 0.0]), 1e-6, GaussianDP(100.0), SeededRandomness(0))
     assert released.weight[0] == pytest.approx(weight, rel=1e-7)
     assert abs(released.weight[1]) < 1e-6
-
-
-def test_conditions_that_do_not_hold_are_named() -> None:
-    claim(HELD, RelationConfig(name="add_remove"), WEIGHTS, output=Output.WEIGHTS)
-    with pytest.raises(ConfigError, match="condition g"):
-        claim(HELD, RelationConfig(name="remove"), WEIGHTS, output=Output.WEIGHTS)
-    broken = (*HELD[:4], Condition("e", "public choices", grounds(void("settings came from the data"))), *HELD[5:])
-    with pytest.raises(ConfigError, match=r"condition e \(public choices\)"):
-        claim(broken, RelationConfig(name="add_remove"), WEIGHTS, output=Output.WEIGHTS)
-    with pytest.raises(ConfigError, match="not assessed"):
-        claim(HELD[:3], RelationConfig(name="add_remove"), WEIGHTS, output=Output.WEIGHTS)

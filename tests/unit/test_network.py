@@ -9,8 +9,7 @@ from torch.func import functional_call, grad, vmap
 
 from agt.bounds.interval import Interval
 from agt.bounds.network import Network
-from agt.bounds.products import EXACT, PRODUCTS, Products
-from agt.bounds.rounding import Rounding
+from agt.bounds.rounding import EXACT, PRODUCTS, Products, Rounding
 from agt.errors import ConfigError
 
 HEADS = [

@@ -5,7 +5,7 @@ import pytest
 import torch
 from synthetic import make_training
 
-from agt.training.optimizer import Sgd, descend, learning_rate
+from agt.training.loop import Sgd, descend, learning_rate
 
 SETTINGS = [
     {},

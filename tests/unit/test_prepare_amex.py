@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
-from agt.data.dataset import DataError
+from agt.data.dataset import DataError, uniform
 from agt.data.embeddings import Embeddings
-from agt.data.ids import uniform
 from agt.errors import ConfigError, DataMissing
 from agt.settings import build, validate
-from agt_cli.papers.prepare.amex import Amex
-from agt_cli.papers.prepare.folder import ArrayFolder
+from agt_cli.usage import options
+from experiments.amex import Amex
+from experiments.folder import ArrayFolder
 
 ROOT = Path(__file__).parents[2]
 ROWS = 1_000
@@ -69,8 +69,8 @@ def own(raw: Path, tmp_path: Path) -> Callable[..., Amex]:
 
 
 def amex(folder: Path, **settings: Any) -> Amex:
-    """The preparation as conf/prepare/amex.yaml has it."""
-    node = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / "prepare" / "amex.yaml"), resolve=False)
+    """The preparation as prepare=amex has it."""
+    node = OmegaConf.to_container(OmegaConf.create(options("prepare")["amex"]), resolve=False)
     assert isinstance(node, dict)
     built = build({**node, "data_dir": str(folder), **settings}, "prepare")
     assert isinstance(built, Amex)

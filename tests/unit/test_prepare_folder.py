@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 from agt.data.dataset import DataError
-from agt.data.embeddings import Embeddings
-from agt.data.prepared import read_prepared
+from agt.data.embeddings import Embeddings, read_prepared
 from agt.errors import ConfigError, DataMissing
-from agt.sealed import file_sha256, seal, unseal
-from agt_cli.papers.prepare.folder import open_folder
+from agt.store import file_sha256, seal, unseal
+from experiments.folder import open_folder
 
 X = np.arange(40, dtype=np.float32).reshape(10, 4)
 SETTINGS = {"prepare": {"pooling": "mean", "range": [0, 1]}, "files": {"bytes": 9}}
@@ -165,8 +164,8 @@ def test_foreign_and_damaged_files_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda d: (d / "x.npy").unlink(), r"x\.npy is gone, and prepared\.json lists it"),
-        (lambda d: (d / "x.npy").write_bytes((d / "x.npy").read_bytes()[:-8]), r"x\.npy: truncated"),
+        (lambda d: (d / "x.npy").unlink(), r"x\.npy: gone, truncated or not"),
+        (lambda d: (d / "x.npy").write_bytes((d / "x.npy").read_bytes()[:-8]), r"x\.npy: gone, truncated"),
         (lambda d: np.save(d / "label.npy", np.zeros(9, dtype=np.uint8)), r"label\.npy: uint8 \(9,\), and prepared"),
         (lambda d: (d / "prepared.json").write_text("{"), r"prepared\.json: damaged, edited, or made by another version"),
         (
@@ -232,7 +231,7 @@ def test_arrays_are_hashed_once_in_a_process_and_again_when_they_change(
         hashed.append(path.name)
         return file_sha256(path)
 
-    monkeypatch.setattr("agt.data.prepared.file_sha256", counting)
+    monkeypatch.setattr("agt.data.embeddings.file_sha256", counting)
     for _ in range(3):
         read_prepared(tmp_path / "d")
     assert sorted(hashed) == ["id.npy", "is_test.npy", "label.npy", "x.npy"]

@@ -14,13 +14,11 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import AutoModel, GPT2Config, GPT2Model, PreTrainedTokenizerFast
 
-from agt.data.dataset import DataError
+from agt.data.dataset import DataError, uniform
 from agt.data.embeddings import Embeddings
-from agt.data.ids import uniform
 from agt.errors import ConfigError, DataMissing
 from agt.settings import validate
-from agt_cli.papers.prepare.embedder import Embedder, pool
-from agt_cli.papers.prepare.imdb import Imdb
+from experiments.imdb import Embedder, Imdb, pool
 
 WORDS = ("the", "film", "was", "good", "bad", "long", "short", "and", "I", "we", "liked", "hated", "every", "minute")
 

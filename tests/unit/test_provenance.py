@@ -7,19 +7,20 @@ import pytest
 
 import agt
 import agt_cli
+import experiments
 from agt import provenance
 from agt.errors import AgtError
 from agt.provenance import code_digest, machine, reachable, targets
-from agt_cli.papers.reproduction.runs import COMPUTE
+from experiments.runs import COMPUTE
 
 EDITS = [
     ("agt/settings.py", "1.1 * normalizer + 6 *", "1.1 * normalizer + 7 *"),
     ("agt/certificates/votes.py", "- 1", "- 2"),
-    ("agt/training/noise.py", "import", "import  "),
+    ("agt/training/loop.py", "import", "import  "),
     ("agt/problem.py", "import", "import  "),
     ("agt/models/box.py", "import", "import  "),
-    ("agt_cli/papers/reproduction/answers.py", "columns = ", "columns  = "),
-    ("agt/data/ids.py", "2.0**-53", "2.0**-52"),
+    ("experiments/answers.py", "columns = ", "columns  = "),
+    ("agt/data/dataset.py", "2.0**-53", "2.0**-52"),
     ("agt/data/blobs.py", "points**3", "points**4"),
     ("agt/kernels/cpu.py", "import", "import  "),
     ("agt/kernels/gpu.py", "import", "import  "),
@@ -31,7 +32,7 @@ EDITS = [
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The packages' own source, in a folder where it can be edited."""
     folder = tmp_path_factory.mktemp("copy")
-    for package in (agt, agt_cli):
+    for package in (agt, agt_cli, experiments):
         source, skip = Path(str(package.__file__)).parent, shutil.ignore_patterns("__pycache__", "_*s")
         shutil.copytree(source, folder / source.name, ignore=skip)
     return folder
@@ -61,7 +62,7 @@ def test_an_edit_of_what_computes_is_other_code(copy: Path, name: str, old: str,
 
 @pytest.mark.parametrize(
     "name",
-    ["agt_cli/cli.py", "agt_cli/papers/prepare/amex.py", "agt_cli/report/curves.py", "agt/data/table.py", "agt/unused.py"],
+    ["agt_cli/cli.py", "experiments/frontier.py", "agt_cli/report/figures.py", "agt/data/table.py", "agt/unused.py"],
 )
 def test_an_edit_of_what_is_out_of_reach_changes_nothing(copy: Path, name: str) -> None:
     before = digest(copy)
@@ -118,7 +119,7 @@ def test_every_form_of_import_is_followed(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_users_own_target_is_followed_within_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package(tmp_path, data="from mine.helper import f\nfrom agt.data.assemble import records", helper="", other="")
+    package(tmp_path, data="from mine.helper import f\nfrom agt.data.dataset import records", helper="", other="")
     (tmp_path / "alone.py").write_text("import mine.other\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     config = {"dataset": {"_target_": "mine.data.Source", "part": [{"_target_": "alone.f"}]}, "model": {"hidden": [1]}}
@@ -126,7 +127,7 @@ def test_a_users_own_target_is_followed_within_its_package(tmp_path: Path, monke
     both = ("agt.errors", *targets({"dataset": {"_target_": "mine.data.Source"}}))
     found = reachable(both)
     assert {name for name in found if name.startswith("mine")} == {"mine", "mine.data", "mine.helper"}
-    assert "agt.data.ids" in found, "what it takes of agt_cli is followed too"
+    assert "agt.data.dataset" in found, "what it takes of agt_cli is followed too"
     before = code_digest(both)
     (tmp_path / "mine" / "other.py").write_text("x = 1")
     assert code_digest(both) == before

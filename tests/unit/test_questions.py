@@ -1,54 +1,61 @@
 """Which queries ask the same: every part of a question makes another one, and nothing else does."""
 
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from agt.data.blocks import ROWS, Blocks, as_array, selected
-from agt.ledger.questions import UNANSWERED, Asked, Asking
+from agt.data.dataset import ROWS, Blocks, as_array, selected
+from agt.ledger.ledger import UNANSWERED, Questions, keys_of, question_terms
 from agt.mechanisms.optimal import RandomizedResponse
 
-ASKING = Asking("sha256:1", RandomizedResponse(eps=0.1), "rigorous", "distance")
+RESPONSE = RandomizedResponse(eps=0.1)
+TERMS = ("sha256:1", RESPONSE, "rigorous", "distance")
 ROW = np.array([[0.5, -0.0]])
 
 
+def key_of(*terms: Any, row: np.ndarray = ROW, salt: bytes = b"salt") -> bytes:
+    return keys_of(salt, question_terms(*(terms or TERMS)), row)[0]
+
+
 def test_each_part_makes_another_question() -> None:
-    keys = ASKING.keys(b"salt", ROW)
+    run, mechanism, accounting, counting = TERMS
     others = [
-        replace(ASKING, run="sha256:2").keys(b"salt", ROW),
-        replace(ASKING, mechanism=RandomizedResponse(eps=0.1, delta=1e-9)).keys(b"salt", ROW),
-        replace(ASKING, mechanism=RandomizedResponse(eps=np.nextafter(0.1, 1))).keys(b"salt", ROW),
-        replace(ASKING, mechanism=RandomizedResponse(eps=0.1, classes=3)).keys(b"salt", ROW),
-        replace(ASKING, accounting="paper").keys(b"salt", ROW),
-        replace(ASKING, counting="index").keys(b"salt", ROW),
-        ASKING.keys(b"other salt", ROW),
-        ASKING.keys(b"salt", np.array([[0.5, 0.0]])),
-        ASKING.keys(b"salt", ROW[:, :, None]),
-        ASKING.keys(b"salt", np.nextafter(ROW, 1)),
+        key_of("sha256:2", mechanism, accounting, counting),
+        *(
+            key_of(run, other, accounting, counting)
+            for other in (
+                RandomizedResponse(eps=0.1, delta=1e-9),
+                RandomizedResponse(eps=np.nextafter(0.1, 1)),
+                RandomizedResponse(eps=0.1, classes=3),
+            )
+        ),
+        key_of(run, mechanism, "paper", counting),
+        key_of(run, mechanism, accounting, "index"),
+        key_of(salt=b"other salt"),
+        *(key_of(row=row) for row in (np.array([[0.5, 0.0]]), ROW[:, :, None], np.nextafter(ROW, 1))),
     ]
-    assert len({key for (key,) in [keys, *others]}) == 1 + len(others)
-    assert keys == ASKING.keys(b"salt", np.concatenate([ROW, 2 * ROW]))[:1], "whatever is asked beside it"
-    assert keys == ASKING.keys(b"salt", ROW.astype(np.float32)), "0.5 is 0.5"
-    assert keys == ASKING.keys(b"salt", np.asfortranarray(ROW))
-    assert len(keys[0]) == 32
+    assert len({key_of(), *others}) == 1 + len(others)
+    for row in (np.concatenate([ROW, 2 * ROW]), ROW.astype(np.float32), np.asfortranarray(ROW)):
+        assert key_of(row=row) == key_of(), "whatever is questions beside it, and however it lies in memory"
+    assert len(key_of()) == 32
 
 
 def test_new_known_and_repeated() -> None:
     keys = [b"a", b"b", b"a", b"c", b"b", b"d"]
-    asked = Asked(keys, {b"b": 1})
-    assert asked.new.tolist() == [0, 3, 5], "the first of each, in their order"
-    answers = asked.answers(np.array([0, 2]))
+    questions = Questions(keys, {b"b": 1})
+    assert questions.new.tolist() == [0, 3, 5], "the first of each, in their order"
+    answers = questions.answers(np.array([0, 2]))
     assert answers == {b"a": 0, b"c": 2}
-    labels = asked.labels(answers)
+    labels = questions.labels(answers)
     assert labels.tolist() == [0, 1, 0, 2, 1, UNANSWERED]
-    counts = asked.counts(labels)
+    counts = questions.counts(labels)
     assert {key: counts[key] for key in ("answered", "stored", "unanswered")} == {
         "answered": 5,
         "stored": 2,
         "unanswered": 1,
     }
-    assert Asked.each(3).new.tolist() == [0, 1, 2]
+    assert [*Questions(range(3), {}).new] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("rows", [[0], [2, ROWS - 1, ROWS, ROWS + 3], list(range(0, 2 * ROWS + 5, 7))])

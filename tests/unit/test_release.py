@@ -11,13 +11,12 @@ from agt.certificates.box import Certificates
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
 from agt.facts import grounds, proved, void
-from agt.mechanisms.aggregate import CertifiedQuantile
-from agt.mechanisms.guarantee import ApproximateDP, GaussianDP, PureDP
+from agt.mechanisms.claims import APART, prepare_labels, prepare_quantile, prepare_weights, totals_of
+from agt.mechanisms.composition import ApproximateDP, GaussianDP, PureDP
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
-from agt.mechanisms.published import NoisyArgmax
-from agt.mechanisms.release import APART, prepare_labels, prepare_quantile, prepare_weights, totals_of
+from agt.mechanisms.published import CertifiedQuantile, NoisyArgmax
 from agt.mechanisms.weights import ReleaseWeights
-from agt.randomness import SeededRandomness, SystemRandomness
+from agt.numeric import SeededRandomness, SystemRandomness
 from agt.settings import RelationConfig
 
 HELD = tuple(Condition(letter, f"name of {letter}", grounds(proved("it holds"))) for letter in "abcdefg")

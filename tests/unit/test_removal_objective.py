@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agt.training import objective
-from agt.training.objective import LossName, Objective, gram, gram_rounding
+from agt.training import erm
+from agt.training.erm import ErmLossName, Objective, gram, gram_rounding
 
-LOSSES: tuple[LossName, ...] = ("logistic", "least_squares")
+LOSSES: tuple[ErmLossName, ...] = ("logistic", "least_squares")
 RNG = np.random.default_rng(5)
 
 
@@ -31,7 +31,7 @@ def exact(
 
 
 def case(
-    loss: LossName, classes: int = 2, n: int = 600, width: int = 70, size: float = 3.0, **how: object
+    loss: ErmLossName, classes: int = 2, n: int = 600, width: int = 70, size: float = 3.0, **how: object
 ) -> tuple[Objective, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     of, x = Objective(loss, 0.7), rows(n, width, **how)  # type: ignore[arg-type]
     t = of.targets(RNG.integers(0, classes, n), classes)
@@ -41,7 +41,7 @@ def case(
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("classes", [2, 3])
-def test_gradient_and_hessian_are_those_of_the_values(loss: LossName, classes: int) -> None:
+def test_gradient_and_hessian_are_those_of_the_values(loss: ErmLossName, classes: int) -> None:
     of, w, x, t, b = case(loss, classes, n=40, width=3, size=1.0)
     slope, hessian, step = of.slope(w, x, t, b).gradient, of.hessian(w, x), 1e-5
     assert slope.shape == w.shape == (1 if classes == 2 else 3, 3)
@@ -61,7 +61,7 @@ ILL = ({}, {"dtype": "float32"}, {"spread": 1e12}, {"size": 1e6}, {"size": 1e-9}
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("how", ILL, ids=str)
-def test_a_gradient_is_never_further_off_than_its_error_says(loss: LossName, how: dict[str, object]) -> None:
+def test_a_gradient_is_never_further_off_than_its_error_says(loss: ErmLossName, how: dict[str, object]) -> None:
     of, w, x, t, b = case(loss, 3, **how)  # type: ignore[arg-type]
     slope, (gradient, _) = of.slope(w, x, t, b), exact(of, w, x, t, b)
     off = float(np.linalg.norm((slope.gradient - gradient).astype(float)))
@@ -71,7 +71,7 @@ def test_a_gradient_is_never_further_off_than_its_error_says(loss: LossName, how
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_features_known_up_to_a_slack_are_charged(loss: LossName) -> None:
+def test_features_known_up_to_a_slack_are_charged(loss: ErmLossName) -> None:
     of, w, x, t, b = case(loss)
     slack = 1e-9
     nudged = x + slack * rows(*x.shape)
@@ -81,7 +81,7 @@ def test_features_known_up_to_a_slack_are_charged(loss: LossName) -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("how", ILL, ids=str)
-def test_hessian_and_gram_are_symmetric_and_within_their_rounding(loss: LossName, how: dict[str, object]) -> None:
+def test_hessian_and_gram_are_symmetric_and_within_their_rounding(loss: ErmLossName, how: dict[str, object]) -> None:
     of, w, x, t, b = case(loss, **how)  # type: ignore[arg-type]
     hessian, (_, true) = of.hessian(w, x), exact(of, w, x, t, b)
     products, wide = gram(x), x.astype(np.longdouble)
@@ -119,8 +119,8 @@ def test_mapped_features_give_the_same_bits_and_blocks_do_not_matter(
     assert np.array_equal(of.slope(w, x, t, b).gradient, of.slope(w, mapped, t, b).gradient)
     assert np.array_equal(of.hessian(w, x), of.hessian(w, mapped))
     whole, hessian = of.slope(w, x, t, b), of.hessian(w, x)
-    monkeypatch.setattr(objective, "ROWS", 512)
-    monkeypatch.setattr(objective.blocks, "__defaults__", (512, 0))
+    monkeypatch.setattr(erm, "ROWS", 512)
+    monkeypatch.setattr(erm.blocks, "__defaults__", (512, 0))
     parts = of.slope(w, x, t, b)
     assert np.linalg.norm(parts.gradient - whole.gradient) <= parts.error + whole.error
     np.testing.assert_allclose(of.hessian(w, x), hessian, rtol=1e-12, atol=1e-12)

@@ -14,9 +14,8 @@ from scipy.linalg import cho_factor
 
 import agt
 from agt.errors import AgtError, ConfigError, UnsoundError
-from agt.lattice import step_of
 from agt.models.removal import RemovalModel
-from agt.numeric import gaussian_mu
+from agt.numeric import gaussian_mu, step_of
 from agt.settings import RemovalConfig, certificate_config
 from agt.training import removal
 from agt.training.checkpoint import open_checkpoints

@@ -10,16 +10,14 @@ import torch
 from reproducing import an_entry, made, rows_of, values
 from synthetic import make_head, make_recipe, make_records, make_training
 
-from agt.bounds.box import Box
+from agt.bounds.network import Box
 from agt.errors import ConfigError
 from agt.training.loop import train
-from agt_cli.papers.reproduction import certified
-from agt_cli.papers.reproduction.catalogue import KINDS
-from agt_cli.papers.reproduction.certified import HALF, RATIO, at_half
-from agt_cli.papers.reproduction.definition import Profile
-from agt_cli.papers.reproduction.kinds import Entry
-from agt_cli.papers.reproduction.render import render
 from agt_cli.report.record import RunRecord
+from experiments import certified
+from experiments.certified import HALF, RATIO, at_half
+from experiments.kinds import Entry, Profile
+from experiments.reproduce import KINDS, render
 
 BLOBS = ("dataset=blobs_overlapping", "dataset.n_train=120", "model.hidden=[6]", "kgrid=dense", "kgrid.max=9")
 PAPER = Profile(

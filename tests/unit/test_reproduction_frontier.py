@@ -9,14 +9,12 @@ import pytest
 from reproducing import an_entry, made, rows_of
 
 from agt.errors import ConfigError
-from agt_cli.papers.reproduction.catalogue import KINDS
-from agt_cli.papers.reproduction.certified import HALF
-from agt_cli.papers.reproduction.definition import Profile, ProfileName, experiment_names, load_experiment
-from agt_cli.papers.reproduction.folds import dealt, left_out
-from agt_cli.papers.reproduction.frontier import Choice, Curve, Method, Reached, best
-from agt_cli.papers.reproduction.kinds import Entry
-from agt_cli.papers.reproduction.runs import Runs
 from agt_cli.report.console import Console
+from experiments.certified import HALF
+from experiments.frontier import Choice, Curve, Method, Reached, best
+from experiments.kinds import Entry, Profile, ProfileName, experiment_names, load_experiment
+from experiments.reproduce import KINDS
+from experiments.runs import Runs, dealt, left_out
 
 BLOBS = ("dataset=blobs_overlapping", "dataset.n_train=120", "training.chosen_on=public", "kgrid=dense", "kgrid.max=20")
 LINEAR = {

@@ -12,12 +12,9 @@ from scipy.special import expit
 
 from agt.errors import ConfigError
 from agt.numeric import gaussian_mu
-from agt_cli.papers.baselines.network import features, network, of_one
-from agt_cli.papers.baselines.released import Bench
-from agt_cli.papers.reproduction.definition import Profile, ProfileName
-from agt_cli.papers.reproduction.erasures import AT_RANDOM, SPREAD, WITH, WITHOUT
-from agt_cli.papers.reproduction.kinds import Entry
-from agt_cli.papers.reproduction.removing import budget, published, removing
+from experiments.baselines import Bench, features, network, of_one
+from experiments.kinds import Entry, Profile, ProfileName
+from experiments.removal import AT_RANDOM, SPREAD, WITH, WITHOUT, budget, published, removing
 
 PAPER, OURS = Profile(privacy="remove", accounting="paper"), Profile(privacy="remove")
 BOTH: dict[ProfileName, Profile] = {"paper": PAPER, "ours": OURS}

@@ -18,15 +18,12 @@ from agt.models.box import BoxModel
 from agt.settings import BatchConfig, default_n_max
 from agt.training.batches import BatchPlan
 from agt.training.loop import train
-from agt_cli.papers.reproduction import runs as kept
-from agt_cli.papers.reproduction.catalogue import KINDS
-from agt_cli.papers.reproduction.definition import load_experiment, settings_for
-from agt_cli.papers.reproduction.kinds import Entry
-from agt_cli.papers.reproduction.render import check_published
-from agt_cli.papers.reproduction.runs import Runs
-from agt_cli.papers.reproduction.search import MONOTONE, batch_counts, largest_batch, over_seeds, searched, stand_in
 from agt_cli.report.console import Console
-from agt_cli.report.reproduction_md import Section
+from experiments import runs as kept
+from experiments.frontier import MONOTONE, batch_counts, largest_batch, over_seeds, searched, stand_in
+from experiments.kinds import Entry, load_experiment, settings_for
+from experiments.reproduce import KINDS, Section, check_published
+from experiments.runs import Runs
 
 TINY: dict[str, Any] = {"depths": [1], "width": 4, "k": 2, "least": 64, "per_doubling": 1, "generated": 1000}
 TINY |= {"data": "generated", "run": ["training.lr=0.3"]}

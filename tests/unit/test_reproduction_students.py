@@ -8,12 +8,11 @@ import pytest
 from reproducing import an_entry, made, rows_of, values
 
 from agt.errors import ConfigError
-from agt.mechanisms.catalogue import MECHANISMS
 from agt.mechanisms.composition import PUBLISHED
 from agt.mechanisms.planning import Budget, afford
-from agt_cli.papers.reproduction.definition import Profile
-from agt_cli.papers.reproduction.kinds import Entry
-from agt_cli.papers.reproduction.students import Student, taught
+from agt.mechanisms.published import MECHANISMS
+from experiments.kinds import Entry, Profile
+from experiments.private import Student, taught
 
 BLOBS = (
     "dataset=blobs",

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from agt.errors import ConfigError
-from agt_cli.papers.reproduction.catalogue import KINDS
-from agt_cli.papers.reproduction.definition import Artifact, Experiment, ProfileName, load_experiment, settings_for
-from agt_cli.papers.reproduction.kinds import Entry
-from agt_cli.papers.reproduction.runs import Runs
 from agt_cli.report.console import Console
+from experiments.kinds import Artifact, Entry, Experiment, ProfileName, load_experiment, settings_for
+from experiments.reproduce import KINDS
+from experiments.runs import Runs
 
 
 def load(name: str) -> Experiment:

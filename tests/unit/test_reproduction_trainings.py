@@ -8,10 +8,9 @@ import pytest
 from reproducing import made, values
 
 from agt.errors import ConfigError
-from agt_cli.papers.reproduction.definition import load_experiment
-from agt_cli.papers.reproduction.kinds import Entry
-from agt_cli.papers.reproduction.runs import Runs
 from agt_cli.report.console import Console
+from experiments.kinds import Entry, load_experiment
+from experiments.runs import Runs
 
 HEAD = ["model.hidden=[]", "training=imdb_linear", "training.lr=5.0", "training.epochs=20", "certificate=stability"]
 SETTINGS: dict[str, Any] = {

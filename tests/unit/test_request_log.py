@@ -13,17 +13,27 @@ from hypothesis import strategies as st
 
 from agt.data.dataset import DataError, Records
 from agt.errors import ConfigError
-from agt.manifest import Broken
-from agt.unlearning.index import Index, check_asked, check_same, compare
-from agt.unlearning.keys import SIZE, Key, as_words
-from agt.unlearning.log import Entry, Kind, Log, state_of
+from agt.store import Broken
+from agt.unlearning.log import (
+    SIZE,
+    HashKey,
+    Index,
+    Log,
+    RequestEntry,
+    RequestKind,
+    as_words,
+    check_asked,
+    check_same,
+    compare,
+    state_of,
+)
 
-KEY = Key(bytes(range(32)))
+KEY = HashKey(bytes(range(32)))
 PROMISE = {"exact": True, "eps": 0.0, "assumptions": [{"standing": "proved"}]}
 STATE = "sha256:" + "5" * 64
 
 
-def entry(names: tuple[str, ...], kind: Kind = "removed", **changes: Any) -> Entry:
+def entry(names: tuple[str, ...], kind: RequestKind = "removed", **changes: Any) -> RequestEntry:
     hashes = as_words(KEY.names(names, "record"))
     values: dict[str, Any] = {
         "method": "retrain",
@@ -33,10 +43,10 @@ def entry(names: tuple[str, ...], kind: Kind = "removed", **changes: Any) -> Ent
         "before": "sha256:" + "0" * 64,
         "after": STATE,
     }
-    return Entry(kind, **{**values, "promise": PROMISE, "key": KEY.check, **changes})
+    return RequestEntry(kind, **{**values, "promise": PROMISE, "key": KEY.check, **changes})
 
 
-def log_of(*kinds: Kind) -> Log:
+def log_of(*kinds: RequestKind) -> Log:
     log = Log()
     for number, kind in enumerate(kinds):
         log = log.append(entry((f"record {number}",), kind))
@@ -66,7 +76,7 @@ def test_no_id_is_in_the_file_and_a_guess_cannot_be_tested_without_the_key() -> 
     assert b"record 0" not in content
     assert KEY.secret not in content
     assert KEY.secret.hex().encode() not in content
-    other = Key(bytes(32))
+    other = HashKey(bytes(32))
     assert other.names(["record 0"], "record")[0].tobytes().hex().encode() not in content
     assert (KEY.names(["a"], "record") != KEY.names(["a"], "unit")).any()
 
@@ -140,22 +150,22 @@ def test_a_pending_request_names_somebody() -> None:
 
 
 def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
-    key = Key.made(tmp_path)
-    assert Key.made(tmp_path) == Key.of(tmp_path) == key
+    key = HashKey.made(tmp_path)
+    assert HashKey.made(tmp_path) == HashKey.of(tmp_path) == key
     assert stat.S_IMODE((tmp_path / "unlearning/key").stat().st_mode) == 0o600
     assert os.listdir(tmp_path / "unlearning") == ["key"]
     assert key.secret.hex() not in repr(key)
-    assert Key.of(tmp_path / "elsewhere") is None
+    assert HashKey.of(tmp_path / "elsewhere") is None
 
 
 def test_a_key_that_is_none_or_another(tmp_path: Path) -> None:
-    Key.made(tmp_path)
+    HashKey.made(tmp_path)
     (tmp_path / "unlearning/key").write_bytes(b"short")
     with pytest.raises(ConfigError, match="5 bytes"):
-        Key.of(tmp_path)
+        HashKey.of(tmp_path)
     log = log_of("removed")
     assert log.check_key(KEY) is KEY
-    for key, words in ((None, "is gone"), (Key(bytes(32)), "is not the one")):
+    for key, words in ((None, "is gone"), (HashKey(bytes(32)), "is not the one")):
         with pytest.raises(Broken, match=words):
             log.check_key(key)
 
@@ -217,5 +227,5 @@ def test_rows_that_went_unasked_are_counted() -> None:
 
 def test_features_of_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Index.made(people(), KEY).content
-    monkeypatch.setattr("agt.unlearning.index._AT_ONCE", 20)
+    monkeypatch.setattr("agt.unlearning.log._AT_ONCE", 20)
     assert Index.made(people(), KEY).content == whole

@@ -12,14 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agt.data import medmnist_info
+from agt.data import medmnist
 from agt.data.dataset import DataError, Dataset
 from agt.data.embeddings import Embeddings
 from agt.data.medmnist import MedMnist
 from agt.data.table import Table
-from agt.mechanisms.guarantee import PureDP
-from agt.mechanisms.release import Release
-from agt.mechanisms.rigour import Claim, Reason
+from agt.mechanisms.claims import Claim, Reason, Release
+from agt.mechanisms.composition import PureDP
 from agt.models.features import FeatureMap
 from agt.settings import FeaturesConfig, RelationConfig
 
@@ -66,7 +65,7 @@ def test_a_private_copy_that_goes_never_takes_a_test_record_with_it(
 
 
 def test_medmnist_copies_are_all_public_or_all_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(medmnist_info, "all_info", lambda: None)
+    monkeypatch.setattr(medmnist, "all_info", lambda: None)
     images = np.random.default_rng(0).integers(0, 256, (90, 28, 28), dtype=np.uint8)
     images[60:] = images[30:60]  # each of the last two thirds twice, all of them class 1
     labels = np.repeat([0, 1, 1], 30)[:, None]
@@ -92,7 +91,7 @@ def test_medmnist_classes_found_in_the_data_are_not_public(tmp_path: Path, monke
         np.savez(tmp_path / "m.npz", **splits)
         return MedMnist(name="octmnist", path=tmp_path / "m.npz", **settings)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(medmnist_info, "all_info", lambda: None)
+    monkeypatch.setattr(medmnist, "all_info", lambda: None)
     for settings in ({}, {"positive": (1,)}):
         dataset = source([0, 1], **settings).load()
         assert dataset.classes != source([0, 1, 2], **settings).load().classes
@@ -102,7 +101,7 @@ def test_medmnist_classes_found_in_the_data_are_not_public(tmp_path: Path, monke
     assert given.preprocessing.held
     assert len(given.classes) == 3
     published = {"octmnist": {"task": "multi-class", "url": "", "MD5": "", "label": {"0": "a", "1": "b", "2": "c"}}}
-    monkeypatch.setattr(medmnist_info, "all_info", lambda: published)
+    monkeypatch.setattr(medmnist, "all_info", lambda: published)
     listed = source([0, 1]).load()
     assert (listed.classes, listed.preprocessing.held) == (("a", "b", "c"), True)
     with pytest.raises(DataError, match="class 3 is not one of octmnist's: 0, 1, 2"):
@@ -134,7 +133,7 @@ def test_a_release_says_what_it_is_about() -> None:
 
 
 def test_reviews_named_by_content_share_their_copies_split() -> None:
-    from agt_cli.papers.prepare.reviews import Reviews, _ids_of
+    from experiments.imdb import Reviews, _ids_of
 
     texts, labels = ["good", "bad", "good", "good"], np.array([1, 0, 1, 1])
     reviews = Reviews(texts, labels, _ids_of(texts, labels), "here", by_content=True)
@@ -146,8 +145,8 @@ def test_reviews_named_by_content_share_their_copies_split() -> None:
 
 
 def test_labels_are_never_published_under_hashes_of_content() -> None:
-    from agt.data.ids import content_ids
-    from agt_cli.runs.publish import public_names
+    from agt.data.dataset import content_ids
+    from agt_cli.releasing.release import public_names
 
     made = content_ids(np.eye(3), np.array([0, 1, 1]))
     assert public_names(made).tolist() == ["0", "1", "2"]

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agt.manifest import Manifest
-from agt.sealed import file_sha256, seal, unseal
+from agt.store import Manifest, file_sha256, seal, unseal
 
 CONTENT = {"b": [1, 2.5, float("inf")], "a": {"text": "ä", "path": "p"}, "none": None, "held": False}
 

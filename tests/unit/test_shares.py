@@ -6,14 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from agt.disk import _apart
-from agt_cli import search_path, usage
-from agt_cli.shares import Share, divided, visible
+from agt.store import _apart
+from agt_cli.configuration import compose_with_hydra
+from agt_cli.process import Share, visible_gpus
 
-TAKES = "import sys; from agt_cli.shares import taken; print(taken(['7', '8'], print), flush=True); sys.stdin.read()"
+TAKES = "import sys; from agt_cli.process import take_gpu; print(take_gpu(['7', '8'], print), flush=True); sys.stdin.read()"
 
 
 def test_a_killed_jobs_gpu_is_free_again(tmp_path: Path) -> None:
@@ -38,17 +37,17 @@ def test_a_killed_jobs_gpu_is_free_again(tmp_path: Path) -> None:
 )
 def test_gpus_are_those_that_the_call_sees(monkeypatch: pytest.MonkeyPatch, given: str, names: tuple[str, ...]) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
-    assert visible() == names
+    assert visible_gpus() == names
 
 
 def test_threads_are_divided_unless_somebody_said_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("joblib.cpu_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert [divided(jobs).threads for jobs in (1, 3, 100)] == [8, 2, 1]
+    assert [Share.of_machine(jobs).threads for jobs in (1, 3, 100)] == [8, 2, 1]
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert divided(2) == Share(None)
+    assert Share.of_machine(2) == Share(None)
     config = {"compute": {"threads": 5, "device": "cpu"}}
-    Share(2, ("0",)).take(config, print)
+    Share(2, ("0",)).apply(config, print)
     assert (config["compute"]["threads"], os.environ["OMP_NUM_THREADS"]) == (5, "3")
 
 
@@ -66,10 +65,8 @@ def test_locks_that_stay_on_one_machine_tell_nothing(tmp_path: Path) -> None:
 
 def test_the_settings_for_slurm_are_those_that_submitit_takes() -> None:
     slurm = pytest.importorskip("submitit.slurm.slurm")
-    search_path.register()
-    with initialize_config_dir(str(usage.config_dir()), version_base="1.3"):
-        line = ["hydra/launcher=slurm", "hydra.launcher.partition=gpu", "hydra.launcher.gpus_per_node=1"]
-        config = compose("train", line, return_hydra_config=True)
+    line = ["hydra/launcher=slurm", "hydra.launcher.partition=gpu", "hydra.launcher.gpus_per_node=1"]
+    config = compose_with_hydra("train", line)
     given = OmegaConf.to_container(config.hydra.launcher)
     assert isinstance(given, dict)
     assert given.pop("_target_").endswith("SlurmLauncher")

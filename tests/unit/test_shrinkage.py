@@ -10,15 +10,14 @@ from agt.certificates.conditions import Condition
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError
 from agt.facts import grounds, proved
-from agt.mechanisms import shrinkage
+from agt.mechanisms import weights
+from agt.mechanisms.claims import labels_from, prepare_weights
 from agt.mechanisms.planning import shrunk_accuracy
-from agt.mechanisms.release import labels_from, prepare_weights
-from agt.mechanisms.shrinkage import BLOCK, PrincipalAxes, answering, james_stein
-from agt.mechanisms.weights import ReleaseWeights
+from agt.mechanisms.weights import BLOCK, PrincipalAxes, ReleaseWeights, answering, james_stein
 from agt.models.heads import HeadConfig
 from agt.models.linear import LinearModel
+from agt.numeric import SeededRandomness
 from agt.problem import Problem, Settings
-from agt.randomness import SeededRandomness
 from agt.settings import ComputeConfig, FeaturesConfig, KGridConfig, RelationConfig, StabilityConfig
 from agt.training.ensemble import EnsembleConfig
 
@@ -61,8 +60,8 @@ def test_the_risk_is_never_greater(unequal: bool) -> None:
 
 def test_too_much_of_it_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond 2 (n - 2) sigma^2 the theorem ends: three times what is right is more than that."""
-    right = shrinkage._drawn_in
-    monkeypatch.setattr(shrinkage, "_drawn_in", lambda values, variances: right(values, 3 * variances))
+    right = weights._drawn_in
+    monkeypatch.setattr(weights, "_drawn_in", lambda values, variances: right(values, 3 * variances))
     assert {name for _, name, _ in losses()} >= {"far", "falling"}
 
 

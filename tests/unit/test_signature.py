@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agt.errors import ConfigError, DataMissing
-from agt.manifest import Broken
-from agt.unlearning.signature import BYTES, Signer, check, read_public, same
+from agt.store import Broken
+from agt.unlearning.account import BYTES, Signer, check, read_public, same
 
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization", reason="needs agt-certified[sign]")
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa  # noqa: E402
@@ -67,8 +67,8 @@ def test_every_flipped_bit_is_refused(owner: Path) -> None:
         (pem(RSA), r"another kind \(RSA\)"),
         (pem(ec.generate_private_key(ec.SECP256R1())), "Ed25519 is needed"),
         (pem(ed25519.Ed25519PrivateKey.generate(), b"secret"), "protected by a passphrase"),
-        (pem(ed25519.Ed25519PrivateKey.generate(), form="OpenSSH"), "OpenSSH's own form"),
-        (public(ed25519.Ed25519PrivateKey.generate()), "this is a public key"),
+        (pem(ed25519.Ed25519PrivateKey.generate(), form="OpenSSH"), "PKCS#8"),
+        (public(ed25519.Ed25519PrivateKey.generate()), "holds no private key"),
         (b"", "holds no private key"),
         (b"-----BEGIN PRIVATE KEY-----\nnothing\n-----END PRIVATE KEY-----\n", "holds no private key"),
         (os.urandom(4000), "holds no private key"),

@@ -12,13 +12,13 @@ from synthetic import make_records, make_training
 from agt.data.dataset import Dataset, Records
 from agt.errors import CheckError, ConfigError
 from agt.facts import grounds, proved, void
-from agt.folder import BoundFolder, NewFolder
 from agt.models import ensemble as ensembles
 from agt.models.ensemble import EnsembleModel
 from agt.models.heads import HeadConfig
 from agt.models.model import fit
 from agt.problem import Problem, Settings
 from agt.settings import BoxConfig, ComputeConfig, ErmConfig, FeaturesConfig, KGridConfig, RelationConfig, StabilityConfig
+from agt.store import Folder, NewFolder
 from agt.training import ensemble as dealing
 from agt.training.ensemble import EnsembleConfig, shards
 from agt.unlearning import sisa
@@ -102,8 +102,8 @@ class Kept:
         return kept
 
     @property
-    def shelf(self) -> BoundFolder:
-        return BoundFolder.open(self.folder, "test")
+    def shelf(self) -> Folder:
+        return Folder.open(self.folder, "test")
 
     def without(self, remaining: np.ndarray) -> Problem:
         dataset = self.whole.dataset
@@ -197,7 +197,7 @@ def test_what_depends_on_more_than_its_shard_is_refused(tmp_path: Path) -> None:
     fit(kept.whole).save(manifest)
     manifest.finish()
     with pytest.raises(CheckError, match=r"tells not what each member was trained on .*: use method=retrain"):
-        retrain_affected(kept.whole, BoundFolder.open(tmp_path / "bare", "test"))
+        retrain_affected(kept.whole, Folder.open(tmp_path / "bare", "test"))
 
 
 def test_features_whitened_by_rows_that_are_others_now_are_refused(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_features_made_from_public_rows_of_the_shard_are_made_anew(tmp_path: Pat
     files(fit(whole), tmp_path / "kept")
     late = records.units[records.public & (whole.settings.ensemble.dealing.of(records.units) == 1)][0]
     now = whole.on(replace(whole.dataset, train=records.take(records.units != late)))
-    done = retrain_affected(now, BoundFolder.open(tmp_path / "kept", "test"))
+    done = retrain_affected(now, Folder.open(tmp_path / "kept", "test"))
     assert list(done.begun.values()) == [0]
     assert files(done.model, tmp_path / "after") == files(fit(now), tmp_path / "fresh")
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from agt.errors import UnsoundError
-from agt.training import spectral
-from agt.training.spectral import eigenvalue_gap, eigenvalue_within, largest_eigenvalue, proved
+from agt.training import linear
+from agt.training.linear import eigenvalue_gap, eigenvalue_within, largest_eigenvalue, proved
 
 
 def hidden():
@@ -33,9 +33,9 @@ def test_an_estimate_that_is_too_low_is_not_proved(monkeypatch):
     matrix, top = hidden()
     assert proved(matrix, 9.5) is None
     assert proved(matrix, 10.001) >= top
-    monkeypatch.setattr(spectral, "_top", lambda _: (9.0, None))  # a guess from a blind iteration
+    monkeypatch.setattr(linear, "_top", lambda _: (9.0, None))  # a guess from a blind iteration
     assert top <= largest_eigenvalue(matrix) <= 2 * top
-    monkeypatch.setattr(spectral, "_top", lambda _: (0.01, None))  # a hopeless one
+    monkeypatch.setattr(linear, "_top", lambda _: (0.01, None))  # a hopeless one
     assert largest_eigenvalue(matrix) >= np.trace(matrix)
 
 
@@ -76,7 +76,7 @@ def test_a_vector_that_is_none_or_a_matrix_without_numbers_stops_the_run(monkeyp
     gap = eigenvalue_gap(40, 100.0)
     with pytest.raises(UnsoundError, match="a matrix of second derivatives is not finite"):
         eigenvalue_within(matrix * np.nan, gap)
-    monkeypatch.setattr(spectral, "eigh", lambda *_, **__: (np.array([9.0]), np.eye(40)[:, 39:]))
+    monkeypatch.setattr(linear, "eigh", lambda *_, **__: (np.array([9.0]), np.eye(40)[:, 39:]))
     with pytest.raises(UnsoundError, match="could not be confirmed to within"):
         eigenvalue_within(matrix, gap)
 

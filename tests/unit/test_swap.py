@@ -13,13 +13,12 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from agt.disk import Lock, Pending
 from agt.errors import ConfigError
-from agt.unlearning.log import NAME, Log
-from agt_cli.report import swap
-from agt_cli.report.finished import open_run
-from agt_cli.report.successor import Successor, amend
-from agt_cli.report.swap import COMMIT, LOCK, NEXT, hold, put, unsettled
+from agt.store import Lock, Pending
+from agt.unlearning.log import REQUEST_LOG_FILE, Log
+from agt_cli.report import finished
+from agt_cli.report.finished import COMMIT, NEXT, STATE_LOCK, commit, has_pending_commit, open_run, run_lock
+from agt_cli.report.record import NextState, replace_files
 from tests.swapping import begin, leftovers, state, update
 
 
@@ -53,8 +52,8 @@ def test_a_run_keeps_its_name_and_gets_another_digest(run: Path) -> None:
 
 def test_some_files_anew(run: Path) -> None:
     before = open_run(run, "train")
-    with hold(run):
-        digest = amend(before, {"more.json": b"{}"}, data_digest="e")
+    with run_lock(run):
+        digest = replace_files(before, {"more.json": b"{}"}, data_digest="e")
     after = open_run(run, "train", digest)
     assert after.read("more.json") == b"{}"
     assert after.environment["data_digest"] == "e"
@@ -65,7 +64,7 @@ def test_some_files_anew(run: Path) -> None:
 def steps() -> Iterator[tuple[Any, str]]:
     """Everything by which a swap changes a disk."""
     yield from ((Path, name) for name in ("replace", "rename", "unlink", "rmdir", "mkdir"))
-    yield from ((swap.shutil, "rmtree"), (os, "unlink"), (os, "rmdir"), (swap, "sync_folder"))
+    yield from ((finished.shutil, "rmtree"), (os, "unlink"), (os, "rmdir"), (finished, "sync_folder"))
 
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, step: int) -> list[int]:
@@ -107,7 +106,7 @@ def test_killed_before_every_single_step_it_is_done_or_not_done(run: Path, monke
                 with suppress(Killed):
                     states.append(state(open_run(run, "train")))
                     break
-        with hold(run):
+        with run_lock(run):
             assert not (run / NEXT).exists()
         assert [name for name in leftovers(run) if name != "lock"] == []
     assert step > 40
@@ -117,12 +116,12 @@ def test_killed_before_every_single_step_it_is_done_or_not_done(run: Path, monke
 
 def test_old_files_that_are_deleted_after_the_manifest_would_stay(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken on purpose: with the new manifest in place first, a kill leaves a file of the earlier state for ever."""
-    shown = swap._listed
-    monkeypatch.setattr(swap, "_listed", lambda folder: shown(folder) & set(open_files(folder)))
+    shown = finished._listed_files
+    monkeypatch.setattr(finished, "_listed_files", lambda folder: shown(folder) & set(open_files(folder)))
 
     def open_files(folder: Path) -> set[str]:
         new = next(place for place in (COMMIT, NEXT) if (folder / place).exists())
-        return set(swap.Manifest.read((folder / new / "manifest.json").read_bytes()).files)
+        return set(finished.Manifest.read((folder / new / "manifest.json").read_bytes()).files)
 
     update(run)
     assert leftovers(run) == ["bounds/k=00004.safetensors"]
@@ -130,12 +129,12 @@ def test_old_files_that_are_deleted_after_the_manifest_would_stay(run: Path, mon
 
 def test_the_second_of_two_is_refused_and_changes_nothing(run: Path) -> None:
     before = open_run(run, "train").digest
-    with hold(run):
+    with run_lock(run):
         with pytest.raises(ConfigError, match="another agt unlearn is changing this run just now"):
             update(run)
         assert open_run(run, "train").digest == before
     assert state(open_run(run, "train", update(run))) == 1
-    assert not (run / LOCK).exists()
+    assert not (run / STATE_LOCK).exists()
 
 
 def test_what_fails_while_it_is_written_changes_nothing(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,32 +153,32 @@ def test_what_fails_while_it_is_written_changes_nothing(run: Path, monkeypatch: 
 
 
 def test_a_state_that_is_not_whole_is_not_put(run: Path) -> None:
-    with hold(run):
+    with run_lock(run):
         opened = open_run(run, "train")
-        with Successor(opened) as record:
+        with NextState(opened) as record:
             record.write("model.safetensors", b"1 x")
             record.finish()
         (run / NEXT / "model.safetensors").write_bytes(b"2 x")
         with pytest.raises(ConfigError, match="its next state is not whole"):
-            put(run)
+            commit(run)
     assert state(open_run(run, "train")) == 0
 
 
 def test_a_folder_that_cannot_be_written(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(self: Lock) -> bool:
-        raise PermissionError(13, "Permission denied", str(run / LOCK))
+        raise PermissionError(13, "Permission denied", str(run / STATE_LOCK))
 
     shutil.copytree(run, run / COMMIT, ignore=shutil.ignore_patterns("unlearning"))
-    assert unsettled(run)
+    assert has_pending_commit(run)
     monkeypatch.setattr(Lock, "take", refused)
     with pytest.raises(ConfigError, match=r"lock cannot be written \(Permission denied\).*make it writable"):
         open_run(run, "train")
-    with pytest.raises(ConfigError, match="make it writable"), hold(run):
+    with pytest.raises(ConfigError, match="make it writable"), run_lock(run):
         pass
 
 
 def test_what_is_no_run_is_not_held(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="not the folder of a run"), hold(tmp_path):
+    with pytest.raises(ConfigError, match="not the folder of a run"), run_lock(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -193,7 +192,7 @@ def test_a_reader_of_an_earlier_state_stops(run: Path) -> None:
 
 def test_a_log_edited_by_hand_is_refused(run: Path) -> None:
     update(run)
-    path = run / NAME
+    path = run / REQUEST_LOG_FILE
     content = path.read_bytes()
     path.write_bytes(content.replace(b"retrain", b"newton_"))
     with pytest.raises(ConfigError, match=r"unlearning/log\.jsonl is not what manifest\.json says"):
@@ -227,7 +226,7 @@ def ended(process: int) -> int:
 
 
 def test_kill_9_at_random_moments(run: Path) -> None:
-    """As scripts/kill_unlearn.py does with the command itself, for longer."""
+    """As scripts/kill.py unlearn does with the command itself, for longer."""
     chance, reached = random.Random(7), 0
     started = time.monotonic()
     assert ended(forked(lambda: update(run))) == 0
@@ -275,12 +274,12 @@ def listing(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("name", ["unlearning", LOCK, NEXT, COMMIT])
+@pytest.mark.parametrize("name", ["unlearning", STATE_LOCK, NEXT, COMMIT])
 @pytest.mark.parametrize("dangling", [False, True])
 def test_links_are_not_followed(run: Path, tmp_path: Path, name: str, dangling: bool) -> None:
     elsewhere = tmp_path / "elsewhere"
     if not dangling:
-        shutil.copytree(run, elsewhere) if name != LOCK else elsewhere.write_bytes(b"mine")
+        shutil.copytree(run, elsewhere) if name != STATE_LOCK else elsewhere.write_bytes(b"mine")
     link = run / name
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and not link.is_relative_to(path)}
     if name == "unlearning":
@@ -308,7 +307,7 @@ def decide(run: Path) -> None:
         raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(swap, "_roll_forward", stop)
+        patch.setattr(finished, "_roll_forward", stop)
         with pytest.raises(Killed):
             update(run)
 

@@ -8,8 +8,8 @@ from scipy.special import expit
 from synthetic import ball
 
 from agt.errors import AgtError
-from agt.training import tilted
-from agt.training.tilted import TiltedErm, least_tolerance, radius, smoothness, solve
+from agt.training import erm as erm_module
+from agt.training.erm import TiltedErm, least_tolerance, radius, smoothness, solve
 
 CLAMPS = (1.0, 0.5, 0.3)
 
@@ -65,7 +65,7 @@ def test_where_newtons_steps_do_not_do_the_public_number_of_others_does(
         least = least_tolerance(330, 4, clamp, strength, pull, 0.0)
         by_newton = solve(erm, least, np.ones(4))
         with monkeypatch.context() as patched:
-            patched.setattr(tilted, "_STEPS", 0)
+            patched.setattr(erm_module, "_STEPS", 0)
             other = solve(erm, least, most=330)
         assert np.linalg.norm(by_newton - other) <= 2 * least / strength < 1e-9
         assert np.linalg.norm(other) <= radius(300, strength, pull)

@@ -13,12 +13,9 @@ from tubes import BATCHES, CASES, KS, WIDTH, TubeCase
 from agt.data.dataset import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.settings import RelationConfig
-from agt.training.sensitivity import LinearLoss, Schedule, rows_moved
-from agt.tube.activations import ERROR, SMOOTH
-from agt.tube.norms import Meter
-from agt.tube.setting import schedule
-from agt.tube.stability import room_of
-from agt.tube.training import TubeTrained, greatest, look, train_tube
+from agt.training.linear import LinearLoss, Schedule, rows_moved
+from agt.tube.network import ERROR, SMOOTH, Meter, schedule
+from agt.tube.training import TubeTrained, greatest, look, room_of, train_tube
 
 CASE = {case.name: case for case in CASES}
 TWICE = {

@@ -8,9 +8,8 @@ import pytest
 
 import agt
 from agt.settings import TrainingConfig, TubeConfig, validate
-from agt.training.strength import strength
-from agt.tube.activations import SMOOTH
-from agt.tube.strength import SWAY, settled
+from agt.training.linear import strength
+from agt.tube.network import SMOOTH, SWAY, settled
 
 OPEN: dict[str, Any] = dict.fromkeys(("lr", "epochs", "weight_decay"), "recipe") | {
     "loss": "binary_cross_entropy", "clip": 0.5, "batch": {"count": "recipe"},

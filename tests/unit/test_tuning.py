@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agt.data.assemble import records
-from agt.data.dataset import Dataset, Records
+from agt.data.dataset import Dataset, Records, records
 from agt.errors import ConfigError
 from agt.facts import Standing, declared, grounds, proved, void
-from agt.mechanisms.guarantee import GaussianDP
+from agt.mechanisms.composition import GaussianDP
 from agt.mechanisms.tuning import Contestant, Trials, TunedWeights, prepare_tuned
 from agt.models.heads import HeadConfig
 from agt.problem import Settings
@@ -27,10 +26,10 @@ from agt.settings import (
 )
 from agt.training.ensemble import EnsembleConfig
 from agt.tuning import Candidate, best, linear_head
+from agt_cli.choices import chosen_from, still_chosen
+from agt_cli.commands.tune import TuningData, choices
+from agt_cli.configuration import composed
 from agt_cli.report.console import Console
-from agt_cli.runs.choices import chosen_from, still_chosen
-from agt_cli.runs.compose import composed
-from agt_cli.runs.tuning import TuningData, choices
 
 BUDGET = GaussianDP(0.3)
 

@@ -9,13 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agt.folder import NewFolder
-from agt.manifest import NAME, Broken, Manifest, seal
-from agt_cli.report.checks import Findings, State
-from agt_cli.report.markdown import visible
-from agt_cli.verify import reading
-from agt_cli.verify.bound import Bound, bind
-from agt_cli.verify.reading import Inventory, parsed, read, settings
+from agt.store import MANIFEST_FILE, Broken, Manifest, NewFolder, parse_object, parse_yaml, read_file, seal_manifest
+from agt_cli.report.markdown import Findings, State, visible
+from agt_cli.verify import folders
+from agt_cli.verify.folders import Bound, Inventory, bind
 
 FILES = {"a.json": b"{}", "b.bin": bytes(range(256)), "deep/er/c.txt": b"words", "empty": b""}
 
@@ -104,10 +101,10 @@ def test_what_is_read_is_what_was_hashed(folder: Path) -> None:
 
 
 def test_the_digest_is_compared(folder: Path) -> None:
-    digest = Manifest.read((folder / NAME).read_bytes()).digest
+    digest = Manifest.read((folder / MANIFEST_FILE).read_bytes()).digest
     assert not look(folder, digest)[1]
-    files = json.loads((folder / NAME).read_bytes())["files"]
-    (folder / NAME).write_bytes(seal({"command": "predict", "files": files}))
+    files = json.loads((folder / MANIFEST_FILE).read_bytes())["files"]
+    (folder / MANIFEST_FILE).write_bytes(seal_manifest({"command": "predict", "files": files}))
     assert not look(folder)[1], "sealed again by hand: only the digest can tell"
     assert "this is another folder, or a rewritten one" in look(folder, digest)[1]["digest"]
 
@@ -118,16 +115,16 @@ def test_the_digest_is_compared(folder: Path) -> None:
     ids=["empty", "a list", "nothing", "deep", "no text", "twice", "a pipe"],
 )
 def test_a_manifest_that_is_none_stops_there(folder: Path, content: bytes | None) -> None:
-    (folder / NAME).unlink()
-    os.mkfifo(folder / NAME) if content is None else (folder / NAME).write_bytes(content)
+    (folder / MANIFEST_FILE).unlink()
+    os.mkfifo(folder / MANIFEST_FILE) if content is None else (folder / MANIFEST_FILE).write_bytes(content)
     bound, problems = look(folder)
     assert bound is None
     assert set(problems) == {"manifest"}
 
 
-@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/../../b", "./a", "a//b", NAME])
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/../../b", "./a", "a//b", MANIFEST_FILE])
 def test_a_manifest_that_leads_out_of_its_folder_is_none(folder: Path, name: str) -> None:
-    (folder / NAME).write_bytes(seal({"command": "train", "files": {name: 64 * "0"}}))
+    (folder / MANIFEST_FILE).write_bytes(seal_manifest({"command": "train", "files": {name: 64 * "0"}}))
     assert "no file of this folder" in look(folder)[1]["manifest"]
 
 
@@ -136,11 +133,11 @@ def test_a_file_beyond_measure_is_not_read(folder: Path, monkeypatch: pytest.Mon
         file.truncate(2**40)  # no bytes on the disk
     assert "1,099,511,627,776 bytes" in look(folder)[1]["files"]
     with pytest.raises(Broken, match="more than 16,777,216"):
-        read(folder / "b.bin")
+        read_file(folder / "b.bin")
 
 
 def test_a_folder_beyond_measure_is_not_listed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MOST_ENTRIES", 10)
+    monkeypatch.setattr(folders, "MAX_ENTRIES", 10)
     for number in range(20):
         (folder / f"{number}").write_bytes(b"")
     with pytest.raises(Broken, match="more than 10 files"):
@@ -166,7 +163,7 @@ def test_depth_ends_somewhere(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_json_that_nobody_should_read(content: bytes) -> None:
     with pytest.raises(Broken, match=r"^x\.json "):
-        parsed(content, "x.json")
+        parse_object(content, "x.json")
 
 
 @pytest.mark.parametrize(
@@ -178,12 +175,12 @@ def test_json_that_nobody_should_read(content: bytes) -> None:
 )  # fmt: skip
 def test_yaml_that_nobody_should_read(content: bytes) -> None:
     with pytest.raises(Broken, match=r"^x\.yaml "):
-        settings(content, "x.yaml")
+        parse_yaml(content, "x.yaml")
 
 
 def test_interpolations_stay_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "told")
-    assert settings(b"a: ${oc.env:SECRET}\nb: 1.0e-05\n", "x.yaml") == {"a": "${oc.env:SECRET}", "b": 1e-5}
+    assert parse_yaml(b"a: ${oc.env:SECRET}\nb: 1.0e-05\n", "x.yaml") == {"a": "${oc.env:SECRET}", "b": 1e-5}
 
 
 @given(st.text(max_size=50))

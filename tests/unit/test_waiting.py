@@ -12,7 +12,7 @@ from agt.certificates.box import Certificates
 from agt.certificates.votes import Vote
 from agt.errors import ConfigError
 from agt.models.ensemble import vote
-from agt_cli.runs.waiting import ABSTAINED, Waiting, abstentions
+from agt_cli.runs.erased import ABSTAINED_FILE, PendingErasures, abstentions
 
 STATES = ("sha256:0",)
 
@@ -22,9 +22,9 @@ def member(labels: list[int], distances: list[int]) -> Certificates:
     return Certificates(ks, "add_remove", np.array(labels), np.array([stable >= k for k in ks]))
 
 
-def of(folder: Path, units: int, members: tuple[int, ...] | None = None) -> Waiting:
+def of(folder: Path, units: int, members: tuple[int, ...] | None = None) -> PendingErasures:
     run: Any = SimpleNamespace(folder=folder, digest="sha256:0")
-    return Waiting(run, units, members)
+    return PendingErasures(run, units, members)
 
 
 VOTES = vote([member([1, 1, 1], [0, 4, 0]), member([1, 1, 0], [3, 3, 0]), member([1, 0, 0], [3, 0, 0])], 2)
@@ -51,8 +51,8 @@ def test_a_vote_of_margins_is_not_counted_by_labels(tmp_path: Path) -> None:
 def test_nobody_waits(tmp_path: Path) -> None:
     record: Any = None
     assert of(tmp_path, 0).answered(VOTES, 2).all()
-    assert of(tmp_path, 0).owed(np.array([True]), record) == []
-    assert not (tmp_path / ABSTAINED).exists()
+    assert of(tmp_path, 0).record_deferred(np.array([True]), record) == []
+    assert not (tmp_path / ABSTAINED_FILE).exists()
 
 
 def test_what_is_owed_is_on_the_disk_first(tmp_path: Path) -> None:
@@ -61,20 +61,20 @@ def test_what_is_owed_is_on_the_disk_first(tmp_path: Path) -> None:
 
     broken: Any = SimpleNamespace(add_metrics=refuse)
     whole: Any = SimpleNamespace(add_metrics=lambda **numbers: None)
-    assert "1 of 3 queries are answered" in of(tmp_path, 2).owed(np.array([True, False, False]), whole)[0]
+    assert "1 of 3 queries are answered" in of(tmp_path, 2).record_deferred(np.array([True, False, False]), whole)[0]
     with pytest.raises(OSError, match="no space"):
-        of(tmp_path, 2).owed(np.array([False]), broken)
+        of(tmp_path, 2).record_deferred(np.array([False]), broken)
     assert abstentions(tmp_path, STATES) == 3
-    lines = (tmp_path / ABSTAINED).read_text().splitlines()
+    lines = (tmp_path / ABSTAINED_FILE).read_text().splitlines()
     assert [json.loads(line)["queries"] for line in lines] == [3, 1]
     assert "id" not in lines[0]
-    with (tmp_path / ABSTAINED).open("a") as file:
+    with (tmp_path / ABSTAINED_FILE).open("a") as file:
         file.write('{"abst')
     assert abstentions(tmp_path, STATES) == 3
-    of(tmp_path, 2).owed(np.array([False]), whole)
+    of(tmp_path, 2).record_deferred(np.array([False]), whole)
     assert abstentions(tmp_path, STATES) == 4, "a line that breaks off takes no other with it"
     assert abstentions(tmp_path, ()) == 0, "of another state"
     for line in ("garbage", '["a"]', '{"state": "d", "abstained": -1}'):
-        (tmp_path / ABSTAINED).write_text(f"{line}\n")
+        (tmp_path / ABSTAINED_FILE).write_text(f"{line}\n")
         with pytest.raises(ConfigError, match="line 1: is no line"):
             abstentions(tmp_path, STATES)

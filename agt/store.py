@@ -1,0 +1,774 @@
+"""Folders on disk: files that appear whole or not at all, locks, JSON with a checksum, manifests, and a careful reader.
+
+A lock is held by a folder's process as long as it lives, so that a dead one's folder is told from a living one's.
+A checksum inside a file is kept against accidents and careless edits. It is no signature: whoever rewrites a file and its
+checksum together is not found out. manifest.json lists each file of a folder with its hash; its own hash names the run:
+
+    {"command": "train", "files": {"bounds/k=00005.safetensors": "<sha256>", ...}, "format": 1, "seal": "<sha256>"}
+
+Everything is read as if anybody may have written it: links, pipes and devices are named and not opened; a file is read
+through a handle that is known to be of a plain file, up to a size; JSON has no key twice, no number that is none and no
+depth that a reader cannot take; YAML has no aliases, which a few lines can blow up to gigabytes, and makes no objects.
+
+Formal guarantees
+    A file that a reader takes from a finished run has the bytes that the run wrote, or the reader stops (sha256 of the
+    very bytes that are parsed): a file that was damaged, edited or swapped with another is never used, and one that is
+    not listed is never read. Hashes are of the bytes that were handed to the disk, not of what lay there later, so nothing
+    can change between the two. ``seal`` is the hash of the rest of the manifest: it shows damage and hand edits of the
+    list itself, an entry taken out, say. Whoever rewrites the files, the list and the seal together makes another run,
+    sound in itself; only its ``digest`` differs, the sha256 of manifest.json's bytes (as ``sha256sum manifest.json`` shows
+    it). So a digest that was kept elsewhere, at the time of the training, proves that a folder is that run.
+"""
+
+import errno
+import json
+import math
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cache
+from hashlib import file_digest, sha256
+from io import BufferedReader, RawIOBase
+from pathlib import Path, PurePosixPath
+from threading import get_ident
+from typing import Any, BinaryIO, Self, cast
+
+from agt.errors import ConfigError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_NETWORK = ("nfs", "nfs4", "lustre")
+_LOCAL = {"nolock", "local_lock=flock", "local_lock=all", "localflock"}  # options of theirs
+_BLOCK_BYTES = 2**20
+_PART = re.compile(r"\.part\d+-\d+$")
+MAX_FILE_BYTES = 2**36  # of a file that is hashed
+MAX_TEXT_BYTES = 2**24  # of a file that is parsed
+MAX_YAML_BYTES = 2**20  # its reader is slow
+MAX_DEPTH = 500  # of nested YAML
+MAX_DIGITS = 40  # of a whole number in JSON
+_READ_FLAGS = os.O_RDONLY | sum(
+    getattr(os, f"O_{name}", 0) for name in ("NOFOLLOW", "NONBLOCK", "CLOEXEC", "NOCTTY", "BINARY")
+)
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write ``content`` so that ``path`` holds either all of it or what it held before, also after a power cut.
+
+    Raises:
+        OSError: with ``filename`` set, also where the system names no file (a full disk).
+    """
+    Pending(path).write(content)
+
+
+class Pending:
+    """A file that is about to be written, with room for it on the disk.
+
+    Args:
+        path: of the file, which appears when it is whole.
+        size: bytes to take hold of at once, so that a disk too full for them is found out now. A file system that copies
+            on writing may still run full later.
+
+    Raises:
+        OSError: as ``write_atomic``.
+    """
+
+    def __init__(self, path: Path, size: int = 0) -> None:
+        self.path, self._part = path, path.with_name(f"{path.name}.part{os.getpid()}-{get_ident()}")
+        with self._cleared():
+            made = [folder for folder in path.parents if not folder.exists()]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for folder in made:
+                sync_folder(folder.parent)
+            if size:
+                with self._part.open("wb") as file:
+                    for start in range(0, size, _BLOCK_BYTES):
+                        file.write(bytes(min(_BLOCK_BYTES, size - start)))
+                    file.flush()
+                    os.fsync(file.fileno())
+
+    def write(self, content: bytes) -> None:
+        """Write the file, durably."""
+        with self.opened() as file:
+            file.write(content)
+
+    @contextmanager
+    def opened(self) -> Iterator[BinaryIO]:
+        """Write the file part after part; it appears, durably, when all of them are written, and not if that fails."""
+        with self._cleared():
+            with self._part.open("r+b" if self._part.exists() else "wb") as file:
+                yield file
+                file.truncate()
+                file.flush()
+                os.fsync(file.fileno())
+            self._part.replace(self.path)
+            sync_folder(self.path.parent)
+
+    def discard(self) -> None:
+        """Give the room back, if the file was not written."""
+        with suppress(OSError):
+            self._part.unlink(missing_ok=True)
+
+    @contextmanager
+    def _cleared(self) -> Iterator[None]:
+        """Leave nothing half written behind, and name the file."""
+        try:
+            yield
+        except BaseException as error:
+            self.discard()
+            if isinstance(error, OSError):
+                raise OSError(error.errno, error.strerror or str(error), str(self.path)) from error
+            raise
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove what killed processes left half written in a folder, and in those below it."""
+    for path in folder.rglob("*.part*"):
+        if _PART.search(path.name):
+            path.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable; nothing where the platform or the file system cannot."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows opens no folders
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+    finally:
+        os.close(handle)
+
+
+class Lock:
+    """A lock on a file, which the operating system lets go of when its process ends, however it ends.
+
+    A process that holds it is alive: on this machine, or on another that shares the file system and its locks.
+
+    Attributes:
+        works: False where the system or the file system keeps no locks: then it tells nothing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file, self.works = path, -1, True
+
+    def take(self) -> bool:
+        """Take it if nobody has it; True: it is ours, or there are no locks here. Raises OSError as opening a file does."""
+        for _ in range(5):  # somebody may just be asking who holds it, or be about to remove the file
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            got = _flock(handle)
+            if got and _same(handle, self._path):
+                self._file = handle
+                return True
+            os.close(handle)
+            if got is None:
+                self.works = False
+                self._path.unlink(missing_ok=True)  # it would look like a dead process's
+                return True
+            time.sleep(0.02)
+        return False
+
+    def release(self) -> None:
+        """Let it go, and leave no file of it. Twice is as good as once."""
+        if self._file >= 0:
+            self._path.unlink(missing_ok=True)
+            os.close(self._file)
+            self._file = -1
+
+    def __del__(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)  # as a killed process would: the file stays
+
+
+def is_locked(path: Path) -> bool | None:
+    """Whether a living process holds the lock of this file; None: there is no such file, or nobody can tell."""
+    with suppress(OSError), path.open("rb") as file:
+        got = _flock(file.fileno(), shared=True)
+        return None if got is None else not got
+    return None
+
+
+def _flock(handle: int, shared: bool = False) -> bool | None:
+    """Take the lock of an open file, if it is free; None: there are no locks here."""
+    if fcntl is None or _apart(os.fstat(handle).st_dev):
+        return None
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError as error:
+        return False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
+    return True
+
+
+@cache
+def _apart(device: int, mounts: str = "/proc/self/mountinfo") -> bool:
+    """Whether a network's file system is mounted here so that its locks stay on this machine: they tell nothing of others.
+
+    Linux says so, in proc_pid_mountinfo(5); elsewhere nobody asks.
+    """
+    place = f"{os.major(device)}:{os.minor(device)}"
+    with suppress(OSError):
+        for line in Path(mounts).read_text().splitlines():
+            mount, _, system = line.partition(" - ")
+            if mount.split()[2] == place and system.split()[0] in _NETWORK:
+                return bool(_LOCAL & set(system.split()[2].split(",")))
+    return False
+
+
+def _same(handle: int, path: Path) -> bool:
+    """Whether the file is still what its name stands for."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a kind of sealed file is laid out; both kinds are on users' disks, and are written as they always were.
+
+    Attributes:
+        key: the entry that holds the checksum.
+        sort: keys are written in sorted order; False: in their own, the checksum last.
+        hash_lines: the checksum is of the lines as the file would have them without it; False: of one line of JSON.
+    """
+
+    key: str = "sha256"
+    sort: bool = False
+    hash_lines: bool = False
+
+    def lines(self, content: Mapping[str, Any]) -> bytes:
+        """The text of a file: two spaces a level, a newline at the end."""
+        return (json.dumps(content, indent=2, sort_keys=self.sort) + "\n").encode()
+
+
+def seal(content: Mapping[str, Any], form: Form = Form()) -> bytes:
+    """The one file that holds ``content``: a JSON object and its checksum. What JSON has no form for becomes text."""
+    plain = json.loads(json.dumps(dict(content), default=str))
+    checksum = sha256(form.lines(plain) if form.hash_lines else json.dumps(plain).encode()).hexdigest()
+    return form.lines({**plain, form.key: checksum})
+
+
+def unseal(raw: bytes, form: Form = Form()) -> dict[str, Any]:
+    """The content of a file that ``seal`` made, without its checksum.
+
+    Raises:
+        ValueError: it is not such a file, to the last byte.
+    """
+    content = json.loads(raw)
+    if not isinstance(content, dict) or content.pop(form.key, None) is None:
+        raise ValueError("it holds no checksum of itself")
+    if seal(content, form) != raw:
+        raise ValueError("its content is not what its own checksum says")
+    return content
+
+
+class Broken(Exception):
+    """A file is not what was recorded; the message names it, relative to its folder, and says what is wrong."""
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file, read in pieces, as hexadecimal digits; links are followed. Raises OSError."""
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def open_plain(path: Path, limit: int = MAX_FILE_BYTES, name: str = "") -> Iterator[BufferedReader]:
+    """A plain file, open; what it is, is asked of the handle, so that nothing can be put in its place in between.
+
+    Args:
+        limit: bytes that it may have.
+        name: for messages; empty: its own.
+
+    Raises:
+        Broken: it is gone, no plain file, larger than ``limit``, or cannot be read.
+    """
+    name = name or path.name
+    try:
+        handle = os.open(path, _READ_FLAGS)
+    except (OSError, ValueError) as error:
+        raise Broken(f"{name} {_why_not_opened(path, error)}") from None
+    try:
+        status = os.fstat(handle)
+        if kind := file_kind(status.st_mode):
+            raise Broken(f"{name} is {kind}, where a file is expected")
+        if status.st_size > limit:
+            raise Broken(f"{name} is of {status.st_size:,} bytes, more than {limit:,}: it is not read")
+        with open(handle, "rb", closefd=False) as file:
+            yield file
+    except OSError as error:
+        raise Broken(f"{name} cannot be read ({error.strerror or error})") from None
+    finally:
+        os.close(handle)
+
+
+def read_file(path: Path, limit: int = MAX_TEXT_BYTES, name: str = "") -> bytes:
+    """The bytes of a plain file. Arguments and errors as ``open_plain``."""
+    with open_plain(path, limit, name) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(size + 1)
+    if len(content) > size:
+        raise Broken(f"{name or path.name} grew while it was read")
+    return content
+
+
+def file_kind(mode: int) -> str:
+    """What a file's mode says that it is, in words; empty: a plain file."""
+    kinds = {stat.S_IFREG: "", stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe"}
+    return kinds.get(stat.S_IFMT(mode), "a device or a socket")
+
+
+def _why_not_opened(path: Path, error: OSError | ValueError) -> str:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return "is gone"
+    if isinstance(error, ValueError):  # a NUL in its name
+        return f"cannot be read ({error})"
+    return "is a link, and is not followed" if os.path.islink(path) else f"cannot be read ({error.strerror or error})"
+
+
+def parse_json(content: bytes, name: str) -> Any:
+    """Any JSON.
+
+    Args:
+        name: of the file, for messages.
+
+    Raises:
+        Broken: it is none, has a key twice or a number that is none, or is nested beyond measure.
+    """
+    try:
+        return json.loads(
+            content.decode(),
+            object_pairs_hook=_unique_keys,
+            parse_constant=_not_a_number,
+            parse_float=_finite,
+            parse_int=_bounded_int,
+        )
+    except RecursionError:
+        raise Broken(f"{name} cannot be read (nested beyond measure)") from None
+    except ValueError as error:
+        raise Broken(f"{name} cannot be read as JSON ({error})") from None
+
+
+def parse_object(content: bytes, name: str) -> dict[str, Any]:
+    """A JSON object. Raises Broken as ``parse_json``."""
+    value = parse_json(content, name)
+    if not isinstance(value, dict):
+        raise Broken(f"{name} does not hold an object")
+    return value
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("a key stands in it twice, so that two readers may read two things")
+    return value
+
+
+def _not_a_number(word: str) -> float:
+    raise ValueError(f"{word} is no number")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits[:20]} is beyond every float")
+    return value
+
+
+def _bounded_int(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"a whole number of more than {MAX_DIGITS} digits")
+    return int(digits)
+
+
+def parse_yaml(content: bytes, name: str) -> dict[str, Any]:
+    r"""A mapping from YAML. Interpolations stay text, as nothing of this machine belongs into them; ``\${`` is ``${``.
+
+    Raises:
+        Broken: it is none, or holds what a record's never does: an alias, an object, a key twice.
+    """
+    yaml, loader = _yaml_loader()
+    try:
+        if len(content) > MAX_YAML_BYTES:
+            raise ValueError(f"of {len(content):,} bytes")
+        text = content.decode()
+        _check_events(yaml.parse(text, loader))
+        value = yaml.load(text, loader)
+    except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
+        raise Broken(f"{name} cannot be read ({' '.join(str(error).split())[:200]})") from None
+    if not isinstance(value, dict):
+        raise Broken(f"{name} does not hold a mapping")
+    return {str(key): unescaped(node) for key, node in value.items()}
+
+
+def unescaped(node: Any) -> Any:
+    """A configuration as it was before ``to_yaml`` kept its text from being an interpolation."""
+    if isinstance(node, str):
+        return re.sub(r"(\\*)\\\$\{", lambda start: start[1][: len(start[1]) // 2] + "${", node) if "${" in node else node
+    if isinstance(node, dict):
+        return {key: unescaped(value) for key, value in node.items()}
+    return [unescaped(value) for value in node] if isinstance(node, list) else node
+
+
+@cache
+def _yaml_loader() -> tuple[Any, Any]:
+    """(the yaml package, a safe loader that refuses a key twice); loaded when first needed."""
+    import yaml  # type: ignore[import-untyped]
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            value: dict[Any, Any] = super().construct_mapping(node, deep)
+            if len(value) < len(node.value):
+                raise yaml.YAMLError("a key stands in it twice")
+            return value
+
+    return yaml, Loader
+
+
+def _check_events(events: Iterator[Any]) -> None:
+    """Raise ValueError at an alias, or where it is nested beyond measure: what composes nodes may not bear that."""
+    depth = 0
+    for event in events:
+        kind = type(event).__name__
+        depth += kind.endswith("StartEvent") - kind.endswith("EndEvent")
+        if kind == "AliasEvent":
+            raise ValueError("it has an alias, which no record of agt's has")
+        if depth > MAX_DEPTH:
+            raise ValueError("nested beyond measure")
+
+
+FORMAT = 1
+MANIFEST_FILE = "manifest.json"
+HASH = re.compile("[0-9a-f]{64}")
+MANIFEST_KEYS = {"command", "files", "format"}
+_MANIFEST_FORM = Form("seal", sort=True, hash_lines=True)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The files of one finished run.
+
+    Attributes:
+        command: that wrote them.
+        files: path in the folder, with forward slashes -> sha256 in hexadecimal.
+
+    Raises:
+        Broken: a path leads out of the folder, or a hash is none.
+    """
+
+    command: str
+    files: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        for name, digest in self.files.items():
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or str(path) != name or name in (".", MANIFEST_FILE):
+                raise Broken(f"{MANIFEST_FILE} lists {name!r}, which is no file of this folder")
+            if not isinstance(digest, str) or not HASH.fullmatch(digest):
+                raise Broken(f"{MANIFEST_FILE} lists {name} without a sha256")
+
+    @classmethod
+    def read(cls, content: bytes) -> "Manifest":
+        """From manifest.json's bytes.
+
+        Raises:
+            Broken: they are not a manifest's, byte for byte, or in a format that this version does not know.
+        """
+        value = unseal_manifest(content, MANIFEST_FILE)
+        if value.keys() != MANIFEST_KEYS or not isinstance(value["files"], dict) or not isinstance(value["command"], str):
+            raise Broken(f"{MANIFEST_FILE} is damaged: it does not hold {', '.join(sorted(MANIFEST_KEYS))} alone")
+        return cls(value["command"], value["files"])
+
+    @classmethod
+    def open(cls, folder: Path) -> "Manifest":
+        """A folder's own. Raises Broken as ``read``, or where there is none."""
+        return cls.read(read_file(folder / MANIFEST_FILE))
+
+    @property
+    def content(self) -> bytes:
+        """manifest.json's bytes; the same list gives the same bytes."""
+        return seal_manifest({"command": self.command, "files": dict(self.files)})
+
+    @property
+    def digest(self) -> str:
+        """``sha256:`` and the hash of ``content``: the name of this run."""
+        return f"sha256:{sha256(self.content).hexdigest()}"
+
+    def under(self, folder: str) -> set[str]:
+        """The listed files of a subfolder (``bounds``), and of its subfolders."""
+        return {name for name in self.files if name.startswith(f"{folder}/")}
+
+    def check(self, name: str, content: bytes) -> None:
+        """Raise Broken unless these are the bytes listed for ``name``."""
+        self._compare(name, sha256(content).hexdigest())
+
+    def load(self, folder: Path, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
+        """The bytes of one file, checked: what the caller parses is what was hashed.
+
+        Raises:
+            Broken: it is not listed, is gone, is a link or lies behind one, cannot be read, has more bytes than
+                ``limit``, or others.
+        """
+        self._listed(name)
+        content = read_file(_path_inside(folder, name), limit, name)
+        self.check(name, content)
+        return content
+
+    def check_file(self, folder: Path, name: str) -> None:
+        """Read one listed file, in pieces; raises Broken as ``load``."""
+        with open_plain(_path_inside(folder, name), name=name) as file:
+            digest = file_digest(file, "sha256").hexdigest()
+        self._compare(name, digest)
+
+    def verify(self, folder: Path) -> None:
+        """Read every listed file once, and raise Broken, as ``load`` does, at the first that is not right."""
+        for name in self.files:
+            self.check_file(folder, name)
+
+    def _compare(self, name: str, digest: str) -> None:
+        expected = self._listed(name)
+        if digest != expected:
+            raise Broken(f"{name} is not what {MANIFEST_FILE} says: sha256 {digest[:16]}..., listed {expected[:16]}...")
+
+    def _listed(self, name: str) -> str:
+        if name not in self.files:
+            raise Broken(f"{name} is not listed in {MANIFEST_FILE}, so it is no part of this run")
+        return self.files[name]
+
+
+def _path_inside(folder: Path, name: str) -> Path:
+    """Where a listed file lies. Raises Broken where a folder on the way is a link to another."""
+    path = folder
+    for part in name.split("/")[:-1]:
+        path /= part
+        if path.is_symlink():
+            raise Broken(f"{name} lies behind {path.name}, which is a link: it is not followed")
+    return folder / name
+
+
+def seal_manifest(value: Mapping[str, Any]) -> bytes:
+    """Canonical JSON (sorted keys, two spaces, a newline at the end) with the format's number and the hash of the rest."""
+    return seal({**value, "format": FORMAT}, _MANIFEST_FORM)
+
+
+def unseal_manifest(content: bytes, name: str) -> dict[str, Any]:
+    """What ``seal_manifest`` made, read back: the value and its ``format``.
+
+    Args:
+        name: of the file, for messages.
+
+    Raises:
+        Broken: not the bytes that ``seal_manifest`` makes of it, or another format.
+    """
+    try:
+        number = json.loads(content).get("format")
+        if isinstance(number, int) and number > FORMAT:
+            raise Broken(f"{name} is of format {number}, written by a newer agt: read it with that version")
+        value = unseal(content, _MANIFEST_FORM)
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise Broken(f"{name} is damaged: {error}") from None
+    if content != seal_manifest(value):
+        raise Broken(f"{name} is damaged: not the bytes that agt wrote")
+    return value
+
+
+def read_digest(text: str) -> str:
+    """A digest as a user gives it, with or without ``sha256:``, as ``Manifest.digest`` gives it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    number = text.strip().lower().removeprefix("sha256:")
+    if not HASH.fullmatch(number):
+        raise ValueError("expected sha256: and 64 hexadecimal digits, as agt train prints them")
+    return f"sha256:{number}"
+
+
+class FolderWriter:
+    """A folder that is being written (a ``models.store.Store``): each file whole or not at all, its hash noted.
+
+    Args:
+        folder: where its files go.
+        command: what writes it.
+
+    Attributes:
+        digest: once it is finished; None before.
+    """
+
+    def __init__(self, folder: Path, command: str) -> None:
+        self.folder, self.command, self.digest = folder, command, cast("str | None", None)
+        self._home, self._hashes = folder, dict[str, str]()  # parts write into the same list
+
+    def write(self, name: str, content: bytes) -> Path:
+        """Write one file; returns its path."""
+        with self.opened(name) as file:
+            file.write(content)
+        return self.folder / name
+
+    def opened(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """``write`` for a file that is written part after part: it appears at the end, or never."""
+        return self._opened(Pending(self.folder / name))
+
+    @contextmanager
+    def _opened(self, pending: Pending) -> Iterator[BinaryIO]:
+        if self.digest is not None:
+            raise RuntimeError(f"{pending.path}: the run is finished, and its manifest is written")
+        with pending.opened() as file:
+            hashing = _Hashing(file)
+            yield cast(BinaryIO, hashing)
+        self._hashes[pending.path.relative_to(self._home).as_posix()] = hashing.hexdigest()
+
+    def part(self, name: str) -> Self:
+        """A subfolder; its files go into the same manifest."""
+        part = copy(self)
+        part.folder = self.folder / name
+        return part
+
+    def finish(self) -> str:
+        """Write the manifest, last: a folder without one is not whole. Returns the digest."""
+        manifest = Manifest(self.command, self._hashes)
+        write_atomic(self._home / MANIFEST_FILE, manifest.content)
+        self.digest = manifest.digest
+        return self.digest
+
+
+class NewFolder(FolderWriter):
+    """A folder that nothing else is in.
+
+    Raises:
+        ConfigError: something is there.
+    """
+
+    def __init__(self, folder: Path, command: str) -> None:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigError(f"{folder}: something is there already, and nothing is written over: name a new folder")
+        super().__init__(folder, command)
+
+
+class _Hashing(RawIOBase):
+    """A file that is only added to, with the hash of what was written."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._hash = file, sha256()
+        self.hexdigest = self._hash.hexdigest
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        self._hash.update(content)
+        return self._file.write(content)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A finished folder; every file of it through ``read`` (a ``models.store.Shelf``).
+
+    Attributes:
+        folder: where it lies; of a part, the subfolder.
+        home: the whole, which holds the manifest.
+        manifest: what its files must be.
+        key: the setting that names it, for messages; empty: none.
+    """
+
+    folder: Path
+    home: Path
+    manifest: Manifest
+    key: str = ""
+
+    @classmethod
+    def open(cls, folder: Path, command: str, digest: str | None = None, key: str = "") -> Self:
+        """Read the manifest, and verify every file that it lists.
+
+        Args:
+            command: what must have written the folder.
+            digest: the folder must be the one of this digest; None: any.
+
+        Raises:
+            ConfigError: another command's folder, or another than ``digest``, or a file that is not what was written.
+        """
+        with refusing(folder, key):
+            manifest = _manifest(folder)
+            if manifest.command != command:
+                raise Broken(f"{MANIFEST_FILE} is of a run of {manifest.command!r}, not {command!r}")
+            if digest is not None and manifest.digest != digest:
+                setting = "digest" if key in ("", "run", "release") else f"{key}_digest"
+                raise Broken(
+                    f"{MANIFEST_FILE} has the digest {manifest.digest} and {setting} asks for {digest}: another run"
+                )
+            manifest.verify(folder)
+        return cls(folder, folder, manifest, key)
+
+    @property
+    def digest(self) -> str:
+        """The name of the whole, wherever its folder lies."""
+        return self.manifest.digest
+
+    def part(self, name: str) -> Self:
+        """A subfolder; the same manifest lists its files."""
+        return replace(self, folder=self.folder / name)
+
+    def read(self, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
+        """One file, if its bytes are those that the manifest lists.
+
+        Raises:
+            ConfigError: they are not, or more than ``limit``, or it is gone or not listed; names it.
+        """
+        with refusing(self.home, self.key):
+            return self.manifest.load(self.home, self._listed(name), limit)
+
+    def json(self, name: str) -> dict[str, Any]:
+        """The JSON object in a file. Raises ConfigError as ``read``, or where it is none."""
+        content = self.read(name, MAX_TEXT_BYTES)
+        with refusing(self.home, self.key):
+            return parse_object(content, name)
+
+    def yaml(self, name: str) -> dict[str, Any]:
+        """The mapping in a YAML file. Raises ConfigError as ``read``, or where it is none."""
+        content = self.read(name, MAX_TEXT_BYTES)
+        with refusing(self.home, self.key):
+            return parse_yaml(content, name)
+
+    def names(self, folder: str) -> set[str]:
+        """The listed files of a subfolder, without its name."""
+        inside = self._listed(folder)
+        return {name.removeprefix(f"{inside}/") for name in self.manifest.under(inside)}
+
+    def holds(self, name: str) -> bool:
+        """Whether a file is listed."""
+        return self._listed(name) in self.manifest.files
+
+    def _listed(self, name: str) -> str:
+        """How the manifest calls one of this part's files."""
+        return (self.folder / name).relative_to(self.home).as_posix()
+
+
+@contextmanager
+def refusing(folder: Path, key: str = "") -> Iterator[None]:
+    """Say of a broken file which folder it is in, and by which setting that was named."""
+    try:
+        yield
+    except Broken as error:
+        named = f"{key}={folder}" if key else str(folder)
+        raise ConfigError(f"{named}: {error}; restore it, or run again") from None
+
+
+def _manifest(folder: Path) -> Manifest:
+    if not folder.is_dir():
+        raise Broken("there is no such folder")
+    if not os.path.lexists(folder / MANIFEST_FILE):
+        raise Broken(f"{MANIFEST_FILE} is missing: the run was made by an agt that wrote none, or is damaged")
+    return Manifest.open(folder)

@@ -1,0 +1,309 @@
+"""What a run's settings were chosen on: a declaration that is tied to exactly those settings and that data (condition e).
+
+``training.chosen_on: public`` in a file says that somebody chose *these* settings, for *this* data, by public data or
+constants alone. Copied to other settings it would say nothing, so the file names what it was said about: ``chosen_for``, a
+short hash of each part of the configuration. A part that differs voids the declaration. Typed on the command line it is
+about the run that this very line starts, whatever else the line changes, and the run's record keeps the hashes.
+
+What ``agt tune`` chose is tied to the public rows, too: ``chosen_from`` says which, by digest; other rows in their place
+void the declaration once they are read. Public rows alone: they are the same for every neighbour of the data.
+
+``training.chosen_on: recipe`` says that the settings are the recipe's as it comes. That is checked, not believed: the
+hashes that ``RECIPE`` has are part of this code, so no file can claim to be the recipe. What the recipe cannot know are the
+columns that enter and how they are declared: these stay the owner's, and the fact says so.
+
+The data enters by its configuration (which file, columns, constants), never by its content: a hash of private records would
+make the claim itself depend on them, and a neighbour's data would lose it.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path, PurePath
+from typing import Any, get_args
+
+import numpy as np
+
+from agt.data.dataset import Dataset, DataSource, PublicRows, Records
+from agt.data.embeddings import public_digest
+from agt.errors import ConfigError
+from agt.facts import Fact, Standing, declared, void
+from agt.settings import ChosenFrom
+from agt.store import write_atomic
+from agt_cli.configuration import chosen_options, composed
+from agt_cli.report.record import to_yaml
+
+PARTS = ("dataset", "model", "training", "relation", "kgrid", "certificate", "ensemble", "noise")
+RECIPE = {
+    "model": "h1c17e495c19",
+    "training": "h38031a2e0a3",
+    "relation": "h54fcc73cef0",
+    "certificate": "hdba1ef0be08",
+    "ensemble": "h4ef5b9b82ca",
+    "noise": "hc9d1cf4f970",
+}
+"""The recipe as conf/dataset/table.yaml and embeddings.yaml choose it; a version that changes it must change this."""
+CODES = {"bins": 20, "crosses": 0}
+"""How the recipe codes the columns of a table (conf/dataset/table.yaml)."""
+KEY = "training.chosen_on"
+_LATER: dict[str, dict[str, Any]] = {  # by part, settings that came later, at values that are as before there were any
+    "ensemble": {"slices": 1, "vote": "labels", "margin_clip": None},
+    "features": {"root": 1.0, "order": 2, "weight": 1.0},
+}
+_SAYS = ("chosen_on", "chosen_for", "chosen_from")
+_BROKEN_BY = "one of them was picked by results on the private records, or on other data that is not public"
+
+
+def hashes(config: Mapping[str, Any]) -> dict[str, str]:
+    """Part of the configuration -> a short hash of it; where files lie, and speed, do not enter.
+
+    Args:
+        config: a resolved training configuration, as plain containers.
+    """
+    return {part: _hash(_said_about(part, config.get(part))) for part in PARTS}
+
+
+def bind_declaration(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The configuration of a command line: if that line itself declares what its settings were chosen on, bound to them.
+
+    Args:
+        config: resolved, as plain containers.
+        overrides: the command line's own.
+    """
+    if not declares(overrides):
+        return config
+    return bound({**config, "training": {**config["training"], "chosen_from": None}})
+
+
+def declares(overrides: Sequence[str]) -> bool:
+    """Whether the last of the overrides that say what settings were chosen on says: on public data."""
+    values = [word.partition("=")[2].strip("'\"") for word in overrides if word.partition("=")[0].lstrip("+") == KEY]
+    return bool(values) and values[-1] == "public"
+
+
+def bound(config: dict[str, Any], about: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The same configuration, its declaration bound to the settings with these hashes; None: to its own as they stand."""
+    return {**config, "training": {**config["training"], "chosen_for": dict(about or hashes(config))}}
+
+
+def choices_fact(config: Mapping[str, Any]) -> Fact:
+    """Condition e, as far as the settings go.
+
+    Args:
+        config: a resolved training configuration, as plain containers.
+    """
+    training = config.get("training") or {}
+    chosen_on, chosen_for = training.get("chosen_on"), training.get("chosen_for")
+    if chosen_on is None:
+        return void(f"nobody declared what the training settings were chosen on: {KEY}=public if on public data")
+    if chosen_on == "recipe":
+        return _recipe_fact(config)
+    if chosen_on != "public":
+        return void("the training settings were chosen by looking at results on this data")
+    now = hashes(config)
+    if chosen_for == now:
+        return declared(f"these settings were chosen on public data or constants ({KEY}=public)", _BROKEN_BY)
+    changed = [part for part in PARTS if (chosen_for or {}).get(part) != now[part]] if chosen_for else []
+    about = f"for other settings (what differs: {', '.join(changed)})" if changed else "without saying for which settings"
+    return void(
+        f"{KEY}=public was declared {about}: if these, too, were chosen on public data alone, declare that on this run's "
+        f"own command line, {KEY}=public (the record's config.yaml then has the chosen_for that a file needs)"
+    )
+
+
+def chosen_from(which: str, dataset: Dataset, source: DataSource) -> ChosenFrom:
+    """The declaration about public rows as they are now."""
+    return ChosenFrom(which, public_digest(public_rows(which, dataset, source), np.empty(0)))
+
+
+def public_rows(which: str, dataset: Dataset, source: DataSource) -> Records:
+    """The rows that ``ChosenFrom.rows`` names."""
+    if which in ("test", "train"):
+        return dataset.public_rows("test" if which == "test" else "train")
+    return source.load_queries(Path(which))
+
+
+def words_of(which: str) -> str:
+    """The same rows in words, which go into claims: of a file its name, and not where it lies."""
+    words = {"test": "the test records", "train": "the training records marked public"}
+    return words.get(which, f"the rows of {PurePath(which).name}")
+
+
+def still_chosen(fact: Fact, about: ChosenFrom | None, dataset: Dataset, source: DataSource) -> Fact:
+    """Condition e's fact about choices, void where the public rows that it names are others now.
+
+    A file that is not here cannot be compared: what was declared of it stays declared.
+    """
+    if about is None or fact.standing is not Standing.DECLARED:
+        return fact
+    if about.rows in get_args(PublicRows) or Path(about.rows).is_file():
+        now = chosen_from(about.rows, dataset, source).digest
+        if now != about.digest:
+            return void(
+                f"the settings were chosen {_on(about)}, and the digest is {now} now: these are other rows; choose again "
+                "with agt tune, or, if these settings, too, were chosen on public data alone, declare that on this run's "
+                f"own command line, {KEY}=public"
+            )
+    return naming(fact, about)
+
+
+def naming(fact: Fact, about: ChosenFrom | None) -> Fact:
+    """The same fact, a declaration with the public rows that it names: every claim says which they are."""
+    if about is None or fact.standing is not Standing.DECLARED:
+        return fact
+    return declared(f"{fact.why}: {_on(about)}", f"{fact.broken_by}; or one of those rows is private")
+
+
+def _on(about: ChosenFrom) -> str:
+    return f"on {words_of(about.rows)}, digest {about.digest} (training.chosen_from)"
+
+
+def _recipe_fact(config: Mapping[str, Any]) -> Fact:
+    """Whether the settings are the recipe's. Its grid is free, as a closed form has every k, and so is a unit's cap."""
+    relation, dataset = dict(config.get("relation") or {}), dict(config.get("dataset") or {})
+    relation.pop("unit_rows", None)  # a declaration about the data, like its size
+    now = hashes({**config, "relation": relation})
+    changed = [part for part, known in RECIPE.items() if now[part] != known]
+    changed += [f"dataset.{key}" for key, known in CODES.items() if dataset.get(key, known) != known]
+    if changed:
+        return void(
+            f"{KEY}=recipe is about the recipe as it comes, and this run differs from it ({', '.join(changed)}): if what "
+            f"differs was chosen on public data or constants alone, declare that on the command line, {KEY}=public"
+        )
+    return declared(
+        "the settings are the recipe's, unchanged, which depend on public constants alone and were chosen on other, public "
+        "data; which columns enter, and how they are declared, was not chosen by results on these records",
+        "a column, range, list or split was picked by results on them, or they are among the sets that the recipe was "
+        "chosen on (docs/recipe.md)",
+    )
+
+
+def _said_about(part: str, node: Any) -> Any:
+    """What of a part a declaration is about."""
+    if not isinstance(node, Mapping):
+        return node
+    kept = {str(key): value for key, value in node.items()}
+    if part == "training":
+        return {key: value for key, value in kept.items() if key not in _SAYS}
+    if part == "dataset":
+        kept.pop("data_dir", None)  # where it lies, not what it is
+        kept.pop("subgroups", None)  # training sees nothing of them
+        for key in ("path", "test"):
+            if kept.get(key) is not None:
+                kept[key] = PurePath(str(kept[key])).name
+    if part == "ensemble":
+        kept = _earlier(part, kept)
+    if part == "certificate" and isinstance(kept.get("features"), Mapping):
+        kept["features"] = _earlier("features", kept["features"])
+    if part == "model" and isinstance(kept.get("encoder"), Mapping):
+        kept["encoder"] = {key: value for key, value in kept["encoder"].items() if key != "cache_dir"}
+    return kept
+
+
+def _hash(node: Any) -> str:
+    """Hexadecimal digits behind a letter, so that no yaml reader takes them for a number."""
+    text = json.dumps(node, sort_keys=True, default=str)
+    return "h" + blake2b(text.encode(), digest_size=6).hexdigest()[:11]
+
+
+def _earlier(part: str, node: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what came later and is as before there was any."""
+    return {key: value for key, value in node.items() if value != _LATER[part].get(key, ...)}
+
+
+# -- settings that have no effect: whoever gives one expects that it has -----------------------------------------------
+
+_UNREAD_BY_MINIMISER = ("epochs", "lr", "lr_min", "decay")
+_READ_BY_BOXES = ("training.product", "compute.kernel", "compute.fragment", "compute.memory_mb")
+_READ_BY_MAPS = {
+    "bandwidth": ("fourier", "landmarks"),
+    "root": ("landmarks",),
+    "order": ("crosses",),
+    "weight": ("crosses",),
+}
+
+
+def ineffective_settings(config: Mapping[str, Any], overrides: Sequence[str]) -> list[str]:
+    """A line for each of the line's own settings that training does not read, though a configuration has it.
+
+    Args:
+        config: a resolved training configuration, as plain containers.
+        overrides: the command line's own.
+    """
+    given = [word.partition("=")[0].lstrip("+") for word in overrides]
+    reasons = dict(_reasons(config))
+    return [f"note: {key} {reasons[key]}" for key in given if key in reasons]
+
+
+def _reasons(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Setting -> why it has no effect here."""
+    certificate, model = config.get("certificate") or {}, config.get("model") or {}
+    name, features = certificate.get("name", "box"), certificate.get("features") or {}
+    if name in ("erm", "removal"):
+        yield from (
+            (f"training.{key}", f"has no effect: certificate={name} goes to the minimum, wherever")
+            for key in _UNREAD_BY_MINIMISER
+        )
+    if name == "removal":
+        yield "training.loss", "has no effect: certificate=removal has a loss of its own (certificate.loss)"
+        yield "training.clip", "has no effect: certificate=removal clamps nothing"
+    if name != "box":
+        yield from ((key, f"has no effect on certificate={name}, which carries no boxes") for key in _READ_BY_BOXES)
+    if name not in ("box", "tube"):
+        yield "training.seed", f"has no effect on certificate={name}, a closed form"
+        for key in ("kgrid", "kgrid.max", "kgrid.values"):
+            yield key, f"only says which k tables show: certificate={name} holds for every k"
+    if not model.get("hidden"):
+        yield "model.activation", "has no effect: there is no hidden layer (model.hidden)"
+    kind = features.get("map")
+    if kind == "none":
+        yield "certificate.features.seed", "has no effect: no random features are made (certificate.features.map)"
+    for key, kinds in _READ_BY_MAPS.items():
+        if kind not in kinds:
+            yield f"certificate.features.{key}", f"has no effect: it is for certificate.features.map={' or '.join(kinds)}"
+    if not features.get("whiten") and not (kind == "landmarks" and features.get("root")):
+        yield "certificate.features.ridge", "has no effect: nothing is whitened (certificate.features.whiten)"
+    if (config.get("ensemble") or {}).get("members", 1) == 1:
+        for key in ("key", "vote", "margin_clip"):
+            yield f"ensemble.{key}", "has no effect: there is one member (ensemble.members)"
+
+
+# -- conf/experiment/NAME.yaml: settings that were chosen, kept where agt train experiment=NAME finds them -------------
+
+EXPERIMENTS = Path("conf/experiment")  # of the working directory
+
+
+def free_path(name: str) -> Path:
+    """Where the experiment of this name goes.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    path = EXPERIMENTS / f"{name}.yaml"
+    if path.exists():
+        raise ConfigError(f"{path} is there already: give another name, tune.name=NAME, or move it away")
+    return path
+
+
+def write_experiment(path: Path, config: Mapping[str, Any], comment: str) -> None:
+    """Write a training configuration as an experiment: which options its command line composed, and what differs.
+
+    Args:
+        config: resolved, as plain containers.
+        comment: for people, a line.
+    """
+    options = {group: option for group, option in chosen_options().items() if group.partition("/")[0] in PARTS}
+    plain = composed("train", [f"{group}={option}" for group, option in options.items()], complete=False)
+    content = {part: _difference(plain.get(part), config[part]) for part in PARTS}
+    content["dataset"].pop("data_dir", None)  # where files lie is no setting
+    defaults = [*({f"override /{group}": option} for group, option in options.items()), "_self_"]
+    body = {"defaults": defaults, **{part: node for part, node in content.items() if node}}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, f"# @package _global_\n# {comment}\n{to_yaml(body)}".encode())
+
+
+def _difference(plain: Any, wanted: Any) -> Any:
+    """What must be said beside ``plain`` to have ``wanted``."""
+    if not (isinstance(plain, Mapping) and isinstance(wanted, Mapping)):
+        return wanted
+    return {key: _difference(plain.get(key), value) for key, value in wanted.items() if plain.get(key, ...) != value}

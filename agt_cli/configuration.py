@@ -1,0 +1,239 @@
+"""A command's configuration: conf/ and the user's own ./conf, composed by Hydra with the overrides of a command line."""
+
+import logging
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hydra import compose, initialize_config_dir
+from hydra._internal.hydra import Hydra
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import DictConfig, OmegaConf
+
+from agt.errors import ConfigError, nearest
+from agt_cli import usage
+from agt_cli.errors import explain
+
+SUBMITIT = {  # of every cluster
+    "submitit_folder": "${hydra.sweep.dir}/.submitit/%j",
+    "name": "${hydra.job.name}",
+    **{"timeout_min": 60, "cpus_per_task": None, "gpus_per_node": None, "tasks_per_node": 1, "mem_gb": None, "nodes": 1},
+    "stderr_to_stdout": False,
+}
+_SBATCH = ("partition", "qos", "comment", "constraint", "exclude", "gres", "cpus_per_gpu", "gpus_per_task", "mem_per_gpu")
+_SLURM = {
+    **dict.fromkeys((*_SBATCH, "mem_per_cpu", "account", "setup")),
+    **{"signal_delay_s": 120, "max_num_timeout": 0, "additional_parameters": {}, "array_parallelism": 256},
+}
+_JOBLIB = {
+    **{"n_jobs": -1, "backend": None, "prefer": "processes", "require": None, "verbose": 0, "timeout": None},
+    **{"pre_dispatch": "2*n_jobs", "batch_size": "auto", "temp_folder": None, "max_nbytes": None, "mmap_mode": "r"},
+}
+LAUNCHERS: dict[str, dict[str, Any]] = {
+    "joblib": {"_target_": "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher", **_JOBLIB},
+    "submitit_local": {"_target_": "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher", **SUBMITIT},
+    "submitit_slurm": {
+        "_target_": "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher",
+        **SUBMITIT,
+        **_SLURM,
+    },
+}
+"""Settings of the launchers (``hydra/launcher=NAME``), named and set as Hydra's own, whose packages are not needed."""
+
+
+class PackedGroups(ConfigSource):
+    """The groups whose options lie in one file each (``usage.packed``)."""
+
+    @staticmethod
+    def scheme() -> str:
+        """How the search path names it."""
+        return "packed"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """One option."""
+        if not self.is_config(config_path):
+            raise ConfigLoadError(f"no option {config_path}")
+        group, _, name = config_path.rpartition("/")
+        text = usage.packed()[group][name.removesuffix(".yaml")]
+        return ConfigResult(self.provider, f"packed://{group}", OmegaConf.create(text), self._get_header_dict(text))
+
+    def available(self) -> bool:
+        """It always is."""
+        return True
+
+    def is_group(self, config_path: str) -> bool:
+        """Whether options or groups lie below."""
+        return not config_path or any(f"{group}/".startswith(f"{config_path}/") for group in usage.packed())
+
+    def is_config(self, config_path: str) -> bool:
+        """Whether it is an option."""
+        group, _, name = config_path.rpartition("/")
+        return name.removesuffix(".yaml") in usage.packed().get(group, {})
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        """The options of a group, and the groups inside it."""
+        start = f"{config_path}/" if config_path else ""
+        inside = {group.removeprefix(start).partition("/")[0] for group in usage.packed() if group.startswith(start)}
+        found = {ObjectType.GROUP: inside, ObjectType.CONFIG: {*usage.packed().get(config_path, {})}}
+        return sorted(found[results_filter] if results_filter in found else set().union(*found.values()))
+
+
+class UserConf(SearchPathPlugin):
+    """The user's own ./conf on Hydra's search path, behind the package's: a name of ours means ours."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Add the packed groups, and the folder that is there when a configuration is composed."""
+        search_path.append("agt", "packed://groups")
+        if folder := usage.user_conf():
+            search_path.append("user", f"file://{folder}")
+
+
+Plugins.instance().register(PackedGroups)
+Plugins.instance().register(UserConf)
+for _name, _settings in LAUNCHERS.items():
+    ConfigStore.instance().store(_name, _settings, group="hydra/launcher")
+
+
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        unknown = next((word for word in message.split() if word.startswith("-")), "")
+        known = [flag for flag in usage.OPTIONS if flag.startswith("--")]
+        raise ConfigError(f"{message}{nearest(unknown, known) if 'unrecognized' in message else ''}")
+
+
+def parse_options(rest: Sequence[str], name: str) -> Namespace:
+    """The options of a command line, by name, and its ``overrides``.
+
+    Args:
+        rest: what follows the command.
+        name: of the command's primary configuration.
+
+    Raises:
+        ConfigError: an option is unknown, lacks its value, or excludes another.
+    """
+    parser = _Parser(add_help=False, allow_abbrev=True)
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--run", "-r", action="store_true")
+    modes.add_argument("--multirun", "-m", action="store_true")
+    modes.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    modes.add_argument("--info", "-i", const="all", nargs="?", choices=usage.INFO)
+    parser.add_argument("--resolve", action="store_true")
+    parser.add_argument("--package", "-p")
+    parser.add_argument("--config-name", "-cn", default=name)
+    parser.add_argument("--config-dir", "-cd", type=Path)
+    parser.add_argument("overrides", nargs="*")
+    options = parser.parse_intermixed_args(list(rest))
+    if options.resolve and not options.cfg:
+        raise ConfigError("--resolve goes with --cfg: agt COMMAND --cfg job --resolve")
+    if options.config_dir is not None:
+        if not options.config_dir.is_dir():
+            raise ConfigError(f"--config-dir {options.config_dir}: no such folder")
+        folder = usage.quoted(f"file://{options.config_dir.absolute()}")
+        options.overrides = [f"hydra.searchpath=[{folder}]", *options.overrides]
+    return options
+
+
+@contextmanager
+def library() -> Iterator[Hydra]:
+    """Hydra, ready to compose."""
+    with initialize_config_dir(str(usage.config_dir()), version_base="1.3"):
+        hydra = GlobalHydra.instance().hydra
+        assert hydra is not None
+        yield hydra
+
+
+def compose_with_hydra(config_name: str, overrides: Sequence[str]) -> DictConfig:
+    """A configuration with the node ``hydra``: where runs and sweeps go, the launcher, the options that were chosen.
+
+    Raises:
+        HydraException, OmegaConfBaseException, YAMLError: an override or a file does not fit (``errors.explain``).
+    """
+    with library():
+        config = compose(config_name, list(overrides), return_hydra_config=True)
+    HydraConfig.instance().set_config(config)  # ${hydra:...} in a user's own files
+    return config
+
+
+def show(options: Namespace) -> None:
+    """Print what ``--cfg`` or ``--info`` asks for."""
+    logging.raiseExceptions = False  # a log line that nobody reads is no error
+    with library() as hydra:
+        if options.cfg:
+            hydra.show_cfg(options.config_name, options.overrides, options.cfg, options.package, options.resolve)
+        else:
+            hydra.show_info(options.info, options.config_name, options.overrides)
+
+
+def composed(command: str, overrides: Sequence[str], complete: bool = True) -> dict[str, Any]:
+    """The resolved configuration of ``command``, as plain containers: for what runs other commands' work.
+
+    Args:
+        complete: refuse where a required value was not given; else it is ???.
+
+    Raises:
+        ConfigError: an override does not fit.
+    """
+    config_name = usage.COMMANDS[command].config
+    try:
+        with library():
+            config = compose(config_name, list(overrides))
+    except Exception as error:
+        raise explain(error, config_name, list(overrides)) or error from None
+    return plain(config, complete)
+
+
+def compose_unresolved(config_name: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """A configuration as plain containers, its interpolations as they are written."""
+    with library():
+        node = OmegaConf.to_container(compose(config_name, list(overrides)), resolve=False)
+    return {str(key): value for key, value in node.items()} if isinstance(node, dict) else {}
+
+
+def plain(config: DictConfig, complete: bool = True) -> dict[str, Any]:
+    """A configuration without ``hydra`` as plain containers, interpolations resolved.
+
+    Raises:
+        ConfigError: a required value (???) was not given.
+    """
+    task = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    missing = sorted(OmegaConf.missing_keys(task)) if complete else []
+    if missing:
+        raise ConfigError(f"{missing[0]}: a value is required; give {missing[0]}=VALUE")
+    resolved = OmegaConf.to_container(task, resolve=True)
+    return {str(key): value for key, value in resolved.items()} if isinstance(resolved, dict) else {}
+
+
+def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
+    """Every combination of the values in the overrides of a sweep, each a line of overrides.
+
+    Raises:
+        OverrideParseException: one of them cannot be read.
+        ConfigError: one asks for a kind of sweep that has no list of values.
+    """
+    choices: dict[str, list[str]] = {}
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        key = override.get_key_element()
+        if not override.is_sweep_override():
+            choices[key] = [f"{key}={override.get_value_element_as_str()}"]
+        elif override.is_discrete_sweep() and not override.is_hydra_override():
+            choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
+        else:
+            raise ConfigError(f"{override.input_line}: give the values of a sweep: {key}=1,2,3, range(...) or choice(...)")
+    return [*product(*choices.values())]
+
+
+def chosen_options() -> dict[str, str]:
+    """Group -> the option that this command line composed, by itself or through an experiment."""
+    chosen: Mapping[Any, Any] = HydraConfig.get().runtime.choices
+    return {str(group): str(option) for group, option in chosen.items() if option is not None}

@@ -1,0 +1,252 @@
+"""From whatever was raised to what the user reads: one message that says what to do, and an exit code."""
+
+import errno
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from agt.errors import AgtError, ConfigError, nearest
+from agt_cli import usage
+
+_NAMES = (
+    "names in a mapping take no quotes: {a.b: [0, 1], c d: [0, 1]}; with letters beyond ASCII they go into a file "
+    "conf/dataset/NAME.yaml (agt data inspect FILE writes one)"
+)
+MEMORY = "lower compute.memory_mb or compute.fragment, or use a smaller model or a shorter kgrid"
+
+
+def explain(error: BaseException, config: str, overrides: Sequence[str]) -> AgtError | None:
+    """The error as one meant for the user, or None if it is a bug.
+
+    Args:
+        error: what a command raised.
+        config: the command's primary configuration.
+        overrides: the command line's overrides.
+    """
+    if isinstance(error, AgtError):
+        return error
+    hydra = _broken_file(error) or _hydra_mistake(error, config, overrides)
+    if hydra:
+        return ConfigError(hydra)
+    if _out_of_memory(error):
+        return AgtError(f"out of memory: {MEMORY}")
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return AgtError(f"{where}{error.strerror or error}{_elsewhere(error)}")
+    return None
+
+
+def error_text(known: AgtError | None, error: BaseException) -> str:
+    """What the user reads of an error.
+
+    Args:
+        known: as ``explain`` gives it.
+    """
+    if known:
+        return str(known)
+    return f"{type(error).__name__}: {error} (this is a bug in agt; run again with -v for the traceback)"
+
+
+def _elsewhere(error: OSError) -> str:
+    """What to do where a file cannot be written: nearly always, where runs go."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return ": make room there, or choose another place with output_dir=FOLDER"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return ": nothing can be written there: choose another place with output_dir=FOLDER"
+    if error.errno in (errno.ENOTDIR, errno.EEXIST) and error.filename:
+        paths = [Path(str(error.filename)), *Path(str(error.filename)).parents]
+        file = next((path for path in paths if path.is_file()), None)
+        return f": {file} is a file, where a folder is needed: choose another with output_dir=FOLDER" if file else ""
+    return ""
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    torch = sys.modules.get("torch")
+    if isinstance(error, MemoryError) or (torch and isinstance(error, torch.OutOfMemoryError)):
+        return True
+    # PyTorch's CPU allocator has no exception class of its own.
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+
+
+def _broken_file(error: BaseException) -> str | None:
+    """The message for a configuration file of the user's own that is no yaml; None if it is something else."""
+    from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
+
+    if isinstance(error, MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        where = f"{mark.name}, line {mark.line + 1}" if mark else "a configuration file"
+        begun = f" ({error.context} from line {error.context_mark.line + 1} on)" if error.context_mark else ""
+        return f"{where}: {error.problem or error.context}{begun}: repair it, or quote special characters"
+    if isinstance(error, YAMLError | UnicodeDecodeError):
+        return f"{_not_text() or 'a configuration file'}: no text in UTF-8 without control characters: save it as that"
+    return None
+
+
+def _not_text() -> str:
+    """The first of the user's own configuration files that cannot be read as text."""
+    folder = usage.user_conf()
+    for path in sorted(folder.rglob("*.yaml")) if folder else ():
+        try:
+            if not all(letter.isprintable() or letter.isspace() for letter in path.read_text(encoding="utf-8")):
+                return str(path)
+        except UnicodeDecodeError:
+            return str(path)
+    return ""
+
+
+def _hydra_mistake(error: BaseException, config: str, overrides: Sequence[str]) -> str | None:
+    """The message for a fault in overrides or configuration files; None if it is something else."""
+    from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+    from omegaconf.errors import OmegaConfBaseException
+
+    if isinstance(error, MissingConfigException):
+        return _missing_option(error)
+    if isinstance(error, OverrideParseException):
+        return _unreadable(error, config, overrides)
+    if isinstance(error, HydraException):
+        return _refused_override(error, config, overrides)
+    if isinstance(error, OmegaConfBaseException):
+        key = error.full_key or next((word.partition("=")[0] for word in overrides if "${" in word), "")
+        return f"{key}: {_one_line(error)}" if key else _one_line(error)
+    if isinstance(error, ValueError) and _raised_in(error, "hydra"):
+        return _no_choice(error, config, overrides)
+    return None
+
+
+def _unreadable(error: Any, config: str, overrides: Sequence[str]) -> str:
+    """An override that Hydra's grammar does not take."""
+    word = error.override
+    if "=" not in word:
+        return f"'{word}' is no setting: settings are KEY=VALUE{_meant(word, config, overrides)}"
+    key, equals, value = word.partition("=")
+    if not key.strip("+~"):
+        return f"'{word}' is no setting: settings are KEY=VALUE"
+    if "{" in value and re.search(r"[{,]\s*['\"]|[^\x00-\x7f]", value):
+        return f"'{word}' cannot be read: {_NAMES}"
+    if word.count("{") > word.count("}") or word.count("[") > word.count("]"):
+        return f"'{word}' cannot be read: a bracket stays open: put the whole in quotes: '{key}=...'"
+    if value.startswith("["):
+        return f"'{word}' cannot be read: put each entry in quotes: \"{key}=['...']\""
+    quoted = f": \"{key}='{value}'\"" if equals and "'" not in value else ", once more inside the shell's own quotes"
+    return f"'{word}' cannot be read: put a value with special characters in quotes{quoted}"
+
+
+def _refused_override(error: Exception, config: str, overrides: Sequence[str]) -> str:
+    """An override that can be read and does not fit the configuration."""
+    key = re.search(r"Could not override '([^']+)'", str(error))
+    if key:
+        return _unknown_key(key[1], str(error), config, overrides)
+    comma = re.match(r"Ambiguous value for argument '([^=]+)=(.*)'", str(error))
+    if comma:
+        return (
+            f"{comma[1]}={comma[2]}: a comma separates the values of a sweep, which needs -m; a list is {comma[1]}="
+            f"[{comma[2]}]; numbers take no comma; text with one is quoted twice: \"{comma[1]}='{comma[2]}'\""
+        )
+    return _one_line(error)
+
+
+def _no_choice(error: Exception, config: str, overrides: Sequence[str]) -> str:
+    """What Hydra reports as a plain ValueError: flags that exclude each other, and a group that is given no name."""
+    for word in overrides:
+        group, _, value = word.partition("=")
+        if not group:
+            return f"'{word}' is no setting: settings are KEY=VALUE"
+        if "group override must be" in str(error) and group in usage.groups(config) and _no_name(value):
+            return f"{word}: choose one by its name{nearest('', usage.options(group))}"
+    return _one_line(error)
+
+
+def _no_name(value: str) -> bool:
+    return value in ("null", "true", "false") or not re.search("[A-Za-z_]", value)
+
+
+def _meant(word: str, config: str, overrides: Sequence[str]) -> str:
+    """A suffix saying how a word that is no setting was probably meant."""
+    groups = usage.groups(config)
+    if word in groups:
+        return f"; did you mean '{word}=NAME'?{nearest('', usage.options(word))}"
+    choices = [group for group in groups if word in usage.options(group)]
+    if choices:
+        return f"; did you mean '{'dataset' if 'dataset' in choices else choices[0]}={word}'?"
+    keys = list(_flatten(_compose(config, overrides)))
+    if word in keys:
+        return f"; did you mean '{word}=VALUE'?"
+    path = Path(word)
+    if path.exists():
+        key = "run" if path.is_dir() else "inputs"
+        return f"; did you mean '{key}={word}'?" if key in keys else f"; agt data inspect {word} describes a table"
+    return _known_key(word, config, overrides)
+
+
+def _missing_option(error: Any) -> str:
+    group, _, option = (error.missing_cfg_file or "").rpartition("/")
+    if not group:
+        return _one_line(error)
+    known = nearest(option, error.options or usage.options(group))
+    if group == "training":  # also where it was chosen by dataset=NAME, with a dataset of the user's own
+        file = f"conf/dataset/{option}.yaml" if option in usage.options("dataset") else ""
+        begin = f", or let {file} begin with defaults: [table, _self_] (or embeddings)" if file else ""
+        return f"there are no training settings named '{option}': give training=NAME{begin}{known}"
+    return f"unknown {group} '{option}'{known}"
+
+
+def _unknown_key(key: str, message: str, config: str, overrides: Sequence[str]) -> str:
+    """Hydra refuses a key that is not there, and new entries for one that is (a mapping given as {...})."""
+    added = message.rpartition("To append to your config use ")[2]
+    if key in _flatten(_compose(config, overrides)):
+        return f"'{key}' takes new entries with a plus sign: '{added}'"
+    if "/" in key and key in usage.groups(config):
+        return f"{key}: public features stand in front of a linear head: add model=linear certificate=stability (or erm)"
+    return f"unknown key '{key}'{_known_key(key, config, overrides)}"
+
+
+def _known_key(key: str, config: str, overrides: Sequence[str]) -> str:
+    """A suffix naming the key that was probably meant: the same name elsewhere, or the nearest beside it."""
+    composed = _compose(config, overrides)
+    prefix, _, name = key.rpartition(".")
+    elsewhere = [known for known in _flatten(composed) if known.rpartition(".")[2] == name]
+    if elsewhere:
+        return f"; did you mean '{elsewhere[0]}'?"
+    node: Any = composed
+    for part in prefix.split(".") if prefix else ():
+        node = node.get(part) if isinstance(node, Mapping) else None
+    if isinstance(node, Mapping):
+        return nearest(name, node)
+    close = get_close_matches(key, list(_flatten(composed)), n=1, cutoff=0.5)  # far too many keys to list them all
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def _compose(config: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """The configuration with the choices of groups that the command line makes, and none of its other settings."""
+    from agt_cli.configuration import compose_unresolved
+
+    groups = usage.groups(config)
+    choices = [o for o in overrides if o.partition("=")[0] in groups and "," not in o]
+    try:
+        node = compose_unresolved(config, choices)
+    except Exception:  # broken in a second way, or from a --config-dir: a suggestion is not worth failing for
+        return {}
+    # Groups are keys too, even those like experiment that leave no node.
+    return {**dict.fromkeys(groups), **node}
+
+
+def _flatten(node: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in node.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+
+
+def _one_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines()]
+    cause = str(error.__cause__).splitlines()[:1] if error.__cause__ else []
+    return "; ".join(line for line in [*lines, *cause] if line and "object_type" not in line and "full_key" not in line)
+
+
+def _raised_in(error: BaseException, package: str) -> bool:
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return bool(frames) and frames[-1][0].f_globals.get("__name__", "").split(".")[0] == package

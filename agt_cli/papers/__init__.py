@@ -1,1 +1,0 @@
-"""What reproduces the papers: their baselines, encoder, data and figures. The library never imports it."""

@@ -1,0 +1,253 @@
+"""This process among others: signals that end it, readers of its output, torchrun's variables, its share of a machine.
+
+Loads nothing heavy.
+"""
+
+import os
+import signal
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+from agt.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agt.store import Lock
+
+ENDING_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+PARENT_DEATH_SIGNAL = 1  # of prctl(2)
+TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+GPU_POLL_SECONDS = 0.5
+_held_gpu: "dict[str, Lock]" = {}  # at most one, until this process ends: CUDA looks once what it may see
+
+
+# -- signals -----------------------------------------------------------------------------------------------------------
+
+
+class Terminated(KeyboardInterrupt):
+    """A signal other than Ctrl-C's asked the process to end.
+
+    Attributes:
+        exit_code: 128 and the signal's number, as shells have it.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"terminated by signal {number}")
+        self.exit_code = 128 + number
+
+
+@contextmanager
+def raising_terminated() -> Iterator[None]:
+    """Raise ``Terminated`` where the process is asked to end; once, so that a second request does not cut the record short.
+
+    A signal that somebody ignores (nohup) or handles already is left as it is; so are all of them outside the main thread.
+    """
+    main_thread = threading.current_thread() is threading.main_thread()
+    ours = [number for number in ENDING_SIGNALS if main_thread and signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, _terminate)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def ignore_signals() -> None:
+    """Hear of no more requests until ``raising_terminated`` ends: the command is about to end by itself, and says why."""
+    for number in ENDING_SIGNALS:
+        if signal.getsignal(number) is _terminate:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    ignore_signals()
+    raise Terminated(number)
+
+
+# -- standard output and error whose reader has gone: agt train | head -1 ends the listing, and never a run ------------
+
+StreamName = Literal["stdout", "stderr"]
+
+
+class _Discard:
+    """A text file that takes what nobody reads any more."""
+
+    encoding = "utf-8"
+
+    def write(self, text: str) -> int:
+        """Number of letters taken."""
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def isatty(self) -> bool:
+        """It is no terminal."""
+        return False
+
+
+def put(text: str, name: StreamName) -> None:
+    """Write a line; where the reader has gone, this one and all later ones go nowhere."""
+    try:
+        print(text, file=getattr(sys, name), flush=True)
+    except BrokenPipeError:
+        mute(name)
+
+
+def mute(name: StreamName) -> None:
+    """Let nothing that is written to a stream fail any more, at the interpreter's end neither."""
+    stream: TextIO = getattr(sys, name)
+    with suppress(OSError, ValueError, AttributeError):  # tests put streams there that are no files
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())  # what the stream still holds goes there
+        os.close(nowhere)
+    setattr(sys, name, _Discard())
+
+
+def muted() -> bool:
+    """Whether standard output has lost its reader."""
+    return isinstance(sys.stdout, _Discard)
+
+
+# -- torchrun: how many processes, and which of them this one is -------------------------------------------------------
+
+
+def world_size() -> int:
+    """How many processes are at this job; 1 where nobody started several.
+
+    Raises:
+        ConfigError: torchrun's variable holds no number.
+    """
+    return _number("WORLD_SIZE") if all(os.environ.get(name) for name in TORCHRUN_VARIABLES) else 1
+
+
+def rank() -> int:
+    """Which of them this one is, from 0."""
+    return _number("RANK") if world_size() > 1 else 0
+
+
+def end_with_torchrun() -> None:
+    """Have this process asked to end where torchrun is killed: nobody else would tell it that the job is over.
+
+    Linux alone can; elsewhere processes that wait for one another notice what is gone.
+    """
+    if sys.platform == "linux" and "TORCHELASTIC_RUN_ID" in os.environ:
+        import ctypes
+
+        with suppress(OSError, AttributeError):  # another C library
+            ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
+
+
+def _number(name: str) -> int:
+    try:
+        return int(os.environ[name])
+    except ValueError:
+        raise ConfigError(
+            f"{name}={os.environ[name]} in the environment is no number: torchrun sets it, or unset it"
+        ) from None
+
+
+# -- what each of several jobs at once gets of one machine -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Share:
+    """One job's part of its machine: threads, and a GPU that no other of the jobs uses.
+
+    A job keeps its GPU as long as its process lives, by a lock that the operating system lets go of however that ends: a
+    killed job's GPU is free again. Where a scheduler gives out GPUs, there are no ``devices``.
+
+    Attributes:
+        threads: it computes with, where nobody says how many; None: as many as it finds.
+        devices: GPUs, as CUDA_VISIBLE_DEVICES names them, of which it takes one; empty: it keeps those that it sees.
+    """
+
+    threads: int | None = None
+    devices: tuple[str, ...] = ()
+
+    @classmethod
+    def of_machine(cls, jobs: int, devices: Sequence[str] = ()) -> "Share":
+        """That of each of so many jobs at once; threads are left alone where OMP_NUM_THREADS says how many."""
+        from joblib import cpu_count  # what this process may use: its affinity and its container's quota
+
+        threads = None if os.environ.get(THREAD_VARIABLES[0]) else max(1, cpu_count() // jobs)
+        return cls(threads, tuple(devices))
+
+    def apply(self, settings: dict[str, Any], note: Callable[[str], None]) -> None:
+        """Give it to this process, before anything that computes is loaded or asks for GPUs.
+
+        Args:
+            settings: the job's, whose ``compute.threads`` is filled in where it is null.
+            note: takes a line where the process has to wait.
+        """
+        compute = settings.get("compute") or {}
+        if self.threads and "threads" in compute and compute["threads"] is None:
+            compute["threads"] = self.threads
+            for name in THREAD_VARIABLES:
+                os.environ.setdefault(name, str(self.threads))
+        if self.devices and compute.get("device") == "cuda":
+            os.environ[VISIBLE_GPUS] = take_gpu(self.devices, note)
+
+
+def visible_gpus() -> tuple[str, ...]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    given = os.environ.get(VISIBLE_GPUS)
+    if given is None:
+        import torch
+
+        return tuple(map(str, range(torch.cuda.device_count())))
+    names = [name.strip() for name in given.split(",")]
+    last = next((place for place, name in enumerate(names) if name in ("", "-1")), len(names))  # CUDA reads no further
+    return tuple(names[:last])
+
+
+def take_gpu(devices: Sequence[str], note: Callable[[str], None]) -> str:
+    """The GPU that is this process' from now on: the one that it has, or the first that is free; waits for one.
+
+    Args:
+        devices: at least one; one that stands twice is for two jobs at once.
+        note: takes a line if it waits.
+    """
+    from agt.store import Lock
+
+    scheduled = f".{job}" if (job := os.environ.get("SLURM_JOB_ID")) else ""  # there GPUs are numbered anew
+    names = {f"{name}{scheduled}-{devices[:at].count(name)}".replace("/", "_"): name for at, name in enumerate(devices)}
+    folder, waiting = _gpu_locks(), False
+    while not _held_gpu:
+        for name in names:
+            if (lock := Lock(folder / name)).take():
+                _held_gpu[name] = lock
+                break
+        else:
+            if not waiting:
+                note(f"waits for a GPU: other jobs are at work on {', '.join(dict.fromkeys(devices))}")
+            waiting = True
+            time.sleep(GPU_POLL_SECONDS)
+    return names[next(iter(_held_gpu))]
+
+
+def _gpu_locks() -> Path:
+    """A folder of this machine and of this user alone, so that two sweeps share its GPUs.
+
+    Raises:
+        ConfigError: somebody else made it.
+    """
+    import tempfile
+
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    folder = Path(tempfile.gettempdir()) / f"agt-devices-{user}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    about = folder.lstat()
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != user:
+        raise ConfigError(f"{folder}: is not yours, and jobs keep there who uses which GPU: give TMPDIR another folder")
+    return folder

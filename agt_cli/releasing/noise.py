@@ -1,0 +1,153 @@
+"""DP-SGD's noise in a training run with boxes (000, Algorithm 1): from settings to draws, and what the weights may claim.
+
+Two statements, never mixed. The certificates compare with what the same run, *meeting the same draws*, would have given:
+for every draw they are those of a deterministic training with a public constant, and so is every label released from them.
+The (epsilon, delta) of the weights averages over the draws. Both at once are covered by neither: whoever holds the weights
+and labels from the certificates sees two functions of one draw.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+
+from agt.certificates.conditions import Condition, declarations
+from agt.errors import CheckError, ConfigError
+from agt.ledger.book import DRAW
+from agt.mechanisms.claims import APART, Output, neighbours_of, reason_of, simulation
+from agt.mechanisms.composition import GaussianDP
+from agt.models.box import conditions_of
+from agt.numeric import UP, gaussian_mu
+from agt.training.checkpoint import Checkpoints
+from agt.training.loop import SEED, NoiseConfig, NoisePlan, noise_seed
+from agt_cli.releasing.payer import Receipt, Spending, payer_of, people_of, spending, spent_before
+from agt_cli.report.record import RunRecord
+from agt_cli.runs.prepare import Prepared, RunSettings
+
+MECHANISM = "noise in training"
+RESTS_ON = "bceg"  # a and f speak of boxes alone; d of their nesting
+REDRAWN = (
+    "certificates compare with runs that meet the noise this run drew; training again draws anew and may give a query "
+    "another label, so they certify nothing about retraining or unlearning"
+)
+SCOPE = (
+    "model.safetensors alone: boxes, metrics and the rest of the folder depend on the private data; and among data that "
+    "training takes without an error (it refuses a batch above n_max, a unit above relation.unit_rows, a missing class and "
+    "the like)"
+)
+
+
+@contextmanager
+def drawing(
+    settings: RunSettings, record: RunRecord, prepared: Prepared, checkpoints: Checkpoints
+) -> Iterator[Sequence[str]]:
+    """Noise in training makes the weights a release: paid, and on disk, before the first draw, as any other (payer.py).
+
+    A run that goes on draws what it would have drawn then, and has paid for it, if its ledger says so too. The seed is on
+    disk before anything is paid: where spent.json is and the seed is not, somebody took it away. Yields what is said of the
+    account.
+
+    Raises:
+        ConfigError: a ledger is named, and nothing is released, or nothing is proved of it.
+        Exhausted: the budget does not hold it.
+    """
+    ledger, noise = record.config.get("ledger"), settings.noise
+    if noise is None:
+        if ledger is not None:
+            raise ConfigError(f"ledger={ledger}: training without noise releases nothing: leave it out")
+        yield ()
+        return
+    guarantee, simulated = f"({noise.epsilon:g}, {noise.delta:g})-differentially private", noise.seed is not None
+    receipt = Receipt(1) if simulated else _pay(settings, noise, record, prepared, checkpoints)
+    totals, name = (f"the weights: {guarantee}",), prepared.dataset.name
+    about = Spending("weights", MECHANISM, guarantee, totals, 0, name, simulated, receipt.facts)
+    with spending(record, {"data_digest": prepared.loaded.digest}, about):
+        yield receipt.words
+
+
+def _pay(
+    settings: RunSettings, noise: NoiseConfig, record: RunRecord, prepared: Prepared, checkpoints: Checkpoints
+) -> Receipt:
+    """One release of weights, for which a Gaussian mechanism of the noise's own mu stands.
+
+    The ledger's entry names the draw, by a hash of its seed: a run that goes on finds the one that paid for it, also where
+    it was killed before it could note that, and finds no other run's.
+    """
+    seed = checkpoints.number(SEED, lambda: noise_seed(noise))
+    people = people_of(prepared.loaded, settings, record.config)
+    with payer_of(record.config.get("ledger"), people) as payer:
+        missing = _missing(conditions_of(prepared.problem(settings)))
+        if payer.name and missing:
+            raise ConfigError(f"ledger={payer.name}: nothing is proved of the noisy weights: {reason_of(missing[0])}")
+        draw = f"{DRAW}{sha256(f'{seed:032x}'.encode()).hexdigest()}"
+        record.environment(draw=draw)
+        charge = people.charge(stands_for(noise.epsilon, noise.delta), Output.WEIGHTS.value, MECHANISM, draw)
+        receipt, before = payer.paid(charge), spent_before(record).get("ledger")
+        if before and receipt is None:
+            raise CheckError(
+                f"ledger={payer.name or 'none'}: entry {before['entry']} of the ledger of {before['population']} paid for "
+                "this run, says its spent.json, and this ledger does not: another one, an older copy, or another run's "
+                "spent.json: start a new run"
+            )
+        return receipt or payer.described(payer.debit(charge, 1))
+
+
+def _missing(conditions: Sequence[Condition]) -> list[Condition]:
+    """Those that the noisy weights rest on and that do not hold."""
+    return [c for c in conditions if c.letter in RESTS_ON and not c.held]
+
+
+def stands_for(epsilon: float, delta: float) -> GaussianDP:
+    """The Gaussian mechanism that noise in training of this budget is, whose cost a ledger counts."""
+    return GaussianDP(gaussian_mu(epsilon, delta) * (1 + UP))
+
+
+def noise_words(
+    settings: RunSettings, noise: NoisePlan, conditions: Sequence[Condition], account: Sequence[str]
+) -> list[str]:
+    """What may be said of the noisy weights, in lines; the first says whether anything is guaranteed.
+
+    Args:
+        account: what is said of other releases about the same data.
+    """
+    if settings.noise is None:
+        return []
+    config, relation = settings.noise, settings.relation
+    missing = _missing(conditions)
+    guarantee = f"({config.epsilon:g}, {config.delta:g})-DP"
+    if missing:
+        words = [f"NO PROOF OF PRIVACY for the noisy weights, meant to be {guarantee}: {reason_of(c)}" for c in missing]
+    else:
+        words = [
+            f"the weights in model.safetensors are {guarantee} for {neighbours_of(relation)}, in exact arithmetic",
+            SCOPE,
+        ]
+    steps = f"{noise.epochs} of the {settings.training.epochs * settings.training.batch.count} steps"
+    words += [
+        f"each step's direction takes Gaussian noise of standard deviation {noise.sigma:.4g} in every element; its l2 "
+        f"sensitivity is {noise.sensitivity:.4g} (elementwise clip), and {steps} see any one unit: mu = {noise.mu:.4g} "
+        "in all",
+        caveat_of(config.seed),
+        *declarations([c for c in conditions if c.letter in RESTS_ON]),
+        APART,
+        REDRAWN,
+        *account,
+    ]
+    if config.seed is not None:
+        return simulation("the noise comes from a seed and can be subtracted; nothing here is private", words)
+    return words
+
+
+def caveat_of(seed: int | None) -> str:
+    """What using a pseudo-random generator means for the guarantee."""
+    if seed is None:
+        return (
+            "the noise comes from a pseudo-random generator seeded by the operating system, in floating point, whose last "
+            "digits can betray what the noise was added to (Mironov 2012)"
+        )
+    return f"simulation: the noise is determined by seed={seed}, so nothing is protected from who knows the seed"
+
+
+def proved(settings: RunSettings, conditions: Sequence[Condition]) -> bool:
+    """Whether the noisy weights carry their guarantee: every condition holds, and nobody knows the seed."""
+    simulated = settings.noise is not None and settings.noise.seed is not None
+    return not simulated and not _missing(conditions)

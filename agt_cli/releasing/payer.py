@@ -1,0 +1,425 @@
+"""Who pays for a release: the ledger that was named, nobody where the data is in none, a refusal where it is in one.
+
+What a release gives away is on disk before it is drawn: spent.json, and what earlier attempts left there.
+
+Formal guarantees
+    Whatever was drawn is told by a spent.json that was durable before the first draw: a release that was killed, or whose
+    disk ran full, counts as spent, and the next one about the same training run says so, as long as it writes under the
+    same ``output_dir`` or beside it. It is no ledger: an attempt that was written elsewhere, moved or deleted is not known.
+    What is said depends on public settings and on what happened to the machine, never on labels or distances.
+"""
+
+import json
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agt.data.dataset import Dataset
+from agt.errors import AgtError, CheckError, ConfigError
+from agt.ledger.book import Charge, Debit, Table, budget, eps_so_far
+from agt.ledger.ledger import Ledger, Questions, admitted, check_unclaimed, keys_of
+from agt.mechanisms.claims import APART, NO_ACCOUNT, Account, Claim
+from agt.mechanisms.composition import Cost, Guarantee, Lot
+from agt.numeric import bisect, whole_midpoint
+from agt.store import MANIFEST_FILE, Broken, Manifest, seal_manifest, unseal_manifest
+from agt_cli.errors import explain
+from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, ProtectedPeople, existing_ledger, second_head, unit_of
+from agt_cli.report.finished import Run
+from agt_cli.report.record import RunRecord
+from agt_cli.runs.prepare import RunSettings, data_files
+
+MAX_RELEASES = 10**9
+VARIABLE = "AGT_LEDGER"
+SPENT_FILE = "spent.json"
+_PLACES = (f"*/{SPENT_FILE}", f"*/*/{SPENT_FILE}")  # runs, and the jobs of a sweep
+_ALL_SPENT = "it was admitted as the first lot, by its own total alone: it is the whole budget, and nothing fits after it"
+_UNNAMED = "; agt ledger init NAME run=FOLDER total.eps=EPS opens an account, which counts before it answers"
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What was paid.
+
+    Attributes:
+        size: for how many releases.
+        words: what is said of it, a line each.
+        debit: the ledger's; None: nobody counts, or nothing was paid now.
+        position: where the ledger stands with it, for claims; None: there is no debit.
+        facts: of its entry, for spent.json; None: there is no debit.
+    """
+
+    size: int
+    words: tuple[str, ...] = NO_ACCOUNT
+    debit: Debit | None = None
+    position: Account | None = None
+    facts: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class NoLedger:
+    """Nobody counts: every question is new, every payment is granted, nothing is kept; methods as ``LedgerPayer`` has them.
+
+    Attributes:
+        outside: what is said of that, a line each.
+        name: of the population: none.
+    """
+
+    outside: tuple[str, ...] = NO_ACCOUNT
+    name = ""
+
+    def check(self, claim: Claim, noisy: bool) -> None:
+        pass
+
+    def questions(self, about: list[object], features: np.ndarray) -> Questions:
+        return Questions(range(len(features)), {})
+
+    def debit(self, charge: Charge, wanted: int) -> Receipt:
+        return Receipt(wanted, self.outside)
+
+    def described(self, receipt: Receipt) -> Receipt:
+        return receipt
+
+    def keep(self, debit: Debit | None, answers: Mapping[Any, int]) -> Mapping[Any, int]:
+        return answers
+
+    def paid(self, charge: Charge) -> Receipt | None:
+        return None
+
+    def left(self, guarantee: Guarantee, most: int = MAX_RELEASES) -> int | None:
+        return None
+
+    def position(self) -> Account | None:
+        return None
+
+    def words(self, counted: str) -> tuple[str, ...]:
+        return self.outside
+
+
+@dataclass(frozen=True)
+class LedgerPayer:
+    """An open ledger: it debits before anything is drawn, and remembers answers.
+
+    Attributes:
+        ledger: of one population.
+    """
+
+    ledger: Ledger
+
+    @property
+    def name(self) -> str:
+        """The population's."""
+        return self.ledger.population.name
+
+    def check(self, claim: Claim, noisy: bool) -> None:
+        """Raise ConfigError where the ledger would count what is not proved, or does not add up with what it counts.
+
+        Args:
+            noisy: the model was trained with noise.
+        """
+        if noisy:
+            raise ConfigError(
+                f"ledger={self.name}: {APART}, and a ledger adds up: release the noisy weights alone, train without noise "
+                "to release from certificates, or give ledger=none"
+            )
+        if not claim.proved:
+            raise ConfigError(
+                f"accounting={claim.accounting}: nothing is proved of this release, and a ledger counts what is: use "
+                "accounting=rigorous, or give ledger=none"
+            )
+
+    def questions(self, about: list[object], features: np.ndarray) -> Questions:
+        """Which queries were answered before, and which are new. Args: about: what they have in common (``keys_of``)."""
+        keys = keys_of(bytes.fromhex(self.ledger.book.opening.body["salt"]), about, features)
+        return Questions(keys, self.ledger.stored(list(dict.fromkeys(keys))))
+
+    def debit(self, charge: Charge, wanted: int) -> Receipt:
+        """Debit as many releases as the budget holds, durably; what is said of it takes longer (``described``).
+
+        Raises:
+            Exhausted: it holds none.
+        """
+        return self._receipt(self.ledger.debit(charge, wanted))
+
+    def described(self, receipt: Receipt) -> Receipt:
+        """With what is said of it; of nothing that was paid, too."""
+        if receipt.debit is None:
+            return replace(receipt, words=self.words("nothing was debited for it"))
+        entry = receipt.debit.entry
+        words = self.words(f"entry {entry.number} of it counts this", receipt.debit)
+        return replace(receipt, words=words, position=self.position(receipt.debit))
+
+    def keep(self, debit: Debit | None, answers: Mapping[bytes, int]) -> Mapping[bytes, int]:
+        """Remember what was drawn on a debit: key of a question -> label; returns what everybody is told."""
+        return answers if debit is None else self.ledger.answer(debit, answers)
+
+    def paid(self, charge: Charge) -> Receipt | None:
+        """What was paid for exactly this, one release, before a run was killed; None: the ledger does not have it."""
+        debits = self.ledger.book.debits.values()
+        return next((self.described(self._receipt(debit)) for debit in debits if debit.charge == charge), None)
+
+    def left(self, guarantee: Guarantee, most: int = MAX_RELEASES) -> int | None:
+        """How many more releases of this guarantee the budget holds, as one lot.
+
+        Args:
+            most: they were so many some time ago: found faster from near there, as there are never more.
+        """
+        allowance, spent = self.ledger.population.allowance, self.ledger.spent
+
+        def fits(size: int) -> bool:
+            return size == 0 or allowance.admits(spent, Lot(guarantee, size))
+
+        low = high = most
+        while not fits(low):
+            low, high = max(0, 2 * low - most - 1), low
+        return bisect(fits, low, high, whole_midpoint)[0] if low < high else low
+
+    def position(self, debit: Debit | None = None) -> Account | None:
+        """Where the ledger stands with a debit, for claims; None: with its newest entry."""
+        entry, population = debit.entry if debit else self.ledger.last, self.ledger.population
+        spent = Cost.of(entry.body["spent"])
+        return Account.of(population.name, self.ledger.unit, entry.number, population.allowance, spent)
+
+    def words(self, counted: str, debit: Debit | None = None) -> tuple[str, ...]:
+        """What may be said of a release on this account, a line each.
+
+        Args:
+            counted: how the ledger counts it.
+            debit: that the ledger stands at; None: its newest entry.
+        """
+        population, allowance = self.ledger.population, self.ledger.population.allowance
+        spent = Cost.of((debit.entry if debit else self.ledger.last).body["spent"])
+        return (
+            f"released on the ledger of {population.name} ({counted}): all that is ever released on it, this included, is "
+            f"({allowance.eps:g}, {allowance.delta:g})-differentially private in all, a unit being {self.ledger.unit}",
+            f"its counter stands at eps = {eps_so_far(allowance, spent):.6g}, of {budget(allowance)} in all: "
+            "no guarantee of its own",
+            *([] if allowance.holds(spent) else [_ALL_SPENT]),
+            *self.ledger.words(),
+        )
+
+    def _receipt(self, debit: Debit) -> Receipt:
+        facts = {"population": self.name, "entry": debit.entry.number, "hash": debit.entry.hash}
+        return Receipt(debit.size, (), debit, facts=facts)
+
+
+Payer = NoLedger | LedgerPayer
+
+
+@contextmanager
+def payer_of(setting: object, people: ProtectedPeople) -> Iterator[Payer]:
+    """What releases about some data are paid from.
+
+    Args:
+        setting: ``ledger``, or else the environment's AGT_LEDGER; null: none was named.
+        people: whose data it is, and under which relation.
+
+    Raises:
+        ConfigError: the ledger is not there, or its population has other data or another relation; or none was named, and
+            a ledger in the working directory has these people; or a second ledger beside the one that was named has.
+        CheckError: a ledger is not what was written.
+    """
+    name = str(setting) if setting is not None else os.environ.get(VARIABLE) or None
+    if name is None:
+        if holding := _ledgers_of(people):
+            raise ConfigError(
+                f"ledger: the people of {people.table.name} are in the ledger of {', '.join(holding)}: give "
+                f"ledger={holding[0]}, which counts what is released, or ledger={NO_LEDGER} to release outside of it"
+            )
+        yield NoLedger((f"{NO_ACCOUNT[0]}{_UNNAMED}",))
+    elif name == NO_LEDGER:
+        holding = _ledgers_of(people)
+        which = f"the ledger of {', '.join(holding)}" if holding else "any ledger"
+        outside = f"released outside {which} (ledger=none): its loss adds to whatever else is released about the same data"
+        yield NoLedger((outside,))
+    else:
+        with Ledger.open(existing_ledger(name), second_head()) as ledger:
+            _admit_erased(ledger, people.table)
+            ledger.check(people.relation, people.table.data, people.table.unit)
+            check_unclaimed(ledger.path, people.table)  # a copy, under another name, has the same budget once more
+            yield LedgerPayer(ledger)
+
+
+def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any]) -> ProtectedPeople:
+    """Whose data a training run is about to read for a release of its own, and how it counts them.
+
+    Args:
+        config: of the run, which the settings are from.
+    """
+    hashes = (file["sha256"] for file in data_files(settings.source).values() if "sha256" in file)
+    table = Table(loaded.name, loaded.digest, tuple(sorted(hashes)), unit_of(config))
+    return ProtectedPeople(table, settings.relation.name)
+
+
+def _admit_erased(ledger: Ledger, table: Table) -> None:
+    """Admit a table that the ledger knows as it was before records were erased: what was declared of it still holds."""
+    tables = ledger.tables()
+    known = next((data for data in table.before if data in tables), None)
+    if known is not None and table.data not in tables:
+        ledger.admit(replace(table, name=tables[known]), ledger.population.unit)
+
+
+def _ledgers_of(people: ProtectedPeople) -> list[str]:
+    """The names of the ledgers in the working directory that have admitted the data, or another table of the same file.
+
+    Raises:
+        CheckError: one of them cannot be read, so that nobody knows.
+    """
+    names = []
+    for path in sorted(Path(FOLDER).glob(f"*{SUFFIX}")):
+        try:
+            names += [path.stem] if admitted(path, people.table) else []
+        except AgtError as error:
+            raise CheckError(f"{error}; name the ledger that pays, or give ledger={NO_LEDGER}") from None
+    return names
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What is about to be released, as spent.json has it.
+
+    Attributes:
+        what: labels, weights or a number.
+        mechanism: its name.
+        guarantee: of each query, in words.
+        totals: of all of them together, in words.
+        queries: how many.
+        dataset: its name.
+        simulated: drawn with a seed: nothing is given away that counts.
+        ledger: the entry that counts it: population, number and hash; None: none does.
+    """
+
+    what: str
+    mechanism: str
+    guarantee: str
+    totals: tuple[str, ...]
+    queries: int
+    dataset: str
+    simulated: bool
+    ledger: Mapping[str, Any] | None = None
+
+    @property
+    def entry(self) -> str:
+        """Which entry counts it, in words; empty: none does."""
+        return f" (entry {self.ledger['entry']} of the ledger of {self.ledger['population']})" if self.ledger else ""
+
+
+@contextmanager
+def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> Iterator[None]:
+    """Put spent.json on disk, then let draw: whatever fails from here on says that it counts.
+
+    Args:
+        subject: what the release is about, by digest: ``subject_of``, or the data's digest for weights trained with noise.
+
+    Raises:
+        OSError: spent.json cannot be written; nothing was drawn.
+        AgtError: what was drawn could not be written.
+    """
+    write_spent(record, subject, about)
+    place = record.folder / SPENT_FILE
+    counted = f"; {about.what} may have been drawn: {place} says what to count{{}}{about.entry}"
+    counted = "" if about.simulated else counted
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        error.args = (f"{error or 'interrupted'}{counted.format('')}",)
+        raise
+    except Exception as error:
+        known = explain(error, "", ()) if isinstance(error, MemoryError | RuntimeError) else None  # out of memory, maybe
+        where = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(known or error)
+        text = f"{where}{counted.format(' as spent')}"
+        if known or isinstance(error, OSError | AgtError):
+            raise AgtError(text) from error
+        raise RuntimeError(f"{type(error).__name__}: {text}") from error
+
+
+def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) -> None:
+    """Put spent.json on disk. Raises OSError where it cannot be written; AgtError where it was debited already."""
+    note = f"from this time on {about.what} may have been drawn: count them as spent, whatever became of this run"
+    now = spent_before(record).get("time") or datetime.now(UTC).isoformat(timespec="seconds")
+    try:
+        record.write(SPENT_FILE, seal_manifest({**asdict(about), **subject, "time": now, "note": note}))
+    except OSError as error:
+        if about.ledger is None:
+            raise
+        raise AgtError(
+            f"{error.filename}: {error.strerror}; nothing was drawn, and it stays debited{about.entry}"
+        ) from error
+
+
+def spent_before(record: RunRecord) -> dict[str, Any]:
+    """What spent.json of this run says already: where it goes on, it draws what it would have drawn; empty: nothing yet."""
+    try:
+        return unseal_manifest((record.folder / SPENT_FILE).read_bytes(), SPENT_FILE)
+    except (OSError, Broken):
+        return {}
+
+
+def subject_of(finished: Run) -> dict[str, str]:
+    """What a release from a training run is about, by digest."""
+    return {"trained_run": str(finished.folder.resolve()), "trained_digest": finished.digest}
+
+
+def unfinished(record: RunRecord, subject: Mapping[str, str], before: Iterable[object] = ()) -> list[str]:
+    """Earlier attempts of the same command on the same subject that did not end as done, a line each.
+
+    They are looked for where runs are written (``output_dir``) and beside the present run. What a ledger counts is not
+    told again.
+
+    Args:
+        before: digests of earlier states of the subject: what was drawn from one of them is about the same people.
+    """
+    homes = (Path(record.config.get("output_dir") or ".") / record.command, record.folder.parent)
+    attempts = {path.resolve(): path for home in homes for place in _PLACES for path in sorted(home.glob(place))}
+    attempts.pop((record.folder / SPENT_FILE).resolve(), None)  # a run that goes on is no other attempt
+    known = [*map(str, before)]
+    return [line for path in attempts.values() if (line := _attempt(path, subject, known))]
+
+
+def _attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) -> str | None:
+    """What is said of another run's spent.json; None: nothing."""
+    state = _state(path.parent)
+    try:
+        if not path.is_file():
+            raise Broken(f"{SPENT_FILE} is no file")
+        content = path.read_bytes()
+        if state == "done" and _is_done(path.parent, content):
+            return None
+        value = unseal_manifest(content, SPENT_FILE)
+        totals, about = "; ".join(value["totals"]), f"{value['what']} by {value['mechanism']}"
+    except (OSError, Broken, KeyError, TypeError) as error:
+        return (
+            f"an earlier attempt ({path.parent}, {state}) may have released something: its spent.json cannot be read "
+            f"({error}): count it as spent, the amount unknown"
+        )
+    other = any(value.get(key) not in (subject[key], *before) for key in subject if key.endswith("_digest"))
+    if value.get("simulated") or value.get("ledger") or other:
+        return None
+    return (
+        f"an earlier attempt ({path.parent}, {value.get('time')}, {state}) may have released {about}: count it as spent: "
+        f"{totals}"
+    )
+
+
+def _is_done(folder: Path, spent: bytes) -> bool:
+    """Whether the run's manifest says so too: a status alone is a word in a file."""
+    try:
+        manifest = Manifest.read((folder / MANIFEST_FILE).read_bytes())
+        manifest.check(SPENT_FILE, spent)
+        manifest.load(folder, "status.json")
+    except (OSError, Broken):
+        return False
+    return True
+
+
+def _state(folder: Path) -> str:
+    status = folder / "status.json"
+    try:
+        return str(json.loads(status.read_bytes())["state"]) if status.is_file() else "state unknown"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return "state unknown"

@@ -1,0 +1,752 @@
+"""agt predict of a file: questions, pay, draw, write, in this order; and answers from weights that were released earlier.
+
+Formal guarantees
+    What was drawn was debited before, and before anything private was computed about a query that it answers: the debit is
+    on the disk when ``Payer.debit`` returns, and evidence is computed in ``draw`` and ``forecast`` alone. Which
+    queries are answered where the budget ends depends on their order, on what was answered before and on the ledger's
+    counter.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from agt.data.dataset import CONTENT, ROWS, Blocks, Numbered, Records, as_array, gathered, pieces, selected
+from agt.errors import CheckError, ConfigError
+from agt.ledger.ledger import UNANSWERED, Exhausted, Questions, question_terms
+from agt.mechanisms.claims import (
+    Accounting,
+    Claim,
+    Counting,
+    Labelling,
+    Output,
+    Release,
+    Statement,
+    WeightsMechanism,
+    labels_from,
+    of_release,
+    prepare_quantile,
+    prepare_weights,
+    totals_of,
+)
+from agt.mechanisms.composition import PureDP
+from agt.mechanisms.mechanism import Mechanism
+from agt.mechanisms.objective import ObjectivePerturbation, objective_budget
+from agt.mechanisms.planning import Budget, afford
+from agt.mechanisms.portable import CLAIM, Portable
+from agt.mechanisms.published import CertifiedQuantile
+from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, weights_budget
+from agt.models.model import Model
+from agt.numeric import Randomness
+from agt.settings import NonNegative, Positive, imported, schema, validate
+from agt_cli.releasing.forecast import forecast
+from agt_cli.releasing.ledgers import ProtectedPeople
+from agt_cli.releasing.payer import Payer, Receipt, Spending, spending, subject_of, unfinished
+from agt_cli.report.console import Console
+from agt_cli.report.finished import Run, open_run
+from agt_cli.report.quality import outside_lines
+from agt_cli.report.record import RunRecord
+from agt_cli.report.report_md import predict_report
+from agt_cli.runs.prepare import certifying
+from agt_cli.runs.queries import OpenedRun, digest_of
+
+AnyMechanism = Mechanism | WeightsMechanism | CertifiedQuantile
+MAX_LABELS_SHOWN = 10_000  # that --json has in its object; more are in their file alone
+MAX_STRETCHES_SHOWN = 5  # of rows, in a message
+RELEASED_EARLIER = "the weights were released earlier: these labels spend nothing more"
+
+
+@schema
+class TotalConfig:
+    """The budget of the whole call.
+
+    Attributes:
+        eps, delta: over all of its queries together.
+        queries: a public cap on how many they may be; None: as many as the file holds, its length being public.
+    """
+
+    eps: Positive | None = None
+    delta: Annotated[NonNegative, Field(lt=1)] = 0.0
+    queries: Annotated[int, Field(ge=1)] | None = None
+
+
+@dataclass(frozen=True)
+class MechanismConfig:
+    """A mechanism whose budget is stated once: its own in mechanism.*, or one for the whole call in total.*.
+
+    Attributes:
+        kind: its class.
+        given: those of its settings that are not null.
+        total: the budget of the whole call.
+        weights: the folder of weights released earlier, to answer more queries from; None: release now.
+        weights_digest: the digest that this release must have; None: any.
+    """
+
+    kind: type[Any]
+    given: Mapping[str, Any]
+    total: TotalConfig
+    weights: Path | None = None
+    weights_digest: str | None = None
+
+    @classmethod
+    def of(cls, node: object, total: TotalConfig) -> "MechanismConfig":
+        """Validate what can be before any data is read.
+
+        Raises:
+            ConfigError: no mechanism, or no budget, or two.
+        """
+        if not isinstance(node, Mapping) or "_target_" not in node:
+            raise ConfigError(f"mechanism: expected a mapping with a _target_, got {node!r}")
+        kind = imported(str(node["_target_"]), "mechanism")
+        if not (isinstance(kind, type) and issubclass(kind, AnyMechanism) and hasattr(kind, "name")):  # the base has none
+            raise ConfigError(f"mechanism._target_: '{node['_target_']}' is no release mechanism")
+        given = {key: value for key, value in node.items() if value is not None and key != "_target_"}
+        weights, digest = None, None
+        if kind is ReleaseWeights:
+            digest, folder = digest_of(given, "weights_digest", "mechanism."), given.pop("weights", None)
+            weights = None if folder is None else Path(str(folder))
+            if given.pop("weights_digest", None) is not None and weights is None:
+                raise ConfigError(
+                    "mechanism.weights_digest is of an earlier release: give mechanism.weights, its folder, too"
+                )
+        config = cls(kind, given, total, weights, digest)
+        config._check_budget()
+        return config
+
+    def _check_budget(self) -> None:
+        parameters = [key for key in ("eps", "mu") if key in self.given] + (["delta"] if self.given.get("delta") else [])
+        stated = [*(f"mechanism.{key}" for key in parameters), *(["total.eps"] if self.total.eps is not None else [])]
+        labels = issubclass(self.kind, Mechanism)
+        if self.weights is not None:
+            if stated:
+                raise ConfigError(f"mechanism.weights keep the budget that they were released at: leave out {stated[0]}")
+        elif not stated:
+            each = "the one release" if self.releases_weights else "each query"
+            name = "mu" if "mu" in self.kind.__dataclass_fields__ else "eps"
+            name += " and mechanism.delta" if self.kind is ObjectivePerturbation else ""
+            raise ConfigError(
+                f"no budget: give total.eps (and total.delta) for the whole call, or mechanism.{name} for {each}"
+            )
+        elif parameters and self.total.eps is not None:
+            raise ConfigError(f"total.eps and mechanism.{parameters[0]} both state a budget: give one of them")
+        elif self.total.eps is None:
+            validate(self.kind, self.given, "mechanism")
+        elif not self.total.delta and (self.releases_weights or (labels and self.kind.spends is not PureDP)):
+            raise ConfigError(f"mechanism={self.kind.name} needs a delta: give total.delta (1e-5, say) as well")
+
+    @property
+    def releases_weights(self) -> bool:
+        """Whether it is weights that are released, once for any number of queries."""
+        return issubclass(self.kind, WeightsMechanism)
+
+    @property
+    def reads_records(self) -> bool:
+        """Whether a release looks at the training records themselves, beside the model."""
+        return self.kind is ObjectivePerturbation
+
+    def mechanism(self, classes: int, queries: int) -> AnyMechanism:
+        """The mechanism for a model of ``classes`` classes and that many queries.
+
+        Raises:
+            ConfigError: no budget per query fits the total, or the mechanism does not take that many classes.
+        """
+        eps, delta, given = self.total.eps, self.total.delta, dict(self.given)
+        if issubclass(self.kind, Mechanism):
+            classes = given.setdefault("classes", classes)
+            if eps is not None:
+                return afford(self.kind, Budget(eps, delta, self.total.queries or queries), classes)
+        elif eps is not None:
+            budgets: dict[Any, Callable[..., Any]] = {
+                ReleaseWeights: weights_budget,
+                ObjectivePerturbation: objective_budget,
+            }
+            given |= budgets[self.kind](eps, delta).parameters if self.kind in budgets else {"eps": eps}
+        mechanism: AnyMechanism = validate(self.kind, given, "mechanism")
+        return mechanism
+
+
+def _one_release(kind: type[Any], eps: float, delta: float) -> dict[str, float]:
+    """The parameters of one release that is all of a total."""
+    if kind is ReleaseWeights:
+        return weights_budget(eps, delta).parameters
+    return objective_budget(eps, delta).parameters if kind is ObjectivePerturbation else {"eps": eps}
+
+
+@dataclass(frozen=True)
+class ReleaseRequest:
+    """What is to be released, of which nothing is judged.
+
+    Attributes:
+        mechanism: with its budget.
+        accounting, counting: as in ``prepare_labels``.
+        opened: the run, and the queries.
+        payer: what pays.
+        record: where it is written.
+        console: for progress.
+    """
+
+    mechanism: MechanismConfig
+    accounting: Accounting
+    counting: Counting
+    opened: OpenedRun
+    payer: Payer
+    record: RunRecord
+    console: Console
+
+    @property
+    def delta(self) -> float:
+        """At which totals are shown; 0: one is chosen."""
+        return self.mechanism.total.delta
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the model was trained with noise."""
+        return self.opened.model.problem.settings.noise is not None
+
+    def labelling(self, mechanism: Mechanism) -> Labelling:
+        """Judge labels."""
+        return Labelling.of(self.opened.model, mechanism, self.opened.conditions, self.accounting, self.counting)
+
+    def questions(self, mechanism: Mechanism, features: np.ndarray) -> Questions:
+        """Which queries [n, ...] the payer knows the answers of, and which are new."""
+        digest = self.opened.trained.finished.digest
+        return self.payer.questions(question_terms(digest, mechanism, self.accounting, self.counting), features)
+
+    def debit(self, claim: Claim, mechanism: str, wanted: int) -> Receipt:
+        """Pay for as many releases as the budget holds. Raises Exhausted: it holds none."""
+        finished = self.opened.trained.finished
+        people = ProtectedPeople.of_finished(finished)
+        return self.payer.debit(people.charge(claim.guarantee, claim.output.value, mechanism, finished.digest), wanted)
+
+    def earlier_attempts(self, simulated: bool) -> list[str]:
+        """What is said of earlier releases from this run that did not end as done, a line each."""
+        finished = self.opened.trained.finished
+        before = finished.environment.get("succeeds", ())
+        return [] if simulated else unfinished(self.record, subject_of(finished), before)
+
+    def spending(self, release: Release[Any], mechanism: str, queries: int, simulated: bool, facts: Any) -> Spending:
+        """What spent.json says. Args: facts: of the ledger's entry; None: there is none."""
+        claim, dataset = release.claim, self.opened.dataset.name
+        guarantee = str(claim.guarantee)
+        return Spending(claim.output, mechanism, guarantee, release.spent, queries, dataset, simulated, facts)
+
+
+class _Planned:
+    """A release that was judged from public values: nothing private was computed, and nothing paid for.
+
+    Attributes:
+        request: what was asked for.
+        claim: what may be said of each.
+        mechanism: its name.
+        files: what may be published, in words.
+        rows: the queries that something new is drawn for, in the order in which they are paid.
+        wanted: how many releases have to be paid for; 0: nothing new is drawn.
+        metrics: what is known before the draw.
+        table: the labels, whose room on the disk is taken; None: there are none.
+        questions: the queries by question, where a ledger remembers answers.
+        earlier: says which weights, released earlier, answer; empty: something new is drawn.
+    """
+
+    _release: Release[Any]
+    claim: Claim
+    mechanism: str
+    files: str = ""
+    questions: Questions | None = None
+    earlier: str = ""
+    table: "LabelTable | None" = None
+
+    def __init__(self, request: ReleaseRequest) -> None:
+        self.request, self.model, self.features = request, request.opened.model, request.opened.queries.features
+        self.rows: Any = range(len(self.features))
+        self.wanted, self.metrics = 1, dict[str, Any](n_queries=len(self.features))
+
+    def paid_rows(self, receipt: Receipt) -> Any:
+        """The queries that something is drawn for."""
+        return self.rows
+
+    def release(self, receipt: Receipt) -> Release[Any]:
+        """What was paid, with its totals."""
+        return self._release
+
+    def reserve_table(self) -> str:
+        """Take the room on the disk for the labels; returns the file's name as a page has it."""
+        opened, record = self.request.opened, self.request.record
+        self.table = LabelTable.of(opened.queries, opened.dataset.classes, opened.trained.inputs)
+        self._open_table = record.reserve(self.table.file, self.table.size)
+        return f"`{self.table.file}`"
+
+    def write_labels(self, labels: Iterable[np.ndarray]) -> dict[str, Any]:
+        """Write labels, which come in pieces: what is drawn for each is drawn then. Unanswered queries are left out.
+
+        The file appears when all of them are in it, if the run is still in the state that was asked.
+        """
+        if self.table is None:
+            raise RuntimeError("no labels were planned")
+        with self._open_table() as file:
+            shown = self.table.write(file, labels)
+            self.request.opened.check_current()
+        return {"labels": str(self.request.record.folder / self.table.file) if shown is None else shown}
+
+
+class PlannedLabels(_Planned):
+    """One label for each query: repeated where a ledger remembers it, drawn where it is new and paid."""
+
+    def __init__(self, request: ReleaseRequest, mechanism: Mechanism) -> None:
+        super().__init__(request)
+        self.labelling = request.labelling(mechanism)
+        self.claim, self.mechanism = self.labelling.claim, mechanism.name
+        self.model.check(self.features)
+        self._asked = request.questions(mechanism, self.features)
+        self.questions = self._asked if request.payer.name else None
+        self.rows, self.wanted = self._asked.new, len(self._asked.new)
+        if self.wanted:
+            totals_of(mechanism.guarantee, self.wanted, request.delta)  # refuses before anything is paid
+        self.files = self.reserve_table()
+
+    def paid_rows(self, receipt: Receipt) -> Any:
+        return self.rows[: receipt.size]
+
+    def release(self, receipt: Receipt) -> Release[Any]:
+        if not receipt.size:
+            return Release(self.claim, _nothing, (), None, noisy=False)
+        return self.labelling.release(selected(self.features, self.paid_rows(receipt)), self.request.delta)
+
+    def draw(self, receipt: Receipt, randomness: Randomness) -> Iterable[np.ndarray]:
+        rows = self.paid_rows(receipt)
+        drawn = self._drawn(selected(self.features, rows), randomness) if len(rows) else []
+        if self.questions is None:
+            return drawn
+        answers = self.questions.answers(gathered(drawn, len(rows))) if len(rows) else {}
+        return [self.questions.labels(self.request.payer.keep(receipt.debit, answers))]
+
+    def _drawn(self, features: np.ndarray, randomness: Randomness) -> Iterator[np.ndarray]:
+        with certifying(self.model, self.request.console) as on_progress:
+            yield from self.labelling.drawn(features, randomness, on_progress)
+
+    def write(self, drawn: Any, claim: Statement) -> tuple[list[str], dict[str, Any]]:
+        return [], self.write_labels(drawn)
+
+
+class PlannedNumber(_Planned):
+    """One number about all queries: up to which distance a fraction of them is certified."""
+
+    files = "That number"
+
+    def __init__(self, request: ReleaseRequest, mechanism: CertifiedQuantile) -> None:
+        super().__init__(request)
+        self.mechanism, self.metrics, self._of = mechanism.name, {"fraction": mechanism.fraction}, mechanism
+        self._release = self._prepared(lambda progress: None)
+        self.claim = self._release.claim
+
+    def _prepared(self, on_progress: Callable[[Any], None]) -> Release[int]:
+        request = self.request
+        given = {"conditions": request.opened.conditions, "accounting": request.accounting, "counting": request.counting}
+        return prepare_quantile(self.model, self.features, self._of, **given, on_progress=on_progress)  # type: ignore[arg-type]
+
+    def draw(self, receipt: Receipt, randomness: Randomness) -> int:
+        with certifying(self.model, self.request.console) as on_progress:
+            return self._prepared(on_progress).draw(randomness)
+
+    def write(self, drawn: Any, claim: Statement) -> tuple[list[str], dict[str, Any]]:
+        self.request.record.add_metrics(certified_quantile=drawn)
+        line = f"{self._of.fraction:g} of the queries are certified up to a distance of about {drawn}"
+        return [line], {"certified_quantile": drawn}
+
+
+class PlannedWeights(_Planned):
+    """Weights that are released now, and the labels that they give."""
+
+    def __init__(self, request: ReleaseRequest, mechanism: WeightsMechanism) -> None:
+        super().__init__(request)
+        labels_from(self.model, self.features)  # refuses queries that the head does not take
+        self.mechanism = mechanism.name
+        self._release = prepare_weights(self.model, mechanism, conditions=request.opened.conditions, delta=request.delta)
+        self.claim = self._release.claim
+        self.files = f"{self.reserve_table()}, `released_weights.safetensors` and the folder `release`"
+
+    def draw(self, receipt: Receipt, randomness: Randomness) -> ReleasedWeights:
+        return self._release.draw(randomness)
+
+    def write(self, drawn: Any, claim: Statement) -> tuple[list[str], dict[str, Any]]:
+        kept = self.request.opened.kept
+        source = None if kept.encoder is not None else kept.settled
+        lines, result = write_weights(self.model, drawn, source, claim, self.request.record)
+        return lines, {**result, **self.write_labels(self._answers(drawn))}
+
+    def _answers(self, released: ReleasedWeights) -> Iterator[np.ndarray]:
+        return (labels_from(self.model, piece)(released) for piece in pieces(self.features))
+
+
+class EarlierWeights(PlannedWeights):
+    """The labels that weights released earlier give: nothing is drawn, and nothing paid."""
+
+    def __init__(self, request: ReleaseRequest, folder: Path) -> None:
+        config = request.mechanism
+        released, mechanism = earlier_weights(folder, config.weights_digest, request.opened.trained.finished)
+        mechanism = replace(mechanism, shrink=config.given.get("shrink", mechanism.shrink))
+        super().__init__(request, mechanism)
+        self._released = replace(released, shrink=mechanism.shrink)
+        self.rows, self.wanted, self.files = range(0), 0, self.files.partition(",")[0]
+        self.earlier = f"weights released earlier ({folder}): these labels spend nothing more"
+
+    def draw(self, receipt: Receipt, randomness: Randomness) -> Any:
+        return self._released
+
+    def write(self, drawn: Any, claim: Statement) -> tuple[list[str], dict[str, Any]]:
+        return [], self.write_labels(self._answers(drawn))
+
+
+Planned = PlannedLabels | PlannedNumber | PlannedWeights
+
+
+def _nothing(_: object) -> None:
+    raise RuntimeError("nothing is drawn of this")
+
+
+def plan_release(request: ReleaseRequest) -> Planned:
+    """Judge the claim, look up what was answered before, and take the room on the disk for what will be drawn.
+
+    Raises:
+        ConfigError: the claim is refused, or queries do not fit the model; or nothing is proved, and a ledger would pay.
+    """
+    config, opened = request.mechanism, request.opened
+    planned: Planned
+    if config.weights is not None:
+        return EarlierWeights(request, config.weights)
+    mechanism = config.mechanism(opened.model.problem.classes, len(opened.queries))
+    if isinstance(mechanism, WeightsMechanism):
+        planned = PlannedWeights(request, mechanism)
+    elif isinstance(mechanism, CertifiedQuantile):
+        planned = PlannedNumber(request, mechanism)
+    else:
+        planned = PlannedLabels(request, mechanism)
+    request.payer.check(planned.claim, request.noisy)
+    return planned
+
+
+def release_file(request: ReleaseRequest, randomness: Randomness) -> dict[str, Any]:
+    """Release what a file of queries asks for, and say it; returns the command's object.
+
+    Raises:
+        CheckError: some of the queries were not paid for; the record is finished, and says what was answered. Or the run
+            was changed meanwhile: what was drawn from its earlier state is spent, and nobody sees it.
+        Exhausted: none was, and none was answered before; nothing was drawn.
+    """
+    record, console, simulated = request.record, request.console, randomness.simulated
+    planned = plan_release(request)
+    publishable = planned.claim.proved and not simulated
+    earlier = request.earlier_attempts(simulated)
+    for line in earlier:
+        console.say(line)
+    record.conditions(request.opened.conditions)
+    flags = {"proved": int(publishable), "simulated": int(simulated)}
+    record.add_metrics(**planned.metrics, **flags, **planned.claim.guarantee.parameters)
+    request.opened.check_current()
+    receipt = pay(planned)
+    lines, words, result, short = draw_and_write(planned, receipt, randomness, earlier)
+    console.say("what is guaranteed, to be published with the answers:" if publishable else "not to be published:")
+    for line in [*(f"  - {line}" for line in words), *lines]:
+        console.say(line)
+    if planned.table:
+        console.say(f"labels: {record.folder / planned.table.file}")
+    result = {"metrics": record.metrics, "claim": words[0], "words": [*words, *earlier], **result}
+    if planned.claim.output is Output.WEIGHTS and receipt.size:  # a later call can ask for exactly these
+        console.say(f"digest: {record.digest}")
+        result["digest"] = record.digest
+    if short:
+        raise CheckError(short, result)
+    return result
+
+
+def pay(planned: Planned) -> Receipt:
+    """Debit as many as the budget holds; none where something was answered before, which costs nothing."""
+    payer, questions = planned.request.payer, planned.questions
+    if not planned.wanted:
+        return payer.described(Receipt(0))
+    try:
+        return payer.described(planned.request.debit(planned.claim, planned.mechanism, planned.wanted))
+    except Exhausted as error:
+        if questions is None:
+            raise
+        if not questions.known:
+            raise Exhausted(f"none of {len(questions.keys)} is answered, and nothing was drawn: {error}") from None
+        return payer.described(Receipt(0))
+
+
+def draw_and_write(
+    planned: Planned, receipt: Receipt, randomness: Randomness, earlier: Sequence[str]
+) -> tuple[list[str], list[str], dict[str, Any], str]:
+    """Draw what was paid and finish the record.
+
+    Args:
+        earlier: what is said of earlier attempts.
+
+    Returns:
+        (what was drawn in lines, its claim in lines, the command's object for it, what the budget did not hold).
+    """
+    request, simulated = planned.request, randomness.simulated
+    record, opened, name = request.record, request.opened, planned.mechanism
+    release, rows = planned.release(receipt), planned.paid_rows(receipt)
+    words = release.words(simulated, receipt.words)
+    about: dict[str, Any] = {"counting": request.counting, "simulated": simulated, "account": receipt.position}
+    claimed = of_release(release, name, words=words, **about)
+    words = [*words, *filter(None, [planned.earlier])]
+    spent = request.spending(release, name, len(rows), simulated, receipt.facts)
+    # Whatever can fail has had its chance; from here on what was spent is on disk.
+    with spending(record, subject_of(opened.trained.finished), spent) if receipt.size else nullcontext():
+        for line in [] if request.console.quiet or not receipt.size else forecast(request, planned, release, rows):
+            request.console.note(line)
+        drawn = planned.draw(receipt, randomness)
+        opened.check_current()
+        lines, result = planned.write(drawn, claimed)
+        counted, short = _count_answers(planned, receipt, drawn)
+        lines = [*lines, *counted]
+        if receipt.size or planned.earlier:
+            record.write(CLAIM, replace(claimed, issued=datetime.now(UTC).date().isoformat()).content)
+        publishable = planned.files if planned.claim.proved and not simulated else None
+        listed = [*lines[: -1 if short else None], *filter(None, [short]), *words, *earlier]
+        record.report(predict_report(opened.dataset.name, opened.trained.words, name, listed, publishable, record))
+        record.finish()
+    return lines, words, result, short
+
+
+def _count_answers(planned: Planned, receipt: Receipt, drawn: Any) -> tuple[list[str], str]:
+    """(how many are answered, in a line, where a ledger remembers answers; what the budget did not hold, exactly)."""
+    if planned.questions is None:
+        return [], ""
+    (labels,) = drawn  # which a ledger's answers are in one piece
+    counts = planned.questions.counts(labels)
+    planned.request.record.add_metrics(**counts)
+    repeated = counts["answered"] - receipt.size
+    line = f"answered {counts['answered']} of {len(labels)}: {receipt.size} drawn now, {repeated} repeated, which is free"
+    if not counts["unanswered"]:
+        return [line], ""
+    return [line], (
+        f"{line}; {counts['unanswered']} are not answered: {_rows_in_words(np.flatnonzero(labels == UNANSWERED))}; the "
+        f"budget of {planned.request.payer.name} holds no more labels, each {planned.claim.guarantee}"
+    )
+
+
+def _rows_in_words(places: np.ndarray) -> str:
+    """Indices of rows in words, counted from 1: rows 3, 7 to 9."""
+    stretches = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+    shown = stretches[:MAX_STRETCHES_SHOWN]
+    words = [f"{s[0] + 1}" if len(s) == 1 else f"{s[0] + 1} to {s[-1] + 1}" for s in shown]
+    more = sum(map(len, stretches[MAX_STRETCHES_SHOWN:]))
+    return f"{'row' if len(places) == 1 else 'rows'} {', '.join(words)}{f' and {more} more' if more else ''}"
+
+
+def write_weights(
+    model: Model, released: ReleasedWeights, source: Mapping[str, Any] | None, claim: Statement, record: RunRecord
+) -> tuple[list[str], dict[str, Any]]:
+    """Write released weights, and the folder that answers without this run (portable.py), where there can be one.
+
+    Args:
+        source: the settled configuration of the dataset (``prepare.settled``); None: queries pass an encoder.
+        claim: of the release.
+    """
+    shrink = {"shrink": True} if released.shrink else {}
+    record.released_weights(released.weight, {**released.described, "simulated": released.simulated, **shrink})
+    if released.simulated:
+        return ["no folder release: a simulation is none"], {}
+    if source is None or model.linear_head is None:
+        return ["no folder release: queries pass an encoder, which is in the training run alone"], {}
+    digest = Portable.of(model.linear_head, released, source, claim.words).save(record.part("release"), claim.content)
+    folder = record.folder / "release"
+    said = f"release: {folder} (digest {digest}): it may be published, and answers without this run"
+    return [said], {"release": str(folder), "release_digest": digest}
+
+
+def earlier_weights(folder: Path, digest: str | None, trained: Run) -> tuple[ReleasedWeights, ReleaseWeights]:
+    """Weights that an earlier call released from the same training run, wherever it lies now, and their mechanism.
+
+    Args:
+        folder: of that call's run.
+        digest: that it must have; None: any.
+        trained: the training run.
+
+    Raises:
+        ConfigError: not such a release, or one of another run, or a simulation.
+    """
+    release = open_run(folder, "predict", digest, "mechanism.weights")
+    run, made_from = (release.environment.get(key) for key in ("trained_run", "trained_digest"))
+    weight, constants = release.released_weights() if made_from == trained.digest else (np.empty(0), {})
+    if made_from in trained.environment.get("succeeds", ()):
+        wrong = (
+            f"released from an earlier state of {trained.folder}, before records were erased: what was published stays as "
+            "it was, and its folder answers (agt predict release=FOLDER); to release from the run as it is now, leave "
+            "mechanism.weights out"
+        )
+    elif made_from != trained.digest:
+        wrong = f"released from the run {run}, not from {trained.folder} (digests {made_from} and {trained.digest})"
+    elif "mu" not in constants:
+        answers = f"agt predict release={folder / 'release'}"
+        wrong = f"released by {ObjectivePerturbation.name}: its folder answers by itself: {answers}"
+    elif constants.get("simulated"):
+        wrong = "a simulation (drawn with a seed), which guarantees nothing: release without seed"
+    else:
+        mechanism = ReleaseWeights(mu=float(constants["mu"]), shrink=constants.get("shrink", False))
+        noise = float(constants["sigma"]), float(constants["step"])
+        return ReleasedWeights(weight, mechanism.guarantee, *noise, simulated=False, shrink=mechanism.shrink), mechanism
+    raise ConfigError(f"mechanism.weights={folder}: {wrong}")
+
+
+_ODD = re.compile('[",\r\n]')
+_HEAD = b"record_id,label\n"
+_SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("record_id", "label")])
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """labels.csv or labels.parquet: names and labels of the queries, whose number of bytes has a public bound.
+
+    Attributes:
+        names: [n] str, or ``Numbered``.
+        classes: the labels' names.
+        suffix: .csv, or .parquet where that is how queries came that are too many to be held.
+    """
+
+    names: np.ndarray
+    classes: tuple[str, ...]
+    suffix: str = ".csv"
+
+    @classmethod
+    def of(cls, queries: Records, classes: tuple[str, ...], inputs: Path | None) -> "LabelTable":
+        """For queries, and the file that they are from."""
+        large = isinstance(queries.features, Blocks) and inputs is not None and inputs.suffix.lower() == ".parquet"
+        return cls(public_names(queries.ids), classes, ".parquet" if large else ".csv")
+
+    @property
+    def file(self) -> str:
+        """Its name."""
+        return f"labels{self.suffix}"
+
+    @property
+    def size(self) -> int:
+        """As many bytes as it can come to: every label the longest."""
+        if self.suffix == ".parquet":
+            return self._parquet_size
+        longest = max(range(len(self.classes)), key=lambda label: len(_cell(self.classes[label]).encode()))
+        names = pieces(self.names)
+        return len(_HEAD) + sum(len(self._lines(some, np.broadcast_to(longest, len(some)))) for some in names)
+
+    @property
+    def _parquet_size(self) -> int:
+        """Each name and label in plain, what cannot be made shorter, and room for the groups' heads."""
+        count, heads = len(self.names), 4096 + 2 * sum(len(name.encode()) + 64 for name in self.classes)
+        if isinstance(self.names, Numbered):
+            letters = count * len(str(count))
+        else:
+            letters = sum(len("".join(some.tolist()).encode()) for some in pieces(self.names))
+        return 7 * (letters + 8 * count) // 6 + heads * (2 + count // ROWS)
+
+    def write(self, file: BinaryIO, parts: Iterable[np.ndarray]) -> list[str] | None:
+        """Write the answers, piece by piece; returns their names, if they are few."""
+        shown: list[str] | None = []
+        with self._opened(file) as put:
+            start = 0
+            for part in parts:
+                answered = part != UNANSWERED
+                names, labels = self.names[start : start + len(part)][answered], part[answered]
+                start += len(part)
+                put(names, labels)
+                few = shown is not None and len(shown) + len(labels) <= MAX_LABELS_SHOWN
+                shown = [*(shown or []), *(self.classes[label] for label in labels)] if few else None
+        return shown
+
+    @contextmanager
+    def _opened(self, file: BinaryIO) -> Iterator[Callable[[np.ndarray, np.ndarray], object]]:
+        if self.suffix == ".csv":
+            file.write(_HEAD)
+            yield lambda names, labels: file.write(self._lines(names, labels))
+            return
+        words = pa.array(self.classes, pa.string())
+        with pq.ParquetWriter(file, _SCHEMA, use_dictionary=["label"], write_statistics=False) as writer:
+            yield lambda names, labels: writer.write_table(
+                pa.table([pa.array(names.tolist(), pa.string()), words.take(pa.array(labels))], _SCHEMA)
+            )
+
+    def _lines(self, names: np.ndarray, labels: np.ndarray) -> bytes:
+        words, plain = [_cell(name) for name in self.classes], names.tolist()
+        plain = list(map(_cell, plain)) if _ODD.search("".join(plain)) else plain
+        return "".join(f"{name},{words[label]}\n" for name, label in zip(plain, labels.tolist(), strict=True)).encode()
+
+
+def _cell(word: str) -> str:
+    """As a csv has it, in quotation marks where it must be."""
+    return '"' + word.replace('"', '""') + '"' if _ODD.search(word) else word
+
+
+def public_names(ids: np.ndarray) -> np.ndarray:
+    """[n] str: the names that labels are published under: the ids that were given, or row numbers.
+
+    Ids made from content also hash a test record's true label, so that whoever knows the record could test a guess of it.
+    """
+    if isinstance(ids, Numbered):
+        return ids
+    names = ids.astype(str, copy=False)
+    made = all(CONTENT.fullmatch(name) for some in pieces(names) for name in some.tolist())
+    return as_array(Numbered(len(names))) if made else names
+
+
+@dataclass(frozen=True)
+class PortableAnswers:
+    """Labels from weights that were released (agt predict release=FOLDER): the folder and the queries are all there is.
+
+    Attributes:
+        folder: of the release.
+        release: what lies there.
+        inputs: the file of queries.
+    """
+
+    folder: Path
+    release: Portable
+    inputs: Path
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "PortableAnswers":
+        """Open the release that ``release`` names.
+
+        Raises:
+            ConfigError: none lies there, another than ``digest``, no queries, or a setting of a release yet to be made.
+        """
+        folder, inputs = Path(str(config["release"])), config.get("inputs")
+        given = [key for key in ("run", "seed", "ledger") if config.get(key) is not None]
+        given += [f"total.{key}" for key, value in (config.get("total") or {}).items() if value]
+        mechanism = config.get("mechanism") or {}
+        given += [f"mechanism.{key}" for key, value in mechanism.items() if value and key != "_target_"]
+        if given:
+            raise ConfigError(f"release={folder}: its weights are drawn, and answer as they are: leave out {given[0]}")
+        release = Portable.open(folder, digest_of(config, "digest"))
+        if inputs is None:
+            raise ConfigError(f"release={folder}: name the file of queries, inputs=FILE")
+        return cls(folder, release, Path(str(inputs)))
+
+    def run(self, record: RunRecord, console: Console) -> dict[str, Any]:
+        """Label the queries and write the record."""
+        release = self.release
+        record.environment(release=str(self.folder.resolve()), inputs=str(self.inputs), dataset=release.name)
+        queries = release.queries().load_queries(self.inputs)
+        for line in outside_lines(queries.outside):
+            console.note(line)
+        table = LabelTable.of(queries, release.classes, self.inputs)
+        with record.opened(table.file) as file:
+            shown = table.write(file, map(release.labels, pieces(queries.features)))
+        path = record.folder / table.file
+        record.add_metrics(n_queries=len(queries), proved=1, simulated=0, **release.noise)
+        words = [*release.words, RELEASED_EARLIER]
+        about = f"queries of {self.inputs.name}"
+        record.report(predict_report(release.name, about, release.mechanism, words, f"`{table.file}`", record))
+        for line in [*words, f"labels: {path}"]:
+            console.say(line)
+        result = {"metrics": record.metrics, "claim": words[0], "words": words}
+        return {**result, "labels": str(path) if shown is None else shown}

@@ -1,0 +1,651 @@
+"""What ``-m`` does: a sweep that goes on where an earlier call of it stopped.
+
+Only records count. A job is done if a finished run in the sweep's folder has its signature (signature.py) and every file of
+it is as the run wrote it; what a launcher or a process says of a job, or fails to say, changes nothing. One run stands for
+one job, so that a sweep over what a signature leaves out, such as compute.kernel, keeps all its jobs.
+"""
+
+import os
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pandas as pd
+from hydra.core.hydra_config import HydraConfig
+from joblib import Parallel, cpu_count, delayed, effective_n_jobs
+from omegaconf import OmegaConf
+
+from agt.errors import AgtError, CheckError, ConfigError
+from agt.store import Lock, is_locked, write_atomic
+from agt_cli import SWEEP_SUFFIX, usage
+from agt_cli.configuration import combinations, compose_with_hydra, plain
+from agt_cli.errors import error_text, explain
+from agt_cli.jobs import command_line, refresh_index, resolve_settings, run_job, signature_or_empty
+from agt_cli.process import Share, raising_terminated, visible_gpus
+from agt_cli.report.console import Console, show
+from agt_cli.report.finished import CHECKPOINTS, LOCK, Run, jobs_of, open_run, open_unfinished
+from agt_cli.report.markdown import Markdown, markdown_table, report_page
+from agt_cli.report.markdown import plain as escaped
+from agt_cli.report.record import csv_bytes
+from agt_cli.runs.resume import same_code
+from agt_cli.signature import erasing, signatures_on_earlier_states
+
+FIRST_SIGNAL_CODE = 128  # exit codes above it are a signal's
+LOG_FOLDER = ".submitit"  # where submitit's launchers keep what jobs printed
+STANDARD_INPUT = "-"  # what ids and inputs call it
+DYING_SECONDS = 5.0  # that processes have to end after their launcher has
+MAIN_METRICS = ("test_accuracy", "accuracy", "test_auc", "stable_distance_median", "moved_by_one_k", "seconds_unlearning")
+MAX_METRICS_SHOWN = 3  # beside each other
+OWNER_NOTE = "For the data owner: accuracies and distances depend on the private data."
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job of a call.
+
+    Attributes:
+        number: its place in the call; -1: a job of an earlier call.
+        overrides: what the command line sets for it.
+        folder: of its record.
+        config: composed, with Hydra's node.
+        settings: the same resolved, as plain containers.
+        signature: empty: it cannot be told, and the job will say why.
+        finished_as: the signatures by which a finished run is this job.
+        differs: those of the overrides that not all jobs of the call have.
+        run: its record, or what there is of it before it goes on; None: there is none.
+        before: whether it is not this call's to run: done before, or at work in another process.
+        result: what the process that ran it returned, if it did.
+    """
+
+    number: int
+    overrides: tuple[str, ...]
+    folder: Path
+    config: Any = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    signature: str = ""
+    finished_as: frozenset[str] = frozenset()
+    differs: tuple[str, ...] = ()
+    run: Run | None = None
+    before: bool = False
+    result: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """As messages call it."""
+        return f"job {self.number}" + (f" ({' '.join(self.differs)})" if self.differs else "")
+
+    @property
+    def state(self) -> str:
+        """As ``Run.state``; lost: it left no record, and no word of why."""
+        if self.run is not None:
+            return self.run.state
+        return "failed" if "error" in self.result else "lost"
+
+    @property
+    def error(self) -> str:
+        """Why it is not done; empty: it is."""
+        if self.state == "done":
+            return ""
+        if self.state == "failed":
+            return str(self.result.get("error") or (self.run.error if self.run else ""))
+        if self.state == "running":
+            return f"another process is still at work on it: {self.folder}"
+        logs = self.folder.parent / LOG_FOLDER
+        printed = f"; what its process printed is below {logs}" if logs.is_dir() else ""
+        if self.state == "lost":
+            return f"lost: no record in {self.folder}: it was not started, or the launcher lost it{printed}"
+        if Run.at(self.folder).is_alive is None:
+            return f"{self.state}, or at work where nobody sees it: {self.folder} says running, and has no lock{printed}"
+        gone = "its process is gone (kill -9, no memory left, a time limit, a machine that went down)"
+        return f"{self.state}: {gone}, and {self.folder} ends in the middle{printed}"
+
+    @property
+    def exit_code(self) -> int:
+        """What the command alone would have ended with."""
+        code = (self.run.status if self.run else self.result).get("exit_code")
+        known = self.state == "failed" and isinstance(code, int)
+        return 0 if self.state == "done" else code if known else AgtError.exit_code  # type: ignore[return-value]
+
+    @property
+    def started(self) -> bool:
+        """Whether a process has begun with it, or begun with it again, since it was planned."""
+        status = self.folder / "status.json"
+        return status.exists() and (self.run is None or Run.at(self.folder).status != self.run.status)
+
+    def ended(self, result: Mapping[str, Any]) -> "Job":
+        """The job after its process, by its record.
+
+        Args:
+            result: what the process returned; empty: it did not.
+        """
+        there = (self.folder / "status.json").exists()
+        return replace(self, run=Run.at(self.folder) if there else None, result=result)
+
+    def as_json(self, command: str) -> dict[str, Any]:
+        """Its part of the object of --json."""
+        run, settings = self.run, dict(map(_key_and_value, self.differs))
+        number = {"job": self.number} if self.number >= 0 else {}
+        about = {"command": command, **number, "run": str(self.folder), "state": self.state, "settings": settings}
+        if self.error or run is None:
+            return {**self.result, **about, "error": self.error, "exit_code": self.exit_code}
+        facts = {"metrics": run.metrics, "data_digest": run.environment.get("data_digest"), "digest": run.digest}
+        return {**about, "done_before": self.before, **{key: fact for key, fact in facts.items() if fact}, **self.result}
+
+
+def _key_and_value(word: str) -> tuple[str, str]:
+    key, _, value = word.partition("=")
+    return key.lstrip("+~"), value
+
+
+def _differing(jobs: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Of each job's overrides, those that not all have."""
+    common = set.intersection(*map(set, jobs)) if jobs else set()
+    return [tuple(word for word in words if word not in common) for words in jobs]
+
+
+class Sweep:
+    """Every combination of the values in a command line, those that are done left out.
+
+    Args:
+        command: its name.
+        line: of the command, as typed, for the records.
+        overrides: of the command line.
+        config_name: of the primary configuration.
+
+    Attributes:
+        table: of the jobs, once they have ended or the sweep was interrupted.
+    """
+
+    def __init__(
+        self, command: str, line: Sequence[str], overrides: Sequence[str], config_name: str, console: Console
+    ) -> None:
+        self.command, self.line, self.console, self.config_name = command, tuple(line), console, config_name
+        self.table: Table | None = None
+        lines = combinations(overrides)
+        self.hydra = compose_with_hydra(config_name, [*lines[0], "hydra.job.num=0"]).hydra
+        if params := self.hydra.sweeper.params:
+            lines = combinations([*(f"{key}={value}" for key, value in params.items()), *overrides])
+        self.launcher_name = str(self.hydra.runtime.choices["hydra/launcher"])
+        self.launcher = dict(OmegaConf.to_container(self.hydra.launcher, resolve=True))  # type: ignore[arg-type]
+        self.kind = str(self.launcher.pop("_target_", "")).rpartition(".")[2]
+        if self.kind not in LAUNCH:
+            raise ConfigError(f"hydra/launcher={self.launcher_name}: agt has joblib, submitit_local, submitit_slurm, slurm")
+        if "submitit" in str(self.hydra.launcher["_target_"]) and find_spec("submitit") is None:
+            raise ConfigError(f"hydra/launcher={self.launcher_name}: pip install 'agt-certified[cluster]'")
+        self.elsewhere = self.kind != "BasicLauncher"  # whether jobs run in other processes
+        self.share, self.batch = Share(), self.hydra.sweeper.max_batch_size
+        self.folder = Path(os.path.relpath(self.hydra.sweep.dir))
+        self.jobs = self._compose(lines)
+
+    def run(self) -> None:
+        """Run what is not done, and write the table.
+
+        Raises:
+            ConfigError: another process runs this sweep.
+            AgtError: the launcher started nothing.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with _locked(self.folder, self.console):
+            self._divide_machine()
+            jobs = plan_jobs(self.command, self.folder, self.jobs, self.console.note)
+            results: dict[Path, Mapping[str, Any]] = {}
+            try:
+                self._run([job for job in jobs if not job.before], results)
+            finally:
+                ended = [job if job.before else job.ended(results.get(job.folder, {})) for job in jobs]
+                self.table = Table(self.folder, self.command, ended)
+                self.table.write()
+                refresh_index(self.folder, self.jobs[0].settings.get("output_dir"), self.console)
+            for job in ended:
+                if job.error and (self.elsewhere or job.state != "failed"):  # in this process it has said so itself
+                    self.console.error(f"{job.label}: {job.error}")
+
+    def _compose(self, lines: Sequence[tuple[str, ...]]) -> list[Job]:
+        """Every job of the call, composed before the first is run: an override that does not fit stops all."""
+        jobs = [self._job(number, line) for number, line in enumerate(lines)]
+        _check_one_erasure_each(self.command, jobs)
+        _check_standard_input(jobs)
+        return [
+            replace(job, differs=own) for job, own in zip(jobs, _differing([job.overrides for job in jobs]), strict=True)
+        ]
+
+    def _job(self, number: int, line: Sequence[str]) -> Job:
+        config = compose_with_hydra(self.config_name, [*line, f"hydra.job.num={number}"])
+        overrides = tuple(map(str, config.hydra.overrides.task))
+        settings = resolve_settings(self.command, plain(config), overrides, Console(quiet=True))
+        signature = signature_or_empty(self.command, settings)
+        names = frozenset({signature} - {""})
+        if erasing(self.command, settings) and signature:
+            names = signatures_on_earlier_states(self.command, settings)
+        folder = self.folder / str(config.hydra.sweep.subdir)
+        return Job(number, overrides, folder, config, settings, signature, names)
+
+    def _divide_machine(self) -> None:
+        """Divide this machine among as many jobs as a launcher runs on it at once; a scheduler divides its own.
+
+        By all jobs of the call, done or not, so that those that go on have the threads that they began with.
+        """
+        if self.kind == "SlurmLauncher":
+            self.share = Share(self.launcher["cpus_per_task"])
+        if self.kind not in ("JoblibLauncher", "LocalLauncher"):
+            return
+        joblib = self.kind == "JoblibLauncher"
+        if joblib and not self.launcher["n_jobs"]:
+            raise ConfigError("hydra.launcher.n_jobs=0: give how many jobs run at once, or -1: as many as processors")
+        started = effective_n_jobs(self.launcher["n_jobs"]) if joblib else self.batch or cpu_count()
+        most = min(started, self.batch or started, max(len(self.jobs), 1))
+        given = self.hydra.sweeper.devices
+        devices: tuple[str, ...] = ()
+        if any((job.settings.get("compute") or {}).get("device") == "cuda" for job in self.jobs):
+            devices = visible_gpus() if given is None else tuple(map(str, given))
+        if devices and len(devices) < most:
+            self.console.note(f"jobs at once: {len(devices)}, one on each GPU: {', '.join(devices)}")
+            most = len(devices)
+        if joblib:
+            self.launcher["n_jobs"] = most
+        else:
+            self.batch = most
+        self.share = Share.of_machine(most, devices)
+
+    def _run(self, jobs: Sequence[Job], results: dict[Path, Mapping[str, Any]]) -> None:
+        """Launch jobs, and again those that a launcher that broke down had not started yet."""
+        size = self.batch or len(jobs)
+        for start in range(0, len(jobs), max(size, 1)):
+            waiting: Sequence[Job] = jobs[start : start + size]
+            while waiting:
+                trouble = self._launch(waiting, results)
+                left = [job for job in waiting if not job.started]
+                if trouble is None or not left:
+                    break
+                first_line = f"{type(trouble).__name__}: {str(trouble).partition('.')[0].strip()}"
+                if len(left) == len(waiting):
+                    raise AgtError(f"hydra/launcher={self.launcher_name}: {first_line}") from trouble
+                broken = f"{self.launcher_name} broke down ({first_line})"
+                self.console.note(f"{broken}, and is started again for what it left: {len(left)} jobs")
+                waiting = left
+
+    def _launch(self, jobs: Sequence[Job], results: dict[Path, Mapping[str, Any]]) -> Exception | None:
+        """Have the launcher run jobs, and note what they return; what it raises is returned, once they all have ended."""
+        if self.elsewhere:
+            count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+            self.console.note(f"{count}, started by {self.launcher_name}")
+        tasks = [Task(self.command, self.line, self.console, job, self.share) for job in jobs]
+        try:
+            for job, result in zip(jobs, LAUNCH[self.kind](self.launcher, tasks), strict=True):
+                results[job.folder] = result
+        except Exception as error:
+            _wait_for_dying(jobs)
+            return error
+        return None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A job as a launcher calls it, in this process or, a copy of it, in another.
+
+    It never raises: its record says how it ended, and what it returns says the same to whoever still listens.
+
+    Attributes:
+        command: its name.
+        line: of the command, as typed.
+        console: the user's.
+        job: what is to be run.
+        share: of the machine, for a job in another process.
+        process: the one that the user started.
+    """
+
+    command: str
+    line: tuple[str, ...]
+    console: Console
+    job: Job
+    share: Share
+    process: int = field(default_factory=os.getpid)
+
+    def __call__(self) -> dict[str, Any]:
+        """Run it; returns what --json shows of it."""
+        job, elsewhere = self.job, os.getpid() != self.process
+        self.console.note(f"-- {job.label}")
+        try:
+            with command_line(self.line), raising_terminated():  # nobody else listens in a launcher's process
+                if elsewhere:
+                    self.share.apply(job.settings, self.console.note)
+                HydraConfig.instance().set_config(job.config)
+                console = Console(json=True, quiet=True) if elsewhere else self.console
+                result = run_job(self.command, job.settings, job.folder, console, job.overrides, sweep=True)
+        except Exception as error:
+            return self._failed(error, elsewhere)
+        if elsewhere:  # of many at once, one line each; the table says the rest
+            self.console.note(f"{job.label}: done, {job.folder}")
+        return result
+
+    def _failed(self, error: Exception, elsewhere: bool) -> dict[str, Any]:
+        known = explain(error, usage.COMMANDS[self.command].config, ())
+        text = error_text(known, error)
+        if known is None and self.console.verbose:
+            traceback.print_exception(error)
+        if elsewhere:
+            self.console.note(f"{self.job.label}: failed, {self.job.folder}")
+        else:
+            self.console.error(f"{self.job.label}: {text}")
+        code = known.exit_code if known else AgtError.exit_code
+        facts = known.result if isinstance(known, CheckError) else {}
+        return {"command": self.command, "run": str(self.job.folder), **facts, "error": text, "exit_code": code}
+
+    def checkpoint(self) -> Any:
+        """What submitit queues again where a cluster takes the machine away: the job, which goes on if it is a training."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+
+# -- launchers ---------------------------------------------------------------------------------------------------------
+
+
+def _run_here(settings: Mapping[str, Any], tasks: Sequence[Task]) -> list[dict[str, Any]]:
+    return [task() for task in tasks]
+
+
+def _run_by_joblib(settings: Mapping[str, Any], tasks: Sequence[Task]) -> list[dict[str, Any]]:
+    numbers = {key: int(value) for key, value in settings.items() if isinstance(value, str) and value.isdecimal()}
+    results: list[dict[str, Any]] = Parallel(**{**settings, **numbers, "backend": "loky"})(
+        delayed(task)() for task in tasks
+    )
+    return results
+
+
+def _run_by_submitit(cluster: str, settings: Mapping[str, Any], tasks: Sequence[Task]) -> list[dict[str, Any]]:
+    """Submit all, and wait for each, however another ended."""
+    from submitit import AutoExecutor
+    from submitit.core.utils import UncompletedJobError
+
+    settings = dict(settings)
+    starts = {f"{cluster}_{key}": settings.pop(key) for key in ("max_num_timeout",) if key in settings}
+    executor = AutoExecutor(settings.pop("submitit_folder"), cluster=cluster, **starts)
+    common = (
+        "timeout_min",
+        "cpus_per_task",
+        "gpus_per_node",
+        "tasks_per_node",
+        "mem_gb",
+        "nodes",
+        "name",
+        "stderr_to_stdout",
+    )
+    executor.update_parameters(**{key if key in common else f"{cluster}_{key}": value for key, value in settings.items()})
+    with executor.batch():
+        submitted = [executor.submit(task) for task in tasks]
+    results: list[dict[str, Any]] = []
+    for job in submitted:
+        job.wait()
+        results.append({})
+        if cluster == "local" and not job.paths.result_pickle.exists():  # what has ended here has written all that it will
+            continue
+        with suppress(UncompletedJobError):  # killed, or broke down: the record says so
+            results[-1] = job.result()
+    return results
+
+
+LAUNCH: dict[str, Callable[[Mapping[str, Any], Sequence[Task]], list[dict[str, Any]]]] = {
+    "BasicLauncher": _run_here,
+    "JoblibLauncher": _run_by_joblib,
+    "LocalLauncher": partial(_run_by_submitit, "local"),
+    "SlurmLauncher": partial(_run_by_submitit, "slurm"),
+}
+"""By the class that the settings of a launcher name, whatever the user's own file of them is called."""
+
+
+def _check_one_erasure_each(command: str, jobs: Sequence[Job]) -> None:
+    """Raise ConfigError where two jobs would change one run."""
+    runs = [str(job.settings["run"]) for job in jobs if erasing(command, job.settings)]
+    again = next((run for run in runs if runs.count(run) > 1), None)
+    if again is not None:
+        raise ConfigError(
+            f"run={again}: several jobs would erase from this run, and each changes it for the next: give one line after "
+            "the other; to compare methods, rehearse=true carries each out on a copy"
+        )
+
+
+def _check_standard_input(jobs: Sequence[Job]) -> None:
+    """Raise ConfigError where a job would read standard input: a second call could not tell that it asks something else."""
+    keys = ("ids", "inputs")
+    key = next((key for key in keys for job in jobs if str(job.settings.get(key)) == STANDARD_INPUT), None)
+    if key is not None:
+        raise ConfigError(
+            f"{key}=-: jobs of a sweep are recognised by what they read, and standard input is gone once it is read: give "
+            f"a file, {key}=FILE, or leave -m out"
+        )
+
+
+@contextmanager
+def _locked(sweep: Path, console: Console) -> Iterator[None]:
+    """Keep other processes from running the same sweep, as long as this one lives."""
+    lock = Lock(sweep / LOCK)
+    if not lock.take():
+        raise ConfigError(f"{sweep}: another process is running this sweep: wait for it, or give sweep=NAME another name")
+    if not lock.works:
+        console.note(f"note: the file system of {sweep} keeps no locks: do not run this sweep twice at once")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _wait_for_dying(jobs: Sequence[Job]) -> None:
+    """Wait for processes that end because their launcher did."""
+    end = time.monotonic() + DYING_SECONDS
+    while any(is_locked(job.folder / LOCK) for job in jobs) and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+# -- which jobs are done already, and where the others run -------------------------------------------------------------
+
+
+def plan_jobs(command: str, sweep: Path, jobs: Sequence[Job], note: Callable[[str], None]) -> list[Job]:
+    """Each job with the finished run that is it, or with a folder of its own to run in.
+
+    Args:
+        jobs: with the folders that their numbers give.
+        note: takes a line for each job that is recognised, and for each that was begun and runs again.
+    """
+    note = cache(note)  # a run may be looked at for several jobs: each line once
+    left = [run for run in jobs_of(sweep) if run.command == command]
+    known: dict[int, Job] = {}
+    for same in (True, False):  # a job's very own run first
+        for job in jobs:
+            if job.number in known:
+                continue
+            for run in [run for run in left if _is_run_of(run, job) and (not same or run.overrides == job.overrides)]:
+                if _need_not_run(run, command, job, note):
+                    known[job.number] = replace(job, folder=run.folder, run=run, before=True)
+                    left.remove(run)
+                    break
+    taken: set[Path] = set()
+    return [known.get(job.number) or _in_its_folder(command, job, left, taken, note) for job in jobs]
+
+
+def _is_run_of(run: Run, job: Job) -> bool:
+    names = job.finished_as if run.state == "done" else {job.signature} - {""}
+    return run.environment.get("signature") in names
+
+
+def _need_not_run(run: Run, command: str, job: Job, note: Callable[[str], None]) -> bool:
+    """Whether a run stands for the job, with a line that says so."""
+    if run.state == "running":
+        note(f"{job.label}: another process is at work on it, {run.folder}")
+        return True
+    if run.state != "done":
+        return False
+    try:
+        open_run(run.folder, command)
+    except ConfigError as error:
+        note(f"{job.label}: done before, and not as it was written, so it runs again: {error}")
+        return False
+    note(f"{job.label}: done before, {run.folder}")
+    return True
+
+
+def _in_its_folder(command: str, job: Job, left: list[Run], taken: set[Path], note: Callable[[str], None]) -> Job:
+    """A job that is not done, in the folder of one that was killed and can go on, or in a new one."""
+    begun = [run for run in left if _is_run_of(run, job) and run.state in ("failed", "killed")]
+    begun.sort(key=lambda run: run.moment)
+    cut = next((run for run in reversed(begun) if _can_go_on(command, run)), None)
+    if cut is not None:
+        left.remove(cut)
+        note(f"{job.label}: {cut.state} before, and goes on in {cut.folder}")
+        return replace(job, folder=cut.folder, run=cut)
+    folder, again = job.folder, 1
+    while folder.exists() or folder in taken:  # a record is never written over
+        again += 1
+        folder = job.folder.with_name(f"{job.folder.name}_{again}")
+    taken.add(folder)
+    if begun:
+        note(f"{job.label}: {begun[-1].state} before ({begun[-1].folder}), and runs again in {folder}")
+    return replace(job, folder=folder)
+
+
+def _can_go_on(command: str, run: Run) -> bool:
+    """Whether a training was cut off from outside, and left enough to take it up; one that failed by itself would again.
+
+    Of what its bits depend on the code is looked at here; the machine is that of the job, which may be another.
+    """
+    code = run.status.get("exit_code")
+    signalled = isinstance(code, int) and code > FIRST_SIGNAL_CODE
+    if command != "train" or not (run.state == "killed" or signalled):
+        return False
+    try:
+        open_unfinished(run.folder, command)
+        return same_code(run.folder / CHECKPOINTS)
+    except ConfigError:
+        return False
+
+
+# -- the one table of a sweep: sweep.csv, a page, and what is printed and listed by --json -----------------------------
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of a sweep: the jobs of a call, and those of earlier calls that it does not have.
+
+    Attributes:
+        sweep: the folder.
+        command: of its jobs.
+        jobs: as they ended.
+    """
+
+    sweep: Path
+    command: str
+    jobs: Sequence[Job]
+
+    @property
+    def exit_code(self) -> int:
+        """0: all are done; else that of those that are not, if it is one, or 1."""
+        codes = {job.exit_code for job in self.jobs} - {0}
+        return codes.pop() if len(codes) == 1 else AgtError.exit_code * bool(codes)
+
+    @property
+    def states(self) -> str:
+        """How the call's jobs stand, in words."""
+        return ", ".join(f"{count} {state}" for state, count in Counter(job.state for job in self.jobs).items())
+
+    @property
+    def summary(self) -> str:
+        """One line: empty where all is done."""
+        undone = [job for job in self.jobs if job.state != "done"]
+        if not undone:
+            return ""
+        some = {job.state for job in undone} != {"failed"}
+        again = f"the same line with sweep={self.sweep.name.removesuffix(SWEEP_SUFFIX)} runs what is not done"
+        return f"{len(undone)} of {len(self.jobs)} jobs {f'are not done ({self.states})' if some else 'failed'}: {again}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The call's jobs, those of earlier calls, and where the table lies."""
+        jobs, earlier = ([job.as_json(self.command) for job in part] for part in (self.jobs, self.earlier()))
+        return {"sweep": str(self.sweep), "table": str(self.sweep / "sweep.csv"), "jobs": jobs, "earlier": earlier}
+
+    def earlier(self) -> list[Job]:
+        """Jobs of earlier calls: the newest record of each that is none of this call's, by signature or by overrides."""
+        seen: set[object] = {job.signature for job in self.jobs} | {frozenset(job.overrides) for job in self.jobs}
+        earlier = []
+        for run in sorted(jobs_of(self.sweep), key=lambda run: (run.state == "done", run.moment), reverse=True):
+            names = {run.environment.get("signature"), frozenset(run.overrides)}
+            if run.command == self.command and run.overrides and not names & seen:
+                seen |= names
+                earlier.append(Job(-1, run.overrides, run.folder, differs=run.overrides, run=run, before=True))
+        return sorted(earlier, key=lambda job: job.run.started if job.run else "")
+
+    def rows(self) -> pd.DataFrame:
+        """One row for each job: number, state, folder, the settings that differ, seconds, metrics, error."""
+        jobs = [*self.jobs, *self.earlier()]
+        settings = [dict(map(_key_and_value, words)) for words in _differing([job.overrides for job in jobs])]
+        keys = dict.fromkeys(key for row in settings for key in row)
+        rows = []
+        for job, row in zip(jobs, settings, strict=True):
+            status, metrics = (job.run.status, job.run.metrics) if job.run else ({}, {})
+            given = {key: row.get(key) or _configured(job.run, key) for key in keys}
+            about = {"run": job.folder.name, "job": job.number if job.number >= 0 else "", "state": job.state}
+            about["before"] = job.before  # taken from an earlier call
+            numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
+            rows.append({**about, **given, "seconds": status.get("seconds"), **numbers, "error": job.error})
+        frame = pd.DataFrame(rows)
+        return frame[[*(name for name in frame if name != "error"), "error"]]
+
+    def write(self) -> None:
+        """sweep.csv, sweep.md and sweep.html in the sweep's folder."""
+        rows = self.rows()
+        write_atomic(self.sweep / "sweep.csv", csv_bytes(rows))
+        columns, cells = self._shown(rows, self._link, "error")
+        parts = [
+            f"# Sweep {escaped(self.sweep.name)}: agt {self.command}",
+            OWNER_NOTE,
+            f"{len(self.jobs)} jobs in the last call: {self.states}. sweep.csv has all metrics.",
+            markdown_table(columns, cells),
+        ]
+        text = "\n\n".join(parts) + "\n"
+        write_atomic(self.sweep / "sweep.md", text.encode())
+        write_atomic(self.sweep / "sweep.html", report_page(text, lambda name: None).encode())
+
+    def _link(self, name: str) -> Markdown:
+        page = "report.html" if (self.sweep / name / "report.html").exists() else ""
+        return Markdown(f"[{escaped(name)}]({quote(name)}/{page})")
+
+    def say(self, console: Console) -> None:
+        """Print it."""
+        columns, cells = self._shown(self.rows(), str)  # errors were lines of their own
+        console.table(f"sweep {self.sweep}: {self.states}", columns, cells)
+        console.say(f"table: {self.sweep / 'sweep.csv'}")
+
+    def _shown(self, rows: pd.DataFrame, link: Callable[[str], str], *last: str) -> tuple[list[str], list[list[str]]]:
+        """What a person reads first.
+
+        Args:
+            last: more columns, left out where they are empty.
+        """
+        settings = list(rows.columns)[len(("run", "job", "state", "before")) : list(rows.columns).index("seconds")]
+        main = [name for name in MAIN_METRICS if name in rows][:MAX_METRICS_SHOWN]
+        columns = ["run", "state", *settings, *main, "seconds", *(name for name in last if rows[name].any())]
+        rows["state"] = rows["state"] + rows["before"].map({True: ", before", False: ""})
+        table = [
+            [link(str(row[name])) if name == "run" else _cell(row[name], 1 if name == "seconds" else 3) for name in columns]
+            for row in rows.to_dict("records")
+        ]
+        return columns, table
+
+
+def _configured(run: Run | None, key: str) -> str:
+    """A setting that this job's overrides leave as it is; empty: not known, or a whole group of them."""
+    node: Any = run.config if run else None
+    for part in key.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return "" if node is None or isinstance(node, Mapping) else str(node)
+
+
+def _cell(value: Any, digits: int) -> str:
+    return "-" if value is None else show(value, digits) if isinstance(value, float) else str(value)

@@ -1,0 +1,279 @@
+"""Several processes at one command: the first is the command, and tells the others what to compute with it.
+
+    torchrun --standalone --nproc-per-node 2 -m agt_cli train dataset=digits
+
+The first process alone reads the command line, writes, prints, pays and draws. The others (``Worker``) wait for a task, do
+the same computation with it (``agt.distributed``), and wait again. So whatever a command does beside computing happens
+once, as nobody else could do it.
+
+How it ends. The first process leaves word of its exit code, and tells those that wait. One that fails leaves word of why,
+and the first reports it. One that is killed leaves none: whoever needs it finds its connection closed (``PeerLost``).
+"""
+
+import signal
+import socket
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from copy import copy
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import numpy as np
+import torch.distributed as dist
+
+from agt.distributed import ALONE, Group, PeerLost, joined, together
+from agt.errors import AgtError
+from agt.models.model import Model, fit
+from agt_cli.errors import explain
+from agt_cli.process import ignore_signals
+from agt_cli.report.console import Console
+
+FOREVER = 30 * 86400.0  # seconds: the others wait as long as the first reads data, or draws figures
+PATIENCE = 5.0  # seconds: until the first has left word, once it is gone
+OVER = "agt/over"  # the last task, with the exit code; which is on the board, for who hears no tasks any more
+SPLITS, QUERIES = ("train", "test"), "queries"  # features that every process has read, by name
+
+T = TypeVar("T")
+
+
+@dataclass
+class Team:
+    """The processes of this job, as one of them sees them.
+
+    Attributes:
+        group: they.
+        hosts: the machine of each, by rank.
+    """
+
+    group: Group
+    hosts: tuple[str, ...]
+    _waiting: bool = field(default=True, init=False)  # whether the others wait for a task
+
+    @classmethod
+    def of(cls, group: Group) -> "Team":
+        """Every process makes it, at the same time."""
+        return cls(group, tuple(group.gathered(socket.gethostname())))
+
+    @contextmanager
+    def at(self, task: str, *given: Any) -> Iterator[None]:
+        """Have the others do a task (``Worker``), while this process does the same in here.
+
+        Raises:
+            PeerLost: another process is gone; or a task before this one failed, and nobody knows where the others are.
+        """
+        if not self._waiting:  # a task would meet them in the midst of the earlier one, and wait for ever
+            raise PeerLost("a task before this one failed in this process: the others cannot be asked any more")
+        self._waiting = False
+        try:
+            self.group.sent((task, *given))
+            with joined(self.group):
+                yield
+        except PeerLost:
+            ignore_signals()  # torchrun, which found a process dead, is about to end this one, too
+            raise
+        self._waiting = True  # where something was raised, nobody knows where they are
+
+    def made(self, make: Callable[[], T]) -> T:
+        """What this process makes, if every process can make it; all call this.
+
+        Raises:
+            Exception: this one's, where it fails here.
+            AgtError: another's, naming its rank.
+        """
+        made, failed = None, None
+        try:
+            made = make()
+        except Exception as error:
+            failed = error
+        reasons = self.group.gathered(None if failed is None else _as_sent(failed))
+        if failed:
+            raise failed
+        for rank, reason in enumerate(reasons):
+            if reason:
+                theirs = AgtError(f"rank {rank} of {self.group.size}, on {self.hosts[rank]}: {reason[0]}")
+                theirs.exit_code = reason[1]
+                raise theirs
+        assert made is not None
+        return made
+
+    def end(self, code: int) -> None:
+        """Let the others go, wherever they are: the first process's last word."""
+        with suppress(RuntimeError):  # torchrun itself is gone, and its board
+            self.group.board.set(OVER, str(code))
+        if self._waiting:
+            with suppress(PeerLost):
+                self.group.sent((OVER, code))
+
+    @property
+    def described(self) -> dict[str, object]:
+        """For env.json."""
+        return {"count": self.group.size, "hosts": list(self.hosts), "backend": dist.get_backend()}
+
+
+_current: ContextVar[Team | None] = ContextVar("team", default=None)
+
+
+def team() -> Team | None:
+    """The processes that this command shares its work with; None: it is alone."""
+    return _current.get()
+
+
+def lead(command: Callable[[], int]) -> int:
+    """Run a command in the first process of several; returns its exit code, when the others know it."""
+    code = AgtError.exit_code
+    with together(FOREVER) as group, joined(ALONE):
+        team = Team.of(group)
+        token = _current.set(team)
+        try:
+            code = command()
+        finally:
+            _current.reset(token)
+            team.end(code)
+    return code
+
+
+def word_of_the_first(group: Group) -> int:
+    """The exit code that the first process left, if it does so soon; 1 if not, or if the processes never met."""
+    until = time.monotonic() + PATIENCE
+    with suppress(RuntimeError):
+        while group.board is not None and time.monotonic() < until:
+            if group.board.check([OVER]):
+                return int(group.board.get(OVER))
+            time.sleep(0.02)
+    return AgtError.exit_code
+
+
+def share_answers(model: Model, team: Team, known: Mapping[str, np.ndarray] = MappingProxyType({})) -> Model:
+    """A copy of a model that every process of the team has, whose ``predict``, ``margins`` and ``certify`` all work at.
+
+    What is made from it (other weights, say) is no shared one.
+
+    Args:
+        known: features that the others have read themselves, by name: they are not sent.
+    """
+    shared = copy(model)
+    for method in ("predict", "margins", "certify"):
+        object.__setattr__(shared, method, partial(_answer, team, known, getattr(model, method)))
+    object.__setattr__(shared, "_unshared", model)
+    return shared
+
+
+def _answer(
+    team: Team, known: Mapping[str, np.ndarray], ask: Callable[..., Any], features: Any, *more: Any, **named: Any
+) -> Any:
+    name = next((name for name, array in known.items() if array is features), None)
+    if name is None and not isinstance(features, np.ndarray):
+        return ask(features, *more, **named)  # of a file, read as they are needed, and not as the others have them
+    with team.at("answer", ask.__name__, name, None if name else features, *(one for one in more if not callable(one))):
+        return ask(features, *more, **named)
+
+
+def unshared(model: Model) -> Model:
+    """The model answered by this process by itself: what goes wrong with its answers is felt by nobody else."""
+    alone: Model = vars(model).get("_unshared", model)
+    return alone
+
+
+def _as_sent(error: Exception) -> tuple[str, int]:
+    """An error as the others are told of it: its message, and its exit code."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}", AgtError.exit_code
+    if isinstance(error, AgtError):
+        return str(error), error.exit_code
+    return f"{type(error).__name__}: {error}", AgtError.exit_code
+
+
+# -- the processes beside the first ------------------------------------------------------------------------------------
+
+
+def work() -> int:
+    """Do what the first process asks for, until it has ended; returns its exit code.
+
+    The processes beside the first have no command line, record, ledger or randomness of their own, write nothing and print
+    nothing but the traceback of a bug: what they know is what the first sends, and the data and runs that this names.
+    Whatever goes wrong here, the first process hears of it and tells it.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)  # there is nothing to put in order, and a call to others hears no handler
+    warnings.simplefilter("ignore")
+    group = ALONE
+    try:
+        with together(FOREVER) as joined:
+            group = joined
+            worker = Worker(Team.of(group))
+            while (code := worker.hear()) is None:
+                pass
+            return code
+    except Exception as error:
+        if explain(error, "", ()) is None:
+            traceback.print_exc()
+    return word_of_the_first(group)
+
+
+@dataclass
+class Worker:
+    """One of them: its public methods are the tasks.
+
+    Attributes:
+        team: all.
+        settings, prepared: of what is trained.
+        model: that was trained, or is asked.
+        known: features by the names that the first process calls them.
+    """
+
+    team: Team
+    settings: Any = None
+    prepared: Any = None
+    model: Model | None = None
+    known: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def hear(self) -> int | None:
+        """Do the next task; the exit code of the first process, if it has ended."""
+        sent: tuple[Any, ...] = self.team.group.sent(())
+        task, *given = sent
+        if task == OVER:
+            return int(given[0])
+        TASKS[task](self, *given)
+        return None
+
+    def prepare(self, config: Mapping[str, Any]) -> None:
+        """Read a training's data."""
+
+        from agt_cli.runs.prepare import prepare, settings_of
+
+        def make() -> tuple[Any, Any]:
+            settings = settings_of(config)
+            return settings, prepare(settings, Console(json=True, quiet=True))
+
+        self.settings, self.prepared = self.team.made(make)
+        self.known = {split: getattr(self.prepared.dataset, split).features for split in SPLITS}
+
+    def fit(self) -> None:
+        """Train on it."""
+        self.model = fit(self.prepared.problem(self.settings))
+
+    def open(self, config: Mapping[str, Any]) -> None:
+        """Read a finished run's model, and queries that are too many to be sent."""
+
+        from agt_cli.runs.queries import TrainedRun
+
+        def make() -> tuple[Any, Any]:
+            trained = TrainedRun.of(config)
+            return trained, trained.read()
+
+        trained, (self.model, queries) = self.team.made(make)
+        self.known = {QUERIES: queries.features}
+        trained.agree(self.team.group)
+
+    def answer(self, method: str, name: str | None, features: np.ndarray | None, *more: Any) -> None:
+        """Ask the model, about features that were sent, or known by name."""
+        getattr(self.model, method)(features if name is None else self.known[name], *more)
+
+
+TASKS = {task.__name__: task for task in (Worker.prepare, Worker.fit, Worker.open, Worker.answer)}

@@ -1,0 +1,610 @@
+"""A large table of statements, csv or parquet, read in chunks, in bounded memory.
+
+How a value is read depends on that value and the type its column was declared to have: no types are guessed.
+
+
+Which customer each statement belongs to: names, units, split and places, in one pass over two columns.
+
+``agt data prepare amex``: the American Express default prediction data as memory-mapped arrays (papers.md, AMEX).
+
+Two passes in bounded memory: over customers and dates, then over the 188 features. Every value is brought into a public
+range by constants of the configuration, each on its own, so that nothing about a record depends on another.
+
+
+Synthetic statements in the schema of the American Express default prediction data: every number is made up.
+
+190 columns (customer_ID, S_2 and 188 features, two of them text), values mostly in [0, 1] with noise up to .01, heavy
+tails, missing values, at most 13 statements a customer, and a target that P_2 and B_1 say something about. Only the
+columns' names are the competition's. scripts/make_amex_like.py writes them for trying ``agt data prepare amex``; a
+reproduction without the competition's data runs on them, and says so. It also writes queries as preparation leaves them:
+numbers in [0, 1], made up as well.
+"""
+
+import csv
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from io import BytesIO
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+from pydantic import Field
+
+from agt.data.dataset import DataError, hash_split, row_words
+from agt.data.embeddings import read_prepared
+from agt.data.files import NULLS, open_columns, require, resolve
+from agt.data.labelled import class_indices
+from agt.errors import DataMissing, first_line, nearest
+from agt.settings import schema
+from agt.store import write_atomic
+
+from .folder import ArrayFolder, OnProgress, PreparedFolder, open_folder
+
+_BATCH_ROWS = 16_384
+
+
+@dataclass(frozen=True)
+class Statements:
+    """A table that can be read, again and again, in the same chunks.
+
+    Attributes:
+        path: a csv, cut at the first line end after every so many bytes (a value may hold none); or a parquet file, cut
+            into batches of rows within each of its row groups.
+        names: its columns.
+        about_rows: about how many rows it has; of a csv, from its size and its first chunk.
+        chunk_bytes: how much of a csv is read at once.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    about_rows: int
+    chunk_bytes: int
+
+    def read(self, types: Mapping[str, pa.DataType], start: int = 0) -> Iterator[pa.Table]:
+        """The chunks from number ``start`` on, with the columns named, each of the type given.
+
+        Raises:
+            DataError: a value is not of its column's type, or the file is damaged.
+        """
+        return self._csv(types, start) if self.path.suffix == ".csv" else self._parquet(types, start)
+
+    def _csv(self, types: Mapping[str, pa.DataType], start: int) -> Iterator[pa.Table]:
+        options = pa.csv.ConvertOptions(
+            column_types=types, include_columns=list(types), null_values=NULLS, strings_can_be_null=True
+        )
+        columns = pa.csv.ReadOptions(column_names=list(self.names))
+        with self.path.open("rb") as file:
+            file.readline()
+            number, begin = 0, file.tell()
+            while block := file.read(self.chunk_bytes) + file.readline():
+                if number >= start:
+                    try:
+                        yield pa.csv.read_csv(pa.BufferReader(block), read_options=columns, convert_options=options)
+                    except pa.ArrowException as error:
+                        raise DataError(
+                            f"{self.path}: in the bytes {begin} to {file.tell()}: {first_line(error)}"
+                        ) from None
+                number, begin = number + 1, file.tell()
+
+    def _parquet(self, types: Mapping[str, pa.DataType], start: int) -> Iterator[pa.Table]:
+        # Column pages are read through a small buffer, so that one group may be as large as the file.
+        file = pa.parquet.ParquetFile(self.path, buffer_size=2**16, pre_buffer=False)
+        number = 0
+        for group in range(file.num_row_groups):
+            try:
+                for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=list(types)):
+                    if number >= start:
+                        yield pa.table({name: self._cast(batch.column(name), name, to) for name, to in types.items()})
+                    number += 1
+            except (pa.ArrowException, OSError) as error:
+                raise DataError(f"{self.path}: row group {group} cannot be read: {first_line(error)}") from None
+
+    def _cast(self, column: pa.Array, name: str, to: pa.DataType) -> pa.Array:
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+        if pa.types.is_string(to) and not text:
+            raise DataError(f"{self.path}: column '{name}' holds {column.type}, expected text")
+        if pa.types.is_floating(to) and not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+            raise DataError(f"{self.path}: column '{name}' holds {column.type}, expected numbers")
+        try:
+            return column.cast(to, safe=not pa.types.is_floating(to))
+        except pa.ArrowException as error:
+            raise DataError(f"{self.path}: column '{name}': {first_line(error)}") from None
+
+
+def open_statements(path: Path, setting: str, chunk_mb: int) -> Statements:
+    """Open a csv or parquet file.
+
+    Raises:
+        DataMissing: it is not there.
+        DataError: the format is unknown, or the file has no header or footer.
+    """
+    require(path, f"{setting} or data_dir")
+    if path.suffix == ".csv":
+        return _open_csv(path, chunk_mb * 2**20)
+    if path.suffix != ".parquet":
+        raise DataError(f"{path}: unknown format '{path.suffix}'; {setting} takes .csv or .parquet")
+    try:
+        metadata = pa.parquet.read_metadata(path)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: truncated or not a parquet file: {first_line(error)}") from None
+    return Statements(path, tuple(metadata.schema.to_arrow_schema().names), metadata.num_rows, 0)
+
+
+def _open_csv(path: Path, chunk_bytes: int) -> Statements:
+    with path.open("rb") as file:
+        try:
+            header = file.readline().decode("utf-8-sig").strip()
+        except UnicodeDecodeError:
+            header = ""
+        names = tuple(next(csv.reader([header]), ()))
+        if len(names) < 2 or len(set(names)) < len(names):
+            raise DataError(f"{path}: the first line is no header of a csv: {header[:60]!r}")
+        head = file.read(chunk_bytes)
+    row_bytes = max(1, len(head) // max(1, head.count(b"\n")))
+    return Statements(path, names, path.stat().st_size // row_bytes, chunk_bytes)
+
+
+def require_columns(names: Sequence[str], wanted: Sequence[str], path: Path) -> None:
+    """Raise DataError naming the first of ``wanted`` that is absent."""
+    for name in wanted:
+        if name not in names:
+            raise DataError(f"{path}: no column '{name}'{nearest(name, names[:8])}")
+
+
+CUSTOMER, DATE, TARGET = "customer_ID", "S_2", "target"
+CLASSES = ("0", "1")
+
+
+@dataclass(frozen=True)
+class Index:
+    """The statements' customers and dates, in the order of the file.
+
+    Attributes:
+        customers: customer_ID, in the order of first appearance.
+        codes: [n] int32, each statement's customer.
+        days: [n] int32, its date in days since 1970.
+        chunk_rows: rows of each chunk of the file.
+    """
+
+    customers: list[str]
+    codes: np.ndarray
+    days: np.ndarray
+    chunk_rows: tuple[int, ...]
+
+
+def read_index(statements: Statements) -> Index:
+    """One pass over customer_ID and S_2.
+
+    Raises:
+        DataError: a column is absent, or a value of it is missing or no date.
+    """
+    require_columns(statements.names, (CUSTOMER, DATE), statements.path)
+    number: dict[str, int] = {}
+    codes: list[np.ndarray] = []
+    days: list[np.ndarray] = []
+    rows: list[int] = []
+    for table in statements.read({CUSTOMER: pa.string(), DATE: pa.date32()}):
+        for name in (CUSTOMER, DATE):
+            if table.column(name).null_count:
+                row = sum(rows) + int(pc.index(pc.is_null(table.column(name)), pa.scalar(True)).as_py())
+                raise DataError(f"{statements.path}: column '{name}' has no value in {row_words(row)}: every row needs one")
+        names = table.column(CUSTOMER).combine_chunks().dictionary_encode()
+        of_name = np.array([number.setdefault(name, len(number)) for name in names.dictionary.to_pylist()], dtype=np.int32)
+        codes.append(of_name[names.indices.to_numpy()])
+        days.append(table.column(DATE).cast(pa.int32()).to_numpy())
+        rows.append(len(table))
+    if not number:
+        raise DataError(f"{statements.path}: holds no rows")
+    return Index(list(number), np.concatenate(codes), np.concatenate(days).astype(np.int32), tuple(rows))
+
+
+def check_rows(index: Index, cap: int, path: Path) -> None:
+    """Raise DataError where a customer has more than ``cap`` statements."""
+    counts = np.bincount(index.codes, minlength=len(index.customers))
+    if counts.max() > cap:
+        raise DataError(
+            f"{path}: customer {index.customers[int(counts.argmax())]} has {counts.max()} statements and prepare.unit_rows "
+            f"is {cap}: raise it to a public cap on the statements of one customer"
+        )
+
+
+def match_labels(index: Index, path: Path, statements: Path) -> np.ndarray:
+    """[customers] int64: each customer's label, from a file with customer_ID and target.
+
+    Raises:
+        DataMissing, DataError: no such file; a repeated customer; customers of one file that the other lacks.
+    """
+    columns = open_columns(path, "prepare.labels or data_dir")
+    names = columns.unique_ids(CUSTOMER, "prepare.labels", as_text=True).tolist()
+    labels = class_indices(columns.words(TARGET, "prepare.labels"), CLASSES, path, columns.row)
+    label_of = dict(zip(names, labels.tolist(), strict=True))
+    unlabelled = [name for name in index.customers if name not in label_of]
+    known = set(index.customers)
+    absent = [name for name in names if name not in known]
+    faults = [
+        f"{len(lacking)} of {of} customers of {where} are not in {other} (such as {lacking[0]})"
+        for lacking, of, where, other in (
+            (unlabelled, len(known), statements, path),
+            (absent, len(names), path, statements),
+        )
+        if lacking
+    ]
+    if faults:
+        raise DataError(f"{'; '.join(faults)}: give the two files of one set, or cut both to the same customers")
+    return np.array([label_of[name] for name in index.customers], dtype=np.int64)
+
+
+def unit_names(customers: list[str]) -> np.ndarray:
+    """[customers] S16: a short name for each customer, a hash of customer_ID. Raises DataError if two share one."""
+    units = np.array([blake2b(name.encode(), digest_size=8).hexdigest() for name in customers], dtype="S16")
+    if len(np.unique(units)) < len(units):
+        raise DataError("two customers have one 64-bit hash, which chance does not do: check the file")
+    return units
+
+
+def statement_ids(index: Index, units: np.ndarray) -> tuple[np.ndarray, int]:
+    """Each statement's name, unit/date, or unit/date#1, #2, ... after the first of one customer's day.
+
+    Args:
+        units: [customers] S16.
+
+    Returns:
+        [n] bytes; and how many statements share customer and date with an earlier one. The name of such a one depends on
+        the customer's other statements, so only a whole customer's coming and going leaves other names alone.
+    """
+    n = len(index.codes)
+    days, of_row = np.unique(index.days, return_inverse=True)  # few: as text each takes more than a hundred bytes at first
+    dates = np.datetime_as_string(days.astype("datetime64[D]")).astype("S10")[of_row]
+    parts = (units[index.codes].view("S1").reshape(n, -1), np.full((n, 1), b"/"), dates.view("S1").reshape(n, -1))
+    ids = np.ascontiguousarray(np.concatenate(parts, axis=1)).view("S27").reshape(n)
+    key = index.codes.astype(np.int64) * 2**32 + index.days
+    order = np.argsort(key, kind="stable")
+    first = np.flatnonzero(np.concatenate([[True], np.diff(key[order]) != 0]))
+    occurrence = np.arange(n) - np.repeat(first, np.diff(np.append(first, n)))
+    repeats = np.flatnonzero(occurrence)
+    if len(repeats):
+        ids = ids.astype("S31")
+        for place in repeats:
+            row = order[place]
+            ids[row] = ids[row] + b"#" + str(occurrence[place]).encode()
+    return ids, len(repeats)
+
+
+Count = Annotated[int, Field(ge=1)]
+Range = tuple[float, float]
+PAGE = "https://www.kaggle.com/competitions/amex-default-prediction"
+_INDEX = "index.npz"
+_COUNTS = ("records", "customers", "test_records", "test_customers", "repeated_dates")
+
+
+@schema
+class Amex:
+    """Writes x [n, features] float32, label, id, unit and is_test, training rows first, for ``dataset=amex``.
+
+    Attributes:
+        out: the folder to write; relative to ``data_dir``.
+        data_dir: folder of relative paths.
+        data: the competition's train_data, csv or parquet.
+        labels: its train_labels, csv or parquet.
+        features: how many features it must have: all columns but customer_ID and S_2.
+        clamp: a feature's first letter (D, S, P, B, R) -> its public range; values are clamped to it.
+        coded: numbers that stand for categories: column -> public range, clamped to and scaled to [0, 1].
+        vocabulary: text columns: column -> public list of values, coded 0 to 1 in equal steps; any other value is missing.
+        missing: public constant in place of a missing value.
+        unit_rows: public cap on the statements of one customer, enforced.
+        chunk_mb: MiB of a csv read at once.
+        test_fraction, split_key: public rate and key of the hash that makes a customer a test customer.
+    """
+
+    out: Path
+    clamp: Mapping[str, Range]
+    data_dir: Path = Path("data")
+    data: Path = Path("train_data.csv")
+    labels: Path = Path("train_labels.csv")
+    features: Count = 188
+    coded: Mapping[str, Range] = Field(default_factory=dict)
+    vocabulary: Mapping[str, Annotated[tuple[str | int, ...], Field(min_length=2)]] = Field(default_factory=dict)
+    missing: float = 0.0
+    unit_rows: Count = 13
+    chunk_mb: Count = 16
+    test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    split_key: str = "amex"
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in {**self.clamp, **self.coded}.items():
+            if not low < high:
+                raise ValueError(f"the range of {name} is [{low:g}, {high:g}]: low must be below high")
+
+    def run(self, on_progress: OnProgress, note: Callable[[str], None]) -> PreparedFolder:
+        """As ``Preparation.run``."""
+        data, labels = (self._there(path, key) for path, key in ((self.data, "data"), (self.labels, "labels")))
+        statements = open_statements(data, "prepare.data", self.chunk_mb)
+        names = self._features(statements)
+        with open_folder(resolve(self.out, self.data_dir), self._settings(data, labels, names)) as folder:
+            if not folder.finished:
+                index = self._index(folder, statements, labels, len(names), note)
+                self._write(folder, statements, names, index, on_progress)
+            return self._outcome(read_prepared(folder.out), folder)
+
+    def _there(self, path: Path, key: str) -> Path:
+        path = resolve(path, self.data_dir)
+        if not path.is_file():
+            raise DataMissing(
+                f"{path} is not there: accept the rules at {PAGE}, then run: kaggle competitions download "
+                f"-c amex-default-prediction -f {path.name} -p {path.parent} (and unzip it there), or change prepare.{key}"
+            )
+        return path
+
+    def _features(self, statements: Statements) -> tuple[str, ...]:
+        require_columns(statements.names, (CUSTOMER, DATE), statements.path)
+        names = tuple(n for n in statements.names if n not in (CUSTOMER, DATE))
+        require_columns(names, (*self.coded, *self.vocabulary), statements.path)
+        unknown = [n for n in names if n not in self.coded and n not in self.vocabulary and n[:1] not in self.clamp]
+        if unknown:
+            raise DataError(f"{statements.path}: prepare.clamp has no range for the column '{unknown[0]}'")
+        if len(names) != self.features:
+            raise DataError(
+                f"{statements.path}: {len(names)} features, expected {self.features}: a wrong or partial file, or else "
+                f"prepare.features={len(names)}"
+            )
+        return names
+
+    def _settings(self, data: Path, labels: Path, names: tuple[str, ...]) -> Mapping[str, Any]:
+        """All that the result depends on; of the files, which are large, their sizes and times."""
+        keys = ("missing", "unit_rows", "chunk_mb", "test_fraction", "split_key")
+        ranges = {"clamp": self.clamp, "coded": self.coded, "vocabulary": self.vocabulary}
+        files = {
+            key: {"bytes": path.stat().st_size, "modified": path.stat().st_mtime_ns}
+            for key, path in (("data", data), ("labels", labels))
+        }
+        return {"prepare": {**{key: getattr(self, key) for key in keys}, **ranges}, "files": files, "features": list(names)}
+
+    # -- first pass: who ------------------------------------------------------------------------------------------------
+
+    def _index(
+        self, folder: ArrayFolder, statements: Statements, labels: Path, width: int, note: Callable[[str], None]
+    ) -> Mapping[str, np.ndarray]:
+        """Everything but the features, written; and where each row goes. It counts as the first chunk."""
+        kept = folder.work / _INDEX
+        if folder.done:
+            with np.load(kept) as saved:
+                index = dict(saved)
+            folder.allocate(self._columns(index, width))
+            return index
+        folder.require_room(int(0.9 * statements.about_rows) * (4 * width + 64))
+        note("first pass: customers and dates")
+        people = read_index(statements)
+        check_rows(people, self.unit_rows, statements.path)
+        targets = match_labels(people, labels, statements.path)
+        units = unit_names(people.customers)
+        ids, repeats = statement_ids(people, units)
+        test = hash_split(np.array(people.customers, dtype=object), self.test_fraction, self.split_key)
+        if not test.any() or test.all():
+            raise DataError(f"{statements.path}: {len(test)} customers leave a split empty: change prepare.test_fraction")
+        is_test = test[people.codes]
+        order = np.argsort(is_test, kind="stable")  # training rows first, test rows last, each in the order of the file
+        counts = np.array([len(ids), len(units), int(is_test.sum()), int(test.sum()), repeats])
+        index = {"chunk_rows": np.array(people.chunk_rows), "counts": counts, "id": np.empty(0, ids.dtype)}
+        index["place"] = np.argsort(order)
+        folder.allocate(self._columns(index, width))
+        rows = {"label": targets[people.codes], "id": ids, "unit": units[people.codes], "is_test": is_test}
+        for name, array in rows.items():
+            folder.write(name, 0, array[order])
+        _write_customers(folder.work / "customers.parquet", people, units, targets, test)
+        content = BytesIO()
+        np.savez(content, **index)
+        write_atomic(kept, content.getvalue())  # a chunk that counts as finished is on the disk
+        folder.finish_chunk()
+        return index
+
+    def _columns(self, index: Mapping[str, np.ndarray], width: int) -> dict[str, tuple[tuple[int, ...], str]]:
+        n = len(index["place"])
+        kinds = {"label": "|u1", "id": index["id"].dtype.str, "unit": "|S16", "is_test": "|b1"}
+        return {"x": ((n, width), "<f4"), **{name: ((n,), kind) for name, kind in kinds.items()}}
+
+    # -- second pass: what ----------------------------------------------------------------------------------------------
+
+    def _write(
+        self,
+        folder: ArrayFolder,
+        statements: Statements,
+        names: tuple[str, ...],
+        index: Mapping[str, np.ndarray],
+        on_progress: OnProgress,
+    ) -> None:
+        place, ends = index["place"], np.cumsum(index["chunk_rows"])
+        train_rows = len(place) - _counts(index)["test_records"]
+        types = {name: pa.string() if name in self.vocabulary else pa.float32() for name in names}
+        start = folder.done - 1
+        for chunk, table in enumerate(statements.read(types, start), start=start):
+            end = int(ends[chunk])
+            if len(table) != index["chunk_rows"][chunk]:
+                raise DataError(f"{statements.path}: it changed while it was read: delete {folder.work} and start again")
+            x, to = self._values(table), place[end - len(table) : end]
+            for part in (to < train_rows, to >= train_rows):  # each is an unbroken run of places
+                if part.any():
+                    folder.write("x", int(to[part][0]), x[part])
+            folder.finish_chunk()
+            on_progress(end, len(place))
+        counts = _counts(index)
+        folder.finish({"alone": self._alone(counts["repeated_dates"]), "counts": counts})
+        (folder.out / _INDEX).unlink()
+
+    def _values(self, table: pa.Table) -> np.ndarray:
+        """[rows, features] float32, every value in its public range or the constant for a missing one."""
+        x = np.empty((len(table), table.num_columns), dtype=np.float32)
+        for position, name in enumerate(table.column_names):
+            x[:, position] = self._column(name, table.column(name).combine_chunks())
+        return x
+
+    def _column(self, name: str, column: pa.Array) -> np.ndarray:
+        if name in self.vocabulary:
+            known = [str(word) for word in self.vocabulary[name]]
+            values = pc.index_in(column, pa.array(known)).to_numpy(zero_copy_only=False).astype(np.float64)
+            values /= len(known) - 1
+        else:
+            low, high = self.coded[name] if name in self.coded else self.clamp[name[:1]]
+            values = np.clip(column.to_numpy(zero_copy_only=False).astype(np.float64), low, high)
+            if name in self.coded:
+                values = (values - low) / (high - low)
+        return np.where(np.isnan(values), self.missing, values).astype(np.float32)
+
+    def _alone(self, repeats: int) -> Mapping[str, Any]:
+        why = "each value was clamped and coded by public constants, and each name comes from customer and date"
+        again = (
+            f"{repeats} statements share customer and date with another, and are numbered: only customers may be units "
+            "(dataset=amex)"
+        )
+        return {
+            "units": {"held": True, "why": why},
+            "rows": {"held": not repeats, "why": again if repeats else why},
+        }
+
+    def _outcome(self, prepared: Mapping[str, Any], folder: ArrayFolder) -> PreparedFolder:
+        counts, width = prepared["counts"], prepared["arrays"]["x"]["shape"][1]
+        return PreparedFolder(
+            folder=folder.out,
+            metrics={**counts, "width": width},
+            facts=(
+                f"{counts['records']} statements of {counts['customers']} customers, at most {self.unit_rows} of one; "
+                f"{width} features",
+                f"{counts['test_customers']} test customers with {counts['test_records']} statements, by a hash of "
+                f"customer_ID under the public key '{self.split_key}'",
+                "units: customers with dataset=amex; statements, as the papers count, with dataset=amex_rows "
+                f"({prepared['alone']['rows']['why']})",
+                "customers.parquet names each customer's unit: it is private data",
+            ),
+            train=f"agt train experiment=amex dataset.path={folder.out.resolve()}",
+        )
+
+
+def _counts(index: Mapping[str, np.ndarray]) -> dict[str, int]:
+    return dict(zip(_COUNTS, index["counts"].tolist(), strict=True))
+
+
+def _write_customers(path: Path, index: Index, units: np.ndarray, labels: np.ndarray, test: np.ndarray) -> None:
+    """customer_ID beside the unit, for whoever looks a customer up."""
+    columns = {"customer_ID": index.customers, "unit": units.astype(str), "target": labels, "is_test": test}
+    pa.parquet.write_table(pa.table(columns), path)
+
+
+DAYS = np.datetime64("2017-03-01") + np.cumsum([0, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31, 31, 28])
+CODED = {"B_30": (0, 2), "B_38": (1, 7), "D_66": (0, 1), "D_68": (0, 6), "D_114": (0, 1), "D_116": (0, 1)} | {
+    "D_117": (-1, 6),
+    "D_120": (0, 1),
+    "D_126": (-1, 1),
+}
+TEXT = {"D_63": ["CO", "CR", "CL", "XZ", "XM", "XL"], "D_64": ["O", "R", "U", "-1"]}
+_BLOCK = 2_000
+_GROUP = 2**16  # rows of queries in one group of a parquet file
+
+
+def feature_names() -> list[str]:
+    """The 188 features."""
+    numbers: dict[str, Sequence[int]] = {
+        "P": range(2, 5),
+        "D": [
+            n
+            for n in chain([39], range(41, 57), range(58, 67), range(68, 85), range(86, 90), range(91, 97), range(102, 146))
+            if n != 95
+        ],
+        "B": [*range(1, 34), *range(36, 43)],
+        "R": range(1, 29),
+        "S": [3, *range(5, 10), *range(11, 14), *range(15, 21), *range(22, 28)],
+    }
+    return [f"{letter}_{number}" for letter, range_ in numbers.items() for number in range_]
+
+
+def customers(rows: int, rng: np.random.Generator) -> np.ndarray:
+    """Statements of each customer, 1 to 13, most of them 13; ``rows`` in all."""
+    counts = np.where(rng.random(rows) < 0.84, 13, rng.integers(1, 13, size=rows))
+    counts = counts[: int(np.searchsorted(np.cumsum(counts), rows)) + 1]
+    counts[-1] -= counts.sum() - rows
+    return counts
+
+
+def blocks(counts: np.ndarray, risk: np.ndarray, rng: np.random.Generator) -> Iterator[pa.Table]:
+    """The statements of ``_BLOCK`` customers at a time.
+
+    Args:
+        counts: [customers] statements of each.
+        risk: [customers] in [0, 1], what the target is drawn from.
+    """
+    names = feature_names()
+    for start in range(0, len(counts), _BLOCK):
+        part = counts[start : start + _BLOCK]
+        who = np.repeat(np.arange(len(part)), part)
+        n = len(who)
+        date = DAYS[np.concatenate([np.arange(13 - c, 13) for c in part])]
+        columns: dict[str, object] = {
+            "customer_ID": np.array([customer_id(start + i) for i in range(len(part))])[who],
+            "S_2": date.astype(str),
+        }
+        lean = risk[start : start + _BLOCK][who]
+        for name in names:
+            columns[name] = feature(name, n, lean, rng)
+        yield pa.table(columns)
+
+
+def feature(name: str, n: int, lean: np.ndarray, rng: np.random.Generator) -> pa.Array:
+    """[n] values of one column, about a tenth of them missing."""
+    gone = rng.random(n, dtype=np.float32) < 0.1
+    if name in TEXT:
+        return pa.array(np.array(TEXT[name], dtype=object)[rng.integers(len(TEXT[name]), size=n)], mask=gone)
+    if name in CODED:
+        low, high = CODED[name]
+        return pa.array(rng.integers(low, high + 1, size=n).astype(np.float32), mask=gone)
+    values = rng.random(n, dtype=np.float32) ** 2
+    if name in ("P_2", "B_1"):
+        values = (0.7 * (lean if name == "B_1" else 1 - lean) + 0.3 * values).astype(np.float32)
+    values += rng.random(n, dtype=np.float32) * np.float32(0.01)
+    tail = rng.random(n, dtype=np.float32) < 1e-3
+    values[tail] *= 1000
+    return pa.array(values, mask=gone)
+
+
+def customer_id(number: int) -> str:
+    """64 hexadecimal digits."""
+    return hashlib.sha256(str(number).encode()).hexdigest()
+
+
+def make(folder: Path, rows: int, format: str, seed: int = 0) -> tuple[Path, Path]:
+    """Write both files; returns their paths."""
+    rng = np.random.default_rng(seed)
+    counts = customers(rows, rng)
+    risk = rng.random(len(counts))
+    folder.mkdir(parents=True, exist_ok=True)
+    data, labels = folder / f"train_data.{format}", folder / "train_labels.csv"
+    writer: pa.csv.CSVWriter | pa.parquet.ParquetWriter | None = None
+    for table in blocks(counts, risk, rng):
+        if writer is None:
+            kind = pa.csv.CSVWriter if format == "csv" else pa.parquet.ParquetWriter
+            writer = kind(data, table.schema)
+        writer.write_table(table)
+    if writer is not None:
+        writer.close()
+    target = (rng.random(len(counts)) < risk).astype(int)
+    pa.csv.write_csv(pa.table({"customer_ID": [customer_id(i) for i in range(len(counts))], "target": target}), labels)
+    return data, labels
+
+
+def make_queries(path: Path, rows: int, seed: int = 1) -> Path:
+    """Write ``rows`` queries as columns x0, x1, ... of float32, a group of rows at a time; returns the path."""
+    rng, width = np.random.default_rng(seed), len(feature_names())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    schema = pa.schema([(f"x{place}", pa.float32()) for place in range(width)])
+    with pa.parquet.ParquetWriter(path, schema, use_dictionary=False) as writer:
+        for start in range(0, rows, _GROUP):
+            values = rng.random((width, min(_GROUP, rows - start)), dtype=np.float32) ** 2
+            values[rng.random(values.shape, dtype=np.float32) < 0.1] = 0  # in place of a missing one
+            writer.write_table(pa.table(list(values), schema))
+    return path

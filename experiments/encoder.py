@@ -1,0 +1,430 @@
+"""The papers' small convolutional network as a frozen public encoder (papers.md, OCT-MNIST; 000 Fig 3, 001 Fig 7).
+
+A base model, convolutions and dense layers, is trained on public records (``Dataset.pretrain``); then its convolutions
+are frozen and turn images into features, and its dense layers are where certified fine-tuning starts. A frozen public
+encoder needs no bounds at all, as long as a record's features depend on that record alone, to the last bit. A batched
+convolution does not promise that (the same image may get other last digits in a batch of another size), so encoding runs
+one image at a time; it is done once, in a fraction of a millisecond each.
+
+The encoder is a public constant, so it must not depend on what else may differ between two runs: it is trained on the
+public records in the order of their content, whatever order they come in, and in one thread, as it encodes. Identical
+records are exchangeable. What it still depends on is the machine and its libraries; a run records the encoder's digest.
+"""
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+from pydantic import Field
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load, save
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from agt.data.dataset import DataError, Dataset, Records, content_ids
+from agt.errors import AgtError, DataMissing
+from agt.facts import Fact, Grounds, Standing, declared, void
+from agt.models.heads import HeadConfig
+from agt.models.store import Shelf, Store, read_tensors
+from agt.provenance import code_digest, machine
+from agt.settings import Positive, schema
+from agt.store import write_atomic
+from agt.training.checkpoint import header_of
+
+OnProgress = Callable[[int, int], None]
+ENCODER = "encoder.safetensors"
+_KERNEL = 4
+_STRIDE = 2
+_FORMAT = "agt encoder 2"  # 2: in the order of content, in one thread
+_TRAIN_AGAIN = "delete it to train the encoder again"
+
+
+@schema
+class EncoderConfig:
+    """Convolutions 4x4 with stride 2 and 4x4 with stride 1, each with ReLU, then dense layers.
+
+    Attributes:
+        channels: outputs of the two convolutions.
+        hidden: widths of the base model's hidden dense layers; the certified head starts from them if it has the same.
+        lr, batch, epochs: Adam's learning rate, records per batch, passes over the public records.
+        balanced: draw each record's class uniformly first, then a record of it; False: shuffle.
+        seed: of the initialisation and of the order of the records.
+        weights: a safetensors file to load instead of training.
+        weights_public: whoever runs this declares that ``weights`` were trained on public records only.
+        cache_dir: trained base models are kept here and reused, under a signature of all that determines them but the
+            number of threads: who certifies a run finds the encoder it was trained with, whatever their own ``compute``.
+    """
+
+    channels: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (16, 32)
+    hidden: tuple[Annotated[int, Field(ge=1)], ...] = (100,)
+    lr: Positive = 1e-3
+    batch: Annotated[int, Field(ge=1)] = 100
+    epochs: Annotated[int, Field(ge=1)] = 20
+    balanced: bool = True
+    seed: Annotated[int, Field(ge=0)] = 0
+    weights: Path | None = None
+    weights_public: bool = False
+    cache_dir: Path = Path("outputs/encoders")
+
+    def load(self, dataset: Dataset, on_progress: OnProgress | None = None) -> "Encoder":
+        """As ``load_encoder``."""
+        return load_encoder(self, dataset, on_progress)
+
+    def read(self, shelf: Shelf) -> "Encoder":
+        """As ``Encoder.read``."""
+        return Encoder.read(self, shelf)
+
+
+@schema
+class EncodedHead(HeadConfig):
+    """A head behind a frozen public encoder.
+
+    Attributes:
+        encoder: the encoder; None: a plain head.
+    """
+
+    encoder: EncoderConfig | None = None
+
+
+class BaseModel(nn.Module):
+    """Convolutions that get frozen, and the dense layers that fine-tuning starts from; logits [n, outputs].
+
+    Args:
+        shape: (channels, height, width) of an image.
+        channels: outputs of the convolutions.
+        widths: outputs of the dense layers, the logits last; empty: no dense layers.
+    """
+
+    def __init__(self, shape: tuple[int, ...], channels: tuple[int, int], widths: tuple[int, ...]) -> None:
+        super().__init__()
+        first, second = channels
+        self.conv = nn.Sequential(
+            nn.Conv2d(shape[0], first, _KERNEL, stride=_STRIDE),
+            nn.ReLU(),
+            nn.Conv2d(first, second, _KERNEL),
+            nn.ReLU(),
+            nn.Flatten(),
+        )
+        height, width = ((side - _KERNEL) // _STRIDE + 2 - _KERNEL for side in shape[1:])
+        self.features = second * height * width
+        dense: list[nn.Module] = []
+        for inputs, outputs in itertools.pairwise((self.features, *widths)):
+            dense += [nn.Linear(inputs, outputs), nn.ReLU()]
+        self.dense = nn.Sequential(*dense[:-1])
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.dense(self.conv(images))
+        return logits
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A frozen base model.
+
+    Attributes:
+        model: the base model, in evaluation mode, without gradients.
+        shape: (channels, height, width) of the images it takes.
+        digest: a hash of its tensors.
+        public: whether what it was trained on was declared public, and why one may say so.
+    """
+
+    model: BaseModel
+    shape: tuple[int, ...]
+    digest: str
+    public: Fact
+
+    def apply(self, features: np.ndarray) -> np.ndarray:
+        """[n, c, h, w] images to [n, d] float32 features, each the same bits whatever the other images are.
+
+        Raises:
+            DataError: the images have another shape.
+        """
+        if features.shape[1:] != self.shape:
+            raise DataError(f"the encoder takes images of shape {self.shape}, got {features.shape[1:]}")
+        out = np.empty((len(features), self.model.features), dtype=np.float32)
+        one = torch.empty(1, *self.shape)
+        with torch.inference_mode(), _deterministic():
+            for row, image in enumerate(features):
+                one.copy_(torch.from_numpy(np.array(image, dtype=np.float32)))
+                out[row] = self.model.conv(one)[0].numpy()
+        return out
+
+    def encode(self, dataset: Dataset) -> Dataset:
+        """As ``encode``."""
+        return encode(self, dataset)
+
+    def save(self, store: Store) -> None:
+        """encoder.safetensors: the convolutions, which is what queries pass through."""
+        shape = {"shape": json.dumps(self.shape)}
+        store.write(ENCODER, save({name: t.contiguous() for name, t in self.model.conv.state_dict().items()}, shape))
+
+    @classmethod
+    def read(cls, config: EncoderConfig, shelf: Shelf) -> "Encoder":
+        """What ``save`` wrote; it has no dense layers, and whether it is public is in the run's conditions.
+
+        Raises:
+            ConfigError: the file is not what was written.
+            UnsoundError: its tensors are not such an encoder's.
+        """
+        shape = tuple(json.loads(header_of(shelf.read(ENCODER))["shape"]))
+        model = _fresh(config, shape, ())
+        model.conv.load_state_dict(read_tensors(shelf, ENCODER, model.conv.state_dict()))
+        model.requires_grad_(False).eval()
+        return cls(model, shape, _digest(model), void("the record of the run that kept this encoder says it"))
+
+    def head(self) -> dict[str, Tensor] | None:
+        """The dense layers in order: ``weight.0`` [out, in], ``bias.0`` [out], ``weight.1``, ...; None without any."""
+        layers = [layer for layer in self.model.dense if isinstance(layer, nn.Linear)]
+        named = {f"{kind}.{i}": getattr(layer, kind) for i, layer in enumerate(layers) for kind in ("weight", "bias")}
+        return {name: tensor.detach().clone() for name, tensor in named.items()} or None
+
+
+def encode(encoder: Encoder, dataset: Dataset) -> Dataset:
+    """The data set as the frozen encoder sees it.
+
+    Ids, units, labels and public flags stay; features become [n, d] float32; ``plane`` and ``pretrain`` are dropped;
+    ``preprocessing`` says whether the encoder is public.
+
+    Args:
+        encoder: that ``load_encoder`` made for this data set.
+        dataset: images [n, c, h, w].
+    """
+    return replace(
+        dataset,
+        train=replace(dataset.train, features=encoder.apply(dataset.train.features)),
+        test=replace(dataset.test, features=encoder.apply(dataset.test.features)),
+        scaling={**dataset.scaling, "encoder": encoder.digest},
+        preprocessing=_preprocessing(encoder, dataset),
+        pretrain=None,
+        plane=None,
+    )
+
+
+def load_encoder(config: EncoderConfig, dataset: Dataset, on_progress: OnProgress | None = None) -> Encoder:
+    """The encoder that ``config`` names: from ``weights``, from the cache, or trained now and put into the cache.
+
+    A load that fails is an error, never an untrained or quietly retrained model.
+    """
+    shape = _image_shape(dataset)
+    if config.weights is not None:
+        return _from_weights(config, config.weights, shape)
+    if dataset.pretrain is None:
+        raise DataError(
+            f"{dataset.name}: no public records to train the encoder on: hold a class out (dataset.held_out), "
+            "or give model.encoder.weights"
+        )
+    public = _in_order(dataset.pretrain)
+    classes = len(np.unique(public.labels))
+    if classes < 2:
+        raise DataError(f"{dataset.name}: the public records have one class only; the encoder needs at least two")
+    outputs = 1 if classes == 2 else int(public.labels.max()) + 1
+    model = _fresh(config, shape, (*config.hidden, outputs))
+    path = config.cache_dir / f"{_signature(config, public, outputs)}.safetensors"
+    if not path.exists():
+        _save(path, _train(config, public, shape, outputs, on_progress or _silent))
+    _restore(model, path, _TRAIN_AGAIN)
+    _check_kept(model, path)
+    return Encoder(model, shape, _digest(model), _pretrain_fact(public))
+
+
+def _in_order(records: Records) -> Records:
+    """The records by their content, so that the order they came in does not show."""
+    return records.take(np.argsort(content_ids(records.features, records.labels, numbered=False), kind="stable"))
+
+
+def _from_weights(config: EncoderConfig, path: Path, shape: tuple[int, ...]) -> Encoder:
+    if not path.is_file():
+        raise DataMissing(f"{path} is not there: change model.encoder.weights")
+    remedy = "get it again, or change model.encoder.weights"
+    tensors = _read(path, remedy)
+    last = f"dense.{2 * len(config.hidden)}.bias"
+    dense = any(name.startswith("dense.") for name in tensors)
+    widths = (*config.hidden, len(tensors[last]) if last in tensors else 1) if dense else ()
+    model = _fresh(config, shape, widths)
+    _restore(model, path, remedy)
+    return Encoder(model, shape, _digest(model), _weights_fact(config, path))
+
+
+def _weights_fact(config: EncoderConfig, path: Path) -> Fact:
+    if config.weights_public:
+        return declared(
+            f"the encoder's weights ({path.name}) are public (model.encoder.weights_public=true)",
+            "a private record took part in their training",
+        )
+    return void(
+        f"the encoder's weights ({path.name}) are not declared public: features would leak private records that took part "
+        "in their training; if none did, set model.encoder.weights_public=true"
+    )
+
+
+def _train(
+    config: EncoderConfig, public: Records, shape: tuple[int, ...], outputs: int, on_progress: OnProgress
+) -> BaseModel:
+    """The base model after Adam on the public records; the same for a seed on one machine, with any threads."""
+    model = _fresh(config, shape, (*config.hidden, outputs))
+    images = np.asarray(public.features, dtype=np.float32)
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr)
+    steps = config.epochs * math.ceil(len(public) / config.batch)
+    with _deterministic():
+        for step, rows in enumerate(_batches(public.labels, config), start=1):
+            loss = _loss(model(torch.from_numpy(images[rows])), torch.from_numpy(public.labels[rows]))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            on_progress(step, steps)
+    return model
+
+
+def _fresh(config: EncoderConfig, shape: tuple[int, ...], widths: tuple[int, ...]) -> BaseModel:
+    """The base model at its seeded initialisation, without touching the process's random state."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        return BaseModel(shape, config.channels, widths)
+
+
+def _batches(labels: np.ndarray, config: EncoderConfig) -> Iterator[np.ndarray]:
+    """Row indices of each batch of each epoch."""
+    rng = np.random.default_rng(config.seed)
+    rows_of = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    sizes = np.array([len(rows) for rows in rows_of])
+    by_class, first = np.concatenate(rows_of), np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    for _ in range(config.epochs):
+        order = rng.permutation(len(labels))
+        if config.balanced:
+            chosen = rng.integers(len(sizes), size=len(labels))
+            order = by_class[first[chosen] + (rng.random(len(labels)) * sizes[chosen]).astype(np.int64)]
+        yield from (order[start : start + config.batch] for start in range(0, len(order), config.batch))
+
+
+def _loss(logits: Tensor, labels: Tensor) -> Tensor:
+    if logits.shape[1] == 1:
+        return F.binary_cross_entropy_with_logits(logits[:, 0], labels.to(logits.dtype))
+    return F.cross_entropy(logits, labels)
+
+
+def _image_shape(dataset: Dataset) -> tuple[int, ...]:
+    shape = dataset.train.features.shape[1:]
+    if len(shape) != 3 or min(shape[1:]) < _STRIDE * (_KERNEL - 1) + _KERNEL:
+        raise DataError(
+            f"{dataset.name}: records have shape {shape}; the convolutional encoder takes images "
+            "[channels, height, width] of at least 10 x 10 pixels, as dataset=medmnist has them"
+        )
+    return shape
+
+
+def _pretrain_fact(public: Records) -> Fact:
+    if public.public.all():
+        return declared(
+            "the records that the encoder was trained on are public (dataset.pretrain_public=true)",
+            "a private record took part in its training",
+        )
+    return void(
+        "the encoder was trained on records that are not declared public, so features leak them; "
+        "if they are public, set dataset.pretrain_public=true",
+    )
+
+
+def _preprocessing(encoder: Encoder, dataset: Dataset) -> Grounds:
+    """Condition e for scaling and encoder together."""
+    known = dataset.pretrain is not None and encoder.public.standing is not Standing.VOID
+    seen = dataset.pretrain.ids if dataset.pretrain is not None and known else np.array([], dtype=str)
+    shared = np.intersect1d(seen, dataset.train.ids[~dataset.train.public])
+    if len(shared):
+        return dataset.preprocessing.and_(
+            void(f"private records such as {str(shared[0])!r} also took part in training the encoder")
+        )
+    return dataset.preprocessing.and_(encoder.public)
+
+
+def _signature(config: EncoderConfig, public: Records, outputs: int) -> str:
+    """A hash of all that determines the base model; what only says where to find it does not enter.
+
+    This module's code, with what it imports, versions and the kind of machine are in it: none of them promises the same
+    last bits after a change.
+    """
+    settings = {k: v for k, v in asdict(config).items() if k not in ("weights", "weights_public", "cache_dir")}
+    determinants = [_FORMAT, settings, outputs, public.features.shape, _code(), machine()]
+    h = blake2b(json.dumps(determinants, sort_keys=True).encode(), digest_size=16)
+    for array in (public.features.astype(np.float32), public.labels):
+        h.update(np.ascontiguousarray(array).tobytes())
+    return h.hexdigest()
+
+
+@cache
+def _code() -> str:
+    return code_digest([__name__])
+
+
+def _digest(model: BaseModel) -> str:
+    h = blake2b(digest_size=16)
+    for name, tensor in sorted(model.state_dict().items()):
+        h.update(f"{name}{tuple(tensor.shape)}".encode() + tensor.numpy().tobytes())
+    return h.hexdigest()
+
+
+def _save(path: Path, model: BaseModel) -> None:
+    """Write the whole file or none: a run that is killed here leaves no half a model in the cache."""
+    broken = [name for name, tensor in model.state_dict().items() if not torch.isfinite(tensor).all()]
+    if broken:
+        raise AgtError(f"training the encoder diverged ({broken[0]} is not finite): lower model.encoder.lr")
+    write_atomic(path, save(model.state_dict(), metadata=_stated(model, path)))
+
+
+def _stated(model: BaseModel, path: Path) -> dict[str, str]:
+    """What a kept file says about itself: its name and its tensors' digest bind it."""
+    return {"format": _FORMAT, "signature": path.stem, "digest": _digest(model)}
+
+
+def _check_kept(model: BaseModel, path: Path) -> None:
+    """Raise DataError unless the file that ``model`` was filled from is the one that was kept under its name."""
+    with safe_open(path, framework="pt") as file:
+        stated = file.metadata()
+    if stated != _stated(model, path):
+        raise DataError(f"{path}: changed since it was kept, or another encoder's under this name: {_TRAIN_AGAIN}")
+
+
+def _read(path: Path, remedy: str) -> dict[str, Tensor]:
+    try:
+        tensors = load(path.read_bytes())
+    except (SafetensorError, OSError, ValueError) as error:
+        raise DataError(f"{path}: not a whole safetensors file ({error}): {remedy}") from None
+    broken = [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]
+    if broken:
+        raise DataError(f"{path}: {broken[0]} has NaN or infinite weights: {remedy}")
+    return tensors
+
+
+def _restore(model: BaseModel, path: Path, remedy: str) -> None:
+    """Fill ``model`` from a file and freeze it. Raises DataError unless every tensor is there in its shape."""
+    try:
+        model.load_state_dict(_read(path, remedy), strict=True)
+    except RuntimeError as error:
+        fault = str(error).splitlines()[-1].strip()
+        raise DataError(f"{path}: these are not this encoder's weights ({fault}): {remedy}") from None
+    model.requires_grad_(False).eval()
+
+
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    """Deterministic algorithms, in one thread: how a convolution's sums are split depends on how many there are."""
+    before, threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
+    torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+        torch.set_num_threads(threads)
+
+
+def _silent(step: int, steps: int) -> None:
+    pass

@@ -1,0 +1,558 @@
+"""Kind smallest_batch: how large batches must be for nearly all queries to be certified, by depth (000 Fig 2, 001 Fig 9).
+
+One epoch over the same records in ever more, ever smaller batches. Each probe is a whole run and is kept, so a killed
+search goes on where it stopped.
+
+
+Kind frontier: how accurate a model can be whose labels survive k changed records, method beside method on one data set.
+
+A point is a setting: its accuracy, and the largest k at which half of the records are certified. Which settings a curve
+goes through is chosen on records that do not report: on the other half of the test records, on folds of the training
+records, or on a fresh draw of synthetic data; and with the first initialisation alone.
+"""
+
+import math
+import resource
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+from pydantic.dataclasses import dataclass as validated
+
+from agt.data.embeddings import part_of
+from agt.data.files import resolve
+from agt.errors import ConfigError
+from agt.numeric import bisect, whole_midpoint
+from agt.settings import STRICT, build
+from agt_cli.configuration import composed
+from agt_cli.report.figures import Curves
+from agt_cli.report.report_md import ball
+
+from .amex import make
+from .certified import HALF, Count
+from .kinds import Entry, Figure, Key, Kind, Overrides, ProfileName, Profiles, Purpose, kind, through
+from .runs import Finished, dealt, left_out
+
+TRAIN = 0.9  # what prepare.test_fraction leaves of generated statements
+SEARCH = ["profile", "claim", "data", "k counts", "depth", "seed"]  # the columns that tell searches apart
+MONOTONE = "larger batches certify more"
+
+
+@kind
+def smallest_batch(
+    profiles: Profiles,
+    run: Overrides = (),
+    claims: Annotated[tuple[Purpose, ...], Field(min_length=1)] = ("privacy", "unlearning"),
+    depths: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 2, 3, 4),
+    width: Count = 128,
+    seeds: dict[ProfileName, Count] | None = None,
+    k: Count = 50,
+    fraction: Annotated[float, Field(gt=0, le=1)] = 0.95,
+    least: Count = 64,
+    per_doubling: Count = 4,
+    generated: Annotated[int, Field(ge=1000)] = 1_000_000,
+    data: Literal["either", "generated"] = "either",
+    only: tuple[ProfileName, ...] = (),
+) -> Kind:
+    """The smallest batch that certifies ``fraction`` of the test records at ``k``, by claim, depth and initialisation.
+
+    Args:
+        claims: which of the profile's relations.
+        depths, width: how many hidden layers, and how wide.
+        seeds: profile -> how many initialisations, with seeds 0, 1, ...; one where nothing is said.
+        least: the smallest batch tried.
+        per_doubling: batch sizes tried between one and twice it.
+        generated: this many made-up statements in the competition's schema where they stand in for it.
+        data: "either": they stand in only if nobody prepared the data or said where it is; "generated": always.
+        only: profiles it is measured in; none named: all.
+    """
+    profiles = {name: profile for name, profile in profiles.items() if not only or name in only}
+    keys = [
+        {"profile": name, "claim": claim, "depth": depth, "seed": seed}
+        for name in profiles
+        for claim in claims
+        for depth in depths
+        for seed in range((seeds or {}).get(name, 1))
+    ]
+
+    def measure(entry: Entry, key: Key, stands_in: Overrides) -> Iterator[Key]:
+        name, seed = key["profile"], key["seed"]
+        own = (*run, *stands_in, f"relation=@{key['claim']}")
+        own += (f"model.hidden={[width] * key['depth']}", *((f"training.seed={seed}",) if seed else ()))
+        own += ("kgrid=sparse", f"kgrid.values=[{k}]")
+        prepared, settings = entry.data(name, own)
+        size = float(prepared.dataset.declared_size or len(prepared.dataset.train))
+
+        def probe(count: int) -> Key:
+            batch = size / count
+            cut = (
+                f"training.batch.count={count}",
+                f"training.batch.n_max={largest_batch(batch, settings.relation.unit_rows)}",
+            )
+            words = f"{key['claim']}, depth {key['depth']}, seed {seed}: {count} batches of about {batch:,.0f}"
+            done = entry.run(name, (*own, *cut), words)
+            larger, constant = (float(done.frame[c].value_counts(normalize=True).max()) for c in ("label", "prediction"))
+            shares = {"certified": float((done.distance >= k).mean()), "accuracy": done.accuracy}
+            shares |= {"larger class": larger, "given one label": constant}
+            return {"batch": batch, "steps": count, **shares, "seconds": float(done.facts["seconds_training"])}
+
+        about = {"data": prepared.dataset.name, "k counts": ball(settings.relation), "size": size}
+        probes = searched(batch_counts(size, least, per_doubling), probe, fraction)
+        return ({**about, **row} for row in probes)
+
+    def rows(entry: Entry) -> pd.DataFrame:
+        if not profiles:
+            return pd.DataFrame()
+        stand_ins = {name: stand_in(entry, name, run, generated, data) for name in profiles}
+        found = through(keys, lambda entry, key: measure(entry, key, stand_ins[key["profile"]]))(entry)
+        return found.assign(size=found["size"].max())
+
+    def found(rows: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame([_found(probes, fraction) for _, probes in rows.groupby(SEARCH, sort=False)])
+
+    def answers(rows: pd.DataFrame) -> pd.DataFrame:
+        return over_seeds(found(rows), rows["size"].iloc[0])
+
+    def level(rows: pd.DataFrame) -> pd.DataFrame:
+        smallest = answers(rows)
+        series = smallest["claim"] + " (" + smallest["profile"] + ")"
+        return smallest.assign(series=series, depth=smallest["depth"].astype(str))  # words: no ticks between whole depths
+
+    def every(rows: pd.DataFrame) -> pd.DataFrame:
+        series = rows["claim"] + " (" + rows["profile"] + ")"
+        several = ", seed " + rows["seed"].astype(str) if rows["seed"].nunique() > 1 else ""
+        columns = [*SEARCH, "batch", "certified"]
+        return rows[columns].assign(series=series + several, panel="depth " + rows["depth"].astype(str))
+
+    def smallest(rows: pd.DataFrame) -> str:
+        reached = level(rows).dropna(subset="batch")
+        if reached.empty:
+            return f"Not even all records in one batch certify {fraction:.0%} at k = {k}"
+        one = reached.iloc[int(reached["batch"].argmin())]
+        return f"Batches of {one['batch']:,.0f} records are enough: {one['series']}, depth {one['depth']}"
+
+    def notes(rows: pd.DataFrame) -> tuple[str, ...]:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
+        searches = rows.groupby(SEARCH)[MONOTONE].first()
+        broken = int((~searches).sum())
+        return (
+            f"Batches of N / count records, count in steps of 2^(1/{per_doubling}), by bisection, which assumes that "
+            "larger batches certify more; two sizes on either side of each answer were run to check it: "
+            + ("every run agrees." if not broken else f"in {broken} of {len(searches)} searches one does not."),
+            "Seconds are of training with bounds, of when the run was made. Peak memory of this process, statements that "
+            f"are read from the disk included: {peak:.2f} GiB.",
+        )
+
+    ranges = " Median and range of initialisations; a range that reaches the line: some need more than all records."
+    wanted, share = f"{fraction:.0%} certified at k = {k}", f"certified at k = {k}"
+    first = Curves("", "depth", "batch", "hidden layers", f"smallest batch, {wanted}", "", log=False, ylog=True,
+                   level_name="all records in one batch")  # fmt: skip
+    second = Curves("_runs", "batch", "certified", "batch", share, "", level=fraction, level_name=f"{fraction:.0%}",
+                    panels="panel")  # fmt: skip
+    figures = (
+        Figure(
+            f"The smallest batch at which {fraction:.0%} of the test records are certified at k = {k}."
+            + (ranges if max((seeds or {}).values(), default=1) > 1 else ""),
+            level,
+            first,
+            level="size",
+        ),
+        Figure("The certified fraction in every run that the searches made.", every, second),
+    )
+    return Kind(
+        keys,
+        rows,
+        ("profile", "claim", "depth", "seed", "steps"),
+        figures,
+        lambda rows: found(rows).drop(columns="batch"),
+        measured=answers,
+        compared=lambda key: {f"smallest batch, {key['claim']}, depth {key['depth']}": "batch"},
+        notes=notes,
+    )
+
+
+def over_seeds(rows: pd.DataFrame, size: float) -> pd.DataFrame:
+    """One row for each profile, claim and depth: the median ``batch``, NaN where that is more than all records, and the
+    range ``low``, ``high`` of several seeds, cut off at ``size``."""
+    setting = ["profile", "claim", "data", "depth"]
+    groups = rows.assign(batch=rows["batch"].fillna(math.inf)).groupby(setting, sort=False)["batch"]
+    found = groups.agg(batch="median", low="min", high="max", seeds="size").reset_index()
+    found[["low", "high"]] = found[["low", "high"]].clip(upper=size).where(found["seeds"] > 1)
+    return found.assign(batch=found["batch"].where(np.isfinite(found["batch"]))).drop(columns="seeds")
+
+
+def _found(probes: pd.DataFrame, fraction: float) -> dict[str, Any]:
+    """What one search found: a row of the table, and ``batch``, NaN where even all records in one do not suffice."""
+    full, passed = probes.iloc[0], probes[probes["enough"]]
+    at = full if passed.empty else passed.iloc[0]
+    words = f"more than all {full['batch']:,.0f}" if passed.empty else f"{at['batch']:,.0f}"
+    return {
+        **at[SEARCH],
+        "batch": math.nan if passed.empty else at["batch"],
+        f"smallest batch for {fraction:.0%}": f"at most {words}" if at["least tried"] and not passed.empty else words,
+        "steps": at["steps"],
+        "certified": at["certified"],
+        "certified, one batch of all": full["certified"],
+        **at[["accuracy", "larger class", "given one label"]],
+        "seconds per step": at["seconds"] / at["steps"],
+        "microseconds per record": 1e6 * at["seconds"] / full["batch"],
+        "runs": len(probes),
+        MONOTONE: "yes" if at[MONOTONE] else "NOT in every run",
+    }
+
+
+# -- the search --------------------------------------------------------------------------------------------------------
+
+
+def batch_counts(size: float, least: int, per_doubling: int) -> tuple[int, ...]:
+    """How many batches the records are cut into: 1, and on in equal logarithmic steps, to ``least`` records in each."""
+    most = max(1, int(size // least))
+    steps = np.arange(math.floor(per_doubling * math.log2(most)) + 1)
+    return tuple(np.unique(np.round(2 ** (steps / per_doubling)).astype(int)).tolist())
+
+
+def searched(counts: tuple[int, ...], probe: Callable[[int], Key], fraction: float) -> list[Key]:
+    """Bisect for the last count whose probe certifies ``fraction``, then try the answer's neighbours two steps away: those
+    one step away were tried.
+
+    Returns:
+        the probes in the order of ``counts``, each with ``enough``: it is the answer; ``least tried``: that is the last
+        of ``counts``, so its batch is an upper bound of the answer; and ``MONOTONE``: no probe contradicts it.
+    """
+    probes: dict[int, Key] = {}
+
+    def passes(index: int) -> bool:
+        if index not in probes:
+            probes[index] = probe(counts[index])
+        return bool(probes[index]["certified"] >= fraction)
+
+    last = bisect(passes, 0, len(counts), whole_midpoint)[0] if passes(0) else -1  # len(counts) is past the end
+    for neighbour in (last - 1, last + 2):
+        if 0 <= neighbour < len(counts):
+            passes(neighbour)
+    monotone = all(passes(index) == (index <= last) for index in list(probes))
+    ends = {"least tried": last == len(counts) - 1, MONOTONE: monotone}
+    return [{**probes[index], "enough": index == last, **ends} for index in sorted(probes)]
+
+
+def largest_batch(batch: float, unit_rows: int) -> int:
+    """The public cap n_max: a tenth more than B and six standard deviations, if every unit has all the rows it may have."""
+    return math.ceil(1.1 * batch + 6 * math.sqrt(unit_rows * batch))
+
+
+# -- the data ----------------------------------------------------------------------------------------------------------
+
+
+def stand_in(entry: Entry, name: ProfileName, run: Overrides, generated: int, data: str) -> Overrides:
+    """Overrides that name the generated statements, made if they are not there; none where there is data of one's own."""
+    dataset = entry.runs.settings(entry.overrides(name, run))[0]["dataset"]
+    path = resolve(Path(dataset["path"]), Path(dataset["data_dir"]))
+    users = any(word.startswith("dataset") for word in entry.runs.common)
+    named = users or any(word.startswith("dataset.") for word in run)  # dataset=NAME says what, not where
+    if data == "either" and (named or path.exists() or part_of(path).exists()):
+        return ()
+    folder = entry.runs.folder.resolve() / f"amex_like_{generated}"
+    unit = "statement" if dataset["unit"] is None else "customer"
+    if data == "either":
+        entry.runs.console.note(
+            f"{path} is not there (agt data prepare amex makes it: docs/papers.md): {generated:,} generated, "
+            "SYNTHETIC statements stand in, and every table says so"
+        )
+    if not folder.exists():
+        _generate(folder, generated)
+    words = f"AMEX-shaped SYNTHETIC statements, {generated:,} (unit: {unit})"
+    size = round(TRAIN * generated)
+    return f"dataset.path='{folder}'", f"dataset.name='{words}'", f"dataset.declared_size={size}"
+
+
+def _generate(folder: Path, rows: int) -> None:
+    """A folder as ``agt data prepare amex`` makes it, of generated statements; it appears whole or not at all."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as raw:
+        make(Path(raw), rows, "parquet")
+        overrides = ["prepare=amex", f"data_dir='{raw}'", f"prepare.out={folder.name}", "prepare.data=train_data.parquet"]
+        outcome = build(composed("data", overrides)["prepare"], "prepare").run(lambda done, of: None, lambda line: None)
+        outcome.folder.rename(folder)
+
+
+ChosenOn = Literal["halves", "folds", "draw"]
+REPLACED = "the same as records replaced"
+CHOSEN = {
+    "halves": "the other half of the test records, in turn",
+    "folds": "folds of the training records: no private claim",
+    "draw": "another draw of the synthetic data",
+}
+
+
+@validated(frozen=True, config=STRICT)
+class Method:
+    """One curve.
+
+    Attributes:
+        label: its name.
+        run: overrides of all its runs.
+        settings: overrides of each setting that may become a point.
+        crossed: each of the settings is tried with each of these, too.
+        seeds: the keys that an initialisation's number goes to; none: nothing is drawn, and there is one.
+        initialisations: fewer than the others', where one costs too much; null: as many.
+        grid: overrides that choose its values of k, whatever the profile's are; smoke keeps its own.
+        published: it stands for the paper's profile, and others for ours.
+    """
+
+    label: str
+    settings: Annotated[tuple[Overrides, ...], Field(min_length=1)]
+    crossed: Annotated[tuple[Overrides, ...], Field(min_length=1)] = ((),)
+    run: Overrides = ()
+    seeds: tuple[str, ...] = ("training.seed",)
+    initialisations: Count | None = None
+    grid: Overrides = ()
+    published: bool = False
+
+    @property
+    def points(self) -> list[Overrides]:
+        """What may become a point."""
+        return [(*setting, *more) for more in self.crossed for setting in self.settings]
+
+    def drawn(self, initialisations: int) -> int:
+        """How many initialisations report."""
+        return (self.initialisations or initialisations) if self.seeds else 1
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What one setting reached on some records: accuracy, the k at half certified, and whether k + 1 was looked at."""
+
+    accuracy: float
+    half: float
+    exact: bool
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, ks: Sequence[int]) -> "Reached":
+        """From a table of answers. A closed form's distances go beyond its grid."""
+        ordered = np.sort(frame["distance"].to_numpy())[::-1]
+        half = max(0, int(ordered[(len(ordered) + 1) // 2 - 1]))
+        right = float((frame["prediction"] == frame["label"]).mean())
+        return cls(right, half, half + 1 in ks or half > max(ks, default=0))
+
+    @classmethod
+    def mean(cls, parts: Sequence["Reached"]) -> "Reached":
+        """Of equal parts of the records."""
+        accuracy, half = (float(np.mean([getattr(part, name) for part in parts])) for name in ("accuracy", "half"))
+        return cls(accuracy, half, all(part.exact for part in parts))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which records choose the settings that others report.
+
+    Attributes:
+        by: as ``frontier`` has it.
+        draw: overrides that make a fresh draw.
+        folds: of the training records.
+    """
+
+    by: ChosenOn
+    draw: Overrides
+    folds: int
+
+    def __post_init__(self) -> None:
+        if bool(self.draw) != (self.by == "draw"):
+            raise ConfigError(f"chosen_on={self.by}: draw says how a fresh draw is made: give it with chosen_on=draw alone")
+
+    @property
+    def told(self) -> Overrides:
+        """What runs whose settings private records chose must say."""
+        return ("training.chosen_on=data",) if self.by == "folds" else ()
+
+
+@dataclass(frozen=True)
+class Round:
+    """What each setting reached where it is chosen, and the test records [n] bool that report."""
+
+    seen: Sequence[Reached]
+    reports: np.ndarray
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One method in one profile."""
+
+    entry: Entry
+    name: ProfileName
+    method: Method
+    choice: Choice
+
+    @cached_property
+    def rounds(self) -> list[Round]:
+        """Each way to choose, and who then reports."""
+        points, choice = self.method.points, self.choice
+        test = self.entry.data(self.name, self._own(points[0], 0))[0].dataset.test
+        everyone = np.ones(len(test), dtype=bool)
+        if choice.by == "folds":
+            return [Round([self._on_folds(point) for point in points], everyone)]
+        runs = [self.run(point, 0, choice.draw) for point in points]
+        if choice.by == "draw":
+            return [Round([Reached.of(run.frame, run.ks) for run in runs], everyone)]
+        part = dealt(test.units, 2)
+        return [Round([Reached.of(run.frame[part == half], run.ks) for run in runs], part != half) for half in range(2)]
+
+    def chosen(self, k: int) -> list[Overrides]:
+        """In each round, the most accurate setting of those that certify half at k; empty where one has none."""
+        places = [best(each.seen, k) for each in self.rounds]
+        return [] if None in places else [self.method.points[place or 0] for place in places]
+
+    @property
+    def data(self) -> str:
+        """Its name."""
+        return self.entry.data(self.name, self._own(self.method.points[0], 0))[0].dataset.name
+
+    def run(self, setting: Overrides, seed: int, more: Overrides = ()) -> Finished:
+        """The run of a setting."""
+        words = f"{self.method.label}, {' '.join(setting)}, initialisation {seed}"
+        return self.entry.run(self.name, (*self._own(setting, seed), *more), words, last=self._grid)
+
+    def _own(self, setting: Overrides, seed: int) -> Overrides:
+        drawn = (f"{key}={seed}" for key in self.method.seeds if seed)
+        return (*self.method.run, *setting, *drawn, *self.choice.told)
+
+    @property
+    def _grid(self) -> Overrides:
+        return () if self.name == "smoke" else self.method.grid
+
+    def _on_folds(self, setting: Overrides) -> Reached:
+        """What a setting reaches on folds of the training records, from the rest of them; a stable distance grows with the
+        number of records, and is scaled to that of all."""
+        overrides, folds = self.entry.overrides(self.name, self._own(setting, 0), self._grid), self.choice.folds
+        words = f"{self.method.label}, {' '.join(setting)}, fold {{}} of {folds}"
+        tables = [left_out(self.entry.runs, overrides, words.format(fold + 1), fold, folds) for fold in range(folds)]
+        mean = Reached.mean([Reached.of(*table) for table in tables])
+        return replace(mean, half=mean.half * folds / (folds - 1))
+
+
+@kind
+def frontier(
+    profiles: Profiles,
+    methods: Annotated[tuple[Method, ...], Field(min_length=1)],
+    run: Overrides = (),
+    ks: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 10, 20, 50, 100, 200),
+    chosen_on: ChosenOn = "halves",
+    draw: Overrides = (),
+    folds: Annotated[int, Field(ge=2)] = 2,
+    initialisations: Count = 3,
+    generated: Annotated[int, Field(ge=1000)] | None = None,
+    data: Literal["either", "generated"] = "either",
+) -> Kind:
+    """Test accuracy against the k at which half of the test records are certified.
+
+    Args:
+        methods: the curves.
+        run: overrides of every method's runs, before its own.
+        ks: for each a point: the most accurate setting of those that certify half at it, where settings are chosen.
+        chosen_on: which records choose: the other half of the test records (both halves in turn, and their mean);
+            folds of the training records; test records of a fresh draw.
+        draw: overrides that make the fresh draw.
+        folds: of the training records.
+        initialisations: that report each chosen setting.
+        generated, data: of AMEX's statements, as ``smallest_batch`` has them.
+    """
+    named, choice = {method.label: method for method in methods}, Choice(chosen_on, draw, folds)
+    keys = [
+        {"profile": name, "series": method.label, "k asked": k, "initialisation": seed}
+        for name in profiles
+        for method in methods
+        if name == "smoke" or method.published == (name == "paper")
+        for k in ks
+        for seed in range(method.drawn(initialisations))
+    ]
+
+    def rows(entry: Entry) -> pd.DataFrame:
+        more = {name: stand_in(entry, name, run, generated, data) if generated else () for name in profiles}
+        curves = {
+            (name, label): Curve(entry, name, replace(method, run=(*run, *more[name], *method.run)), choice)
+            for name in profiles
+            for label, method in named.items()
+        }
+        return through(keys, lambda entry, key: measured(entry, curves[key["profile"], key["series"]], key))(entry)
+
+    def measured(entry: Entry, curve: Curve, key: Key) -> Iterator[Key]:
+        settings = curve.chosen(key["k asked"])
+        if not settings:
+            return
+        runs = [curve.run(setting, key["initialisation"]) for setting in settings]
+        each = [Reached.of(run.frame[part.reports], run.ks) for run, part in zip(runs, curve.rounds, strict=True)]
+        mean, replaced = Reached.mean(each), runs[0].relation in ("paper_privacy", "substitute")
+        yield {
+            "accuracy": mean.accuracy,
+            HALF: mean.half,
+            "known": "exactly" if mean.exact else "at least",
+            REPLACED: mean.half if replaced else mean.half // 2,
+            "k counts": runs[0].counts,
+            "settings": " | ".join(dict.fromkeys(" ".join(map(_short, setting)) for setting in settings)) or "-",
+            "data": curve.data if generated else entry.experiment.data,
+        }
+
+    def by_setting(rows: pd.DataFrame) -> pd.DataFrame:
+        columns = {
+            "accuracy": ("accuracy", "median"),
+            "low": ("accuracy", "min"),
+            "high": ("accuracy", "max"),
+            HALF: (HALF, "median"),
+            "least k": (HALF, "min"),
+            "greatest k": (HALF, "max"),
+            "known": ("known", "min"),
+            "initialisations": ("initialisation", "count"),
+            **{name: (name, "first") for name in ("settings", "k counts", "data")},
+        }
+        return rows.groupby(["profile", "series", "k asked"], sort=False).agg(**columns).reset_index()
+
+    def table(rows: pd.DataFrame) -> pd.DataFrame:
+        found = by_setting(rows)
+        spread = [f"{low:.3f} to {high:.3f}" for low, high in zip(found["low"], found["high"], strict=True)]
+        reach = [f"{low:,.10g} to {high:,.10g}" for low, high in zip(found["least k"], found["greatest k"], strict=True)]
+        columns = ["method", "k asked", "accuracy", "its range", HALF, "range of k", "known", "initialisations", "settings"]
+        columns += ["k counts", "data"]
+        words = found.rename(columns={"series": "method"}).assign(**{"its range": spread, "range of k": reach})
+        return words[columns].assign(**{"chosen on": CHOSEN[chosen_on]})
+
+    def points(rows: pd.DataFrame) -> pd.DataFrame:
+        drawn = by_setting(rows).drop_duplicates(["series", "settings"]).rename(columns={HALF: "k"})
+        return drawn.loc[drawn["k"] > 0, ["series", "k", "accuracy", "low", "high", "least k", "greatest k"]]
+
+    def notes(rows: pd.DataFrame) -> tuple[str, ...]:
+        fewer = [label for label, m in named.items() if m.seeds and m.drawn(initialisations) < initialisations]
+        void = ", so no row carries a private claim" if chosen_on == "folds" else ""
+        return (
+            f"Settings were chosen with the first initialisation, on {CHOSEN[chosen_on].split(':')[0]}{void}. A point is "
+            "the most accurate setting of those listed that certifies half at the k asked for, where settings are chosen; "
+            "where it reports it may reach more or less. No row: no setting does.",
+            "k is of records added or removed in all: the published rules' ball of k (k removed and k added at the same "
+            "time) is their smallest that holds all such changes. A claim about k replaced records is theirs at k, and "
+            f"add_remove's at 2k: the column '{REPLACED}' of the table of initialisations.",
+            *([f"Fewer than {initialisations} initialisations, for their cost: {', '.join(fewer)}."] if fewer else []),
+        )
+
+    figure = Figure(
+        "Test accuracy against the k at which half of the test records are certified: median of the initialisations, and "
+        "the range of their accuracies.",
+        points,
+        Curves("", "k", "accuracy", "k at which half of the test records are certified", "accuracy", ""),
+    )
+    index = ("profile", "series", "k asked", "initialisation")
+    return Kind(keys, rows, index, (figure,), table, {"_initialisations": lambda rows: rows}, notes=notes)
+
+
+def best(seen: Sequence[Reached], k: int) -> int | None:
+    """The place of the most accurate setting of those that certify half at k; of equals the one with most k."""
+    able = [place for place, each in enumerate(seen) if each.half >= k]
+    return max(able, key=lambda place: (seen[place].accuracy, seen[place].half), default=None)
+
+
+def _short(word: str) -> str:
+    return word.removeprefix("training.").removeprefix("certificate.").removeprefix("features.")

@@ -1,0 +1,421 @@
+"""report.md of a reproduction: each figure and table, ours beside the published numbers.
+
+One renderer for every kind: from a tidy table and what its kind declares to figures, tables and the comparison.
+
+agt reproduce NAME: the papers' figures and tables on one data set, ours beside the published numbers."""
+
+import json
+import resource
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+import pandas as pd
+from pydantic import Field
+from pydantic.dataclasses import dataclass as validated
+
+from agt.data.files import resolve
+from agt.errors import ConfigError, nearest
+from agt.relations import RELATIONS
+from agt.settings import STRICT, validate
+from agt.store import Broken, parse_object, read_file, write_atomic
+from agt_cli.configuration import composed
+from agt_cli.report.console import Console, show
+from agt_cli.report.markdown import markdown_table, page, plain, report_page
+from agt_cli.report.record import RunRecord
+from agt_cli.report.report_md import figures_section, setting_section
+from agt_cli.runs.prepare import only_keys
+
+from . import certified, frontier, private, removal  # noqa: F401
+from .kinds import (
+    EVERY,
+    KINDS,
+    Artifact,
+    Entry,
+    Experiment,
+    Kind,
+    Profile,
+    ProfileName,
+    Published,
+    load_experiment,
+    settings_for,
+)
+from .runs import Finished, Runs, without_proof
+
+
+@dataclass(frozen=True)
+class Section:
+    """One artifact, made.
+
+    Attributes:
+        table: its own table, or empty.
+        compared: published numbers beside ours, or empty.
+        captions: figure file name -> what it shows.
+        notes: sentences.
+        seconds: what it took just now, runs that were kept from before not counted again.
+        needed: seconds of training and certifying that its runs took when they were made.
+    """
+
+    id: str
+    source: str
+    title: str
+    table: pd.DataFrame
+    compared: pd.DataFrame
+    captions: dict[str, str]
+    notes: tuple[str, ...]
+    seconds: float
+    needed: float
+
+
+def reproduction_report(
+    title: str, data: str, profiles: Mapping[str, str], sections: Sequence[Section], peak_gib: float, record: RunRecord
+) -> str:
+    """The report."""
+    times = [(s.source, s.title, f"{s.seconds:.1f}", f"{s.needed:.1f}") for s in sections]
+    parts = [
+        f"# {title}",
+        f"Data: {data}.",
+        "\n".join(f"- **{name}**: {words}" for name, words in profiles.items()),
+        "## Overview",
+        markdown_table(("source", "what", "seconds now", "seconds of its runs"), times),
+        f"Peak memory of the process: {peak_gib:.2f} GiB. Runs kept from before are not run again; the last column counts "
+        "them as they took when they ran.",
+    ]
+    for section in sections:
+        parts += _section(section, data)
+    return "\n\n".join([*parts, "## Setting", setting_section(record.config)]) + "\n"
+
+
+def summary(title: str, data: str, profiles: Mapping[str, str], sections: Sequence[Section], peak_gib: float) -> str:
+    """What the overview needs of one report, as json."""
+    rows = [
+        {
+            "source": section.source,
+            "title": section.title,
+            "seconds": max(section.seconds, section.needed),
+            "figures": section.captions,
+            "compared": json.loads(section.compared.to_json(orient="records")) if not section.compared.empty else [],
+        }
+        for section in sections
+    ]
+    whole = {"title": title, "data": data, "profiles": dict(profiles), "peak_gib": peak_gib, "artifacts": rows}
+    return json.dumps(whole, indent=2) + "\n"
+
+
+def overview(found: Mapping[str, tuple[str, Mapping[str, Any]]]) -> str:
+    """All experiments: setting, published, ours, time and memory, what k counts, what was substituted.
+
+    Args:
+        found: title -> (record's folder name, its summary).
+    """
+    parts = ["# The papers, reproduced: overview"]
+    for title, (folder, one) in found.items():
+        parts += [f"## {title}", f"Data: {one['data']}. Report: [{folder}]({folder}/report.html)."]
+        parts += ["\n".join(f"- **{name}**: {words}" for name, words in one["profiles"].items())]
+        names = list(one["profiles"])
+        rows = []
+        for artifact in one["artifacts"]:
+            about = (artifact["source"], f"{artifact['seconds']:.0f}")
+            for line in artifact["compared"] or [{}]:
+                values = (
+                    _markdown_cell(line.get(key, "-")) for key in ("what", "published", *names, "measured on", "difference")
+                )
+                rows.append((*about, *values))
+        columns = ("source", "seconds", "what", "published", *names, "measured on", "difference")
+        parts += [markdown_table(columns, rows), f"Peak memory: {one['peak_gib']:.2f} GiB."]
+    return "\n\n".join(parts) + "\n"
+
+
+def gallery(found: Mapping[str, tuple[str, Mapping[str, Any]]]) -> str:
+    """index.html of all reproductions: every figure, with its caption, and a way to its report.
+
+    Args:
+        found: as of ``overview``.
+    """
+    body = (
+        '<h1>The papers, reproduced</h1>\n<p>Ours beside the published numbers: <a href="overview.html">overview</a>.</p>\n'
+    )
+    for title, (folder, one) in found.items():
+        place = quote(folder)
+        link = f'<a href="{place}/report.html">report: every figure and table</a>'
+        body += f'<h2>{escape(title)}</h2>\n<p>{escape(str(one["data"]))} · {link}</p>\n<div class="cards">\n'
+        for artifact in one["artifacts"]:
+            for name, caption in artifact.get("figures", {}).items():
+                picture = f"{place}/figures/{quote(name)}.png"
+                words = f"<strong>{escape(artifact['source'])}</strong> {escape(caption)}"
+                image = f'<img src="{picture}" alt="{escape(caption)}" loading="lazy">'
+                body += f'<figure><a href="{picture}">{image}</a><figcaption>{words}</figcaption></figure>\n'
+        body += "</div>\n"
+    return page("The papers, reproduced", body, "'self' file:")
+
+
+def summaries(folder: Path) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Of each experiment's newest finished record below a folder: title -> (its folder's name, its summary).
+
+    A record whose summary cannot be read is left out.
+    """
+    newest: dict[str, tuple[str, dict[str, Any]]] = {}
+    for path in sorted(folder.glob("*/summary.json")):
+        with suppress(Broken, KeyError):
+            one = parse_object(read_file(path), path.name)
+            newest[str(one["title"])] = (path.parent.name, one)
+    return newest
+
+
+def _section(section: Section, data: str) -> list[str]:
+    parts = [f"## {plain(section.source)}: {plain(section.title)}"]
+    parts += figures_section(data, section.captions)
+    for table in (section.compared, section.table):
+        if not table.empty:
+            parts.append(
+                markdown_table(tuple(map(str, table.columns)), [tuple(map(_markdown_cell, row)) for row in table.values])
+            )
+    if section.notes:
+        parts.append("\n".join(f"- {plain(note)}" for note in section.notes))
+    return parts
+
+
+def _markdown_cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return "-" if value != value else f"{value:.4g}"
+    return str(value)
+
+
+UNPUBLISHED = {"published": "-", "difference": "no such number in the papers' text"}
+
+
+def check_published(kind: Kind, published: tuple[Published, ...], where: str) -> None:
+    """Refuse a published number that nothing of ours would stand beside, before anything is trained.
+
+    Args:
+        kind: in all profiles and with the settings of a whole reproduction; a smaller one may leave out what it compares.
+    """
+    names = [what for key in kind.keys for what in kind.compared(key)]
+    for entry in published:
+        if entry.what not in names:
+            raise ConfigError(f"{where}: published: no number is called '{entry.what}'{nearest(entry.what, set(names))}")
+
+
+def render(entry: Entry, kind: Kind, record: RunRecord) -> Section:
+    """Make one artifact: its rows, and everything that is shown of them.
+
+    Raises:
+        ConfigError: the settings ask for what cannot be, or for one row twice.
+    """
+    started, artifact = time.perf_counter(), entry.artifact
+    rows = kind.rows(entry)
+    table, compared, captions = rows, rows, {}
+    data = " / ".join(rows["data"].unique()) if "data" in rows else entry.experiment.data
+    if not rows.empty:
+        if rows.duplicated(list(kind.index)).any():
+            raise ConfigError(f"{artifact.id}: the settings name two rows alike in {', '.join(kind.index)}")
+        for figure in kind.figures:
+            name = artifact.id + figure.drawing.name
+            drawing = replace(figure.drawing, name=name, title=data, finding=artifact.title)
+            if figure.level:
+                drawing = replace(drawing, level=float(rows[figure.level].iloc[-1]))
+            figure.draw(record, drawing, figure.points(rows))
+            captions[drawing.name] = figure.caption
+        table = kind.table(rows).assign(**({} if "data" in rows else {"data": data}))
+        compared = _compared(entry, kind, (kind.measured or kind.table)(rows), data)
+        record.table(artifact.id, table)
+        for name, more in kind.extra.items():
+            record.table(artifact.id + name, more(rows))
+        if not compared.empty:
+            record.table(f"{artifact.id}_published", compared)
+    notes = (*artifact.notes, *kind.notes(rows), *without_proof(entry.used.values()))
+    needed = sum(run.seconds for run in entry.used.values() if isinstance(run, Finished))
+    seconds = time.perf_counter() - started
+    return Section(artifact.id, artifact.source, artifact.title, table, compared, captions, notes, seconds, needed)
+
+
+def _compared(entry: Entry, kind: Kind, measured: pd.DataFrame, data: str) -> pd.DataFrame:
+    """One row for each published number: theirs, each profile's, what it was measured on, and the difference explained;
+    then one for each number of ours that the papers' text does not give."""
+    names = list(entry.profiles)
+    values = [
+        (what, name, row[column])
+        for row in measured.to_dict("records")
+        for what, column in kind.compared(row).items()
+        for name in (names if row["profile"] == EVERY else [row["profile"]])
+    ]
+    long = pd.DataFrame(values, columns=["what", "profile", "value"])
+    ours = long.drop_duplicates(["what", "profile"], keep="last").pivot(index="what", columns="profile", values="value")
+    theirs = pd.DataFrame(
+        [(one.what, one.value, one.note or "unexplained") for one in entry.artifact.published],
+        columns=["what", "published", "difference"],
+        dtype=object,
+    )
+    both = theirs.merge(ours.reindex(columns=names).reset_index(), on="what", how="outer").set_index("what")
+    order = dict.fromkeys([*theirs["what"], *long["what"]])
+    both = both.loc[list(order)].fillna(UNPUBLISHED).assign(**{"measured on": data}).reset_index()
+    return both[["what", "published", *names, "measured on", "difference"]]
+
+
+KEYS = ("name", "profile", "data", "only", "overrides", "runs_dir")
+BOTH: tuple[ProfileName, ...] = ("paper", "ours")
+
+
+@validated(frozen=True, config=STRICT)
+class ReproduceConfig:
+    """What is asked for.
+
+    Attributes:
+        name: the experiment's.
+        profile: paper, ours, both side by side, or smoke.
+        data: the papers' own (``original``), the definition's ``stand_in``, or ``either``: the first that is there.
+        only: ids of artifacts; None: all.
+        overrides: of agt train's configuration, for every run (where data lies, how to compute).
+        runs_dir: where finished runs are kept and found again.
+    """
+
+    name: str
+    profile: Literal["both", "paper", "ours", "smoke"] = "both"
+    data: Literal["either", "original", "stand_in"] = "either"
+    only: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    overrides: tuple[str, ...] = ()
+    runs_dir: Annotated[str, Field(min_length=1)] = "outputs/reproduce/runs"
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A valid request: what is made, each with its typed settings, and the overrides of every run."""
+
+    request: ReproduceConfig
+    experiment: Experiment
+    profiles: Mapping[ProfileName, Profile]
+    entries: Sequence[tuple[Artifact, Kind]]
+    common: tuple[str, ...]
+
+
+def configure(config: Mapping[str, Any]) -> Reproduction:
+    """Validate the request and the whole definition, before any data is read."""
+    only_keys(config, (*KEYS, "compute", "output_dir", "data_dir"))
+    request = validate(ReproduceConfig, {key: config.get(key) for key in KEYS}, "reproduce")
+    if request.profile == "smoke" and request.data != "either":
+        raise ConfigError(
+            f"data={request.data}: profile=smoke has data of its own: leave data out, or choose another profile"
+        )
+    for word in request.overrides:
+        if "=" not in word:
+            raise ConfigError(f"overrides: '{word}' is no setting of agt train: settings are KEY=VALUE")
+        if word.lstrip("+~").split("=")[0].split(".")[0] in ("relation", "noise"):
+            raise ConfigError(f"overrides: {word}: what k counts and what is claimed are the profile's, whose words stay")
+    compute = config.get("compute") or {}
+    common = [f"data_dir={config.get('data_dir')}", *(f"compute.{k}={v}" for k, v in compute.items() if v is not None)]
+    experiment = _on_data(load_experiment(request.name), request, common)
+    names = BOTH if request.profile == "both" else (request.profile,)
+    profiles = {name: experiment.profiles[name] for name in names}
+    ids = [artifact.id for artifact in experiment.artifacts]
+    for name in request.only or ():
+        if name not in ids:
+            raise ConfigError(f"only: no artifact {name!r} in {request.name}; there are {', '.join(ids)}")
+    entries = [(artifact, _kind(request.name, experiment, artifact, profiles)) for artifact in experiment.artifacts]
+    made = [(artifact, kind) for artifact, kind in entries if kind and artifact.id in (request.only or ids)]
+    return Reproduction(request, experiment, profiles, made, (*common, *request.overrides))
+
+
+def _kind(name: str, experiment: Experiment, artifact: Artifact, profiles: Mapping[ProfileName, Profile]) -> Kind | None:
+    """An artifact's kind with its settings for these profiles; None: it is left out of them.
+
+    Raises:
+        ConfigError: there is no such kind, a setting is not valid, or a published number has none of ours to stand beside.
+    """
+    where = f"experiments/{name}.yaml: {artifact.id}"
+    if artifact.kind not in KINDS:
+        raise ConfigError(f"{where}: unknown kind {artifact.kind!r}")
+    whole = {name: experiment.profiles[name] for name in BOTH if name in experiment.profiles}
+    check_published(KINDS[artifact.kind](whole, artifact.settings, where), artifact.published, where)
+    settings = settings_for(artifact, profiles)
+    return None if settings is None else KINDS[artifact.kind](profiles, settings, where)
+
+
+def _on_data(experiment: Experiment, request: ReproduceConfig, common: Sequence[str]) -> Experiment:
+    """The experiment on the data that it will run on, and by that name.
+
+    With ``data=either``, where neither is there, it is the papers' own: its error says how to get it.
+    """
+    keys = [word.split("=")[0].lstrip("+~") for word in request.overrides]
+    if "dataset" in keys or "experiment" in keys:
+        name = composed("train", [*experiment.base, *common, *request.overrides])["dataset"].get("name")
+        return replace(experiment, data=f"{name or 'data'}, chosen by override: settings and notes are for other data")
+    if request.profile == "smoke":
+        experiment = replace(experiment, data=experiment.smoke_data or experiment.data)
+    elif request.data == "original" or (request.data == "either" and experiment.original):
+        bases = (experiment.on_original().base, experiment.base)
+        there = [_is_there([*base, *common, *request.overrides]) for base in bases]
+        if request.data == "original" or there != [False, True]:
+            experiment = experiment.on_original()
+    changed = [key for key in keys if key.startswith("dataset.")]
+    return replace(experiment, data=f"{experiment.data} (overridden: {', '.join(changed)})") if changed else experiment
+
+
+def _is_there(overrides: Sequence[str]) -> bool:
+    dataset = composed("train", overrides)["dataset"]
+    return resolve(Path(dataset["path"]), Path(dataset["data_dir"])).exists()
+
+
+def run(job: Reproduction, record: RunRecord, console: Console) -> dict[str, Any]:
+    """Make every artifact and write the report."""
+    runs, sections, experiment = Runs(Path(job.request.runs_dir), job.common, console), [], job.experiment
+    for artifact, kind in job.entries:
+        console.note(f"-- {artifact.source}: {artifact.title}")
+        sections.append(render(Entry(experiment, artifact, job.profiles, runs), kind, record))
+        _show(sections[-1], console)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    record.add_metrics(artifacts=len(sections), peak_memory_gib=round(peak, 3))
+    profiles = {str(name): _words(profile) for name, profile in job.profiles.items()}
+    report = reproduction_report(experiment.title, experiment.data, profiles, sections, peak, record)
+    record.report(report)
+    record.write("summary.json", summary(experiment.title, experiment.data, profiles, sections, peak).encode())
+    _refresh_overview(record.folder.parent, console)
+    console.say(f"report: {record.folder / 'report.html'}")
+    return {"metrics": record.metrics, "experiment": job.request.name, "artifacts": [s.id for s in sections]}
+
+
+def _words(profile: Profile) -> str:
+    """What one k counts in a profile, and what its guarantee is worth."""
+    privacy, unlearning = RELATIONS[profile.privacy], RELATIONS[profile.unlearning]
+    proof = (
+        "rigorous accounting, where its conditions hold (each figure says where not)"
+        if profile.accounting == "rigorous"
+        else "accounting=paper: no proof of privacy"
+    )
+    return f"{privacy.name}: k counts {privacy.ball}; unlearning with {unlearning.name}: {unlearning.ball}; {proof}"
+
+
+def _refresh_overview(folder: Path, console: Console) -> None:
+    """Write an overview and a page of every figure beside the records: of the newest finished one of each experiment."""
+    found = summaries(folder)
+    words = overview(found)
+    pages = {"overview.md": words, "overview.html": report_page(words, lambda name: None), "index.html": gallery(found)}
+    for name, text in pages.items():
+        write_atomic(folder / name, text.encode())
+    console.note(f"overview: {folder / 'overview.md'}; every figure: {folder / 'index.html'}")
+
+
+def _show(section: Section, console: Console) -> None:
+    """The table, on a terminal: the data, which every row names, once."""
+    table, column = (section.table, "data") if section.compared.empty else (section.compared, "measured on")
+    if table.empty:
+        return
+    data, table = " / ".join(table[column].unique()), table.drop(columns=column)
+    console.table(
+        f"{section.source}: {section.title} ({data})",
+        tuple(str(column) for column in table.columns),
+        [tuple(_cell(v) for v in row) for row in table.itertuples(index=False)],
+    )
+
+
+def _cell(value: object) -> str:
+    """A cell on a terminal: three digits behind the point, or an exponent where those would be zeros."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.1e}" if 0 < abs(value) < 0.0005 else show(value)

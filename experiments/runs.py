@@ -1,0 +1,346 @@
+"""A table and facts about it, kept under a signature as two files that are bound to each other and to their name.
+
+NAME.parquet holds the table; NAME.json, written last, the facts, NAME itself, the table's SHA-256, and a checksum of all
+that. A missing NAME.json says that nothing is kept yet; anything else that does not match is an error: a kept result is
+never used where it may be another's, and never made again in silence.
+
+
+The runs that figures and tables need: trained and certified once, kept by signature, found again by whoever asks.
+
+A signature is a hash of everything that a result depends on, to the last bit: the configuration without paths, digests of
+the data and of the queries, the code that computes, found from its imports, versions and the kind of machine. A run is kept
+when it is finished, whole or not at all, so a killed reproduction goes on where it stopped. Its two files are bound to each
+other and to their name: what does not match is an error, never used and never made again in silence.
+
+
+Records dealt out by a public hash, so that some choose settings and others report; runs that a fold was left out of."""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from hashlib import blake2b, sha256
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from agt.certificates.conditions import Condition
+from agt.data.dataset import keyed_hash
+from agt.errors import ConfigError
+from agt.mechanisms.planning import Evidence
+from agt.models.model import Model
+from agt.provenance import code_digest, default_threads, machine, targets
+from agt.relations import RELATIONS
+from agt.store import seal, unseal, write_atomic
+from agt_cli.choices import bound, declares, hashes
+from agt_cli.configuration import composed
+from agt_cli.report.console import Console
+from agt_cli.runs.prepare import Prepared, RunSettings, fit, prepare, settings_of
+
+from .answers import answers
+
+
+def keep(place: Path, table: pd.DataFrame, facts: Mapping[str, Any]) -> None:
+    """Write both files, each whole or not at all.
+
+    Args:
+        place: the folder and the signature, without an ending.
+        facts: plain values.
+    """
+    buffer = BytesIO()
+    table.to_parquet(buffer, index=False)
+    content = buffer.getvalue()
+    write_atomic(place.with_suffix(".parquet"), content)
+    bound = {"signature": place.name, "table_sha256": sha256(content).hexdigest(), "facts": dict(facts)}
+    write_atomic(place.with_suffix(".json"), seal(bound))  # last: finished
+
+
+def kept(place: Path) -> tuple[pd.DataFrame, dict[str, Any]] | None:
+    """What ``keep`` wrote there; None if it wrote nothing.
+
+    Raises:
+        ConfigError: a file is damaged, edited, gone, or another result's: it is named.
+    """
+    record, table = place.with_suffix(".json"), place.with_suffix(".parquet")
+    remedy = f"delete {record} to compute it again"
+    try:
+        bound = unseal(record.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{record}: damaged or edited ({error}): {remedy}") from None
+    if bound["signature"] != place.name:
+        raise ConfigError(f"{record}: it was written as {bound['signature']}, the name of another result: {remedy}")
+    try:
+        content = table.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{table}: cannot be read ({error.strerror}), and {record.name} tells of it: {remedy}") from None
+    if sha256(content).hexdigest() != bound["table_sha256"]:
+        raise ConfigError(f"{table}: damaged, or not the table that {record.name} was written with: {remedy}")
+    return pd.read_parquet(BytesIO(content)), bound["facts"]
+
+
+COMPUTE = ("agt.models.model", "agt_cli.runs.prepare", "agt_cli.runs.prepare", answers.__module__)
+PLACES = ("output_dir", "data_dir")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the guarantee of a run's labels rests on: its relation's name, and conditions a-g."""
+
+    relation: str
+    conditions: tuple[Condition, ...]
+
+    @property
+    def counts(self) -> str:
+        """What one k counts."""
+        return RELATIONS[self.relation].ball
+
+
+@dataclass(frozen=True)
+class Finished(Standing):
+    """A run that was trained and asked.
+
+    Attributes:
+        frame: one row for each query: ``prediction``, ``distance``; ``label`` for test records; ``gap`` and
+            ``published_distance`` for ensembles of two classes.
+        facts: flat numbers: accuracy, seconds, sizes.
+        classes: their names.
+        ks: the grid; empty where every k is known.
+    """
+
+    frame: pd.DataFrame
+    facts: dict[str, Any]
+    classes: tuple[str, ...]
+    ks: tuple[int, ...]
+
+    def evidence(self, vote: str = "certified") -> Evidence:
+        """What mechanisms see of the test records."""
+        column = "published_distance" if vote == "published" and "published_distance" in self.frame else "distance"
+        gap = self.frame["gap"].to_numpy() if "gap" in self.frame else None
+        prediction, labels = self.frame["prediction"].to_numpy(), self.frame["label"].to_numpy()
+        votes = prediction if gap is not None else None
+        return Evidence(labels, prediction, self.frame[column].to_numpy(), len(self.classes), gap, votes)
+
+    @property
+    def distance(self) -> np.ndarray:
+        """[n] stable distances."""
+        distance: np.ndarray = self.frame["distance"].to_numpy()
+        return distance
+
+    @property
+    def accuracy(self) -> float:
+        """Of the nominal labels on the test records."""
+        return float((self.frame["prediction"] == self.frame["label"]).mean())
+
+    @property
+    def seconds(self) -> float:
+        """Of training and certifying."""
+        return float(self.facts["seconds_training"]) + float(self.facts["seconds_certifying"])
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Trains, certifies and keeps.
+
+    Attributes:
+        folder: where finished runs are kept.
+        common: overrides of every run: where data lies, how to compute.
+        loaded: data that was loaded, by its and its encoder's configuration: a memo.
+    """
+
+    folder: Path
+    common: tuple[str, ...]
+    console: Console
+    loaded: dict[str, Prepared] = field(default_factory=dict, compare=False)
+
+    def settings(self, overrides: Sequence[str]) -> tuple[dict[str, Any], RunSettings]:
+        """The resolved configuration and its typed form.
+
+        A definition's declaration of what its settings were chosen on is about them as they stand in the file: what the
+        user overrides voids it. The user's own is about the settings at hand.
+        """
+        config = _settled((*overrides, *self.common))  # the user's own come last, and count
+        if declares(self.common):
+            config = bound(config)
+        elif declares(overrides):
+            config = bound(config, hashes(_settled(overrides)))
+        return config, settings_of(config)
+
+    def prepared(self, overrides: Sequence[str]) -> Prepared:
+        """The data of a run, loaded once for each dataset and encoder."""
+        config, settings = self.settings(overrides)
+        key = json.dumps([config["dataset"], config["model"].get("encoder")], sort_keys=True)
+        if key not in self.loaded:
+            self.loaded[key] = prepare(settings, Console(quiet=True))
+        return self.loaded[key]
+
+    def model(self, overrides: Sequence[str], label: str) -> Model:
+        """Train, whether or not it was done before: for what the kept tables do not hold."""
+        self.console.note(f"training: {label}")
+        return fit(self.prepared(overrides), self.settings(overrides)[1], self.console)
+
+    def finished(
+        self, overrides: Sequence[str], label: str, on: str = "test", queries: np.ndarray | None = None
+    ) -> Finished:
+        """The run of these overrides, asked about its test records or about ``queries``.
+
+        Args:
+            label: in words, for progress.
+            on: names the queries; part of the signature.
+            queries: [n, ...]; None: the test records.
+
+        Raises:
+            ConfigError: the kept run's files do not match each other, themselves or their name.
+        """
+
+        def make(prepared: Prepared, settings: RunSettings) -> tuple[pd.DataFrame, dict[str, Any]]:
+            started = time.perf_counter()
+            model = fit(prepared, settings, self.console)
+            trained = time.perf_counter()
+            test = prepared.dataset.test
+            asked, labels = (test.features, test.labels) if queries is None else (queries, None)
+            frame, ks = answers(model, asked, prepared, labels, self.console)
+            seconds = {"seconds_training": trained - started, "seconds_certifying": time.perf_counter() - trained}
+            conditions = [condition.as_json() for condition in model.conditions]
+            about = {"classes": prepared.dataset.classes, "ks": ks, "relation": settings.relation.name}
+            return frame, {"facts": {**model.metrics, **seconds}, "conditions": conditions, **about}
+
+        frame, rest = self.once(overrides, label, make, on, queries)
+        conditions = tuple(Condition.of(condition) for condition in rest["conditions"])
+        return Finished(rest["relation"], conditions, frame, rest["facts"], tuple(rest["classes"]), tuple(rest["ks"]))
+
+    def once(
+        self,
+        overrides: Sequence[str],
+        label: str,
+        make: Callable[[Prepared, RunSettings], tuple[pd.DataFrame, dict[str, Any]]],
+        on: str,
+        queries: np.ndarray | None = None,
+        modules: tuple[str, ...] = (),
+    ) -> tuple[pd.DataFrame, dict[str, Any]]:
+        """A table and facts that ``make`` makes of a run, found again by the run's signature.
+
+        Args:
+            on, queries, modules: as ``signature``.
+        """
+        config, settings = self.settings(overrides)
+        prepared = self.prepared(overrides)
+        place = self.folder / signature(config, prepared, on, queries, modules)
+        found = kept(place)
+        if found is None:
+            self.console.note(f"running: {label}")
+            frame, facts = found = make(prepared, settings)
+            keep(place, frame, {**facts, "config": config})
+        return found
+
+
+def without_proof(standings: Iterable[Standing]) -> tuple[str, ...]:
+    """A sentence for each relation under which no privacy guarantee rests on these runs: which conditions fail, and why."""
+    failed: dict[str, dict[str, str]] = {}
+    for standing in standings:
+        for condition in standing.conditions:
+            if not condition.held:
+                failed.setdefault(standing.relation, {}).setdefault(condition.letter, condition.why)
+    return tuple(
+        f"No proof of privacy rests on the runs with {relation}: "
+        + "; ".join(f"condition {letter} does not hold ({reasons[letter]})" for letter in sorted(reasons))
+        + "."
+        for relation, reasons in failed.items()
+    )
+
+
+def signature(
+    config: dict[str, Any],
+    prepared: Prepared,
+    on: str,
+    queries: np.ndarray | None = None,
+    modules: tuple[str, ...] = (),
+) -> str:
+    """Names a run: everything that its results, to the last bit, depend on.
+
+    Args:
+        config: the resolved configuration; where things lie does not count.
+        prepared: the data, and the features that an encoder made of it.
+        on: which queries, in a word.
+        queries: [n, ...] the queries themselves, where they are not the test records.
+        modules: where else the code lies that makes the result.
+    """
+    what = {key: value for key, value in config.items() if key not in PLACES}
+    for part, places in (("dataset", ("data_dir", "path", "download")), ("model", ("encoder",))):
+        what[part] = {key: value for key, value in what.get(part, {}).items() if key not in places}
+    encoder = config.get("model", {}).get("encoder")
+    settings = encoder and {key: value for key, value in encoder.items() if key not in ("cache_dir", "weights")}
+    data = prepared.dataset
+    public = (data.name, data.classes, data.declared_size, asdict(data.selection), asdict(data.preprocessing))
+    digests = (prepared.loaded.digest, data.digest, data.scaling.get("encoder"), _digest(queries))
+    compute = config["compute"]
+    where = (machine(str(compute["device"])), None if compute["threads"] else default_threads())
+    text = json.dumps(
+        [what, settings, public, digests, on, _code((*targets(config), *modules)), where], sort_keys=True, default=str
+    )
+    return blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def _settled(overrides: Sequence[str]) -> dict[str, Any]:
+    """The configuration of these overrides; of two that set one key, the later counts."""
+    return _composed(tuple({word.split("=")[0].lstrip("+~"): word for word in overrides}.values()))
+
+
+def _digest(queries: np.ndarray | None) -> str | None:
+    """A hash of queries: their shape, their type and their bytes."""
+    if queries is None:
+        return None
+    h = blake2b(f"{queries.dtype.str} {queries.shape}".encode(), digest_size=16)
+    h.update(np.ascontiguousarray(queries).tobytes())
+    return h.hexdigest()
+
+
+@cache
+def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
+    """As ``composed``, once for each run; nobody changes it."""
+    return composed("train", overrides)
+
+
+@cache
+def _code(targets: tuple[str, ...]) -> str:
+    """The digest of the code that results come from, read once."""
+    return code_digest((*COMPUTE, *targets))
+
+
+KEY = "halves"  # public key of the hash
+
+
+def dealt(units: np.ndarray, parts: int) -> np.ndarray:
+    """[n] the part, 0 to parts - 1, that each unit's rows belong to, whichever other rows there are."""
+    return (((keyed_hash(units, KEY) >> np.uint64(32)) * np.uint64(parts)) >> np.uint64(32)).astype(np.int64)
+
+
+def left_out(runs: Runs, overrides: Sequence[str], label: str, fold: int, folds: int) -> tuple[pd.DataFrame, list[int]]:
+    """What the run of these overrides, without one fold of its training records, answers about that fold.
+
+    Returns:
+        ``Finished.frame`` and ``Finished.ks``.
+    """
+
+    def make(prepared: Prepared, settings: RunSettings) -> tuple[pd.DataFrame, dict[str, Any]]:
+        dataset = prepared.dataset
+        part = dealt(dataset.train.units, folds)
+        size = dataset.declared_size and dataset.declared_size * (1 - 1 / folds)
+        fewer = replace(
+            dataset,
+            train=dataset.train.take(part != fold),
+            test=dataset.train.take(part == fold),
+            declared_size=size,
+            plane=None,
+        )
+        model = fit(replace(prepared, dataset=fewer), settings, runs.console)
+        frame, ks = answers(model, fewer.test.features, prepared, fewer.test.labels, runs.console)
+        return frame, {"ks": ks}
+
+    frame, facts = runs.once(overrides, label, make, f"fold {fold} of {folds}", modules=(__name__,))
+    return frame, list(facts["ks"])

@@ -1,0 +1,370 @@
+"""Membership inference: scores by hand, attacks that must win and ones that must not, labels at certified queries."""
+
+import math
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+from sklearn.metrics import roc_auc_score
+from synthetic import make_records
+
+import agt
+from agt.audit.findings import Outcome
+from agt.audit.membership import (
+    ATTACKS,
+    COPIES,
+    Contrast,
+    Exposure,
+    Reference,
+    Rehearsal,
+    Roc,
+    coin_guesses,
+    compare_labels,
+    confidences,
+    fewest,
+    influence,
+    label_scores,
+    lira_offline,
+    lira_online,
+    memorisation,
+    needed,
+    spread_of,
+    strongest,
+    upside_down,
+)
+from agt.audit.one_run import one_run_epsilon
+from agt.audit.shadows import Pool, ShadowConfig, class_logits, train_shadows
+from agt.errors import ConfigError
+from agt.models.model import Model
+from agt.problem import Problem
+
+
+def test_confidence_is_exact_where_p_rounds_to_one() -> None:
+    logits = np.array([[0.0, 90.0], [-800.0, 3.0], [2.0, 1.0]])
+    assert confidences(logits, np.array([1, 0, 0])).tolist() == pytest.approx([90.0, -803.0, 1.0])
+    three = np.array([[5.0, 1.0, 0.0]])
+    p = np.exp(three[0]) / np.exp(three[0]).sum()
+    assert confidences(three, np.array([0]))[0] == pytest.approx(math.log(p[0] / (1 - p[0])))
+    assert confidences(three + 1000, np.array([2]))[0] == pytest.approx(math.log(p[2] / (1 - p[2])))
+
+
+def simulated(models: int, shift: float, records: int = 400, seed: int = 0) -> Reference:
+    """Models whose phi is normal, and larger by ``shift`` on records they were trained on."""
+    rng = np.random.default_rng(seed)
+    coins = rng.random((models // 2, records)) < 0.5
+    included = np.stack([coins, ~coins], axis=1).reshape(models, records)
+    phi = rng.normal(size=records) * 3 + rng.normal(size=(models, records)) + shift * included
+    return Reference(phi, included)
+
+
+def test_lira_by_hand() -> None:
+    reference = simulated(80, 1.0)
+    phi, inside = reference.phi[:, 7], reference.included[:, 7]
+    one, other = phi[inside], phi[~inside]
+    assert not reference.within.pooled
+    by_hand = norm.logpdf(2.0, one.mean(), one.std(ddof=1)) - norm.logpdf(2.0, other.mean(), other.std(ddof=1))
+    assert lira_online(np.full(400, 2.0), reference)[7] == pytest.approx(by_hand)
+    assert lira_offline(np.full(400, 2.0), reference)[7] == pytest.approx((2 - other.mean()) / other.std(ddof=1))
+    assert simulated(10, 1.0).within.pooled
+
+
+def test_attacks_that_know_the_record_win_over_one_threshold() -> None:
+    areas = {name: spread_of(roc.area for roc in Rehearsal.of(simulated(40, 1.5)).rocs(name))[0] for name in ATTACKS}
+    assert areas["loss"] < 0.68
+    assert areas["rmia"] > areas["loss"]
+    assert areas["lira_online"] == pytest.approx(norm.cdf(1.5 / math.sqrt(2)), abs=0.03)
+    assert areas["lira_offline"] == pytest.approx(areas["lira_online"], abs=0.03)
+
+
+def test_nothing_is_found_where_there_is_nothing() -> None:
+    rehearsal = Rehearsal.of(simulated(20, 0.0, 1000))
+    for name in ATTACKS:
+        area, apart = spread_of(roc.area for roc in rehearsal.rocs(name))
+        assert abs(area - 0.5) < 0.02
+        assert 0.005 < apart < 0.04
+    assert abs(rehearsal.right("lira_online").mean() / 20 - 0.5) < 0.02
+
+
+def test_too_few_models() -> None:
+    with pytest.raises(ConfigError, match="there are 2"):
+        _ = simulated(2, 1.0).outside
+    with pytest.raises(ConfigError, match="there are 4"):
+        Rehearsal.of(simulated(4, 1.0))
+    assert set(Rehearsal.of(simulated(6, 1.0)).scores) == set(ATTACKS)
+
+
+def test_coins_are_guessed_as_far_as_there_is_something_to_see() -> None:
+    units = np.arange(2000).astype(str)
+    for shift, least, most in ((0.0, 0, 0.3), (4.0, 2.5, 20)):
+        made = coin_guesses(simulated(20, shift, 2000), units, 200)
+        assert least <= one_run_epsilon(made.right, 200, 2000, 1e-5, 0.95, "exact") <= most
+    shared = np.repeat(np.arange(1000), 2)
+    reference = simulated(20, 4.0, 1000)
+    double = Reference(reference.phi[:, shared], reference.included[:, shared])
+    assert coin_guesses(double, shared.astype(str), 300).canaries == 1000
+
+
+def test_the_most_exposed_record_is_found_among_many() -> None:
+    reference = simulated(64, 0.0, 500)
+    phi = reference.phi.copy()
+    phi[:, 3] += 3 * reference.included[:, 3]
+    exposure = Exposure.of(phi[0], Reference(phi, reference.included), np.ones(500, dtype=bool))
+    assert exposure.shift.argmax() == 3
+    assert exposure.adjusted[3] < 1e-3
+    assert (exposure.adjusted[np.arange(500) != 3] > 0.01).all()
+    assert exposure.shift[3] == pytest.approx(3, abs=4 * exposure.shift_error[3])
+
+
+def test_a_half_and_its_complement_are_not_two_independent_models() -> None:
+    """Every record moves all others' phi, and its own not at all: what is called exposed is so by chance."""
+    rng, records, chances = np.random.default_rng(0), 300, []
+    for seed in range(20):
+        others = rng.normal(size=(records, records)) * (1 - np.eye(records))
+        included = simulated(64, 0.0, records, seed).included
+        reference = Reference(included @ others + 0.1 * rng.normal(size=(64, records)), included)
+        exposure = Exposure.of(reference.phi[0], reference, np.ones(records, dtype=bool))
+        chances.append(exposure.chance)
+        assert exposure.shift.std() == pytest.approx(exposure.shift_error.mean(), rel=0.2)
+        assert exposure.adjusted.min() > 1e-3
+    for level in (0.05, 0.01, 0.001):
+        assert np.mean(np.array(chances) < level) <= level
+
+
+def test_a_pair_of_which_one_model_failed_is_dropped() -> None:
+    reference = simulated(10, 1.0, 200)
+    less = reference.but(3, 9)
+    assert np.array_equal(less.pairs.phi, reference.but(2, 3, 8, 9).phi)
+    having, lacking = reference.with_and_without
+    assert np.array_equal(having[0], np.where(reference.included[0], reference.phi[0], reference.phi[1]))
+    assert np.array_equal(np.sort([having, lacking], axis=0)[:, 2], np.sort(reference.phi[4:6], axis=0))
+
+
+def fitted(n: int = 600) -> tuple[Model, Problem, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n, 3))
+    model = agt.fit(x, (x[:, 0] + rng.normal(size=n) > 0).astype(int), declared=agt.Declared(size=n)).model
+    return model, model.problem, rng.normal(size=(300, 3)).astype(model.problem.dataset.train.features.dtype)
+
+
+def test_labels_at_certified_queries_do_not_tell() -> None:
+    model, problem, queries = fitted()
+    distance, units = model.certify(queries).stable_distance, problem.dataset.train.units[:12]
+    finding = compare_labels(model, units, queries, distance, np.arange(300))
+    certified = int((distance >= 1).sum())
+    assert 0 < certified < 300
+    assert (finding.outcome, finding.found) == (Outcome.STANDS, 0)
+    assert finding.effort == f"12 units left out in turn, {certified} certified queries asked of each pair"
+    for nothing in ({"distance": np.zeros(300)}, {"units": units[:0]}, {"why": "no pairs"}):
+        blank = compare_labels(**{"model": model, "units": units, "features": queries, "distance": distance,
+                                  "ids": np.arange(300), **nothing})  # fmt: skip
+        assert (blank.outcome, blank.found) == (Outcome.UNTESTED, None)
+
+
+def test_labels_alone() -> None:
+    model, problem, _ = fitted()
+    train, asked = problem.dataset.train, list[int]()
+
+    def answer(features: np.ndarray) -> np.ndarray:
+        asked.append(len(features))
+        return model.predict(features)
+
+    scores = label_scores(answer, train.features, train.labels, 0)
+    assert asked == [600] * (COPIES + 1)
+    right = model.predict(train.features) == train.labels
+    assert scores[right].min() > scores[~right].max()
+    assert np.array_equal(scores, label_scores(model.predict, train.features, train.labels, 0))
+    sure = np.abs(model.margins(train.features)[0])
+    assert np.corrcoef(sure[right], scores[right])[0, 1] > 0.5
+
+
+def test_memorised_records_are_told_by_real_shadow_models(tmp_path: Path) -> None:
+    """Labels of noise and more parameters than records: being trained on is what decides."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(80, 60)), rng.integers(0, 2, 80)
+    model = agt.fit(x[:40], y[:40], declared=agt.Declared(size=40), epochs=300, lr=1.0, clip=1.0).model
+    dataset = replace(model.problem.dataset, test=make_records(x[40:], y[40:], prefix="t"), tested=True)
+    pool = Pool.of(dataset)
+    shadows = train_shadows(model.problem.on(dataset), pool, ShadowConfig(models=8, workers=1), tmp_path)
+    reference = Reference.of(shadows, pool.records.labels)
+    phi = confidences(class_logits(model, pool.records.features), pool.records.labels)
+    areas = {name: Roc(attack(phi, reference), pool.member).area for name, attack in ATTACKS.items()}
+    assert min(areas.values()) > 0.8
+    assert min(areas["lira_online"], areas["rmia"]) > areas["loss"]
+
+
+# -- curves ---
+
+
+def drawn(seed: int, members: int = 60, others: int = 50, shift: float = 0.5, digits: int = 1) -> Roc:
+    """Scores with many ties."""
+    rng = np.random.default_rng(seed)
+    member = np.arange(members + others) < members
+    return Roc(np.round(rng.normal(size=len(member)) + shift * member, digits), member)
+
+
+def test_the_curve_counts_by_hand() -> None:
+    roc = Roc(np.array([3.0, 2.0, 2.0, 1.0, 0.0]), np.array([True, True, False, True, False]))
+    assert roc.curve.tolist() == [[math.inf, 0, 0], [3, 0, 1], [2, 1, 2], [1, 1, 3], [0, 2, 3]]
+    assert roc.area == pytest.approx((1 + 0.75 + 0.5) / 3)
+    assert roc.best == 1
+    point = roc.at(0.4, 0.95)
+    assert (point.threshold, point.tpr, point.fpr) == (3, pytest.approx(1 / 3), 0)
+    assert roc.at(0.5, 0.95).tpr == 1
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_area_and_its_variance(seed: int) -> None:
+    roc = drawn(seed)
+    assert roc.area == pytest.approx(roc_auc_score(roc.member, roc.scores))
+    a, b = roc.scores[roc.member][:, None], roc.scores[~roc.member][None]
+    wins = (a > b) + 0.5 * (a == b)
+    more = [[*wins.mean(axis), 0, 1] for axis in (1, 0)]  # DeLong, in so many words, and two records more on each side
+    spread = np.var(more[0], ddof=1) / wins.shape[0] + np.var(more[1], ddof=1) / wins.shape[1]
+    low, high = roc.area_limits(0.95)
+    assert (high - low) / 2 == pytest.approx(1.959964 * math.sqrt(spread), rel=1e-6)
+
+
+def test_limits_cover() -> None:
+    truth = 0.6381632  # Phi(.5 / sqrt 2)
+    held = [low <= truth <= high for low, high in (drawn(seed, digits=9).area_limits(0.9) for seed in range(200))]
+    assert 0.84 <= np.mean(held) <= 0.96
+    kept = []
+    for seed in range(200):
+        point = drawn(seed, digits=9).at(0.1, 0.9)
+        low, high = point.tpr_limits
+        kept.append(low <= norm.sf(point.threshold - 0.5) <= high)
+    assert np.mean(kept) >= 0.88
+
+
+@pytest.mark.parametrize(("members", "others"), [(1, 10), (2, 2), (3, 100), (10, 1000), (20, 1000)])
+def test_limits_cover_with_few_records_and_ties(members: int, others: int) -> None:
+    rng, missed = np.random.default_rng(0), {"labels": 0, "constant": 0, "normal": 0}
+    for _ in range(200):
+        size = members + others
+        scores = {"labels": rng.random(size) < 0.9, "constant": np.ones(size), "normal": rng.normal(size=size)}
+        for name, each in scores.items():
+            low, high = Roc(each.astype(float), np.arange(size) < members).area_limits(0.95)
+            missed[name] += not low < 0.5 < high
+    assert max(missed.values()) <= 20
+
+
+def test_perfect_separation_is_not_certain() -> None:
+    low, high = drawn(0, 20, 30, shift=50).area_limits(0.95)
+    assert high == 1
+    assert low == pytest.approx(0.025 ** (1 / 20))
+    assert drawn(0, 20, 30, shift=-50).area_limits(0.95)[1] < 0.2
+
+
+def test_scores_that_are_upside_down() -> None:
+    assert upside_down(drawn(0, 400, 400, shift=-0.8), 0.95)
+    assert not upside_down(drawn(0, 400, 400, shift=0), 0.95)
+    assert not upside_down(drawn(0, 5, 5, shift=-0.8), 0.95)
+
+
+def test_too_few_non_members() -> None:
+    assert fewest(0.001, 1000) == ""
+    assert fewest(0.001, 624) == "624 non-members are too few for 0.1 %: it takes 1,000 or more"
+    for member in (np.ones(3, dtype=bool), np.zeros(3, dtype=bool), np.zeros(0, dtype=bool)):
+        with pytest.raises(ConfigError, match="members and non-members, and there are only"):
+            Roc(np.zeros(len(member)), member)
+    with pytest.raises(ConfigError, match="NaN"):
+        Roc(np.array([math.nan, 0]), np.array([True, False]))
+
+
+# -- memorisation and influence: against all subsets of tiny data ---
+
+
+N = 6
+RNG = np.random.default_rng(3)
+POINTS, LABELS = RNG.normal(size=(N, 2)), np.array([0, 1, 0, 1, 1, 0])
+
+
+def answers(subset: np.ndarray) -> np.ndarray:
+    """[n] bool: whether the nearest neighbour in the subset, of a tiny world, has each point's label; none says 0."""
+    if not subset.any():
+        return LABELS == 0
+    away = np.linalg.norm(POINTS[:, None] - POINTS[subset][None], axis=2)
+    right: np.ndarray = LABELS[subset][away.argmin(axis=1)] == LABELS
+    return right
+
+
+def every_subset() -> tuple[np.ndarray, np.ndarray]:
+    included = np.array(list(product([False, True], repeat=N)))
+    return included, np.stack([answers(subset) for subset in included])
+
+
+def sampled(rng: np.random.Generator, models: int, paired: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    included = rng.random((models, N)) < 0.5
+    if paired:
+        included[1::2] = ~included[::2]
+    return included, np.stack([answers(subset) for subset in included])
+
+
+EXACT = memorisation(*every_subset()).value
+ALL = influence(*every_subset(), np.arange(N), np.arange(N)).value
+
+
+def test_all_subsets_give_the_definition() -> None:
+    included, right = every_subset()
+    for j in range(N):
+        assert EXACT[j] == pytest.approx(right[included[:, j], j].mean() - right[~included[:, j], j].mean())
+    for i, t in ((0, 3), (4, 2)):
+        out = ~included[:, t]
+        with_i, without = out & included[:, i], out & ~included[:, i]
+        assert ALL[i, t] == pytest.approx(right[with_i, t].mean() - right[without, t].mean())
+    assert EXACT.max() > 0.3
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_the_estimator_is_unbiased_and_its_interval_covers(paired: bool) -> None:
+    rng, values, covered, together = np.random.default_rng(0), [], [], []
+    for _ in range(300):
+        contrast = memorisation(*sampled(rng, 40, paired))
+        low, high = contrast.bounds(0.9)
+        values.append(contrast.value)
+        covered.append((low <= EXACT) & (high >= EXACT))
+        low, high = contrast.bounds(0.9, looks=N)
+        together.append(((low <= EXACT) & (high >= EXACT)).all())
+    spread = np.std(values, axis=0) / np.sqrt(len(values))
+    assert (np.abs(np.mean(values, axis=0) - EXACT) <= 4 * spread + 1e-9).all()
+    assert (np.mean(covered, axis=0) >= 0.9).all()
+    assert np.mean(together) >= 0.9
+
+
+def test_influence_is_unbiased_and_its_interval_covers() -> None:
+    rng, values, covered = np.random.default_rng(1), [], []
+    for _ in range(150):
+        included, right = sampled(rng, 60)
+        contrast = influence(included, right, np.arange(N), np.arange(N))
+        low, high = contrast.bounds(0.9)
+        values.append(contrast.value)
+        covered.append((low <= ALL) & (high >= ALL))
+    off = ~np.eye(N, dtype=bool)
+    spread = np.std(values, axis=0) / np.sqrt(len(values))
+    assert (np.abs(np.mean(values, axis=0) - ALL)[off] <= 4 * spread[off] + 1e-9).all()
+    assert (np.mean(covered, axis=0)[off] >= 0.9).all()
+
+
+def test_the_diagonal_is_left_out() -> None:
+    included, right = sampled(np.random.default_rng(0), 200)
+    assert np.isnan(influence(included, right, np.arange(N), np.arange(N)).value.diagonal()).all()
+    pairs, decided = strongest(included, right, np.arange(N), np.arange(N), 50)
+    assert len(pairs) == N * (N - 1) == len(decided.value)
+    assert (pairs[:, 0] != pairs[:, 1]).all()
+    assert (np.diff(decided.value) <= 1e-12).all()
+    had = included.astype(float)  # an estimator that asks models with the target, too: its diagonal is memorisation
+    wrong = had.T @ right / had.sum(axis=0)[:, None] - (1 - had).T @ right / (1 - had).sum(axis=0)[:, None]
+    assert np.abs(wrong.diagonal() - EXACT).max() < 0.2
+    assert np.abs(wrong - ALL)[~np.eye(N, dtype=bool)].max() > 0.2, (
+        "and its pairs are not those of models without the target"
+    )
+
+
+def test_too_few_models_are_told() -> None:
+    fewest = needed(1_000, 0.95)
+    for count, shown in ((fewest, True), (fewest - 1, False)):
+        perfect = Contrast(np.array([count]), np.array([count]), np.array([0]), np.array([count]))
+        assert (perfect.bounds(0.95, looks=1_000)[0][0] > 0) is np.bool_(shown)

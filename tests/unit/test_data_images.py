@@ -1,0 +1,372 @@
+"""Points and images: the synthetic clouds, digits, and MedMNIST's files, official and local."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from hashlib import md5
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from agt.data import medmnist
+from agt.data.blobs import Blobs
+from agt.data.dataset import UNLABELLED, DataError, uniform
+from agt.data.digits import Digits, Mnist
+from agt.data.medmnist import MedMnist
+from agt.errors import AgtError, ConfigError, DataMissing
+from agt.settings import validate
+
+
+def test_blobs_features_are_the_stated_polynomial() -> None:
+    dataset = Blobs(center=1.25, std=0.35, n_train=50).load()
+    assert dataset.plane is not None
+    for (x1, x2), features in zip(dataset.plane.points, dataset.train.features, strict=True):
+        assert features == pytest.approx([x1, x2, x1**2, x2**2, x1**3, x2**3], rel=1e-15)
+    assert np.array_equal(dataset.plane.lift(dataset.plane.points), dataset.train.features)
+
+
+def test_blobs_are_where_and_as_wide_as_stated() -> None:
+    dataset = Blobs(center=1.0, std=0.75).load()
+    assert (len(dataset.train), len(dataset.test), dataset.declared_size) == (3000, 750, 3000)
+    assert np.bincount(dataset.train.labels).tolist() == [1500, 1500]
+    assert dataset.name == "blobs p=1 s=0.75 (synthetic)"
+    for label, sign in ((0, -1), (1, 1)):
+        points = dataset.train.features[dataset.train.labels == label, :2]
+        assert points.mean(axis=0) == pytest.approx([sign, sign], abs=4 * 0.75 / np.sqrt(1500))
+        assert np.cov(points.T) == pytest.approx(0.75**2 * np.eye(2), abs=0.1)
+
+
+def test_digits_are_the_bundled_ones() -> None:
+    dataset = Digits(declared_size=270).load()
+    bunch = load_digits()
+    expected = {image.tobytes(): int(t == 8) for image, t in zip(bunch.data, bunch.target, strict=True) if t in (3, 8)}
+    for records in (dataset.train, dataset.test):
+        for features, label in zip(records.features, records.labels, strict=True):
+            assert expected[((features.astype(np.float64) + 0.5) * 16).tobytes()] == label
+    assert len(dataset.train) + len(dataset.test) == 183 + 174
+    assert abs(len(dataset.train) - 270) < 15
+    assert dataset.classes == ("3", "8")
+
+
+def test_digits_of_other_classes() -> None:
+    swapped, every = Digits(classes=(8, 3)).load(), Digits(classes=None).load()
+    plain = Digits().load()
+    assert swapped.classes == ("8", "3")
+    assert np.array_equal(swapped.train.labels, 1 - plain.train.labels)
+    assert len(every.classes) == 10
+    assert len(every.train) + len(every.test) == 1797
+    assert set(plain.test.ids) <= set(every.test.ids)
+
+
+def test_digits_queries(tmp_path: Path) -> None:
+    image = load_digits().images[5]
+    np.savez(tmp_path / "q.npz", x=image[None], label=np.array([8]))
+    queries = Digits().load_queries(tmp_path / "q.npz")
+    assert np.array_equal(queries.features[0], (image.ravel() / 16 - 0.5).astype(np.float32))
+    assert queries.labels.tolist() == [1]
+    np.savez(tmp_path / "scaled.npz", x=image[None] - 8)
+    with pytest.raises(DataError, match=r"pixels lie in -8\.\.8, expected 0\.\.16"):
+        Digits().load_queries(tmp_path / "scaled.npz")
+    np.savez(tmp_path / "large.npz", x=np.zeros((1, 28, 28)))
+    with pytest.raises(DataError, match="each record has 784 features, the model was trained on 64"):
+        Digits().load_queries(tmp_path / "large.npz")
+
+
+def test_mnist_is_read_from_a_file_scaled_and_split_as_the_embedded_digits_are(tmp_path: Path) -> None:
+    images, labels = make_mnist(tmp_path / "m.npz")
+    dataset = Mnist(path=Path("m.npz"), data_dir=tmp_path, classes=(8, 3)).load()
+    kept = {image.tobytes(): int(label == 3) for image, label in zip(images, labels, strict=True) if label in (3, 8)}
+    for records in (dataset.train, dataset.test):
+        for features, label in zip(records.features, records.labels, strict=True):
+            assert kept[np.rint(features.astype(np.float64) * 255).astype(np.uint8).tobytes()] == label
+    assert len(dataset.train) + len(dataset.test) == len(kept)
+    assert (uniform(dataset.test.ids, "split") < 0.25).all()
+    np.savez(tmp_path / "q.npz", x=images[:1], label=np.array([3]))
+    queries = Mnist(path=tmp_path / "m.npz").load_queries(tmp_path / "q.npz")
+    assert np.array_equal(queries.features[0], (images[0].ravel() / 255).astype(np.float32))
+
+
+def make_mnist(path: Path, **changes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """80 images of noise in MNIST's format, written; returns images and labels."""
+    images = np.random.default_rng(0).integers(0, 256, (80, 28, 28), dtype=np.uint8)
+    parts = {"images": images, "labels": np.arange(80) % 10, **changes}
+    np.savez(path, **parts)
+    return parts["images"], parts["labels"]
+
+
+# -- MedMNIST -----------------------------------------------------------------------------------------------------------
+
+OCT_LABELS = {"0": "choroidal neovascularization", "1": "diabetic macular edema", "2": "drusen", "3": "normal"}
+Write = Callable[..., Path]
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, url: str = "http://127.0.0.1:9/none.npz", digest: str = "0" * 32) -> None:
+    """medmnist as it would be if its OCTMNIST were at ``url``."""
+    facts = {"python_class": "OCTMNIST", "task": "multi-class", "url": url, "MD5": digest, "label": OCT_LABELS}
+    info = {"octmnist": facts, "chestmnist": {**facts, "task": "multi-label, binary-class"}}
+    monkeypatch.setattr(medmnist, "all_info", lambda: info)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A web server of one folder: its address and the folder."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as http:
+        Thread(target=http.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{http.server_port}", folder
+        http.shutdown()
+
+
+def test_info_is_read_without_importing_medmnist_or_torchvision(tmp_path: Path) -> None:
+    script = (
+        "import sys; from agt.data.medmnist import info_of; i = info_of('octmnist');"
+        "assert i is None or (i['label']['2'] == 'drusen' and i['MD5'] == 'c68d92d5b585d8d81f7112f81e2d0842'), i;"
+        "assert not {'medmnist', 'torchvision'} & set(sys.modules), 'imported'; print(i is not None)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env={"HOME": str(tmp_path), "PATH": ""}, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert list(tmp_path.iterdir()) == [], "something was created in the home folder"
+    if run.stdout.strip() == "False":
+        pytest.skip("medmnist is not installed")
+
+
+def test_info_of_a_package_without_info(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "medmnist"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('must not be imported')")
+    (package / "info.py").write_text("OTHER = 1")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DataError, match=r"info\.py: cannot read medmnist's INFO"):
+        medmnist.all_info()
+    (package / "info.py").write_text("INFO = {'a': {'task': 'binary'}}")
+    assert medmnist.info_of("a") == {"task": "binary"}
+
+
+def test_local_file_needs_no_package(medmnist_file: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(medmnist, "find_spec", lambda name: None)
+    with pytest.raises(DataMissing, match=r"run: pip install --no-deps medmnist$"):
+        MedMnist(name="octmnist", data_dir=tmp_path).load()
+    dataset = MedMnist(name="octmnist", path=medmnist_file()).load()
+    assert dataset.name == "octmnist (local file, hash unchecked)"
+    assert dataset.classes == ("class 0", "class 1", "class 2", "class 3")
+
+
+def test_official_hash(medmnist_file: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = medmnist_file()
+    pretend(monkeypatch, digest=md5(path.read_bytes()).hexdigest())
+    assert MedMnist(name="octmnist", data_dir=tmp_path, download=False).load().name == "octmnist"
+    assert MedMnist(name="octmnist", path=path).load().name == "octmnist"
+    pretend(monkeypatch)
+    assert MedMnist(name="octmnist", path=path).load().name == "octmnist (local file, not the official hash)"
+    with pytest.raises(DataError, match=r"octmnist\.npz: MD5 [0-9a-f]{32}, .*has 0{32}.*dataset\.path=octmnist\.npz"):
+        MedMnist(name="octmnist", data_dir=tmp_path, download=False).load()
+
+
+def test_offline_says_where_to_get_and_put_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch)
+    place = tmp_path / "new" / "octmnist.npz"
+    with pytest.raises(
+        DataMissing, match=rf"cannot download.*http://127\.0\.0\.1:9/none\.npz yourself and put it at {place}"
+    ):
+        MedMnist(name="octmnist", data_dir=tmp_path / "new").load()
+    assert not place.exists()
+
+
+def test_download_is_verified_and_kept(
+    medmnist_file: Write, server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    address, folder = server
+    path = medmnist_file().rename(folder / "octmnist.npz")
+    pretend(monkeypatch, f"{address}/octmnist.npz?download=1", md5(path.read_bytes()).hexdigest())
+    source = MedMnist(name="octmnist", data_dir=tmp_path / "data")
+    assert source.load().name == "octmnist"
+    path.unlink()
+    assert source.load().name == "octmnist", "the second load must not need the server"
+    written = capfd.readouterr()
+    assert written.out == ""
+    assert "\x1b" not in written.err, "no live bar when stderr is no terminal"
+
+
+def test_download_with_another_hash_leaves_nothing(
+    medmnist_file: Write, server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, folder = server
+    medmnist_file().rename(folder / "octmnist.npz")
+    pretend(monkeypatch, f"{address}/octmnist.npz")
+    with pytest.raises(DataError, match=r"the downloaded file does not have medmnist's MD5 0{32}"):
+        MedMnist(name="octmnist", data_dir=tmp_path / "data").load()
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_pixels_and_channels(medmnist_file: Write) -> None:
+    grey = MedMnist(name="octmnist", path=medmnist_file(), center=0.25, scale=2.0).load()
+    raw = np.load(medmnist_file())["train_images"]
+    assert grey.train.features.shape == (80, 1, 28, 28)
+    assert np.array_equal(grey.train.features[:, 0], ((raw / 255.0 - 0.25) / 2.0).astype(np.float32))
+    colour_file = medmnist_file("pathmnist.npz", channels=3)
+    colour = MedMnist(name="pathmnist", path=colour_file, center=0.0).load()
+    raw = np.load(colour_file)["train_images"]
+    assert colour.train.features.shape == (80, 3, 28, 28)
+    assert colour.train.features[7, 2, 5, 9] == np.float32(raw[7, 5, 9, 2] / 255.0)
+
+
+def test_several_classes_and_validation_split(medmnist_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch)
+    path = medmnist_file()
+    plain = MedMnist(name="octmnist", path=path).load()
+    more = MedMnist(name="octmnist", path=path, with_val=True).load()
+    assert plain.classes == tuple(OCT_LABELS.values())
+    assert (len(plain.train), len(more.train), len(plain.test)) == (80, 88, 16)
+    assert plain.train.labels.tolist() == [i % 4 for i in range(80)]
+    subset = MedMnist(name="octmnist", path=path, finetune_classes=(1, 3)).load()
+    assert subset.classes == ("diabetic macular edema", "normal")
+    assert subset.train.labels.tolist() == [0, 1] * 20
+
+
+def test_held_out_classes_as_in_octmnist(medmnist_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch)
+    path = medmnist_file(train=400)
+    source = MedMnist(name="octmnist", path=path, positive=(0, 1, 2), held_out=(2,), finetune_classes=(2, 3), keep={3: 0.4},
+                      pretrain_public=True)  # fmt: skip
+    dataset = source.load()
+    everyone = MedMnist(name="octmnist", path=path).load().train
+    assert dataset.classes == ("normal", "drusen")
+    assert dataset.pretrain is not None
+    normal = everyone.ids[everyone.labels == 3]
+    kept = normal[uniform(normal, "keep") < 0.4]
+    drusen = everyone.ids[everyone.labels == 2]
+    assert set(dataset.train.ids) == {*drusen, *kept}
+    assert set(dataset.pretrain.ids) == set(everyone.ids) - {*drusen, *kept}
+    assert dataset.train.labels.sum() == len(drusen) == 100
+    assert 20 <= len(kept) <= 60
+    assert dataset.pretrain.labels.sum() == 200, "the two abnormal classes that are not held out"
+    assert dataset.pretrain.public.all()
+    assert not dataset.train.public.any()
+    assert np.bincount(dataset.test.labels).tolist() == [4, 4], "the test set is not thinned"
+    assert "0.4 of class 3" in dataset.selection.why
+
+
+def test_queries(medmnist_file: Write, tmp_path: Path) -> None:
+    path = medmnist_file()
+    source = MedMnist(name="octmnist", path=path, positive=(0, 1, 2), finetune_classes=(2, 3))
+    dataset = source.load()
+    raw = np.load(path)
+    rows = np.isin(raw["test_labels"][:, 0], (2, 3))
+    np.savez(tmp_path / "q.npz", images=raw["test_images"][rows], labels=raw["test_labels"][rows])
+    queries = source.load_queries(tmp_path / "q.npz")
+    assert np.array_equal(queries.features, dataset.test.features)
+    assert np.array_equal(queries.labels, dataset.test.labels)
+    np.savez(tmp_path / "plain.npz", x=raw["test_images"])
+    assert (source.load_queries(tmp_path / "plain.npz").labels == -1).all()
+    np.savez(tmp_path / "large.npz", x=np.zeros((2, 64, 64), dtype=np.uint8))
+    with pytest.raises(DataError, match="each record has 1 x 64 x 64 features, the model was trained on 1 x 28 x 28"):
+        source.load_queries(tmp_path / "large.npz")
+
+
+# -- refusals ------------------------------------------------------------------------------------------------------------
+
+NO_FILE: list[tuple[dict[str, Any], type[AgtError], str]] = [
+    ({"name": "octmnst"}, ConfigError, r"no MedMNIST data set is called 'octmnst'; did you mean 'octmnist'\?"),
+    ({"size": 64}, ConfigError, r"dataset\.size: OCTMNIST comes in sizes \[28\], not 64"),
+    ({"download": False}, DataMissing, r"octmnist\.npz is not there: set dataset\.download=true.*get http"),
+    ({"path": "mine.npz"}, DataMissing, r"mine\.npz is not there.*change dataset\.path or data_dir"),
+    ({"name": "chestmnist"}, DataError, "chestmnist: records with several labels are unsupported"),
+    ({"held_out": [2]}, ConfigError, "held_out needs finetune_classes"),
+    ({"keep": {3: 0.5}, "finetune_classes": [0, 1]}, ConfigError, "keep names class 3"),
+    ({"keep": {3: 1.5}}, ConfigError, r"dataset\.keep\.3: .*less than or equal to 1"),
+    ({"finetune_classes": [0, 1], "positive": [1, 1]}, ConfigError, "positive repeats class 1"),
+    ({"finetune_classes": [1, 1]}, ConfigError, "finetune_classes repeats class 1"),
+    ({"finetune_classes": [0, 1], "held_out": [1, 1]}, ConfigError, "held_out repeats class 1"),
+    ({"size": 32}, ConfigError, "unknown value '32'"),
+    ({"scale": 0.0}, ConfigError, r"dataset\.scale: .*greater than 0"),
+    ({"positve": [1]}, ConfigError, r"did you mean 'positive'\?"),
+]
+
+
+@pytest.mark.parametrize(("settings", "kind", "message"), NO_FILE)
+def test_what_cannot_be_loaded_without_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], kind: type[AgtError], message: str
+) -> None:
+    pretend(monkeypatch)
+    with pytest.raises(kind, match=message):
+        validate(MedMnist, {"name": "octmnist", "data_dir": tmp_path, **settings}, "dataset").load()
+
+
+BYTES = np.uint8
+BAD_FILES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"positive": (7,)}, {}, r"bad\.npz: dataset\.positive names class 7; the file has the classes 0, 1, 2, 3"),
+    ({"positive": (0, 1, 2, 3)}, {}, "every training record has the class"),
+    ({"keep": dict.fromkeys(range(4), 0.0)}, {}, "the train split is empty"),
+    ({}, {"test_images": np.zeros((0, 28, 28), BYTES), "test_labels": np.zeros((0, 1), BYTES)}, "the test split is empty"),
+    ({}, {"train_labels": np.zeros((80, 14), BYTES)}, "train_labels has 14 labels per record"),
+    ({}, {"train_labels": np.zeros((80, 1))}, "train_labels must be whole numbers"),
+    ({}, {"train_images": np.zeros((80, 28, 28, 28), BYTES)}, "three-dimensional sets are unsupported"),
+    ({}, {"train_images": np.zeros((80, 28, 28))}, "expected uint8 pixels"),
+    ({}, {"train_labels": np.zeros((79, 1), BYTES)}, "80 images and 79 labels"),
+    ({}, {"test_images": None}, "no column or key 'test_images'"),
+]
+
+
+@pytest.mark.parametrize(("settings", "changes", "message"), BAD_FILES)
+def test_a_file_that_is_not_as_it_should_be(
+    medmnist_file: Write, tmp_path: Path, settings: dict[str, Any], changes: dict[str, Any], message: str
+) -> None:
+    arrays = {**np.load(medmnist_file()), **changes}
+    np.savez(tmp_path / "bad.npz", **{name: array for name, array in arrays.items() if array is not None})
+    with pytest.raises(DataError, match=message):
+        MedMnist(name="octmnist", path=tmp_path / "bad.npz", **settings).load()
+
+
+DIGITS: list[tuple[Any, dict[str, Any], type[AgtError], str]] = [
+    (Digits, {"classes": [3]}, ConfigError, r"dataset\.classes: .*at least 2"),
+    (Digits, {"classes": [3, 3]}, ConfigError, "classes repeats a digit"),
+    (Digits, {"classes": [3, 11]}, ConfigError, r"dataset\.classes\.1: .*less than or equal to 9"),
+    (Digits, {"test_fraction": 1.0}, ConfigError, r"dataset\.test_fraction: .*less than 1"),
+    (Digits, {"clases": [3, 8]}, ConfigError, r"dataset\.clases: unknown key; did you mean 'classes'\?"),
+    (Mnist, {"images": np.zeros((80, 8, 8), BYTES)}, DataError, "each record has"),
+    (Mnist, {"images": np.zeros((80, 28, 28))}, DataError, "images are float64, expected uint8 pixels"),
+    (Mnist, {"labels": np.arange(80) % 11}, DataError, "row 11 of the data has the label '10'"),
+    (Mnist, {"labels": np.arange(79) % 10}, DataError, "80 records and 79 values of 'labels'"),
+]
+
+
+@pytest.mark.parametrize(("cls", "changes", "kind", "message"), DIGITS)
+def test_digits_that_are_refused(
+    tmp_path: Path, cls: Any, changes: dict[str, Any], kind: type[AgtError], message: str
+) -> None:
+    if cls is Mnist:
+        make_mnist(tmp_path / "m.npz", **changes)
+        changes = {"path": tmp_path / "m.npz"}
+    with pytest.raises(kind, match=message):
+        validate(cls, changes, "dataset").load()
+
+
+def test_blobs_queries(tmp_path: Path) -> None:
+    source = Blobs(center=1.25, std=0.35)
+    for name, text in (
+        ("q", "x1,x2,label,id\n0.5,-2,right,one\n1,1,,two\n"),
+        ("bad", "x1,x2,x3\n1,2,3\n"),
+        ("no", "x1,x2\n"),
+    ):
+        (tmp_path / f"{name}.csv").write_text(text)
+    queries = source.load_queries(tmp_path / "q.csv")
+    assert queries.features[0].tolist() == [0.5, -2.0, 0.25, 4.0, 0.125, -8.0]
+    assert queries.labels.tolist() == [1, UNLABELLED]
+    assert queries.ids.tolist() == ["one", "two"]
+    for name, message in (("bad", "each record has 3 features, the model was trained on 2"), ("no", "no rows")):
+        with pytest.raises(DataError, match=message):
+            source.load_queries(tmp_path / f"{name}.csv")
