@@ -9,7 +9,7 @@ draw and train follows from the seed alone: one thread, nothing compiled, no pro
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -23,14 +23,13 @@ from agt.audit.estimates import Claimed, Mistakes, TestedClaim
 from agt.audit.findings import Finding
 from agt.audit.mechanism import Goal, NeighbourPair, Side, TrialPlan, audit_pair, exact_loss, search, table_finding
 from agt.audit.membership import compare_labels
-from agt.audit.neighbours import retrained, with_added, without
-from agt.audit.prediction import LabellingPair, alike, event_of, judged, newcomers
+from agt.audit.neighbours import retrained, without
+from agt.audit.prediction import LabellingPair, alike, between_roots, judged, most_telling
 from agt.audit.unlearning import Attack, Effort, Promised, RemovedRows, Served, Unlearn, audit_unlearning, bits
 from agt.audit.weights import Heads, Problems, audit_line, audit_objective, audit_weights
 from agt.bounds.network import Box
 from agt.certificates.box import Certificates
-from agt.certificates.votes import certified_vote
-from agt.mechanisms.claims import Claim, Labelling, OnProgress
+from agt.mechanisms.claims import Labelling
 from agt.mechanisms.composition import ApproximateDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import Noises, Shape
@@ -38,7 +37,6 @@ from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy
 from agt.mechanisms.weights import ReleaseWeights
 from agt.models.box import BoxModel
-from agt.models.ensemble import EnsembleModel, VoteCertificates
 from agt.models.model import Model
 from agt.models.model import fit as fit_problem
 from agt.models.removal import RemovalModel, training_rows
@@ -153,102 +151,24 @@ def objective_perturbation(seed: int) -> Finding:
     return worst((audit_line(SOLVED, problems, NOISES), drawn))
 
 
-# -- votes: a record that is replaced moves two members' labels ----------------------------------------------------------
-
-WIDTH = 8
-PUSHED = 0.5  # of what the records move the logits by: how far from the decision lines the query is
+# -- labels of agt predict, at a query between two heads -----------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class UndercountedVotes(EnsembleModel):
-    """An ensemble whose votes are certified as if one k could change one member, whatever the relation."""
-
-    def certify(
-        self, features: np.ndarray, ks: tuple[int, ...] | None = None, on_progress: OnProgress = lambda progress: None
-    ) -> Certificates:
-        """The vote, its members' costs added up and not halved."""
-        known = super().certify(features, ks, on_progress)
-        known = cast(VoteCertificates, known)
-        counted = certified_vote(known.members, known.member_distances, self.problem.classes, touches=1)
-        return replace(known, distance=counted.distance)
-
-
-@lru_cache(maxsize=4)
-def moved_votes(seed: int) -> tuple[EnsembleModel, EnsembleModel, np.ndarray]:
-    """(with a record, with another in its place, a query) under relation=substitute: four members vote for 1 on one side,
-    two of them for 0 on the other.
-
-    Made by construction: the query first, near two members' lines, then the record that is replaced, in the first one's
-    shard, and the one in its place, in the second's. How far each pushes is seen once, at the lines."""
+def answered(seed: int, draws: float = 2.0, confidence: float = 0.95) -> Finding:
+    """Two heads, one without a record, whose labels claim epsilon 1 and are drawn as for another."""
     rng = np.random.default_rng(seed)
-    x, y = rng.normal(size=(160, WIDTH)), rng.integers(2, size=160)
-    base = fitted(x, y, relation="substitute", members=4, ks=5)
-    base = cast(EnsembleModel, base)
-    query = _query(base, 0.0)
-    sides = _replaced(base, query)
-    pushes = [side.members[place].margins(query) for place, side in enumerate(sides)]
-    query = _query(base, PUSHED * min(float(np.abs(push).min()) for push in pushes))
-    return (*_replaced(base, query), query)
-
-
-def _replaced(base: EnsembleModel, query: np.ndarray) -> tuple[EnsembleModel, EnsembleModel]:
-    """A record at the query that says 1 in the first shard, one that says 0 in the second's in its place."""
-    records, ensemble, made = base.problem.dataset.train, base.problem.settings.ensemble, []
-    for shard, label in enumerate((1, 0)):
-        comer = newcomers(records, query, [label], "replaced", shard, ensemble)
-        side = retrained(base.problem, with_added(records, comer))
-        side = cast(EnsembleModel, side)
-        made.append(side)
-    return made[0], made[1]
-
-
-def _query(model: EnsembleModel, push: float) -> np.ndarray:
-    """[1, d] of length 1, with the first two members' logits -push and push, the others' well above 0."""
-    axes = np.eye(WIDTH)
-    there, back = (model.members[0].phi(side * axes) for side in (1.0, -1.0))
-    spread, middle = (there - back) / 2, (there + back).mean(axis=0) / 2  # features of such a query are affine in it
-    weights = np.concatenate([member.trained.weight.numpy() for member in model.members])
-    lines, aside = weights @ spread.T, 1.0
-    while True:
-        smallest, *_ = np.linalg.lstsq(lines, np.array([-push, push, aside, aside]) - weights @ middle, rcond=None)
-        if smallest @ smallest <= 1:
-            break
-        aside /= 2
-    query: np.ndarray = (smallest + np.linalg.svd(lines)[2][-1] * np.sqrt(1 - smallest @ smallest))[None]
-    return query
-
-
-def audited_votes(
-    sides: Sequence[EnsembleModel], mechanism: Mechanism, query: np.ndarray, seed: int, confidence: float = 0.95
-) -> Finding:
-    """Audit what a mechanism says of two ensembles, whatever the gate would have said of it; draws come from the seed."""
-    claim = Claim(mechanism.guarantee, sides[0].settings.relation)
-    pair = LabellingPair(*(Labelling(side, mechanism, claim, "distance", "certified") for side in sides))
-    laws = pair.laws(pair.seen(query))
-    attacked = TestedClaim(
-        subject=f"{mechanism.name} on an ensemble's votes, one record replaced",
-        claim=f"{mechanism.guarantee} per query, for one record replaced by another",
-        attack="two members' votes moved by one edit, at a query near both of their decision lines",
-        effort="",
-        claimed=Claimed.of(mechanism.guarantee),
-        confidence=confidence,
-    )
-    queries = alike(pair, query, 10_000, np.random.default_rng(seed))
-    drawn = [side.labels(queries, SeededRandomness(2 * seed + at)) for at, side in enumerate((pair.having, pair.lacking))]
-    return judged(attacked, event_of(laws[0][0], laws[1][0]), *drawn)
-
-
-def certified_as_one(seed: int) -> Finding:
-    """Certified votes that count one member where an edit moves two."""
-    *sides, query = moved_votes(seed)
-    undercounted = [UndercountedVotes(side.problem, side.members) for side in sides]
-    return audited_votes(undercounted, RandomizedResponse(eps=1.0), query, seed)
-
-
-def certified_as_two(seed: int) -> Finding:
-    """Certified votes that count both members that an edit moves."""
-    *sides, query = moved_votes(seed)
-    return audited_votes(sides, RandomizedResponse(eps=1.0), query, seed, SURE)
+    x = rng.normal(size=(120, 4))
+    having = fitted(x, (x[:, 0] + rng.normal(size=120) > 0).astype(int))
+    lacking = retrained(having.problem, without(having.problem.dataset.train, np.array([3])))
+    mechanism: Any = LeakyMechanism(RandomizedResponse(eps=1.0), RandomizedResponse(eps=draws))
+    honest = (Labelling.of(side, mechanism.says) for side in (having, lacking))
+    pair = LabellingPair(*(replace(side, mechanism=mechanism) for side in honest))
+    claim, queries = Claimed("epsilon", 1.0), between_roots(pair, x, rng)
+    at, event = most_telling(pair, queries, claim, 10_000, confidence)
+    rows = alike(pair, queries[at : at + 1], 10_000, rng)
+    drawn = (side.labels(rows, SeededRandomness(2 * seed + at)) for at, side in enumerate((pair.having, pair.lacking)))
+    words = ("labels of two heads", "they are of epsilon 1", "a query between their decision lines", "")
+    return judged(TestedClaim(*words, claim, confidence), event, *drawn)
 
 
 # -- certificates ------------------------------------------------------------------------------------------------------
@@ -534,7 +454,7 @@ PLANTED: dict[str, Plant] = {
     "released weights whose noise is made for half the sensitivity": half_the_noise,
     "objective perturbation that leaves out the determinant": no_determinant,
     "objective perturbation of several rows of one unit": rows_of_one_unit,
-    "certified votes that count one member where an edit moves two": certified_as_one,
+    "labels between two heads, drawn for another budget": answered,
     "a box narrowed by 1 %": lambda seed: audited(widened(boxed(seed), 0.99), seed, "parameters"),
     "a tube narrowed by 1 %": narrowed_tube,
     "a box by other products than recorded": box_of_other_products,
@@ -565,7 +485,7 @@ SOUND: dict[str, Plant] = {
     "the best of many events": the_best_of_many,
     "released weights whose noise is made for their sensitivity": partial(half_the_noise, moves=1.0, confidence=SURE),
     "objective perturbation as it is": objective_perturbation,
-    "certified votes that count both members": certified_as_two,
+    "labels between two heads, drawn for their budget": partial(answered, draws=1.0, confidence=SURE),
     "boxes as they are made": lambda seed: all_audited(boxed(seed), seed),
     "a tube as it is made": lambda seed: all_audited(in_tube(seed), seed),
     "training with its noise": partial(audited_training, NoisyTraining, "", confidence=SURE),
