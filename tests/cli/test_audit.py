@@ -14,7 +14,7 @@ from agt.data.blobs import Blobs
 from agt.store import MANIFEST_FILE as MANIFEST
 from agt.store import Lock, Manifest
 from agt_cli.audit.page import AGAIN
-from agt_cli.audit.planted import PLANTED
+from agt_cli.audit.selftest import PLANTED
 from agt_cli.cli import main
 from agt_cli.report.finished import LOCK
 
