@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from checks import CASES, WIDTH, Case, Tally, containment, factors, run
+from checks import CASES, WIDTH, Case, Tally, claims, factors, run
 from synthetic import make_records
 from torch import Tensor
 
@@ -106,12 +106,12 @@ def by_factors() -> Tally:
 
 def by_training(case: Case, relation: str) -> Callable[[], Tally]:
     """Whole training, edited and repeated."""
-    return lambda: containment(case, relation, "float64", edits=24)
+    return lambda: claims(case, relation, pairs=0, edits=24)
 
 
 def by_refusal() -> Tally:
     """Whole training that stops, as even the nominal run leaves its box."""
-    tally = containment(CONVOLVED, "remove", "float64", edits=24)
+    tally = claims(CONVOLVED, "remove", pairs=0, edits=24)
     return replace(tally, outside=tally.outside + tally.refused)
 
 
@@ -122,7 +122,8 @@ def by_opposed_features() -> Tally:
     """
     data = make_records(np.tile([1.0, -1.0, 0.0], (24, 1)), [0, 1] * 12)
     training = {"loss": "binary_cross_entropy", "clip": 1.0, "lr": 8.0, "epochs": 2, "batch": {"count": 1}}
-    return containment(Case("opposed", zero=True, training=training), "add_remove", "float64", 40, ks=(1, 2), data=data)
+    case = Case("opposed", zero=True, training=training)
+    return claims(case, "add_remove", pairs=0, edits=40, ks=(1, 2), data=data)
 
 
 BROKEN = [
