@@ -30,7 +30,7 @@ from agt.store import (
 )
 from agt.unlearning.log import KEY_FILE
 from agt_cli.report.finished import CHECKPOINTS, COMMIT, LOCK, NEXT, STATE_LOCK
-from agt_cli.report.markdown import Check, Findings, State, visible, worst
+from agt_cli.report.markdown import Check, CheckState, Findings, visible, worst
 from agt_cli.runs.erased import ABSTAINED_FILE
 
 BESIDE = (KEY_FILE, ABSTAINED_FILE.as_posix())  # of a run with requests to erase: no state's, and so listed nowhere
@@ -38,7 +38,7 @@ STAGED = (f"{NEXT}/", f"{COMMIT}/")  # of a state that gives way to the next
 MAX_ENTRIES, MAX_FOLDER_DEPTH = 100_000, 12  # of a folder
 MAX_NAMED = 12  # files that are named one by one
 SAME, TINY = 1e-6, 1e-300  # relative; where doubles end
-Progress = Callable[[int, int], None]
+OnFile = Callable[[int, int], None]
 """Called with how many files were hashed, and of how many."""
 
 
@@ -112,7 +112,7 @@ class Bound(Folder):
         return self.manifest.load(self.folder, name, limit)
 
 
-def bind(folder: Path, digest: str | None, findings: Findings, progress: Progress) -> Bound | None:
+def bind(folder: Path, digest: str | None, findings: Findings, progress: OnFile) -> Bound | None:
     """Read a folder's manifest and hash every file that it lists; None: there is none to go by.
 
     Args:
@@ -157,7 +157,7 @@ def _compare(manifest: Manifest, digest: str | None, findings: Findings) -> None
         )
 
 
-def _hash(folder: Path, manifest: Manifest, findings: Findings, progress: Progress) -> set[str]:
+def _hash(folder: Path, manifest: Manifest, findings: Findings, progress: OnFile) -> set[str]:
     right, wrong = set(), []
     for done, name in enumerate(manifest.files):
         progress(done, len(manifest.files))
@@ -210,7 +210,7 @@ class VerifiedItem:
         object.__setattr__(self, "claims", tuple(visible(line, 1000) for line in self.claims))
 
     @property
-    def state(self) -> State:
+    def state(self) -> CheckState:
         """Of its own checks, the worst."""
         return worst(self.checks)
 
@@ -224,7 +224,7 @@ class VerifiedItem:
     @property
     def problems(self) -> list[Check]:
         """Whatever does not verify, here or below."""
-        return [check for part in self.every for check in part.checks if check.state is State.PROBLEM]
+        return [check for part in self.every for check in part.checks if check.state is CheckState.PROBLEM]
 
     @property
     def declared(self) -> list[str]:

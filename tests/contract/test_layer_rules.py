@@ -26,9 +26,9 @@ from agt.bounds.rules import (
     ConvRule,
     ElementwiseRule,
     Intervals,
+    LayerRule,
     Point,
     ReluRule,
-    Rule,
     rules_for,
 )
 from agt.errors import ConfigError
@@ -66,14 +66,14 @@ class Setting:
     """A layer, its rule, bounds of its parameters, of inputs x and of gradients d, for each k of ``KS``."""
 
     layer: nn.Module
-    rule: Rule
+    rule: LayerRule
     box: Intervals
     x: Interval
     d: Interval
     rounding: Rounding
 
 
-def rule_of(layer: nn.Module) -> Rule:
+def rule_of(layer: nn.Module) -> LayerRule:
     return rules_for(nn.Sequential(layer))[0]
 
 
@@ -486,7 +486,7 @@ def test_the_checks_catch_a_broken_convolution(
 class Narrow:
     """Any rule, with its bounds taken at the middle of the input's intervals, forward or backward."""
 
-    rule: Rule
+    rule: LayerRule
     back: bool
 
     def __getattr__(self, name: str) -> Any:

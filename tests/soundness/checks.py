@@ -272,7 +272,7 @@ def claims(
 ) -> Tally:
     """Train with bounds; retrain on ``edits`` datasets in the balls of ``ks``; then walk on for ``pairs`` neighbours, each
     trained with bounds, of which every claim is asked: boxes nest, what certificates say carries over, and the box of a
-    dataset some steps back has the model in it.
+    dataset some steps back has the model in it. It ends with the first violation.
 
     ``edit``: the relation that neighbours on the walk differ by, where it is another than the boxes'.
     """
@@ -285,6 +285,8 @@ def claims(
             index = -number % len(ks)
             other = neighbour(rng, case, data, relation, ks[index], f"new{number}-")
             tally += retrained(case, here, index, run(case, other, relation, (0,), dtype, rng), queries, dtype)
+            if tally.violations:
+                return tally
         seen = [here]
         for number in range(pairs):
             data = neighbour(rng, case, data, edit or relation, 1, f"n{number}-")
@@ -293,6 +295,8 @@ def claims(
                 tally += nested(outer, inner)
             for steps, earlier in enumerate(seen[-2::-1][: len(ks) - 1], start=1):
                 tally += retrained(case, earlier, steps, seen[-1][0], queries, dtype)
+            if tally.violations:
+                return tally
     except UnsoundError:
         tally.refused += 1
     return tally
