@@ -103,21 +103,6 @@ class Retrained:
         return sum(self.model.settings.ensemble.slices - first for first in self.begun.values())
 
     @property
-    def steps(self) -> int:
-        """How many steps of SGD; of a minimiser, how many it would list."""
-        return self.slices * self._stage
-
-    @property
-    def all_slices(self) -> int:
-        """How many stages training all members takes."""
-        return len(self.model.members) * self.model.settings.ensemble.slices
-
-    @property
-    def all_steps(self) -> int:
-        """How many steps training all members takes."""
-        return self.all_slices * self._stage
-
-    @property
     def changed(self) -> tuple[str, ...]:
         """What else bits depend on and is not the same for all members, in words."""
         made = [shard.made for shard in self.model.shards]
@@ -125,7 +110,8 @@ class Retrained:
         return tuple(key for key in keys if any(node.get(key) != made[0].get(key) for node in made))
 
     @property
-    def _stage(self) -> int:
+    def stage(self) -> int:
+        """Steps of one stage of one member's training: of SGD, or what a minimiser would list."""
         return self.model.plan.steps // self.model.settings.ensemble.slices
 
 

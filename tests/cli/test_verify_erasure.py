@@ -67,7 +67,7 @@ def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Sig
                 now.write("model.safetensors", run.read("model.safetensors")[:-1] + bytes([rows.start]))
                 gone = [row for row, word in enumerate(index.words) if word in log.waiting | {*names}]
                 left = np.setdiff1d(np.arange(len(index)), gone)
-                now.write(INDEX, replace(index, ids=index.ids[left], contents=index.contents[left]).content)
+                now.write(INDEX, b"".join(replace(index, ids=index.ids[left], contents=index.contents[left]).parts))
                 now.environment(**{name: run.environment[name] for name in ("data_digest", "features_digest", "dataset")})
                 now.add_metrics(**{**run.metrics, "n_train": run.metrics["n_train"] - len(gone)})
                 log = log.append(replace(entry, after=now.state))

@@ -26,7 +26,6 @@ from agt.unlearning.account import (
     Waiting,
     account_of,
     read_account,
-    requests_of,
 )
 from agt_cli.unlearn.erasure import account_lines, account_markdown
 
@@ -61,7 +60,6 @@ def made(promise: Promise = NEWTON, **more: Any) -> Account:
 def test_what_is_written_is_read(promise: Promise) -> None:
     account = made(promise)
     assert read_account(account.content) == account
-    assert account.promise == promise
     assert account.updated == (promise is not CERTIFICATE)
 
 
@@ -158,8 +156,7 @@ def test_the_schema_file_is_the_form() -> None:
 def test_for_which_requests(method: Any, exact: bool, adaptive: bool, requests: str) -> None:
     """A promise that is not adaptive is never said to be."""
     promise = Promise(method, exact, 0.0 if exact else 1.0, 0.0, adaptive, ("It holds.",))
-    assert requests_of(promise) == requests
-    assert made(promise).promise == promise
+    assert made(promise).guaranteed.requests == requests
     assert ("NOT where" in "".join(account_lines(made(promise)))) == (not adaptive)
 
 
@@ -174,7 +171,7 @@ def test_the_page_is_one_page_and_says_it_all() -> None:
         "0.4 of 0.5 left",
         "39 stand, 1 void",
         "And 32 more",
-        "4 queries abstained",
+        "abstained while requests were pending | 4 queries",
         "none found in 9 files of 1 place",
         "Not looked at:\n\n- the table",
         "What this account does not show",

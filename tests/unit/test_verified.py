@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agt.store import MANIFEST_FILE, Broken, Manifest, NewFolder, parse_object, parse_yaml, read_file, seal_manifest
 from agt_cli.report.markdown import CheckState, Findings, visible
 from agt_cli.verify import folders
-from agt_cli.verify.folders import Bound, Inventory, bind
+from agt_cli.verify.folders import Bound, bind, inventory
 
 FILES = {"a.json": b"{}", "b.bin": bytes(range(256)), "deep/er/c.txt": b"words", "empty": b""}
 
@@ -141,7 +141,7 @@ def test_a_folder_beyond_measure_is_not_listed(folder: Path, monkeypatch: pytest
     for number in range(20):
         (folder / f"{number}").write_bytes(b"")
     with pytest.raises(Broken, match="more than 10 files"):
-        Inventory.of(folder)
+        inventory(folder)
     assert "more than 10 files" in look(folder)[1]["nothing else"]
 
 
@@ -149,9 +149,7 @@ def test_depth_ends_somewhere(tmp_path: Path) -> None:
     deepest = tmp_path / "/".join(["d"] * 40)
     deepest.mkdir(parents=True)
     (deepest / "file").write_text("")
-    listed = Inventory.of(tmp_path)
-    assert not listed.files
-    assert list(listed.others.values()) == ["a folder"]
+    assert list(inventory(tmp_path).values()) == ["a folder"]
 
 
 @pytest.mark.parametrize(
