@@ -41,7 +41,7 @@ from agt.audit.prediction import LabellingPair, alike, between_roots, judged, mo
 from agt.audit.unlearning import Attack, Effort, Promised, RemovedRows, Served, Unlearn, audit_unlearning, bits
 from agt.bounds.network import Box
 from agt.certificates.box import Certificates
-from agt.mechanisms.claims import Labelling
+from agt.mechanisms.claims import Labelling, OnProgress
 from agt.mechanisms.composition import ApproximateDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.mechanisms.objective import Noises, Shape
@@ -56,7 +56,7 @@ from agt.models.tube import TubeModel
 from agt.numeric import SeededRandomness, gaussian_mu
 from agt.problem import Problem
 from agt.settings import schema
-from agt.training.loop import Noise, NoiseConfig, Progress
+from agt.training.loop import Noise, NoiseConfig
 from agt.unlearning.newton import RemovableHead, brought_within, promise
 from agt_cli.audit.certificate import Certificate, audit_certificates
 from agt_cli.audit.certificate import findings as certificate_findings
@@ -209,7 +209,7 @@ class OverstatedDistance(BoxModel):
         self,
         features: np.ndarray,
         ks: tuple[int, ...] | None = None,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
         """Those of the model, moved along the grid."""
         known = super().certify(features)
