@@ -234,6 +234,7 @@ def dataset_yaml(inspection: Inspection, name: str) -> str:
         raise ConfigError(f"{inspection.path}: no column can be a feature; see what is said of each of them")
     if "???" in inspection.classes:
         raise ConfigError(f"{inspection.path}: '???' cannot be the name of a class in a configuration: write another word")
+    markers = dict.fromkeys(marker for column in inspection.features for marker in column.markers)
     form, id = inspection.form, "null    # each record is named by a hash of its own content"
     if inspection.id is not None:
         id = f"{_scalar(inspection.id)}    # you say that it names a record for good, whatever becomes of others"
@@ -251,8 +252,8 @@ def dataset_yaml(inspection: Inspection, name: str) -> str:
         f"classes: {_list(inspection.classes)}",
         f"id: {id}",
         f"declared_size: null    # {SIZE}",
-        f"missing: {'indicator' if inspection.gaps else 'error'}",
-        f"missing_values: {_list(inspection.missing_values)}",
+        f"missing: {'indicator' if any(column.missing for column in inspection.features) else 'error'}",
+        f"missing_values: {_list(markers)}",
         f"# {CODES} {CODES_LONG}",
         *_mapping("numeric", {c: f"[{', '.join(map(number, c.numeric))}]" for c in inspection.features if c.numeric}),
         *_mapping("categorical", {c: _list(c.categorical) for c in inspection.features if c.categorical}),

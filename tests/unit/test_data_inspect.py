@@ -79,8 +79,8 @@ def test_kinds_and_proposals(tmp_path: Path) -> None:
     assert column(inspection, "grade").numeric == (1, 3)
     assert column(inspection, "job").categorical == ("clerk", "cook")
     assert dict(column(inspection, "job").values) == {"clerk": 20, "cook": 20}
-    assert set(inspection.missing_values) == {"?", " "}
-    assert inspection.gaps
+    assert {marker for c in inspection.features for marker in c.markers} == {"?", " "}
+    assert any(c.missing for c in inspection.features)
     assert [c.name for c in inspection.left_out] == ["row", "note", "same", "none", "when", "cost"]
     assert all(c.remark for c in inspection.left_out)
     assert "counts the rows" in column(inspection, "row").remark
@@ -268,7 +268,7 @@ def test_any_name_and_word_is_composed_as_it_stands(
     assert node["classes"] == ["${b}", "a"]
     assert node["numeric"] == {c.name: list(c.numeric) for c in inspection.features if c.numeric}
     assert node["categorical"] == {c.name: list(c.categorical) for c in inspection.features if c.categorical}
-    assert node["missing_values"] == list(inspection.missing_values)
+    assert set(node["missing_values"]) == {marker for c in inspection.features for marker in c.markers}
     assert tuple(node["from_data"]) == from_data(inspection)
     assert isinstance(build(node, "dataset"), Table)
     assert parse_yaml(to_yaml(config).encode(), "config.yaml") == config  # and in a run's record
