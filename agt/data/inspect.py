@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agt.data.dataset import DataError, ordinal
-from agt.data.files import SEPARATORS, Columns, CsvFormat, as_word, is_delimited, number_hint, open_columns, open_text
+from agt.data.files import SEPARATORS, Columns, CsvFormat, as_word, is_delimited, open_columns, open_text
 from agt.data.labelled import MAX_FOUND, class_names
 from agt.errors import nearest
 
@@ -356,8 +356,8 @@ def _words(columns: Columns, seen: Column, look: _ColumnValues, rows: int, most_
         row = pc.index(bad, True).as_py()
         word, where = str(look.cells[row].as_py()), columns.row(row)
         if written:
-            hint = number_hint(word) or ": write numbers alone, with a point and nothing between thousands, as in 1234.5"
-            return replace(seen, kind="unreadable", remark=f"numbers as people write them, {word!r} in {where}{hint}")
+            hint = "write numbers alone, with a point and nothing between thousands, as in 1234.5"
+            return replace(seen, kind="unreadable", remark=f"numbers as people write them, {word!r} in {where}: {hint}")
         remedy = f"repair it, or say missing_values=[{word!r}] if it stands for none"
         return replace(seen, kind="unreadable", remark=f"numbers, but {word!r} in {where}: {remedy}")
     free = len(look.words) > max(FEW_CODES, 0.9 * (rows - look.missing))
