@@ -226,10 +226,10 @@ class Columns:
             trimmed = pc.utf8_trim_whitespace(column)
             try:
                 column = trimmed.cast(pa.float64())
-            except pa.ArrowInvalid as error:
-                bad = pc.equal(trimmed, re.findall(r"string: '(.*)' as a scalar", str(error), re.DOTALL)[0])
+            except pa.ArrowInvalid:
+                bad = pc.equal(trimmed, next(value for value in pc.unique(trimmed) if not _is_number(value)))
                 why = "expected a number, written with a point and nothing between thousands, as in 1234.5"
-                self.refuse(name, setting, pc.fill_null(bad, False), column, why)
+                self.refuse(name, setting, pc.fill_null(bad, False), trimmed, why)
         if pa.types.is_boolean(column.type):
             column = column.cast(pa.int8())
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
@@ -383,6 +383,13 @@ def as_word(value: object) -> str | None:
 def missing_word(word: str | None) -> bool:
     """Whether a value stands for none: in a csv it is one of these words or blank, and elsewhere text may say so too."""
     return word is None or word.strip() in NULLS
+
+
+def _is_number(value: pa.Scalar) -> bool:
+    with suppress(pa.ArrowInvalid):
+        value.cast(pa.float64())
+        return True
+    return False
 
 
 def _unicode(words: pa.Array) -> np.ndarray:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -301,7 +301,8 @@ def _column(columns: Columns, look: _ColumnValues, rows: int, most_values: int) 
     if identity is not None:
         return replace(seen, kind="id", remark=identity)
     if look.numeric and not (look.text and look.fit(r"^-?0\d").any()):
-        return _number(seen, look, columns.raw(look.name, "file").type)
+        raw: Any = columns.raw(look.name, "file")
+        return _number(seen, look, raw.type)
     return _words(columns, seen, look, rows, most_values)
 
 

@@ -176,7 +176,9 @@ class Table(LabelledFile):
         Raises:
             DataError: a value is infinite, or missing where that is refused.
         """
-        parts = {name: columns.numbers(name, f"dataset.numeric.{name}", self._markers) for name in self.numeric}
+        parts: dict[str, np.ndarray] = {
+            name: columns.numbers(name, f"dataset.numeric.{name}", self._markers) for name in self.numeric
+        }
         for name, values in self.categorical.items():
             parts[name] = columns.words(name, f"dataset.categorical.{name}", self._markers)
             columns.refuse_missing_words(f"dataset.categorical.{name}", values)
