@@ -187,11 +187,11 @@ class Table(LabelledFile):
         numbers, words = np.empty((n, len(self.numeric))), np.empty((n, len(self.categorical)), dtype=object)
         for into, group in ((numbers, self.numeric), (words, self.categorical)):
             for place, name in enumerate(group):
-                into[:, place] = values = parts.pop(name)
-                bad = pd.isna(values) & (self.missing == "error")
-                columns.refuse(name, "dataset", bad, values, "repair or drop it, or set dataset.missing=indicator")
-                bad = np.isinf(values) if group is self.numeric else []
-                columns.refuse(name, "dataset", bad, values, "an infinite value: repair or drop it")
+                into[:, place] = column = parts.pop(name)
+                bad = pd.isna(column) & (self.missing == "error")
+                columns.refuse(name, "dataset", bad, column, "repair or drop it, or set dataset.missing=indicator")
+                bad = np.isinf(column) if group is self.numeric else np.zeros(n, dtype=bool)
+                columns.refuse(name, "dataset", bad, column, "an infinite value: repair or drop it")
         return numbers, words
 
     def _features(self, files: Sequence[FileRows]) -> FileFeatures:
