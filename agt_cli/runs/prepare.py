@@ -44,7 +44,7 @@ from agt.settings import (
     certificate_config,
     validate,
 )
-from agt.store import file_sha256
+from agt.store import file_sha256, parse_json
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig
 from agt.training.loop import OnProgress, noise_config
@@ -353,7 +353,7 @@ def kept_head(finished: Run) -> Head | None:
     if name is None:
         return None
     where = f"model._target_={finished.config['model'].get('_target_')}"
-    return OwnNetwork(partial(from_layers, finished.json(name)), where)
+    return OwnNetwork(partial(from_layers, parse_json(finished.read(name), name)), where)
 
 
 def write_trained(

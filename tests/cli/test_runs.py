@@ -28,10 +28,11 @@ def test_train_then_certify(agt: Agt) -> None:
     assert "k counts up to k records added or removed in all" in " ".join(certify.out.split())
 
 
-def test_json_is_alone_on_stdout(process: Agt, tmp_path: Path) -> None:
-    train = process("train", *TINY, "model=mlp", "model.hidden=[4]", "model.activation=tanh", "--json")
-    assert (train.json["command"], train.json["exit_code"]) == ("train", 0)
-    assert "activation: tanh" in (tmp_path / train.json["run"] / "config.yaml").read_text()
+def test_json_is_alone_on_stdout(trained: Path, process: Agt) -> None:
+    certify = process("--json", "certify", f"run={trained}", "map_resolution=0")
+    assert (certify.json["command"], certify.json["exit_code"]) == ("certify", 0)
+    assert certify.json["metrics"]["k_max"] == 3
+    assert [row["k"] for row in certify.json["table"]] == [0, 1, 2, 3]
 
 
 def test_overrides_reach_the_record_and_quiet_says_nothing_on_stderr(agt: Agt) -> None:
