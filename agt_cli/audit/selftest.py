@@ -114,7 +114,7 @@ def twice_the_budget(seed: int) -> Finding:
 def the_budget(seed: int) -> Finding:
     """Randomized response that draws as it claims, many times over: the rates that are counted lie beyond the claim in half
     of the audits, and their limits in none. Of its findings the worst."""
-    plans = (plan_of(20 * seed + each, 1000, SURE) for each in range(20))
+    plans = (plan_of(10 * seed + each, 1000, SURE) for each in range(10))
     return worst(audit_pair(RandomizedResponse(eps=1.0), DIFFERING, plan, 0).verdict for plan in plans)
 
 
@@ -150,7 +150,7 @@ def jump_of_the_evidence(seed: int) -> Finding:
 def half_the_noise(seed: int, moves: float = 0.5, confidence: float = 0.95) -> Finding:
     """Released weights whose noise is made for half the sensitivity."""
     heads = replace(Heads.without_data(1), moves=moves)
-    return audit_weights(ReleaseWeights(mu=1.0), heads, plan_of(seed, 1000, confidence)).verdict
+    return audit_weights(ReleaseWeights(mu=1.0), heads, plan_of(seed, 200, confidence)).verdict
 
 
 def no_determinant(seed: int) -> Finding:  # no chance in it
@@ -161,13 +161,13 @@ def no_determinant(seed: int) -> Finding:  # no chance in it
 
 def rows_of_one_unit(seed: int) -> Finding:
     """Objective perturbation whose noise is made for one row, and a unit that has ten."""
-    return audit_objective(SOLVED, Problems.line(SHAPE, 30, rows=10), NOISES, plan_of(seed, 300))[0]
+    return audit_objective(SOLVED, Problems.line(SHAPE, 30, rows=10), NOISES, plan_of(seed, 100))[0]
 
 
 def objective_perturbation(seed: int) -> Finding:
     """Objective perturbation as it is: by its densities, and by what it draws."""
     problems = Problems.line(SHAPE, 30)
-    drawn = audit_objective(SOLVED, problems, NOISES, plan_of(seed, 300, SURE))[0]
+    drawn = audit_objective(SOLVED, problems, NOISES, plan_of(seed, 100, SURE))[0]
     return worst((audit_line(SOLVED, problems, NOISES), drawn))
 
 
