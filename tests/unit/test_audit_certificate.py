@@ -57,7 +57,7 @@ def heads(model: Any) -> list[torch.Tensor]:
     return [tensor for m in members for tensor in (m.box.nominal.values() if hasattr(m, "box") else [m.trained.weight])]
 
 
-@pytest.mark.parametrize(("kind", "declared"), zip(KINDS, [True, False] * 4, strict=True))
+@pytest.mark.parametrize(("kind", "declared"), list(zip(KINDS, [True, False] * 4, strict=True)))
 def test_the_same_records_give_the_same_bits(kind: str, declared: bool) -> None:
     model = made(KINDS[kind], declared)
     train = model.problem.dataset.train
