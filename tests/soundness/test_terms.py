@@ -43,8 +43,7 @@ from agt.tube.training import Room
 from agt.unlearning.newton import BoundedMatrix, Factor, together
 from agt.unlearning.sisa import answerable
 from agt_cli.releasing.payer import Receipt
-from agt_cli.releasing.release import public_names
-from agt_cli.releasing.session import Lots
+from agt_cli.releasing.release import Lots, public_names
 from agt_cli.report import record
 from agt_cli.runs.erased import _append
 
@@ -476,10 +475,10 @@ def test_labels_are_published_under_no_hash_of_a_records_content() -> None:
 def test_each_lot_of_a_session_without_a_ledger_is_told_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     written = list[int]()
     monkeypatch.setattr(Lots, "write_spent", lambda lots: written.append(lots.reserved))
-    payer = SimpleNamespace(name="", left=lambda *given: None)
-    request = SimpleNamespace(payer=payer, debit=lambda claim, mechanism, size: Receipt(size))
-    labelling = SimpleNamespace(claim=SimpleNamespace(guarantee=None), mechanism=SimpleNamespace(name="m"))
-    lots = Lots(request, labelling, simulated=False, lot=2, most=5)  # type: ignore[arg-type]
+    payer = SimpleNamespace(name="", left=lambda *given: None, debit=lambda charge, size: Receipt(size))
+    request = SimpleNamespace(payer=payer, charge=lambda claim, mechanism: None)
+    claim = SimpleNamespace(guarantee=None)
+    lots = Lots(request, "m", claim, simulated=False, lot=2, most=5, by_lines=True)  # type: ignore[arg-type]
     for wanted, told in ((1, [2]), (1, [2]), (2, [2, 4]), (3, [2, 4, 5])):
         lots.take(wanted)
         assert written == told
