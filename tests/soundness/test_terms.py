@@ -521,7 +521,7 @@ def test_geometric_noise_is_for_the_double_or_the_decimal_whichever_is_less(eps:
 @pytest.mark.parametrize("what", ["debit", "answer"])
 def test_an_open_ledger_notices_that_its_newest_entry_is_gone(tmp_path: Path, what: str) -> None:
     people = Population("loans", "one record", "add_remove", Allowance(1.0))
-    with Ledger.create(tmp_path / "a.ledger", people, tables=[Table("t", "d" * 32)]) as ledger:
+    with Ledger.create(tmp_path / "a.ledger", people, tables=[AdmittedTable("table", "d" * 32)]) as ledger:
         charge = Charge(PureDP(0.1), "labels", "m", "", "d" * 32, "add_remove")
         debit = ledger.debit(charge, 2)
         ledger.debit(charge, 1)
