@@ -9,7 +9,6 @@ Formal guarantees
     What is said depends on public settings and on what happened to the machine, never on labels or distances.
 """
 
-import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -169,7 +168,7 @@ class LedgerPayer:
         Args:
             most: they were so many some time ago: found faster from near there, as there are never more.
         """
-        allowance, spent = self.ledger.population.allowance, self.ledger.spent
+        allowance, spent = self.ledger.population.allowance, self.ledger.book.spent
 
         def fits(size: int) -> bool:
             return size == 0 or allowance.admits(spent, Lot(guarantee, size))
@@ -181,7 +180,7 @@ class LedgerPayer:
 
     def position(self, debit: Debit | None = None) -> Account | None:
         """Where the ledger stands with a debit, for claims; None: with its newest entry."""
-        entry, population = debit.entry if debit else self.ledger.last, self.ledger.population
+        entry, population = debit.entry if debit else self.ledger.book.last, self.ledger.population
         spent = Cost.of(entry.body["spent"])
         return Account.of(population.name, self.ledger.unit, entry.number, population.allowance, spent)
 
@@ -193,7 +192,7 @@ class LedgerPayer:
             debit: that the ledger stands at; None: its newest entry.
         """
         population, allowance = self.ledger.population, self.ledger.population.allowance
-        spent = Cost.of((debit.entry if debit else self.ledger.last).body["spent"])
+        spent = Cost.of((debit.entry if debit else self.ledger.book.last).body["spent"])
         return (
             f"released on the ledger of {population.name} ({counted}): all that is ever released on it, this included, is "
             f"({allowance.eps:g}, {allowance.delta:g})-differentially private in all, a unit being {self.ledger.unit}",
@@ -258,10 +257,10 @@ def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any])
 
 def _admit_erased(ledger: Ledger, table: AdmittedTable) -> None:
     """Admit a table that the ledger knows as it was before records were erased: what was declared of it still holds."""
-    tables = ledger.tables()
+    tables = ledger.book.tables
     known = next((data for data in table.before if data in tables), None)
     if known is not None and table.data not in tables:
-        ledger.admit(replace(table, name=tables[known]), ledger.population.unit)
+        ledger.admit(replace(table, name=tables[known].name), ledger.population.unit)
 
 
 def _ledgers_of(people: ProtectedPeople) -> list[str]:
@@ -383,7 +382,7 @@ def unfinished(record: RunRecord, subject: Mapping[str, str], before: Iterable[o
 
 def _attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) -> str | None:
     """What is said of another run's spent.json; None: nothing."""
-    state = _state(path.parent)
+    state = str(Run.at(path.parent).status.get("state", "state unknown"))
     try:
         if not path.is_file():
             raise Broken(f"{SPENT_FILE} is no file")
@@ -415,11 +414,3 @@ def _is_done(folder: Path, spent: bytes) -> bool:
     except (OSError, Broken):
         return False
     return True
-
-
-def _state(folder: Path) -> str:
-    status = folder / "status.json"
-    try:
-        return str(json.loads(status.read_bytes())["state"]) if status.is_file() else "state unknown"
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return "state unknown"
