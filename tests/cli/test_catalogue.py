@@ -73,16 +73,16 @@ train "training.lr='1,000'"                  | 2 | training.lr: expected a numbe
 train 'training.lr=${nothing}'               | 2 | training.lr: Interpolation key 'nothing'
 train 'training.lr=${oc.env:NOPE}'           | 2 | training.lr: | NOPE
 train 'training.lr=${training.lr}'           | 2 | training.lr: Recursive
-train 'training.lr=${'                       | 2 | 'training.lr=${' cannot be read | stays open
+train 'training.lr=${'                       | 2 | 'training.lr=${' cannot be read | close its brackets
 train "training.lr='1"                       | 2 | training.lr='1' cannot be read
-train 'model.hidden=[4'                      | 2 | stays open
+train 'model.hidden=[4'                      | 2 | close its brackets
 train dataset=table dataset.numeric='{a: [0, 1]}' | 2 | with a plus sign: '+dataset.numeric
-reproduce blobs overrides=[relation=remove]  | 2 | put each entry in quotes
+reproduce blobs overrides=[relation=remove]  | 2 | put text with special characters in quotes
 train output_dir=                            | 2 | output_dir=: no folder is named
 train output_dir=null                        | 2 | output_dir=null: no folder is named
 train hydra.run.dir=                         | 2 | hydra.run.dir=: no folder
-train output_dir=@ok.csv                     | 1 | ok.csv is a file, where a folder is needed | output_dir=FOLDER
-train -m training.seed=1,2 output_dir=@ok.csv | 1 | ok.csv is a file | output_dir=FOLDER
+train output_dir=@ok.csv                     | 1 | ok.csv | a file is where a folder is needed | output_dir=FOLDER
+train -m training.seed=1,2 output_dir=@ok.csv | 1 | ok.csv | a file is where a folder | output_dir=FOLDER
 train data_dir=                              | 2 | data_dir= is empty
 certify run=                                 | 2 | run: expected the folder of a finished agt train, or latest
 certify run=null                             | 2 | run: expected
