@@ -595,7 +595,7 @@ def read_digest(text: str) -> str:
 
 
 class FolderWriter:
-    """A folder that is being written (a ``models.store.Store``): each file whole or not at all, its hash noted.
+    """A folder that is being written (a ``models.store.FileWriter``): each file whole or not at all, its hash noted.
 
     Args:
         folder: where its files go.
@@ -675,7 +675,7 @@ class _Hashing(RawIOBase):
 
 @dataclass(frozen=True)
 class Folder:
-    """A finished folder; every file of it through ``read`` (a ``models.store.Shelf``).
+    """A finished folder; every file of it through ``read`` (a ``models.store.FileReader``).
 
     Attributes:
         folder: where it lies; of a part, the subfolder.

@@ -1,6 +1,7 @@
 """Makes ``tests/synthetic.py`` importable from every test, and keeps tiny tensors on one thread."""
 
 import contextlib
+import gc
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -20,6 +21,13 @@ settings.load_profile("agt")
 def one_thread() -> None:
     """Thousands of matrices of a few elements are faster without handing them round."""
     torch.set_num_threads(1)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests, and what they import, are no rubbish: nobody looks for it among them again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.fixture(scope="session")

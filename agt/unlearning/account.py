@@ -38,8 +38,8 @@ from pydantic import Field
 from agt import __version__
 from agt.errors import ConfigError, DataMissing
 from agt.facts import Fact, Standing
-from agt.settings import content_of, plain_of, read_document, schema
-from agt.store import Broken
+from agt.settings import Digest, content_of, plain_of, read_document, schema
+from agt.store import Broken, read_file
 
 MethodName = Literal["certificate", "newton", "sisa", "retrain"]
 METHODS: tuple[MethodName, ...] = ("certificate", "newton", "sisa", "retrain")
@@ -81,6 +81,19 @@ class Promise:
     def proved(self) -> bool:
         """Whether nothing that it rests on is known not to hold; else its numbers are as published, and no guarantee."""
         return all(fact.standing is not Standing.VOID for fact in self.assumptions)
+
+    @property
+    def requests(self) -> "Requests":
+        """For which requests it holds, after Gupta et al. (2021).
+
+        Of exact methods with a seed and keys that are fixed, the model after any sequence of requests is a function
+        F(D', keys) of the records D' that are left, bit for bit, whoever chose the sequence. What a sequence that was
+        chosen after looking can spoil is a statement about distributions: D' may then depend on the keys, through
+        earlier answers or because the keys are known, so F(D', keys) is not distributed as F(D', fresh keys). Keys
+        drawn after the requests came mend that; so does noise drawn then, over a distance that is bounded for every D'.
+        Certificates and least squares know no keys.
+        """
+        return "adaptive" if self.adaptive else "adaptive for fixed keys" if self.exact else "oblivious"
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> "Promise":
@@ -173,22 +186,7 @@ Words = tuple[str, ...]
 Requests = Literal["oblivious", "adaptive for fixed keys", "adaptive"]
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
-Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)$")]
-
-
-def requests_of(promise: Promise) -> Requests:
-    """For which requests a promise holds, after Gupta et al. (2021).
-
-    Of exact methods with a seed and keys that are fixed, the model after any sequence of requests is a function F(D', keys)
-    of the records D' that are left, bit for bit, whoever chose the sequence. What a sequence that was chosen after looking
-    can spoil is a statement about distributions: D' may then depend on the keys, through earlier answers or because the
-    keys are known, so F(D', keys) is not distributed as F(D', fresh keys). Keys drawn after the requests came mend that; so
-    does noise drawn then, over a distance that is bounded for every D'. Certificates and least squares know no keys.
-    """
-    if promise.adaptive:
-        return "adaptive"
-    return "adaptive for fixed keys" if promise.exact else "oblivious"
 
 
 @schema
@@ -252,20 +250,13 @@ class Guaranteed:
     words: Annotated[Words, Field(min_length=1)]
     assumptions: tuple[Fact, ...]
 
-    @classmethod
-    def of(cls, promise: Promise) -> "Guaranteed":
-        """What an account says of a promise."""
-        requests = requests_of(promise)
-        return cls(promise.exact, promise.eps, promise.delta, requests, promise.words, promise.assumptions)
-
-    def promise(self, method: MethodName) -> Promise:
-        """The promise again. Raises ValueError where it is none."""
-        adaptive = self.requests == "adaptive"
-        return Promise(method, self.exact, self.eps, self.delta, adaptive, self.words, self.assumptions)
+    def __post_init__(self) -> None:
+        if self.exact and (self.eps or self.delta):
+            raise ConfigError(f"({self.eps}, {self.delta}) is no guarantee of exactness")
 
 
 @schema
-class State:
+class StateChange:
     """The run before and after.
 
     Attributes:
@@ -320,7 +311,7 @@ class Place:
 
 
 @schema
-class Sweep:
+class TraceSearch:
     """The search for traces.
 
     Attributes:
@@ -374,20 +365,16 @@ class Account:
     asked: Asked
     done: Done
     guaranteed: Guaranteed
-    state: State
+    state: StateChange
     earlier: tuple[Earlier, ...]
     outside: Words
-    sweep: Sweep | None = None
+    sweep: TraceSearch | None = None
     budget: RemovalBudget | None = None
     waiting: Waiting | None = None
     abstained: Count | None = None
 
     def __post_init__(self) -> None:
         state, updated = self.state, self.updated
-        try:
-            _ = self.promise
-        except ValueError as error:
-            raise ConfigError(f"an account: {error}") from None
         rules = {
             "pending requests replace no state, and an update leaves nothing pending": updated == (self.waiting is None),
             "only an update removes records": updated or self.done.records == 0,
@@ -408,11 +395,6 @@ class Account:
         return self.done.method != PENDING
 
     @property
-    def promise(self) -> Promise:
-        """What is guaranteed. Raises ValueError where it is no promise."""
-        return self.guaranteed.promise(self.done.method)
-
-    @property
     def plain(self) -> dict[str, Any]:
         """JSON values; what is None is left out."""
         return plain_of(self)
@@ -427,10 +409,10 @@ def account_of(
     removal: Removal,
     *,
     asked: Asked,
-    state: State,
+    state: StateChange,
     training: float | None,
     earlier: tuple[Earlier, ...] = (),
-    sweep: Sweep | None = None,
+    sweep: TraceSearch | None = None,
     waiting: Waiting | None = None,
     abstained: int | None = None,
     unlooked: Words = (),
@@ -453,7 +435,9 @@ def account_of(
         agt=__version__,
         asked=asked,
         done=Done(promise.method, removal.records, float(removal.seconds), removal.words, removal.plain_facts, seconds),
-        guaranteed=Guaranteed.of(promise),
+        guaranteed=Guaranteed(
+            promise.exact, promise.eps, promise.delta, promise.requests, promise.words, promise.assumptions
+        ),
         state=state,
         earlier=earlier,
         outside=(*unlooked, *OUTSIDE),
@@ -561,12 +545,9 @@ def same(public: bytes, name: str = PUBLIC) -> bytes:
 def _key_bytes(path: Path, key: str) -> bytes:
     """Of a plain file, no more than a key has."""
     try:
-        if not path.is_file():
-            raise OSError(0, "no such file" if not path.exists() else "no plain file")
-        with path.open("rb") as file:
-            return file.read(MAX_KEY_BYTES)
-    except OSError as error:
-        raise ConfigError(f"{key}={path}: cannot be read ({error.strerror or error})") from None
+        return read_file(path.resolve(), MAX_KEY_BYTES)
+    except (Broken, OSError) as error:
+        raise ConfigError(f"{key}={path}: cannot be read ({error})") from None
 
 
 def _ed25519(name: str, content: bytes, private: bool = False) -> Any:

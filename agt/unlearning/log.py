@@ -346,13 +346,6 @@ class Log:
         """Keyed hashes of the units that have a record in ``waiting``: what stable distances are compared with."""
         return _union(entry.units for entry in self.pending)
 
-    def entry_of(self, record: str) -> RequestEntry | None:
-        """The request that a record, or a unit that was asked for as a whole, went by; None: nobody asked for it."""
-        hits = (
-            entry for entry in self.entries if record in entry.records or (entry.by == "unit" and record in entry.units)
-        )
-        return next(hits, None)
-
     def check_key(self, key: HashKey | None) -> HashKey:
         """The run's key, if its hashes are of this one.
 
@@ -485,11 +478,6 @@ class Index:
         yield json.dumps(head).encode() + b"\n"
         yield from (np.ascontiguousarray(c).data for c in (self.ids, self.units, self.contents) if c is not None)
 
-    @property
-    def content(self) -> bytes:
-        """The same in one piece."""
-        return b"".join(self.parts)
-
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -499,58 +487,32 @@ class Index:
         return tuple(row.tobytes().hex() for row in self.ids)
 
 
-@dataclass(frozen=True)
-class Difference:
-    """How the training records of now differ from those of a run.
-
-    Attributes:
-        gone: [.] which of the index's records are there no more.
-        new: [.] which of the records of now the run never had.
-        changed: [.] which of the records of now have another content than they had.
-        place: [n] where each of the records of now stands in the index; -1: nowhere.
-    """
-
-    gone: np.ndarray
-    new: np.ndarray
-    changed: np.ndarray
-    place: np.ndarray
-
-
-def compare(index: Index, records: Records, key: HashKey) -> Difference:
-    """Match the records of now with those of a run, by id.
-
-    Args:
-        key: the run's.
-    """
-    now = Index.made(records, key)
-    place = pc.fill_null(pc.index_in(_column(now.ids), _column(index.ids)), -1).to_numpy()
-    there = place >= 0
-    changed = (now.contents[there] != index.contents[place[there]]).any(axis=1)
-    gone = np.setdiff1d(np.arange(len(index)), place[there])
-    return Difference(gone, np.flatnonzero(~there), np.flatnonzero(there)[changed], place)
-
-
 def places(hashes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """[.] which of ``hashes`` [n, 16] are among ``wanted`` [m, 16]."""
     return np.flatnonzero(pc.is_in(_column(hashes), _column(wanted)).to_numpy(zero_copy_only=False))
 
 
-def check_same(index: Index, records: Records, key: HashKey) -> Difference:
-    """What is gone of a run's records; nothing else may be different.
+def check_same(index: Index, records: Records, key: HashKey) -> tuple[np.ndarray, np.ndarray]:
+    """Match the records of now with those of a run, by id: some may be gone, and nothing else different.
+
+    Returns:
+        ([.] which of the index's records are there no more; [n] where each of the records of now stands in the index).
 
     Raises:
         DataError: records came, changed, or stand in another order; counts them and names some, for the owner.
     """
-    change, faults = compare(index, records, key), []
-    if len(change.new):
-        faults.append(f"{_counted(len(change.new))} new ({_some(records.ids[change.new].tolist())})")
-    if len(change.changed):
-        faults.append(f"{_counted(len(change.changed))} changed ({_some(records.ids[change.changed].tolist())})")
-    if not faults and (np.diff(change.place) < 0).any():
+    now, faults = Index.made(records, key), []
+    place = pc.fill_null(pc.index_in(_column(now.ids), _column(index.ids)), -1).to_numpy()
+    there = place >= 0
+    changed = np.flatnonzero(there)[(now.contents[there] != index.contents[place[there]]).any(axis=1)]
+    for words, rows in (("new", np.flatnonzero(~there)), ("changed", changed)):
+        if len(rows):
+            faults.append(f"{_counted(len(rows))} {words} ({few(records.ids[rows].tolist())})")
+    if not faults and (np.diff(place) < 0).any():
         faults.append("the training records stand in another order")
     if faults:
         raise DataError(f"the data is not what the run was trained on: {'; '.join(faults)}: restore it, or train again")
-    return change
+    return np.setdiff1d(np.arange(len(index)), place), place
 
 
 def check_asked(index: Index, gone: np.ndarray, asked: Collection[str]) -> None:
@@ -562,7 +524,7 @@ def check_asked(index: Index, gone: np.ndarray, asked: Collection[str]) -> None:
     """
     lost = [row for row in gone.tolist() if index.words[row] not in asked]
     if lost:
-        which = _some([f"number {row + 1}" for row in lost])
+        which = few([f"number {row + 1}" for row in lost])
         raise DataError(
             f"the data is not what the run was trained on: of {len(index)} training records, {_counted(len(lost))} gone "
             f"that nobody asked to erase ({which}): restore them, or ask for their erasure"
@@ -599,6 +561,7 @@ def _counted(number: int) -> str:
     return "1 record is" if number == 1 else f"{number} records are"
 
 
-def _some(names: list[str]) -> str:
+def few(names: Sequence[object]) -> str:
+    """The first three, and how many more there are."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(map(str, names[:_SHOWN])) + more

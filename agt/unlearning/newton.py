@@ -66,7 +66,7 @@ D' that are left and s the strength. Without noise, the direction of that error 
 | output  | the weights served, drawn anew   | s sigma mu - t | (eps, delta), proved, of each state that is served    |
 
 t is the tolerance. mu is the largest for which a Gaussian mechanism is (eps, delta)-close in both directions (numeric.py).
-003 has eps / sqrt(2 ln(1.5 / delta)) in its place (``paper_budget``), and adds eps and delta over classes, where one mu
+003 has eps / sqrt(2 ln(1.5 / delta)) in its place, and adds eps and delta over classes, where one mu
 covers them all.
 
 Formal guarantees
@@ -93,7 +93,7 @@ Formal guarantees
     requests chosen without looking at any state: the difference of two states with one b has no noise in it.
     None. For squares A = H0 whatever v is, and a step leaves rounding alone (newton.py).
     Features of a network that was itself trained on the records, (eps', delta')-differentially private for all that is
-    removed: the promises add (003, theorem 5; ``behind``).
+    removed: the promises add (003, theorem 5).
 
 Sources: Guo et al. (2020) [003]; Neel, Roth, Sharifi-Malvajerdi (2021), Descent-to-delete; Gupta, Jung, Neel, Roth,
 Sharifi-Malvajerdi, Waites (2021), Adaptive machine unlearning; Dong, Roth, Su (2022), Gaussian differential privacy.
@@ -106,7 +106,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from agt.errors import ConfigError, UnsoundError
+from agt.errors import UnsoundError
 from agt.facts import Fact, proved, void
 from agt.models.features import check_norms
 from agt.numeric import COVER, UNIT, gamma_up, gaussian_epsilon, gaussian_mu
@@ -533,14 +533,6 @@ DRAWN_ANEW = proved("the noise was drawn anew for this update by the operating s
 SIMULATION = void("the noise comes from certificate.seed, which is recorded: a simulation, that hides nothing")
 
 
-def paper_budget(sigma: float, eps: float, delta: float) -> float:
-    """What 003 allows beta to be under masking=loss: sigma eps / sqrt(2 ln(1.5 / delta)), for comparison.
-
-    Its source (Dwork and Roth 2014, theorem 3.22) has it for eps < 1, where the exact curve allows more.
-    """
-    return sigma * eps / math.sqrt(2 * math.log(1.5 / delta))
-
-
 def together(eps: float, delta: float, states: int) -> float:
     """The eps, rounded up, at which so many served states of one (eps, delta) each are close at the same delta."""
     return gaussian_epsilon(math.sqrt(states) * gaussian_mu(eps, delta), delta)
@@ -601,25 +593,3 @@ def _of_output(config: RemovalConfig) -> tuple[str, ...]:
         "States served before are not covered: they were made with the records",
         "the weights without noise stay in the run's folder, for later removals: of these only the distance is promised",
     )
-
-
-def behind(made: Promise, eps: float, delta: float, declared: Fact) -> Promise:
-    """The same behind features that were trained on the records with differential privacy: the budgets add.
-
-    Args:
-        eps, delta: of the features, for whatever is removed.
-        declared: where that comes from.
-
-    Raises:
-        ConfigError: they are no budget, or the sum is none.
-    """
-    if not (0 <= eps < math.inf and delta >= 0 and made.delta + delta < 1):
-        raise ConfigError(f"features of ({eps:g}, {delta:g}) leave no guarantee")
-    total = made.eps + eps, made.delta + delta
-    lead = "the model is" if made.proved and declared.held else "not proved: as stated, the model is"
-    words = (
-        f"{lead} ({total[0]:g}, {total[1]:g})-close to one trained without the erased records, its features too",
-        *made.words[1:],
-        f"the features' own ({eps:g}, {delta:g}) is in it: they were trained on the erased records",
-    )
-    return replace(made, exact=False, eps=total[0], delta=total[1], words=words, assumptions=(*made.assumptions, declared))

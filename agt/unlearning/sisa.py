@@ -61,7 +61,7 @@ Formal guarantees of ``answerable``
     Without certificates all distances are 0, and a member is known if and only if nothing waits for it.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,11 +76,11 @@ from agt.facts import Fact
 from agt.models.ensemble import EnsembleModel, Shard, fit_members, load_members, made_by, shard_digests
 from agt.models.features import FeatureMap
 from agt.models.model import KINDS
-from agt.models.store import Shelf
+from agt.models.store import FileReader
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.training.ensemble import member_folder, parts
-from agt.training.loop import Progress
+from agt.training.loop import OnProgress
 
 INSTEAD = "use method=retrain"
 
@@ -103,21 +103,6 @@ class Retrained:
         return sum(self.model.settings.ensemble.slices - first for first in self.begun.values())
 
     @property
-    def steps(self) -> int:
-        """How many steps of SGD; of a minimiser, how many it would list."""
-        return self.slices * self._stage
-
-    @property
-    def all_slices(self) -> int:
-        """How many stages training all members takes."""
-        return len(self.model.members) * self.model.settings.ensemble.slices
-
-    @property
-    def all_steps(self) -> int:
-        """How many steps training all members takes."""
-        return self.all_slices * self._stage
-
-    @property
     def changed(self) -> tuple[str, ...]:
         """What else bits depend on and is not the same for all members, in words."""
         made = [shard.made for shard in self.model.shards]
@@ -125,13 +110,12 @@ class Retrained:
         return tuple(key for key in keys if any(node.get(key) != made[0].get(key) for node in made))
 
     @property
-    def _stage(self) -> int:
+    def stage(self) -> int:
+        """Steps of one stage of one member's training: of SGD, or what a minimiser would list."""
         return self.model.plan.steps // self.model.settings.ensemble.slices
 
 
-def retrain_affected(
-    problem: Problem, shelf: Shelf, on_progress: Callable[[Progress], None] = lambda progress: None
-) -> Retrained:
+def retrain_affected(problem: Problem, shelf: FileReader, on_progress: OnProgress = lambda progress: None) -> Retrained:
     """The ensemble that a shelf holds, on the records that remain.
 
     Args:
@@ -165,7 +149,7 @@ def retrain_affected(
     return Retrained(EnsembleModel(problem, tuple(members[i] for i in order), tuple(shards[i] for i in order)), begun)
 
 
-def _shards(shelf: Shelf, members: int, slices: int) -> list[Shard]:
+def _shards(shelf: FileReader, members: int, slices: int) -> list[Shard]:
     """What each member was trained on."""
     try:
         return [Shard.read(shelf.part(member_folder(index)), slices) for index in range(members)]

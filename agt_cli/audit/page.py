@@ -62,7 +62,7 @@ NAMES = {Strength.CONFIDENT: "confidence bound", Strength.ASYMPTOTIC: "asymptoti
 OTHERS = ("outcome", "audit", "audited", "claimed", "found", "of")
 AUDITS = ("audit", "attacks", "violated", "not made", "most of a claim", "state of the run", "folder")
 FRACTIONS = (*LOWER, "deviation/bound")  # of these a share of the claim means something
-Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+ShownTable = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 
 # -- words ---------------------------------------------------------------------------------------------------------------
@@ -447,7 +447,7 @@ def share(finding: Finding) -> float | None:
     return finding.found / finding.claimed if finding.strength in RIGOROUS else None
 
 
-def losses(audit: Audit) -> Table | None:
+def losses(audit: Audit) -> ShownTable | None:
     """Of each claimed epsilon or mu what every estimate found, the greatest of each kind; None: none is claimed."""
     claims = _claims(audit)
     attacks = [(_worst(findings), [each for one in findings for each in numbers(one)]) for findings in claims]
@@ -486,7 +486,7 @@ def _subject_of(worst: Finding, findings: Sequence[Finding]) -> str:
     return worst.subject if len(attacks) == 1 else f"{worst.subject}; most of {len(attacks)} attacks: {worst.attack}"
 
 
-def reported_numbers(audit: Audit) -> Table | None:
+def reported_numbers(audit: Audit) -> ShownTable | None:
     """Numbers of which nothing is claimed, of areas the strongest; None: there are none."""
     alone = reported(audit)
     kept = [*strongest(alone), *(each for each in alone if each.measure != AREA)]
@@ -494,7 +494,7 @@ def reported_numbers(audit: Audit) -> Table | None:
     return (("audit", "audited", "found"), rows) if rows else None
 
 
-def other_claims(audit: Audit) -> Table | None:
+def other_claims(audit: Audit) -> ShownTable | None:
     """The other claims; None: there are none."""
     tested = [each for each in audit.findings if not _is_loss(each) and each.outcome is not Outcome.REPORTED]
     findings = _ordered(tested)
@@ -504,7 +504,7 @@ def other_claims(audit: Audit) -> Table | None:
     return (OTHERS, rows) if rows else None
 
 
-def audits(audit: Audit) -> Table:
+def audits(audit: Audit) -> ShownTable:
     """A line for each audit that a summary gathers."""
     rows = []
     for place, part in enumerate(audit.parts, 1):

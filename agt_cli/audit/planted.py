@@ -45,7 +45,7 @@ from agt.models.removal import RemovalModel, training_rows
 from agt.models.tube import TubeModel
 from agt.numeric import SeededRandomness, gaussian_mu
 from agt.problem import Problem
-from agt.training.loop import Noise, NoiseConfig, Progress
+from agt.training.loop import Noise, NoiseConfig
 from agt.unlearning.newton import RemovableHead, brought_within, promise
 from agt_cli.audit.certificate import findings as certificate_findings
 
@@ -269,7 +269,7 @@ class OverstatedDistance(BoxModel):
         self,
         features: np.ndarray,
         ks: tuple[int, ...] | None = None,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
         """Those of the model, moved along the grid."""
         known = super().certify(features)

@@ -1,7 +1,7 @@
 """agt verify PATH: is a run, a release or a ledger what was made, and what does it rest on? It writes at most a page."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ from agt.facts import Standing
 from agt.ledger.chain import Head
 from agt.store import write_atomic
 from agt.unlearning.account import read_public
-from agt_cli.report.console import Console
-from agt_cli.report.markdown import Markdown, State, markdown_table, plain, report_page, visible
+from agt_cli.report.console import Console, TreeBranch
+from agt_cli.report.markdown import CheckState, Markdown, markdown_table, plain, report_page, visible
 from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.queries import digest_of
 from agt_cli.verify.folders import VerifiedItem
@@ -112,19 +112,6 @@ def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
 # -- on one page -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class TreeNode:
-    """One line of what rests on what.
-
-    Attributes:
-        state: ok, not checked, proved, declared and so on; empty: none of its own.
-    """
-
-    words: str
-    state: str = ""
-    parts: tuple["TreeNode", ...] = ()
-
-
 def headline(subject: VerifiedItem) -> str:
     """Whether it verifies, in one line."""
     count = len(subject.problems)
@@ -133,29 +120,23 @@ def headline(subject: VerifiedItem) -> str:
     return f"VERIFIES: {subject.name}"
 
 
-def tree(subject: VerifiedItem, above: VerifiedItem | None = None) -> TreeNode:
-    """What it rests on, as far as anybody could look.
+def tree(subject: VerifiedItem, above: VerifiedItem | None = None) -> TreeBranch:
+    """What it rests on, as far as anybody could look: a line, and the branches below it.
 
     Args:
         above: what rests on it; conditions that stand alike are not told twice.
     """
-    parts = [TreeNode(line) for line in subject.claims] if above is None else []
+    parts: list[TreeBranch] = [(line, ()) for line in subject.claims] if above is None else []
     if subject.conditions and (above is None or above.conditions != subject.conditions):
-        parts.append(_conditions(subject))
+        proved = [f"{c.letter} {visible(c.name)}" for c in subject.conditions if c.standing is Standing.PROVED]
+        lines = [f"by code: {', '.join(proved)}: proved"] if proved else []
+        lines += [f"{words}: declared" for words in subject.declared]
+        void = (c for c in subject.conditions if c.standing is Standing.VOID)
+        lines += [f"{c.letter} {visible(c.name)}: {visible(c.grounds.missing, 1000)}: not held" for c in void]
+        parts.append(("the conditions of a guarantee of privacy", [(line, ()) for line in lines]))
     parts += [tree(part, subject) for part in subject.rests_on]
     digest = f", {subject.digest[:19]}..." if subject.digest else ""
-    return TreeNode(f"{subject.name}{digest}", str(subject.state), tuple(parts))
-
-
-def _conditions(subject: VerifiedItem) -> TreeNode:
-    by = {standing: [c for c in subject.conditions if c.standing is standing] for standing in Standing}
-    proved = ", ".join(f"{c.letter} {visible(c.name)}" for c in by[Standing.PROVED])
-    parts = [TreeNode(f"by code: {proved}", "proved")] if proved else []
-    parts += [TreeNode(words, "declared") for words in subject.declared]
-    parts += [
-        TreeNode(f"{c.letter} {visible(c.name)}: {visible(c.grounds.missing, 1000)}", "not held") for c in by[Standing.VOID]
-    ]
-    return TreeNode("the conditions of a guarantee of privacy", "", tuple(parts))
+    return f"{subject.name}{digest}: {subject.state}", parts
 
 
 def limits(subject: VerifiedItem) -> list[str]:
@@ -174,9 +155,9 @@ def rows(subject: VerifiedItem) -> list[tuple[str, str, str]]:
     checks += [
         replace(check, words=f"{part.name}: {check.words}")
         for part, check in below
-        if check.state is not State.OK and (check.state is not State.NOTE or check.name not in OWN_NOTES)
+        if check.state is not CheckState.OK and (check.state is not CheckState.NOTE or check.name not in OWN_NOTES)
     ]
-    checks.sort(key=lambda check: check.state is not State.PROBLEM)
+    checks.sort(key=lambda check: check.state is not CheckState.PROBLEM)
     return [check.cells for check in checks]
 
 
@@ -187,7 +168,7 @@ def say(subject: VerifiedItem, console: Console) -> None:
         console.say(f"  {check.state} {check.name}: {check.told}")
     for name, value in subject.facts:
         console.say(f"  {name}: {value}")
-    console.tree("what rests on what", _as_lists(tree(subject)))
+    console.tree("what rests on what", tree(subject))
     console.table("checks", CHECK_COLUMNS, rows(subject))
     console.say("what this does not show:")
     for line in limits(subject):
@@ -196,6 +177,9 @@ def say(subject: VerifiedItem, console: Console) -> None:
 
 def markdown(subject: VerifiedItem) -> str:
     """The same as a page."""
+    conditions = [
+        (c.letter, visible(c.name), Markdown(f"**{c.standing}**"), visible(c.why, 1000)) for c in subject.conditions
+    ]
     parts = [
         f"# {plain(headline(subject))}",
         *([markdown_table(("", "as recorded"), subject.facts)] if subject.facts else []),
@@ -203,28 +187,14 @@ def markdown(subject: VerifiedItem) -> str:
         "\n".join(_bullets(tree(subject))),
         "## Checks",
         markdown_table(CHECK_COLUMNS, [(name, Markdown(f"**{state}**"), seen) for name, state, seen in rows(subject)]),
-        *_conditions_section(subject),
+        *(["## Conditions of a guarantee", markdown_table(CONDITION_COLUMNS, conditions)] if conditions else []),
         "## What this does not show",
         "\n".join(f"- {plain(line)}" for line in limits(subject)),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _conditions_section(subject: VerifiedItem) -> list[str]:
-    """Each condition, and what it rests on."""
-    if not subject.conditions:
-        return []
-    rows = [(c.letter, visible(c.name), Markdown(f"**{c.standing}**"), visible(c.why, 1000)) for c in subject.conditions]
-    return ["## Conditions of a guarantee", markdown_table(CONDITION_COLUMNS, rows)]
-
-
-def _bullets(node: TreeNode, depth: int = 0) -> Iterator[str]:
-    state = f" **{node.state}**" if node.state else ""
-    yield f"{'  ' * depth}- {plain(node.words)}{state}"
-    for part in node.parts:
+def _bullets(branch: TreeBranch, depth: int = 0) -> Iterator[str]:
+    yield f"{'  ' * depth}- {plain(branch[0])}"
+    for part in branch[1]:
         yield from _bullets(part, depth + 1)
-
-
-def _as_lists(node: TreeNode) -> tuple[str, Sequence[object]]:
-    words = f"{node.words}: {node.state}" if node.state else node.words
-    return words, [_as_lists(part) for part in node.parts]

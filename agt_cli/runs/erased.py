@@ -36,7 +36,7 @@ from agt.errors import ConfigError
 from agt.ledger.chain import take_lock
 from agt.models.ensemble import VoteCertificates
 from agt.store import MANIFEST_FILE as MANIFEST
-from agt.store import Broken, Manifest, read_file, refusing, sync_folder
+from agt.store import Broken, Manifest, parse_object, read_file, refusing, sync_folder
 from agt.unlearning.log import SIZE, HashKey, Log, places
 from agt.unlearning.sisa import answerable
 from agt_cli.releasing.ledgers import EARLIER
@@ -223,27 +223,20 @@ def abstentions(folder: Path, states: Collection[str]) -> int:
     Raises:
         ConfigError: the file cannot be read, or holds a line that is none of these.
     """
-    path = folder / ABSTAINED_FILE
+    path, count, number = folder / ABSTAINED_FILE, 0, 0
     if not path.exists():
         return 0
     try:
-        lines = read_file(path).decode(errors="replace").splitlines()
-    except Broken as error:
-        raise ConfigError(f"{path}: {error}: {_AWAY}") from None
-    return sum(_abstained(line, f"{path}, line {number}", states) for number, line in enumerate(lines, 1) if line)
-
-
-def _abstained(line: str, place: str, states: Collection[str]) -> int:
-    try:
-        told = json.loads(line)
-        state, count = str(told["state"]), int(told["abstained"])
-        if count < 0:
-            raise ValueError(f"{count} queries")
-    except (ValueError, KeyError, TypeError, RecursionError):
-        if line.startswith("{") and not line.endswith("}"):
-            return 0
-        raise ConfigError(f"{place}: is no line of a command that abstained: {_AWAY}") from None
-    return count if state in states else 0
+        for number, line in enumerate(read_file(path).decode(errors="replace").splitlines(), 1):
+            if not line or (line.startswith("{") and not line.endswith("}")):
+                continue
+            told = parse_object(line.encode(), f"line {number}")
+            if int(told["abstained"]) < 0:
+                raise ValueError("a negative count")
+            count += int(told["abstained"]) * (str(told["state"]) in states)
+    except (Broken, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path}, line {number}: is no line of a command that abstained ({error}): {_AWAY}") from None
+    return count
 
 
 def people(units: int) -> str:

@@ -34,7 +34,7 @@ from agt.models.ensemble import EnsembleModel
 from agt.models.heads import Head, OwnNetwork, from_layers, head_of
 from agt.models.model import FORMAT, Model, accuracy, dataset_of, describe_dataset
 from agt.models.model import fit as fit_model
-from agt.models.store import NETWORK, Shelf, Store, as_json
+from agt.models.store import NETWORK, FileReader, FileWriter, as_json
 from agt.problem import Problem, Settings
 from agt.quality import Judged, Quality
 from agt.settings import (
@@ -48,7 +48,7 @@ from agt.settings import (
 )
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig
-from agt.training.loop import Progress, noise_config
+from agt.training.loop import OnProgress, noise_config
 from agt.unlearning.log import RECORD_INDEX_FILE as INDEX
 from agt.unlearning.log import HashKey, Index
 from agt_cli.choices import choices_fact, still_chosen
@@ -85,7 +85,7 @@ class Encoder(Protocol):
         """The parameters that training starts from; None: at random."""
         ...
 
-    def save(self, store: Store) -> None:
+    def save(self, store: FileWriter) -> None:
         """Write what queries need."""
         ...
 
@@ -98,7 +98,7 @@ class EncoderSettings(Protocol):
         """The encoder, loaded or trained on the data set's public records."""
         ...
 
-    def read(self, shelf: Shelf) -> Encoder:
+    def read(self, shelf: FileReader) -> Encoder:
         """The encoder that a run saved."""
         ...
 
@@ -239,9 +239,6 @@ def use_threads(compute: ComputeConfig) -> None:
 
         torch.set_num_threads(compute.threads)
         numba.set_num_threads(min(compute.threads, numba.config.NUMBA_NUM_THREADS))
-
-
-OnProgress = Callable[[Progress], None]
 
 
 def prepared_by_all(settings: RunSettings, config: Mapping[str, Any], console: Console) -> Prepared:

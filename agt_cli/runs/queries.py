@@ -246,8 +246,8 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
             f"run={finished.folder}: the {DIGESTS[which]} changed since it was trained on (digest {then[which]} then, "
             f"{now[which]} now): restore it, or train again"
         )
-    change = check_same(index, prepared.loaded.train, key)
-    check_asked(index, change.gone, Log.of(finished).waiting)
+    gone, _ = check_same(index, prepared.loaded.train, key)
+    check_asked(index, gone, Log.of(finished).waiting)
     count, before = len(prepared.loaded.test), int(finished.metrics["n_test"])
     yield f"note: the {count} test records are not those that the run was trained beside ({before} then)"
 

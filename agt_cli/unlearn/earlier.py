@@ -21,7 +21,6 @@ import io
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -48,76 +47,42 @@ ONE_SIDED = ("add_remove", "remove")  # relations among whose neighbours is the 
 _AT_ONCE = 2**16
 
 
-@dataclass(frozen=True)
-class ErasedSince:
-    """What is erased of the records of an earlier state.
-
-    Attributes:
-        units: how many, those that waited when it answered included.
-        more: of these, how many did not wait then.
-    """
-
-    units: int
-    more: int
-
-    @classmethod
-    def since(cls, log: Log, state: str) -> "ErasedSince":
-        """Of the state with this digest, which the log knows.
-
-        Args:
-            log: with the entry of the present request.
-        """
-        place = next(place for place, entry in enumerate(log.entries) if entry.before == state)
-        waited = Log(log.entries[:place]).waiting_units
-        after = frozenset().union(*(entry.units for entry in log.entries[place:]))
-        return cls(len(waited | after), len(after - waited))
-
-
-@dataclass(frozen=True)
-class EarlierAnswers:
-    """What becomes of the answers of one record.
-
-    Attributes:
-        name: of its folder, with the command's.
-        state: the digest of the run that it was made from; None: not recorded.
-        stand, void: how many answers; a release of weights or of a number is one.
-        why_stand, why_void: in words; empty where there are none.
-    """
-
-    name: str
-    state: str | None
-    stand: int
-    void: int
-    why_stand: str = ""
-    why_void: str = ""
-
-    @property
-    def earlier(self) -> tuple[Earlier, ...]:
-        """For the account: an entry for those that stand, one for those that are void."""
-        parts = ((True, self.stand, self.why_stand), (False, self.void, self.why_void))
-        return tuple(Earlier(self.name, stands, why, self.state) for stands, count, why in parts if count)
+Verdicts = Iterator[tuple[int, bool, str]]
+"""(how many answers, whether they stand, why): a release of weights or of a number is one."""
 
 
 def judge_earlier(
     run: Run, log: Log, settings: RunSettings, prepared: Prepared, places: Sequence[Path]
-) -> tuple[EarlierAnswers, ...]:
+) -> tuple[Earlier, ...]:
     """Judge every certification and release below some folders of records that was made from an earlier state of a run.
 
     Nothing in their folders is changed.
 
     Args:
         run: as it is after this update.
-        log: its requests.
+        log: its requests, with the entry of the present one.
         settings: the run's.
         prepared: its data, with the erased records that the data still has.
     """
-    states, judge = {entry.before for entry in log.entries}, _AnswerJudge(run, log, settings, prepared)
-    judged = []
+    judged, befores = list[Earlier](), [entry.before for entry in log.entries]
     for place, command in product(places, COMMANDS):
-        for record in runs_of(place / command, command):
-            state = _state(record.folder)
-            if state in states and (record.state == "done" or (record.folder / SPENT).exists()):
-                judged.append(judge.of(command, record.folder, state))
+        for made in runs_of(place / command, command):
+            state = _state(made.folder)
+            if state not in befores or not (made.state == "done" or (made.folder / SPENT).exists()):
+                continue
+            waited = Log(log.entries[: befores.index(state)]).waiting_units
+            gone = waited.union(*(entry.units for entry in log.entries[befores.index(state) :]))
+            try:
+                record = open_run(made.folder, command)
+                if command == "certify":
+                    reasons = _gaps_of(state, record, run, log, settings, prepared)
+                    verdicts = list(_certified(record, len(gone), gone == waited, reasons))
+                else:
+                    verdicts = list(_released(record, len(gone)))
+            except (AgtError, ArrowException) as error:
+                verdicts = [(1, False, f"its record is not whole, so nothing can be said of it: {first_line(error)}")]
+            name = f"{command}/{made.folder.name}"
+            judged += [Earlier(name, stands, why, state) for count, stands, why in verdicts if count]
     return tuple(judged)
 
 
@@ -135,60 +100,44 @@ def group(guarantee: Guarantee, units: int) -> Guarantee | None:
         return None
 
 
-@dataclass(frozen=True)
-class _AnswerJudge:
-    run: Run
-    log: Log
-    settings: RunSettings
-    prepared: Prepared
+def _gaps_of(state: str, record: Run, run: Run, log: Log, settings: RunSettings, prepared: Prepared) -> list[str]:
+    """Why certificates of that state do not cover removals; by its conditions, or by constants compared since."""
+    compared = prepared.loaded.preprocessing.facts if state in run.environment.get(ALIKE, ()) else ()
+    unseen = len(prepared.erased) < len(log.erased | log.waiting) and bool(prepared.dataset.train.public.any())
+    return gaps(settings, conditions_of(record), compared, unseen or bool(prepared.erased.public.any()))
 
-    def of(self, command: str, folder: Path, state: str) -> EarlierAnswers:
-        name, since = f"{command}/{folder.name}", ErasedSince.since(self.log, state)
-        try:
-            record = open_run(folder, command)
-            return (self._certified if command == "certify" else self._released)(name, state, record, since)
-        except (AgtError, ArrowException) as error:
-            why = f"its record is not whole, so nothing can be said of it: {first_line(error)}"
-            return EarlierAnswers(name, state, 0, 1, why_void=why)
 
-    def _certified(self, name: str, state: str, record: Run, since: ErasedSince) -> EarlierAnswers:
-        total = stable = given = 0
-        for prediction, distance in _rows(record):
-            answered = prediction != ""
-            total, given = total + len(distance), given + int(answered.sum())
-            stable += int((answered & ((distance >= since.units) | (since.more == 0))).sum())
-        reasons = self._gaps(state, record)
-        if reasons:
-            return EarlierAnswers(name, state, 0, given, why_void=f"{given} answers: {'; '.join(reasons)}")
-        many = people(since.units)
-        kept = f"{stable} of {given} answers are what training without them gives: stable for {many} or more"
-        lost = f"{given - stable} of {given} answers are stable for fewer than {many}"
-        return EarlierAnswers(name, state, stable, given - stable, kept, lost)
+def _certified(record: Run, units: int, answered_without: bool, reasons: list[str]) -> Verdicts:
+    """Args: answered_without: all of these units waited when it answered."""
+    stable = given = 0
+    for prediction, distance in _rows(record):
+        answered = prediction != ""
+        given += int(answered.sum())
+        stable += int((answered & ((distance >= units) | answered_without)).sum())
+    if reasons:
+        yield given, False, f"{given} answers: {'; '.join(reasons)}"
+        return
+    many, lost = people(units), given - stable
+    yield stable, True, f"{stable} of {given} answers are what training without them gives: stable for {many} or more"
+    yield lost, False, f"{lost} of {given} answers are stable for fewer than {many}"
 
-    def _gaps(self, state: str, record: Run) -> list[str]:
-        """Why certificates of that state do not cover removals; by its conditions, or by constants compared since."""
-        prepared, erased = self.prepared, self.log.erased | self.log.waiting
-        alike = state in self.run.environment.get(ALIKE, ())
-        unseen = len(prepared.erased) < len(erased) and bool(prepared.dataset.train.public.any())
-        compared = prepared.loaded.preprocessing.facts if alike else ()
-        return gaps(self.settings, conditions_of(record), compared, unseen or bool(prepared.erased.public.any()))
 
-    def _released(self, name: str, state: str, record: Run, since: ErasedSince) -> EarlierAnswers:
-        claim = read_claim(record.read(CLAIM)) if record.holds(CLAIM) else None
-        if claim is None:
-            return EarlierAnswers(name, state, 0, 1, why_void="nothing new was released, or its claim was not kept")
-        count = claim.releases
-        if not claim.publishable:
-            why = "drawn with a seed: a simulation" if claim.simulated else f"nothing is proved: {'; '.join(claim.reasons)}"
-            return EarlierAnswers(name, state, 0, count, why_void=why)
-        if claim.neighbours.relation not in ONE_SIDED:
-            why = f"relation={claim.neighbours.relation} says nothing about a unit that is erased and no other come"
-            return EarlierAnswers(name, state, 0, count, why_void=why)
-        about = group(claim.guarantee.value, since.units)
-        if about is None:
-            why = f"what {claim.mechanism} guarantees for one unit bounds nothing for {people(since.units)}"
-            return EarlierAnswers(name, state, 0, count, why_void=why)
-        return EarlierAnswers(name, state, count, 0, _group_words(claim, about, since.units))
+def _released(record: Run, units: int) -> Verdicts:
+    if not record.holds(CLAIM):
+        yield 1, False, "nothing new was released, or its claim was not kept"
+        return
+    claim = read_claim(record.read(CLAIM))
+    about = group(claim.guarantee.value, units)
+    if not claim.publishable:
+        why = "drawn with a seed: a simulation" if claim.simulated else f"nothing is proved: {'; '.join(claim.reasons)}"
+    elif claim.neighbours.relation not in ONE_SIDED:
+        why = f"relation={claim.neighbours.relation} says nothing about a unit that is erased and no other come"
+    elif about is None:
+        why = f"what {claim.mechanism} guarantees for one unit bounds nothing for {people(units)}"
+    else:
+        yield claim.releases, True, _group_words(claim, about, units)
+        return
+    yield claim.releases, False, why
 
 
 def _group_words(claim: Statement, about: Guarantee, units: int) -> str:

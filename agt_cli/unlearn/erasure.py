@@ -19,7 +19,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from agt.errors import AgtError, ConfigError
-from agt.facts import Standing
 from agt.store import refusing
 from agt.unlearning.account import (
     PUBLIC,
@@ -30,7 +29,7 @@ from agt.unlearning.account import (
     MethodName,
     Removal,
     Signer,
-    State,
+    StateChange,
     Waiting,
     account_of,
 )
@@ -335,90 +334,68 @@ def headline(account: Account) -> str:
     return f"{people}: {_many(done.records, 'record', 'records')} removed from the run, by {METHOD_WORDS[done.method]}"
 
 
-def promised(account: Account) -> str:
-    """What is guaranteed, in one line."""
-    given = account.guaranteed
-    what = f"epsilon = {given.eps:.6g}, delta = {given.delta:.3g} from never having seen them"
-    void = sum(assumption.standing is Standing.VOID for assumption in given.assumptions)
+def summary(account: Account) -> dict[str, str]:
+    """What an account says, in a line each."""
+    asked, done, given, sweep = account.asked, account.done, account.guaranteed, account.sweep
+    rows = {"asked": f"{asked.time[:19].replace('T', ' ')} UTC, by {asked.by}; {_many(asked.records, 'record', 'records')}"}
+    what = "exact" if given.exact else f"epsilon = {given.eps:.6g}, delta = {given.delta:.3g} from never having seen them"
+    void = sum(not fact.held for fact in given.assumptions)
     rests = f"; {_many(void, 'assumption does', 'assumptions do')} NOT hold" if void else ""
-    claimed = "" if account.promise.proved else "NOT PROVED; as published: "
-    return f"{claimed}{'exact' if given.exact else what}, {REQUESTS[given.requests]}{rests}"
-
-
-def cost(account: Account) -> str:
-    """Seconds, beside those of training."""
-    done = account.done
-    if done.training is None or not account.updated:
-        return f"{done.seconds:.3g} s"
-    return f"{done.seconds:.3g} s; training the run took {done.training:.3g} s"
-
-
-def left(account: Account) -> Iterator[str]:
-    """The removal budget, in one line; none where the method needs none."""
+    rows["guaranteed"] = f"{'NOT PROVED; as published: ' if void else ''}{what}, {REQUESTS[given.requests]}{rests}"
+    training = f"; training the run took {done.training:.3g} s" if account.updated and done.training is not None else ""
+    rows["took"] = f"{done.seconds:.3g} s{training}"
+    if account.waiting is not None:
+        distance = account.waiting.distance
+        rest = f"only queries whose stable distance is at least {distance} are answered, the others abstain"
+        rows["until the next update"] = f"(agt unlearn run=...) {rest if distance else 'no query is answered'}"
+    if account.abstained or (account.abstained is not None and account.updated):
+        rows["abstained while requests were pending"] = _many(account.abstained, "query", "queries")
     if account.budget is not None:
-        budget = account.budget
-        yield f"{budget.left:.4g} of {budget.total:.4g} left ({budget.unit})"
-
-
-def earlier_lines(account: Account) -> str:
-    """Of earlier answers, in one line: records, of which some of the answers may be void."""
-    stand, void = ({earlier.name for earlier in account.earlier if earlier.stands is stands} for stands in (True, False))
-    counts = {"stand": stand - void, "void": void - stand, "stand in part": stand & void}
+        rows["removal budget"] = f"{account.budget.left:.4g} of {account.budget.total:.4g} left ({account.budget.unit})"
+    stand, void_ones = ({each.name for each in account.earlier if each.stands is stands} for stands in (True, False))
+    counts = {"stand": stand - void_ones, "void": void_ones - stand, "stand in part": stand & void_ones}
     told = ", ".join(f"{len(names)} {words}" for words, names in counts.items() if names)
-    return told or "none was found beside the run"
-
-
-def traces(account: Account) -> str:
-    """Of the search, in one line."""
-    sweep = account.sweep
-    if sweep is None:
-        return "not looked for" if account.updated else "not looked for, as nothing is removed yet"
-    files, places = sum(place.files for place in sweep.places), _many(len(sweep.places), "place", "places")
-    return f"{sweep.found or 'none'} found in {_many(files, 'file', 'files')} of {places}"
+    rows["earlier answers"] = told or "none was found beside the run"
+    rows["traces"] = "not looked for" if account.updated else "not looked for, as nothing is removed yet"
+    if sweep is not None:
+        files, places = sum(place.files for place in sweep.places), _many(len(sweep.places), "place", "places")
+        rows["traces"] = f"{sweep.found or 'none'} found in {_many(files, 'file', 'files')} of {places}"
+    return rows
 
 
 def account_lines(account: Account) -> Iterator[str]:
-    """For the console: what is not as it should be follows its line, indented. The page has the rest."""
-    state, sweep = account.state, account.sweep
+    """For the console: the summary, then what is not as it should be, indented. The page has the rest."""
+    state, places = account.state, account.sweep.places if account.sweep else ()
     yield headline(account)
-    yield f"guaranteed: {promised(account)}"
-    yield from _indented(f"NOT HELD: {words}" for words, stands in _facts(account) if stands == Standing.VOID)
-    yield f"took: {cost(account)}"
-    yield from _waited(account)
-    yield from (f"removal budget: {line}" for line in left(account))
-    yield f"earlier answers: {earlier_lines(account)}"
-    yield from _indented(f"void: {earlier.name}: {earlier.why}" for earlier in _named(account) if not earlier.stands)
-    yield f"traces: {traces(account)}"
-    places = [place for place in (sweep.places if sweep else ()) if place.found]
-    yield from _indented(f"FOUND {place.found} in {place.place}: {place.words}" for place in places)
+    yield from (f"{name}: {words}" for name, words in summary(account).items())
+    yield from (f"  - NOT HELD: {fact.why}" for fact in account.guaranteed.assumptions if not fact.held)
+    yield from (f"  - void: {each.name}: {each.why}" for each in _named(account) if not each.stands)
+    yield from (f"  - FOUND {place.found} in {place.place}: {place.words}" for place in places if place.found)
     yield f"state: {state.before[:19]}... -> {state.after[:19]}...; request log {state.log[:24]}..."
 
 
 def account_markdown(account: Account) -> str:
     """report.md of an erasure: one page."""
-    state, asked = account.state, account.asked
-    when = f"{asked.time[:19].replace('T', ' ')} UTC"
-    summary = [
-        ("asked", f"{when}, by {asked.by}; {_many(asked.records, 'record', 'records')}"),
-        ("guaranteed", promised(account)),
-        ("took", cost(account)),
-        *(("removal budget", line) for line in left(account)),
-        ("earlier answers", earlier_lines(account)),
-        ("traces", traces(account)),
-    ]
+    state, sweep, earlier = account.state, account.sweep, account.earlier
+    facts = [(fact.words, _strong(fact.standing)) for fact in account.guaranteed.assumptions]
+    answers = [(each.name, _strong("stands" if each.stands else "void"), each.why) for each in _named(account)]
+    places = [(each.place, str(each.files), _strong(each.found), each.words) for each in (sweep.places if sweep else ())]
     parts = [
         f"# Erasure: {plain(state.run)}",
         f"{plain(headline(account))}.",
-        markdown_table(("", ""), summary),
+        markdown_table(("", ""), list(summary(account).items())),
         "## What was done",
-        _bullets([*account.done.words, *_waited(account)]),
+        _bullets(account.done.words),
         "## What holds",
         _bullets(account.guaranteed.words),
-        *_rests_on(account),
+        markdown_table(("it rests on", "which is"), facts) if facts else "",
         "## What was answered before",
-        *_answers(account),
+        markdown_table(("made before", "now", "why"), answers) if answers else "Nothing was found beside the run.",
+        f"And {len(earlier) - len(answers)} more: account.json names them all." if len(answers) < len(earlier) else "",
         "## What is left of them",
-        *_swept(account),
+        markdown_table(("where", "files", "found", "what was seen"), places) if places else "Nobody looked for traces.",
+        "Whatever was found was not deleted: whether it may stay is its owner's to decide. Not looked at:" if sweep else "",
+        _bullets(sweep.unlooked) if sweep else "",
         "## What this account does not show",
         _bullets(account.outside),
         "## To check it",
@@ -426,72 +403,16 @@ def account_markdown(account: Account) -> str:
         "signature. `sha256sum manifest.json` here is this folder's digest: kept elsewhere, it shows a later edit.",
         _bullets((f"before {state.before}", f"after {state.after}", f"entry {state.entry} of the log up to {state.log}")),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _waited(account: Account) -> Iterator[str]:
-    waiting = account.waiting
-    if waiting is not None:
-        rest = "no query is answered"
-        if waiting.distance is not None:
-            rest = f"only queries whose stable distance is at least {waiting.distance} are answered, the others abstain"
-        yield f"until the next update (agt unlearn run=...) {rest}"
-    if account.abstained or (account.abstained is not None and account.updated):
-        yield f"while requests were pending, {_many(account.abstained, 'query', 'queries')} abstained"
-
-
-def _rests_on(account: Account) -> Iterator[str]:
-    facts = list(_facts(account))
-    rows = [(words, Markdown(f"**{stands}**")) for words, stands in facts if stands != Standing.PROVED]
-    if len(rows) < len(facts):
-        proved = _many(len(facts) - len(rows), "fact", "facts")
-        rows.append((f"{proved} that account.json tells", Markdown(f"**{Standing.PROVED}**")))
-    if rows:
-        yield markdown_table(("it rests on", "which is"), rows)
-
-
-def _facts(account: Account) -> Iterator[tuple[str, Standing]]:
-    """What the guarantee rests on, and how it stands."""
-    for fact in account.guaranteed.assumptions:
-        yield f"{fact.why}; broken if {fact.broken_by}" if fact.broken_by else fact.why, fact.standing
-
-
-def _answers(account: Account) -> Iterator[str]:
-    if not account.earlier:
-        yield "Nothing was found beside the run that was made from an earlier state. What lies elsewhere was not looked at."
-        return
-    named = _named(account)
-    told = [(each.name, Markdown(f"**{'stands' if each.stands else 'void'}**"), each.why) for each in named]
-    yield markdown_table(("made before", "now", "why"), told)
-    if len(named) < len(account.earlier):
-        yield f"And {len(account.earlier) - len(named)} more: account.json names them all."
-
-
-def _swept(account: Account) -> Iterator[str]:
-    sweep = account.sweep
-    if sweep is None:
-        yield f"Traces were {traces(account)}."
-        return
-    rows = [(place.place, str(place.files), _marked(place.found), place.words) for place in sweep.places]
-    yield markdown_table(("where", "files", "found", "what was seen"), rows)
-    if sweep.found:
-        yield "Nothing that was found was deleted: whether these files may stay is their owner's to decide."
-    if sweep.unlooked:
-        yield "Not looked at:"
-        yield _bullets(sweep.unlooked)
-
-
-def _marked(found: int) -> str:
-    return Markdown(f"**{found}**") if found else "0"
+def _strong(value: object) -> Markdown:
+    return Markdown(f"**{value}**")
 
 
 def _named(account: Account) -> Sequence[Earlier]:
     """The void ones first."""
     return sorted(account.earlier, key=lambda earlier: earlier.stands)[:SHOWN]
-
-
-def _indented(words: Sequence[str] | Iterator[str]) -> Iterator[str]:
-    yield from (f"  - {line}" for line in words)
 
 
 def _bullets(words: Sequence[str]) -> str:
@@ -512,7 +433,6 @@ def account(order: ErasureOrder, erased: ErasureOutcome) -> Account:
         ConfigError: the run is not the one that was left, or a file beside it cannot be read.
     """
     entry, log, run = erased.entry, erased.log, open_run(order.folder, "train", erased.digest)
-    judged = judge_earlier(run, log, erased.settings, erased.prepared, order.places)
     batch = log.batch(entry.number)
     states = {run.digest, *(each.before for each in batch)}
     return derive_account(
@@ -521,7 +441,7 @@ def account(order: ErasureOrder, erased: ErasureOutcome) -> Account:
         entry.removal,
         (run.folder.name, run.digest, int(run.metrics["n_train"])),
         training=entry.facts["training"],
-        earlier=tuple(part for each in judged for part in each.earlier),
+        earlier=judge_earlier(run, log, erased.settings, erased.prepared, order.places),
         sweep=None if entry.kind == "pending" else search(erased.wanted, run, order.places, order.ids),
         abstained=abstentions(run.folder, states) if batch[0].kind == "pending" else None,
     )
@@ -550,7 +470,7 @@ def derive_account(
         pending=0 if pending else len(Log(log.entries[: entry.number - 1]).waiting_units),
         untrained=entry.facts.get("untrained", 0),
     )
-    state = State(run, entry.before, digest, left + removal.records, left, str(log.head), entry.number)
+    state = StateChange(run, entry.before, digest, left + removal.records, left, str(log.head), entry.number)
     waiting = None
     if pending:
         units = len(log.waiting_units)

@@ -43,7 +43,7 @@ releases are refused. The next update, by any other method, carries everything o
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
@@ -54,7 +54,7 @@ from agt.data.dataset import Records
 from agt.errors import CheckError, ConfigError
 from agt.facts import Fact, Standing, proved, void
 from agt.models.heads import head_of
-from agt.models.model import Model, load
+from agt.models.model import load
 from agt.models.removal import RemovalModel, training_rows
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, validate
@@ -62,7 +62,7 @@ from agt.training.ensemble import shards
 from agt.unlearning.account import MethodName, Promise, Removal, RemovalBudget
 from agt.unlearning.log import REQUEST_LOG_FILE as LOG
 from agt.unlearning.newton import DRAWN_ANEW, RemovableHead, brought_within, promise, worst_case
-from agt.unlearning.sisa import Retrained, gaps, needed, retrain_affected
+from agt.unlearning.sisa import gaps, needed, retrain_affected
 from agt_cli.choices import bound, hashes
 from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
@@ -126,7 +126,12 @@ def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     started = time.perf_counter()
     if not job.may_retrain:
         raise CheckError("method=retrain: forbid_retraining=true forbids just that: leave one of them out")
-    _check_noise(job.settings)
+    if job.settings.noise is not None:
+        raise CheckError(
+            "method=retrain: this run's weights carry noise of their own (noise.epsilon) and are a release. Training again "
+            "draws other noise: a second release about everybody who remains, which a run of its own must claim and pay "
+            "for: agt train on the data without the erased rows, with ledger=..., and delete this run"
+        )
     settings, prepared = _drawn_anew(job, record) if job.fresh else (from_the_start(job), job.prepared)
     model = fit(prepared, settings, console)
     seconds = time.perf_counter() - started
@@ -189,23 +194,10 @@ def _retrain_promise(job: ErasureJob, settings: RunSettings) -> Promise:
     trained = (
         f"the model is what training without the erased records gives: trained from scratch on those that remain, {how}"
     )
-    drawn = ANEW if job.fresh else KEPT if _draws(job.run.config) else NOISE if noisy else NOTHING
+    draws = fresh_config(job.run.config) != dict(job.run.config)  # a seed or a key
+    drawn = ANEW if job.fresh else KEPT if draws else NOISE if noisy else NOTHING
     facts = (FROM_NOTHING, DRAWN_ANEW) if noisy else (FROM_NOTHING,)
     return Promise("retrain", True, 0.0, 0.0, drawn != KEPT, (trained, drawn), facts)
-
-
-def _draws(config: Mapping[str, Any]) -> bool:
-    """Whether training reads any seed or key, so that ``fresh_config`` changes something."""
-    return fresh_config(config) != dict(config)
-
-
-def _check_noise(settings: RunSettings) -> None:
-    if settings.noise is not None:
-        raise CheckError(
-            "method=retrain: this run's weights carry noise of their own (noise.epsilon) and are a release. Training again "
-            "draws other noise: a second release about everybody who remains, which a run of its own must claim and pay "
-            "for: agt train on the data without the erased rows, with ledger=..., and delete this run"
-        )
 
 
 UNIT = "bound on the norm of the gradient that removals and the optimiser left"
@@ -216,80 +208,33 @@ _STAGES = {
 }
 
 
-@dataclass
-class NewtonUpdate:
-    """A head on its way to the minimiser without the erased records.
+def _removed(
+    job: ErasureJob, model: RemovalModel, head: RemovableHead, phi: np.ndarray, targets: np.ndarray, budget: float
+) -> tuple[list[str], dict[str, Any]]:
+    """Change a head by the cheapest way to a residual within the budget; it may still be above. What was done, in numbers.
 
-    Attributes:
-        model: as the run has it.
-        head: of it; changed.
+    Args:
         phi, targets: the records that remain, as the head takes them.
-        stages: what was done.
-        facts: flat numbers of it.
     """
-
-    model: RemovalModel
-    head: RemovableHead
-    phi: np.ndarray
-    targets: np.ndarray
-    stages: tuple[str, ...]
-    facts: dict[str, float | int | str]
-
-    @classmethod
-    def of(cls, job: ErasureJob) -> "NewtonUpdate":
-        """Nothing removed yet."""
-        problem = job.prepared.problem(job.settings)
-        model = cast(RemovalModel, load(problem, job.run))
-        phi, labels = training_rows(problem, model.features)
-        head = RemovableHead.of(model.known.objective, model.state, model.features.slack)
-        return cls(model, head, phi, model.known.objective.targets(labels, problem.classes), (), {})
-
-    @property
-    def budget(self) -> float:
-        """What the residual may be: what the noise hides; without noise, or where it is measured, what training may
-        leave."""
-        config, budget = self.model.config, self.model.budget
-        return config.tolerance if budget is None or config.bound == "measured" else budget
-
-    def remove(self, job: ErasureJob) -> None:
-        """The cheapest way to a residual within the budget; it may still be above."""
-        erased, head = job.erased, self.head
-        if len(erased) == job.count and head.count - len(erased) == len(self.phi):
-            self._step(self.model.phi(erased.features), self._targets(erased.labels))
-        else:
-            head.refresh(self.phi, self.targets)
-            self.stages = ("refresh",)
-        if self.model.config.bound == "measured" and "refresh" not in self.stages:
-            head.polish(self.phi, self.targets)
-            self.stages += ("polish",)
-        if self.model.config.bound != "worst":
-            self.stages += brought_within(head, self.phi, self.targets, self.budget)
-
-    def refactorised(self) -> RemovalModel:
-        """The run's next model: matrices formed anew; the noise on what is served, too."""
-        started, model, state = time.perf_counter(), self.model, self.model.state
-        self.head.settle(self.phi)
-        served = model.known.served(self.head.weight, again=1 + len(self.phi))
-        self.facts["seconds_settling"] = round(time.perf_counter() - started, 4)
-        return RemovalModel.of(model.problem, model.features, self.head.state(state, served, self.budget))
-
-    def _targets(self, labels: np.ndarray) -> np.ndarray:
-        return self.head.objective.targets(labels, self.model.problem.classes)
-
-    def _step(self, features: np.ndarray, targets: np.ndarray) -> None:
-        started, config, head = time.perf_counter(), self.model.config, self.head
-        step = head.remove(features, targets, self.phi if config.factorisation == "fresh" else None)
-        problem = head.objective
-        reach, outputs = self.model.known.loss.reach, len(head.weight)
-        worst = worst_case(problem.gamma, len(features), head.count, problem.strength, reach, outputs)
+    erased, config, facts, stages = job.erased, model.config, dict[str, Any](), ["refresh"]
+    if len(erased) == job.count and head.count - len(erased) == len(phi):
+        started, stages, objective = time.perf_counter(), ["step"], head.objective
+        gone = objective.targets(erased.labels, model.problem.classes)
+        step = head.remove(model.phi(erased.features), gone, phi if config.factorisation == "fresh" else None)
+        reach, outputs = model.known.loss.reach, len(head.weight)
+        worst = worst_case(objective.gamma, len(erased), head.count, objective.strength, reach, outputs)
         if config.bound == "worst":
             head.residual = max(step.after, step.before + worst)
-        self.stages = ("step",)
-        self.facts |= {
-            "seconds_step": round(time.perf_counter() - started, 6),
-            "bound_of_step": step.after - step.before,
-            "worst_case_of_step": worst,
-        }
+        seconds = round(time.perf_counter() - started, 6)
+        facts = {"seconds_step": seconds, "bound_of_step": step.after - step.before, "worst_case_of_step": worst}
+        if config.bound == "measured":
+            head.polish(phi, targets)
+            stages.append("polish")
+    else:
+        head.refresh(phi, targets)
+    if config.bound != "worst":
+        stages += brought_within(head, phi, targets, budget)
+    return stages, facts
 
 
 def newton(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
@@ -300,21 +245,31 @@ def newton(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     """
     if reason := _unfit(job):
         return _from_scratch(job, record, console, reason)
-    removing = NewtonUpdate.of(job)
-    before, started = removing.model.state.residual, time.perf_counter()
+    problem = job.prepared.problem(job.settings)
+    was = cast(RemovalModel, load(problem, job.run))
+    phi, labels = training_rows(problem, was.features)
+    targets = was.known.objective.targets(labels, problem.classes)
+    head = RemovableHead.of(was.known.objective, was.state, was.features.slack)
+    measured = was.budget is None or was.config.bound == "measured"  # then it may be what training may leave
+    total = was.config.tolerance if measured or was.budget is None else was.budget  # what the noise hides
+    started = time.perf_counter()
     with threadpool_limits(job.settings.compute.threads, user_api="blas"):
-        removing.remove(job)
-        spent, total = removing.head.residual, removing.budget
+        stages, facts = _removed(job, was, head, phi, targets, total)
+        spent, formed = head.residual, time.perf_counter()
         if not spent <= total:
-            reason = f"{', '.join(removing.stages)} would bring the removal budget to {spent:.3g}, of {total:.3g}"
+            reason = f"{', '.join(stages)} would bring the removal budget to {spent:.3g}, of {total:.3g}"
             return _from_scratch(job, record, console, reason)
-        model = removing.refactorised()
+        head.settle(phi)  # matrices formed anew; the noise on what is served, too
+        served = was.known.served(head.weight, again=1 + len(phi))
+        facts["seconds_settling"] = round(time.perf_counter() - formed, 4)
+        model = RemovalModel.of(problem, was.features, head.state(was.state, served, total))
     seconds = time.perf_counter() - started
     write_trained(record, job.prepared, job.settings, model, float(job.run.metrics.get("seconds_training", 0.0)))
-    facts = {"removed_by": "+".join(removing.stages), "residual_before": before, "residual": spent, **removing.facts}
+    facts = {"removed_by": "+".join(stages), "residual_before": was.state.residual, "residual": spent, **facts}
     made = promise(model.config, model.state, model.known.objective.strength)
     made = replace(made, assumptions=(*made.assumptions, job.prepared.untouched))
-    return Removal(made, job.count, seconds, facts, _newton_lines(job, removing, model), RemovalBudget(spent, total, UNIT))
+    lines = _newton_lines(job.count, stages, model, head.distance)
+    return Removal(made, job.count, seconds, facts, lines, RemovalBudget(spent, total, UNIT))
 
 
 def _unfit(job: ErasureJob) -> str:
@@ -340,14 +295,14 @@ def _from_scratch(job: ErasureJob, record: RunRecord, console: Console, reason: 
     return replace(done, words=(*done.words, f"no step was taken: {reason}"))
 
 
-def _newton_lines(job: ErasureJob, removing: NewtonUpdate, model: RemovalModel) -> tuple[str, ...]:
-    state, head = model.state, removing.head
-    did = [_STAGES[stage].format(count=job.count) for stage in removing.stages]
-    if "step" not in removing.stages:
-        did.insert(0, f"the data no longer has the {job.count} records: what remains was fitted from where the model was")
+def _newton_lines(count: int, stages: Sequence[str], model: RemovalModel, distance: float) -> tuple[str, ...]:
+    state = model.state
+    did = [_STAGES[stage].format(count=count) for stage in stages]
+    if "step" not in stages:
+        did.insert(0, f"the data no longer has the {count} records: what remains was fitted from where the model was")
     lines = [
         "; ".join(did),
-        f"the gradient that is left is at most {state.residual:.3g}, so the weights are within {head.distance:.3g} of the "
+        f"the gradient that is left is at most {state.residual:.3g}, so the weights are within {distance:.3g} of the "
         f"exact minimiser on the {state.count} records that remain",
         "Hessian and products were then formed anew over these records, at these weights: no matrix that the erased ones "
         "were part of, and no earlier weights, are kept",
@@ -365,6 +320,9 @@ SISA_SHARDS = (
     "shards and slices are keyed hashes of ids, by the key that the run recorded: whoever knows it, or saw answers, may "
     "have chosen whom to erase by shard; fresh=true deals everybody anew"
 )
+SAME_SLICES = proved(
+    "members were kept only where the digest of each slice of their shard is the one that they were trained on"
+)
 
 
 def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
@@ -373,8 +331,13 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     Raises:
         CheckError: no ensemble, or one that must be trained whole; or retraining is forbidden, and fresh shards are it.
     """
-    if job.fresh:
-        return _dealt_anew(job, record, console)
+    if job.fresh:  # with a fresh key no record keeps its shard, and no member stays
+        if not job.may_retrain:
+            raise CheckError(
+                "method=sisa: fresh=true deals every record to a shard anew, which forbid_retraining=true forbids"
+            )
+        removal = retrain(job, record, console)
+        return replace(removal, promise=replace(removal.promise, method="sisa"))
     started, settings = time.perf_counter(), from_the_start(job)
     with console.progress("training what the removal touched", "member") as report:
         done = retrain_affected(
@@ -382,39 +345,20 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         )
     seconds = time.perf_counter() - started
     write_trained(record, job.prepared, settings, done.model, seconds)
-    promise = Promise("sisa", True, 0.0, 0.0, False, (SISA_EXACT, SISA_SHARDS), _assumptions(done))
-    return Removal(promise, job.count, seconds, _facts(done), _sisa_lines(done))
-
-
-def _dealt_anew(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
-    """With a fresh key no record keeps its shard, and no member stays."""
-    if not job.may_retrain:
-        raise CheckError("method=sisa: fresh=true deals every record to a shard anew, which forbid_retraining=true forbids")
-    removal = retrain(job, record, console)
-    return replace(removal, promise=replace(removal.promise, method="sisa"))
-
-
-def _facts(done: Retrained) -> dict[str, int]:
-    return {
+    members, slices = len(done.model.members), settings.ensemble.slices
+    facts = {
         "members_retrained": len(done.begun),
-        "members": len(done.model.members),
+        "members": members,
         "slices_retrained": done.slices,
-        "slices": done.all_slices,
-        "steps_retrained": done.steps,
-        "steps_of_all": done.all_steps,
+        "slices": members * slices,
+        "steps_retrained": done.slices * done.stage,
+        "steps_of_all": members * slices * done.stage,
     }
-
-
-def _sisa_lines(done: Retrained) -> tuple[str, ...]:
-    of_all = f"{len(done.begun)} of {len(done.model.members)} members were trained again"
-    if done.model.settings.ensemble.slices == 1:
-        return (of_all,)
-    return (f"{of_all}: {done.slices} of {done.all_slices} slices, {done.steps} of {done.all_steps} steps",)
-
-
-def _assumptions(done: Retrained) -> tuple[Fact, ...]:
-    kept = "members were kept only where the digest of each slice of their shard is the one that they were trained on"
-    return (proved(kept), _same_bits(done.changed))
+    words = f"{len(done.begun)} of {members} members were trained again"
+    if slices > 1:
+        words += ": {slices_retrained} of {slices} slices, {steps_retrained} of {steps_of_all} steps".format(**facts)
+    promise = Promise("sisa", True, 0.0, 0.0, False, (SISA_EXACT, SISA_SHARDS), (SAME_SLICES, _same_bits(done.changed)))
+    return Removal(promise, job.count, seconds, facts, (words,))
 
 
 def _same_bits(changed: tuple[str, ...]) -> Fact:
@@ -446,8 +390,7 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         CheckError: the run's certificates do not say what training without these records gives; says why.
     """
     started = time.perf_counter()
-    reasons = gaps_of_removal(job)
-    if reasons:
+    if reasons := gaps_of_removal(job):
         raise CheckError(
             f"method=certificate: this run's certificates do not cover the removal: {'; '.join(reasons)}. Carry it out "
             "instead: method=auto finds how"
@@ -456,13 +399,21 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         if name not in (*PENDING_ANEW, WAITING_FILE):
             record.write(name, job.run.read(name))
     record.add_metrics(**job.run.metrics)
-    members, model = _members(job), _model(job)
+    told = run_without_records(job.run, job.settings)
+    model = load(job.prepared.problem(job.settings) if told is None else told.problem, job.run)
+    units, ensemble, members = np.unique(job.erased.units), job.settings.ensemble, None
+    if ensemble.members > 1 and len(units) == job.units:  # how many each member was trained on; else some are gone
+        members = np.bincount(shards(units, ensemble), minlength=ensemble.members).tolist()
     record.write(WAITING_FILE, json.dumps({"units": job.units, "members": members}).encode())
-    words = (f"noted, and nothing was computed: {_answered(job, model)}",)
+    words = (f"noted, and nothing was computed: {_answered(job, model.farthest)}",)
     if model.farthest < job.units:
         console.say(f"method=certificate: {words[0]}")
     facts = {"pending": job.units, "farthest": model.farthest}
-    return Removal(_pending_promise(job), 0, time.perf_counter() - started, facts, words)
+    prepared = job.prepared
+    apart = {*prepared.loaded.preprocessing.facts, job.settings.choices}
+    rests = (*(f for f in needed(conditions_of(job.run)) if f not in apart), prepared.untouched, prepared.choices)
+    promise = Promise("certificate", True, 0.0, 0.0, True, WORDS, tuple(dict.fromkeys(rests)))
+    return Removal(promise, 0, time.perf_counter() - started, facts, words)
 
 
 def gaps_of_removal(job: ErasureJob) -> list[str]:
@@ -474,12 +425,12 @@ def gaps_of_removal(job: ErasureJob) -> list[str]:
     return gaps(job.settings, conditions_of(job.run), compared, public)
 
 
-def _answered(job: ErasureJob, model: Model) -> str:
+def _answered(job: ErasureJob, farthest: int) -> str:
     """Which queries are answered, in words."""
     relation = RELATIONS[job.settings.relation.name]
-    if model.farthest < job.units:
+    if farthest < job.units:
         return (
-            f"{people(job.units)} wait, and no stable distance of this run is beyond {model.farthest} (kgrid.max): every "
+            f"{people(job.units)} wait, and no stable distance of this run is beyond {farthest} (kgrid.max): every "
             "query abstains until an update"
         )
     published = ", by the published rule (the mean over the records that are left)" if relation.mean else ""
@@ -487,27 +438,6 @@ def _answered(job: ErasureJob, model: Model) -> str:
         f"{people(job.units)} wait; a query is answered where its stable distance is {job.units} or more (k counts "
         f"{relation.ball_of(job.settings.relation.unit_rows)}{published}), and abstains elsewhere"
     )
-
-
-def _pending_promise(job: ErasureJob) -> Promise:
-    conditions, prepared = conditions_of(job.run), job.prepared
-    apart = {*prepared.loaded.preprocessing.facts, job.settings.choices}
-    facts: tuple[Fact, ...] = (*(f for f in needed(conditions) if f not in apart), prepared.untouched, prepared.choices)
-    return Promise("certificate", True, 0.0, 0.0, True, WORDS, tuple(dict.fromkeys(facts)))
-
-
-def _members(job: ErasureJob) -> list[int] | None:
-    """How many of those that wait each member of an ensemble was trained on; None: no ensemble, or some are gone."""
-    units, ensemble = np.unique(job.erased.units), job.settings.ensemble
-    if ensemble.members == 1 or len(units) != job.units:
-        return None
-    counts: list[int] = np.bincount(shards(units, ensemble), minlength=ensemble.members).tolist()
-    return counts
-
-
-def _model(job: ErasureJob) -> Model:
-    told = run_without_records(job.run, job.settings)
-    return load(job.prepared.problem(job.settings) if told is None else told.problem, job.run)
 
 
 MethodChoice = Literal["auto", "certificate", "newton", "sisa", "retrain"]

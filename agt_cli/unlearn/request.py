@@ -5,8 +5,8 @@ Messages name lines of the file, never an id: they are kept in records, in which
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,17 @@ from agt.data.erasure import families, part
 from agt.data.files import open_columns
 from agt.errors import ConfigError, DataMissing
 from agt.store import refusing
-from agt.unlearning.log import By, HashKey, Index, Log, check_asked, check_same, places
+from agt.unlearning.log import RECORD_INDEX_FILE, By, HashKey, Index, Log, as_words, check_asked, check_same, few, places
 from agt_cli.report.finished import Run
 from agt_cli.runs.erased import named
 from agt_cli.runs.prepare import RunSettings, run_without_records
 
 INPUT = "-"
-_SHOWN = 3
 _LINE = re.compile("\r\n?|\n")  # what else str.splitlines cuts at, an id may hold
+_COPIES = (
+    ". These ids are made from the content, and of identical records the last goes first: for a record of somebody else "
+    "that is the same, give the id of the first of these rows"
+)
 _TABLES = (".csv", ".tsv", ".parquet", ".npz", ".gz")
 
 
@@ -84,11 +87,8 @@ class TrainingRecords:
         """
         log, source = Log.of(run), stated(run, settings)
         with refusing(run.folder, run.key):
-            key = (
-                log.check_key(HashKey.of(run.folder))
-                if log.entries or run.holds("records.bin")
-                else HashKey.made(run.folder)
-            )
+            there = log.entries or run.holds(RECORD_INDEX_FILE)
+            key = log.check_key(HashKey.of(run.folder)) if there else HashKey.made(run.folder)
         data = part(source, named(key, log.erased)).rest if log.erased else source.load()
         index, then = Index.of(run, key), run.environment.get("data_digest")
         if index is None and data.digest != then:
@@ -97,20 +97,15 @@ class TrainingRecords:
                 "kept an index of their records, so nobody can tell what is gone: restore the data, or train again"
             )
         index = index or Index.made(data.train, key)
-        change, notes = check_same(index, data.train, key), tuple[str, ...]()
-        if not len(change.gone) and not log.waiting and data.digest != then:
+        (gone, place), notes = check_same(index, data.train, key), tuple[str, ...]()
+        if not len(gone) and not log.waiting and data.digest != then:
             notes = ("the test records, or others beside the training records, are not those of the training any more",)
         shown = settings.certificate.features.public == "test"
-        return cls(log, key, index, data, source, change.place, change.gone, notes, shown)
+        return cls(log, key, index, data, source, place, gone, notes, shown)
 
     def check(self, request: Request | None = None) -> None:
         """Raise DataError where rows are gone from the data that nobody asked to erase, now or before."""
         check_asked(self.index, self.gone, self.log.waiting | set(request.records if request else ()))
-
-    def rows_of(self, request: Request) -> np.ndarray:
-        """[n] bool, over the training records of ``data``: those that go with this request, pending ones among them."""
-        gone = self.log.waiting | set(request.records)
-        return np.array([self.index.words[place] in gone for place in self.place.tolist()], dtype=bool)
 
     @property
     def by(self) -> By:
@@ -159,12 +154,13 @@ def request_for(known: TrainingRecords, ids: Sequence[tuple[str, str]], by: By |
     Raises:
         ConfigError: an id that names no training record, or one that was asked for before; or too little would be left.
     """
-    by, as_given = by or known.by, ids
-    ids = _trimmed(known, ids, by)
-    unique = dict(reversed([(word, place) for word, place in ids]))
+    by, as_given, test = by or known.by, ids, known.data.test
+    tests = set((test.units if by == "unit" else test.ids).tolist())
+    ids = _trimmed(known, ids, by, tests)
+    unique = dict(reversed(ids))
     unique = {word: unique[word] for word, _ in ids}
     hits = _hits(known, list(unique), by)
-    notes = [*known.notes, *_missed(known, unique, hits, by, path)]
+    notes = [*known.notes, *_missed(known, unique, hits, tests, by, path)]
     if len(unique) < len(ids):
         notes.append(f"ids={path}: repeated: {len(ids) - len(unique)} of {len(ids)} lines: each id counts once")
     if trimmed := sum(given != word for (given, _), (word, _) in zip(as_given, ids, strict=True)):
@@ -177,22 +173,21 @@ def request_for(known: TrainingRecords, ids: Sequence[tuple[str, str]], by: By |
     if set(chosen.tolist()) != set(wanted.tolist()):
         notes.append("of identical records, which nothing tells apart, the last ones go: the others keep their ids so")
     _check_left(known, chosen, path)
+    records = tuple(sorted(known.index.words[row] for row in chosen.tolist()))
+    units = records if known.index.units is None else as_words(known.index.units[chosen])
     untrained = sum(not len(rows) for rows in hits)  # whatever else names nothing was refused
-    return replace(_request(known, chosen, by, tuple(unique), notes), untrained=untrained)
+    return Request(by, records, units, len(unique), tuple(notes), tuple(unique), untrained)
 
 
-def _trimmed(known: TrainingRecords, ids: Sequence[tuple[str, str]], by: By) -> list[tuple[str, str]]:
+def _trimmed(known: TrainingRecords, ids: Sequence[tuple[str, str]], by: By, tests: set[str]) -> list[tuple[str, str]]:
     """The same without blanks at the ends of ids, where they name nothing with them."""
     odd = [word for word, _ in ids if word != word.strip()]
-    tests = _tests(known, by) if odd else set()
-    hits = zip(odd, _hits(known, odd, by), strict=True) if odd else ()
-    unknown = {word for word, rows in hits if not len(rows) and _why(known, word, "", tests)[0] == "unknown"}
+    unknown = {
+        word
+        for word, rows in zip(odd, _hits(known, odd, by), strict=True)
+        if not len(rows) and _why(known, word, "", tests)[0] == "unknown"
+    }
     return [(word.strip() if word in unknown else word, place) for word, place in ids]
-
-
-def _tests(known: TrainingRecords, by: By) -> set[str]:
-    """What test records are called."""
-    return set((known.data.test.units if by == "unit" else known.data.test.ids).tolist())
 
 
 def _hits(known: TrainingRecords, words: list[str], by: By) -> list[np.ndarray]:
@@ -206,22 +201,24 @@ def _hits(known: TrainingRecords, words: list[str], by: By) -> list[np.ndarray]:
     return [np.array(groups.get(hashed.tobytes(), ()), dtype=np.int64) for hashed in hashes]
 
 
-def _missed(known: TrainingRecords, ids: dict[str, str], hits: list[np.ndarray], by: By, path: str) -> Iterator[str]:
+def _missed(
+    known: TrainingRecords, ids: dict[str, str], hits: list[np.ndarray], tests: set[str], by: By, path: str
+) -> Iterator[str]:
     """Refuse ids that name nothing; a note of those that are of test records alone, where others name something."""
     sorts: dict[str, list[str]] = {}
-    tests = _tests(known, by)
     for (word, place), rows in zip(ids.items(), hits, strict=True):
         if not len(rows) or known.waiting[rows].all():
             sort, where = _why(known, word, place, tests)
             sorts.setdefault(sort, []).append(where)
 
     def counted(sort: str) -> str:
-        return f"{len(sorts[sort])} of {len(ids)} ids ({_some(sorts[sort])})"
+        return f"{len(sorts[sort])} of {len(ids)} ids ({few(sorts[sort])})"
 
     if "asked" in sorts:
+        of_content = all(map(CONTENT.fullmatch, ids))  # a record like one that is gone may still be there
         raise ConfigError(
             f"ids={path}: asked for before: {counted('asked')}: take them out of the file; agt unlearn without ids "
-            f"writes the account of the last entry again, unless requests wait{_copied(ids)}"
+            f"writes the account of the last entry again, unless requests wait{_COPIES if of_content else ''}"
         )
     if "unknown" in sorts:
         which, other = ("unit", "id") if by == "unit" else ("record", "unit")
@@ -244,16 +241,6 @@ def _missed(known: TrainingRecords, ids: dict[str, str], hits: list[np.ndarray],
                 "without"
             )
         yield f"{words}: they are no part of this erasure; delete their rows from the data, which the run can do without"
-
-
-def _copied(ids: Iterable[str]) -> str:
-    """What is to be said of ids that are gone, where the content makes them: a record like it may still be there."""
-    if not all(map(CONTENT.fullmatch, ids)):
-        return ""
-    return (
-        ". These ids are made from the content, and of identical records the last goes first: for a record of somebody "
-        "else that is the same, give the id of the first of these rows"
-    )
 
 
 def _why(known: TrainingRecords, word: str, place: str, tests: set[str]) -> tuple[str, str]:
@@ -323,15 +310,6 @@ def _check_left(known: TrainingRecords, chosen: np.ndarray, path: str) -> None:
         )
 
 
-def _request(known: TrainingRecords, chosen: np.ndarray, by: By, names: tuple[str, ...], notes: list[str]) -> Request:
-    records = tuple(sorted(known.index.words[row] for row in chosen.tolist()))
-    if known.index.units is None:
-        units = records
-    else:
-        units = tuple(sorted({known.index.units[row].tobytes().hex() for row in chosen.tolist()}))
-    return Request(by, records, units, len(names), tuple(notes), names)
-
-
 def stated(run: Run, settings: RunSettings) -> DataSource:
     """The run's data with the constants that it was trained with written down, so that records are read as then."""
     told, source = run_without_records(run, settings), settings.source
@@ -362,8 +340,3 @@ def _column(path: Path, source: Any) -> list[str]:
     name = known[0] if known else columns.names[0]
     ids: list[str] = columns.ids(name, "ids", as_text=True).tolist()
     return ids
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

@@ -32,10 +32,10 @@ from agt.data.erasure import part
 from agt.errors import AgtError
 from agt.store import MANIFEST_FILE as MANIFEST
 from agt.store import Broken, Manifest, file_sha256
-from agt.unlearning.account import Place, Sweep
+from agt.unlearning.account import Place, TraceSearch
 from agt.unlearning.log import KEY_FILE as KEY
 from agt.unlearning.log import RECORD_INDEX_FILE as INDEX
-from agt.unlearning.log import HashKey, Index, Log, of_state, places
+from agt.unlearning.log import HashKey, Index, Log, few, of_state, places
 from agt_cli.report.finished import Run
 from agt_cli.runs.erased import key_of, named
 from agt_cli.runs.prepare import RunSettings
@@ -48,11 +48,9 @@ _RECORDS = (
     "everything else where the run was written (its output_dir)",
 )
 MAX_ROWS = 256  # rows that are looked for byte by byte
-MAX_IDS_ONE_BY_ONE = 64  # ids that are looked for one by one
-MAX_PLACES_NAMED = 3
 _KINDS = (_IDS, _ROWS, _STATE, _IN_NAME) = ("ids", "rows", "files of the earlier state", "ids in names")
 _UNREADABLE = "unreadable"
-_WORD = re.compile(rb"[0-9A-Za-z_\x80-\xff]+")
+_WORD = re.compile(rb"[0-9A-Za-z_\x80-\xff]{5,}")  # no id that is looked for as a word is shorter
 _WHOLE = re.compile(rb'(?:^|[,;\t\r\n"])([^,;\t\r\n"]+)(?=$|[,;\t\r\n"])')
 _TEXT = {".csv", ".json", ".jsonl", ".md", ".html", ".yaml", ".txt", ".log", ".tsv"}
 _WORDS = ("conditions.json", "source.json")  # of a state, and the same for many: no record is in them
@@ -85,7 +83,8 @@ class TraceTargets:
             known: as the records were before it.
             before: the run as it was.
         """
-        train, gone = known.data.train, known.rows_of(request)
+        train, asked = known.data.train, known.log.waiting | set(request.records)
+        gone = np.array([known.index.words[place] in asked for place in known.place.tolist()], dtype=bool)
         erased, left = train.take(gone), train.take(~gone)
         after = Manifest.read((before.folder / MANIFEST).read_bytes())
         state = {digest for name, digest in before.manifest.files.items() if of_state(name) and name not in _WORDS}
@@ -107,26 +106,14 @@ class TraceTargets:
         return cls(_ids_of(erased, (rest.train, rest.test)), erased.features, rest.train.features, unknown=tuple(unknown))
 
     @cached_property
-    def long(self) -> frozenset[bytes]:
-        """Ids that are one word each, and occur nowhere by chance."""
-        return frozenset(spelled for name in self._unlikely for spelled in _spelled(name) if _WORD.fullmatch(spelled))
-
-    @cached_property
-    def phrases(self) -> tuple[bytes, ...]:
-        """Ids of several words."""
-        return tuple(spelled for name in self._unlikely for spelled in _spelled(name) if not _WORD.fullmatch(spelled))
-
-    @cached_property
-    def short(self) -> frozenset[bytes]:
-        """Ids that occur by chance."""
-        telling = set(self._unlikely)
-        return frozenset(spelled for name in self.ids if name not in telling for spelled in _spelled(name))
-
-    @cached_property
-    def _unlikely(self) -> tuple[str, ...]:
-        """Ids so long that they occur nowhere by chance."""
-        least = {name: _MIN_ID_DIGITS if name.isdecimal() else MIN_ID_CHARACTERS for name in self.ids}
-        return tuple(name for name in least if len(name) >= least[name])
+    def spellings(self) -> tuple[set[bytes], set[bytes], set[bytes]]:
+        """The ids as UTF-8, as JSON in ASCII and as a page: (single words, phrases, ids that occur by chance)."""
+        kinds: tuple[set[bytes], set[bytes], set[bytes]] = (set(), set(), set())
+        for name in self.ids:
+            chance = len(name) < (_MIN_ID_DIGITS if name.isdecimal() else MIN_ID_CHARACTERS)
+            for spelled in (name.encode(), json.dumps(name)[1:-1].encode(), escape(name).encode()):
+                kinds[2 if chance else 0 if _WORD.fullmatch(spelled) else 1].add(spelled)
+        return kinds
 
     @cached_property
     def unshared_rows(self) -> tuple[np.ndarray, ...]:
@@ -149,14 +136,14 @@ class TraceTargets:
                 "rows as text, as a table's lines have them: records without ids of their own are looked for by the hash "
                 "that stands for an id, and by the bytes of their features"
             )
-        if self.short:
-            yield f"{len(self.short)} ids so short that they occur by chance: only as whole cells and whole strings"
+        if short := self.spellings[2]:
+            yield f"{len(short)} ids so short that they occur by chance: only as whole cells and whole strings"
         if len(self.unshared_rows) < len(self.rows):
             passed = f"{len(self.rows) - len(self.unshared_rows)} of {len(self.rows)} erased records"
             yield f"the features of {passed}: another record has the same, they are zero, or beyond the first {MAX_ROWS}"
 
 
-def search(targets: TraceTargets, run: Run, records: Sequence[Path], ids: str | None = None) -> Sweep:
+def search(targets: TraceTargets, run: Run, records: Sequence[Path], ids: str | None = None) -> TraceSearch:
     """Look for traces of an update in the run, among other records, and in what commands keep beside them.
 
     Args:
@@ -182,7 +169,7 @@ def search(targets: TraceTargets, run: Run, records: Sequence[Path], ids: str | 
         "caches of compiled code, which hold no data",
     ]
     asked = [other_runs(targets, folder, run.folder) for folder in records]
-    return Sweep((*found, *asked), ("folders other than these", *unlooked))
+    return TraceSearch((*found, *asked), ("folders other than these", *unlooked))
 
 
 def sweep(
@@ -199,15 +186,16 @@ def sweep(
     """
     seen, found, unread = {path.resolve() for path in leave}, list[Place](), list[str]()
     for words, folder in folders.items():
-        files = [path for path in _files(folder) if path.resolve() not in seen]
-        seen |= {path.resolve() for path in files}
+        paths = [folder, *sorted(folder.rglob("*"))]
+        files = {path.resolve(): path for path in paths if path.is_file() and not path.is_symlink()}
+        traces = {path: _traces_in(path, folder, targets) for file, path in files.items() if file not in seen}
+        seen |= files.keys()
         if not folder.exists():
             continue
-        traces = {path: _traces_in(path, folder, targets) for path in files}
         found.append(_place(words, folder, traces, targets))
         if closed := sum(counts[_UNREADABLE] for counts in traces.values()):
             unread.append(f"{words}: {closed} files that cannot be read or decoded")
-        if packed := sum(path.suffix in _PACKED for path in files):
+        if packed := sum(path.suffix in _PACKED for path in traces):
             unread.append(f"{words}: what is packed inside {packed} figures, arrays and archives, of which only the bytes")
     return tuple(found), tuple(unread)
 
@@ -222,7 +210,7 @@ def other_runs(targets: TraceTargets, folder: Path, run: Path) -> Place:
     runs = [path.parent for path in sorted(folder.rglob(INDEX)) if path.parent.resolve() != run.resolve()]
     counts = {path: _trained_on(targets, path) for path in runs if "unlearning" not in path.relative_to(folder).parts}
     hits = {path.relative_to(folder).as_posix(): count for path, count in counts.items() if count}
-    words = f"still trained on erased records: {_first(list(hits))}: erase them there, too"
+    words = f"still trained on erased records: {few(list(hits))}: erase them there, too"
     words = words if hits else "none has an erased record"
     if closed := sum(count is None for count in counts.values()):
         words += f"; {closed} cannot be asked, as their key is gone"
@@ -235,7 +223,7 @@ def _place(words: str, folder: Path, traces: Mapping[Path, Counter[str]], target
     totals = {kind: sum(counts[kind] for counts in hits.values()) for kind in _KINDS}
     named = ", ".join(f"{kind}: {count}" for kind, count in totals.items() if count)
     names = ["(a name with an id)" if hits[path][_IN_NAME] else path.relative_to(folder).as_posix() for path in hits]
-    found = f"{named} in {_first(names)}; looked for {sought}" if hits else f"looked for {sought}; found nothing"
+    found = f"{named} in {few(names)}; looked for {sought}" if hits else f"looked for {sought}; found nothing"
     return Place(words, len(traces), sum(totals.values()), found)
 
 
@@ -243,8 +231,8 @@ def _traces_in(path: Path, folder: Path, targets: TraceTargets) -> Counter[str]:
     """How many traces of each kind a file has."""
     if path.as_posix().endswith(f"/{KEY}"):
         return Counter()
-    ids, rows, counts = set[bytes](), set[bytes](), Counter[str]()
-    counts[_IN_NAME] = int(bool(_ids_in(str(path.relative_to(folder)).encode(errors="replace"), targets, text=False)))
+    name = str(path.relative_to(folder)).encode(errors="replace")
+    ids, rows, counts = set[bytes](), set[bytes](), Counter({_IN_NAME: int(bool(_ids_in(name, targets, text=False)))})
     try:
         counts[_STATE] = int(file_sha256(path) in targets.files)
         for content, text in _contents(path):
@@ -252,8 +240,7 @@ def _traces_in(path: Path, folder: Path, targets: TraceTargets) -> Counter[str]:
             rows |= {pattern for pattern in targets.patterns if content.find(pattern) >= 0}
     except (OSError, ValueError, pa.ArrowException):
         counts[_UNREADABLE] = 1
-    counts[_IDS], counts[_ROWS] = len(ids), len(rows)
-    return counts
+    return counts + Counter({_IDS: len(ids), _ROWS: len(rows)})
 
 
 def _contents(path: Path) -> Iterator[tuple[Any, bool]]:
@@ -261,41 +248,24 @@ def _contents(path: Path) -> Iterator[tuple[Any, bool]]:
     if path.stat().st_size:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             yield content, path.suffix in _TEXT
-    if path.suffix == ".parquet":
-        for batch in pq.ParquetFile(path).iter_batches():
-            yield from (_column_content(column) for column in batch.columns)
-
-
-def _column_content(column: pa.Array) -> tuple[bytes, bool]:
-    if pa.types.is_nested(column.type):
-        column = column.flatten()
-    if pa.types.is_floating(column.type):
-        return column.to_numpy(zero_copy_only=False).tobytes(), False
-    words = (value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in column.to_pylist())
-    return "\n".join(words).encode(), True
+    for batch in pq.ParquetFile(path).iter_batches() if path.suffix == ".parquet" else ():
+        for column in batch.columns:
+            values = column.flatten() if pa.types.is_nested(column.type) else column
+            if pa.types.is_floating(values.type):
+                yield values.to_numpy(zero_copy_only=False).tobytes(), False
+            else:
+                cells = (cell if isinstance(cell, bytes) else str(cell).encode() for cell in values.to_pylist())
+                yield b"\n".join(cells), True
 
 
 def _ids_in(content: Any, targets: TraceTargets, text: bool) -> set[bytes]:
     """The ids that a content has."""
-    if len(targets.long) <= MAX_IDS_ONE_BY_ONE:
-        found = {word for word in targets.long if _holds(content, word)}
-    else:
-        found = {word for match in _WORD.finditer(content) if (word := match[0]) in targets.long}
-    found |= {phrase for phrase in targets.phrases if content.find(phrase) >= 0}
-    if text and targets.short:
-        found |= {word for match in _WHOLE.finditer(content) if (word := match[1].strip()) in targets.short}
+    words, phrases, cells = targets.spellings
+    found = {word for match in _WORD.finditer(content) if (word := match[0]) in words} if words else set()
+    found |= {phrase for phrase in phrases if content.find(phrase) >= 0}
+    if text and cells:
+        found |= {word for match in _WHOLE.finditer(content) if (word := match[1].strip()) in cells}
     return found
-
-
-def _holds(content: Any, word: bytes) -> bool:
-    """Whether a word stands somewhere in a content, as a whole one."""
-    start = content.find(word)
-    while start >= 0:
-        around = content[max(start - 1, 0) : start], content[start + len(word) : start + len(word) + 1]
-        if not any(map(_WORD.fullmatch, around)):
-            return True
-        start = content.find(word, start + 1)
-    return False
 
 
 def _ids_of(erased: Records, staying: Iterable[Records], more: Iterable[str] = ()) -> tuple[str, ...]:
@@ -303,11 +273,6 @@ def _ids_of(erased: Records, staying: Iterable[Records], more: Iterable[str] = (
     kept = {name for records in staying for name in (*records.ids.tolist(), *records.units.tolist())}
     names = dict.fromkeys((*erased.ids.tolist(), *erased.units.tolist(), *more))
     return tuple(name for name in names if name not in kept)
-
-
-def _spelled(name: str) -> tuple[bytes, ...]:
-    """An id as UTF-8, as JSON writes it in ASCII, and as a page has it."""
-    return tuple(dict.fromkeys((name.encode(), json.dumps(name)[1:-1].encode(), escape(name).encode())))
 
 
 def _beside(run: Run) -> dict[str, Path]:
@@ -320,23 +285,9 @@ def _beside(run: Run) -> dict[str, Path]:
 def _trained_on(targets: TraceTargets, run: Path) -> int | None:
     """How many erased records, or units, another run was trained on; None: it cannot be asked."""
     with suppress(AgtError, Broken, OSError):
-        key, index = HashKey.of(run), Index.read((run / INDEX).read_bytes())
-        if key is None or key.check != index.key:
-            return None
-        ids = len(places(index.ids, key.names(list(targets.ids), "record")))
-        units = 0 if index.units is None else len(places(index.units, key.names(list(targets.ids), "unit")))
-        return max(ids, units)
+        key, index, names = HashKey.of(run), Index.read((run / INDEX).read_bytes()), list(targets.ids)
+        if key is not None and key.check == index.key:
+            units = index.ids[:0] if index.units is None else index.units
+            hits = places(index.ids, key.names(names, "record")), places(units, key.names(names, "unit"))
+            return max(map(len, hits))
     return None
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    if folder.is_file():
-        yield folder
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and not path.is_symlink():
-            yield path
-
-
-def _first(names: list[str]) -> str:
-    more = f" and {len(names) - MAX_PLACES_NAMED} more" if len(names) > MAX_PLACES_NAMED else ""
-    return ", ".join(names[:MAX_PLACES_NAMED]) + more

@@ -14,13 +14,13 @@ traces, queries that abstained): it is made again by what makes it, and compared
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os.path import lexists
 from pathlib import Path
 from typing import Any
 
 from agt import __version__
-from agt.errors import ConfigError, DataMissing
+from agt.errors import DataMissing
 from agt.facts import Standing
 from agt.models.removal import NUMBERS
 from agt.settings import RemovalConfig, validate
@@ -28,7 +28,7 @@ from agt.store import Broken, Manifest, read_file
 from agt.training.removal import removal_budget
 from agt.unlearning import account as accounts
 from agt.unlearning.account import OUTSIDE, Account, Promise, Removal, read_account
-from agt.unlearning.log import KEY_FILE, RECORD_INDEX_FILE, REQUEST_LOG_FILE, HashKey, Index, Log, RequestEntry
+from agt.unlearning.log import KEY_FILE, RECORD_INDEX_FILE, REQUEST_LOG_FILE, HashKey, Index, Log
 from agt_cli.report.markdown import Findings
 from agt_cli.unlearn.erasure import ACCOUNT_FILE, account_lines, account_markdown, derive_account
 from agt_cli.verify.folders import Record, first_difference
@@ -80,11 +80,19 @@ def check_account(account: Account, record: Record, run: Record | None, public: 
         run: as it is now, in this state or a later one; None: it could not be looked at.
         public: the owner's key; None: nobody gave one.
     """
-    findings = record.findings
+    findings, budget = record.findings, account.budget
     with findings.looking("report"):
-        _check_page(account, record)
+        page = record.bound.read("report.md").decode()
+        if account.agt != __version__:
+            words = f"written by agt {account.agt}, and this is {__version__}: their words may differ"
+            findings.unchecked("report", words)
+        else:
+            wrong = "report.md says something else than account.json"
+            findings.compare("report", page == account_markdown(account), "report.md is account.json in words", wrong)
     with findings.looking("metrics"):
-        _check_numbers(account, record)
+        numbers = {"removed": account.done.records, **account.done.facts}
+        numbers |= {"budget_spent": budget.spent, "budget": budget.total} if budget else {}
+        record.check_metrics(ACCOUNT_FILE, **{name: number for name, number in numbers.items() if name in record.metrics})
     with findings.looking("signature"):
         check_signature(record, public)
     log = None if run is None else requests_of(run)
@@ -105,51 +113,31 @@ def check_signature(record: Record, public: bytes | None) -> None:
 
     Raises:
         Broken: the signature is none of these bytes, or another's than ``public``'s; or none is there and one is asked for.
+        DataMissing: none could be checked here.
     """
     bound, findings = record.bound, record.findings
     names = [name for name in (accounts.SIGNATURE, accounts.PUBLIC) if bound.holds(name)]
-    if not names:
-        if public is not None:
-            raise Broken("it is not signed, and public= asks for a signature")
-        findings.note("signature", "not signed", "agt unlearn with key=OWNER.pem signs an account")
-        return
     if len(names) == 1:
         raise Broken(f"{names[0]} lies there alone: a signature and its public key go together")
-    signed, beside = bound.read(accounts.SIGNATURE), bound.read(accounts.PUBLIC)
-    try:
-        key = accounts.same(beside)
-        accounts.check(bound.read(ACCOUNT_FILE), signed, key)
-    except DataMissing as error:
-        findings.unchecked("signature", str(error))
-        if public is not None:
-            raise Broken("public= asks for a signature, and none could be checked here") from None
+    if not names and public is not None:
+        raise Broken("it is not signed, and public= asks for a signature")
+    if not names:
+        findings.note("signature", "not signed", "agt unlearn with key=OWNER.pem signs an account")
         return
+    try:
+        key = accounts.same(bound.read(accounts.PUBLIC))
+    except DataMissing as error:
+        if public is not None:
+            raise
+        findings.unchecked("signature", str(error))
+        return
+    accounts.check(bound.read(ACCOUNT_FILE), bound.read(accounts.SIGNATURE), key)
     if public is None:
         words = f"by whoever holds the key of {accounts.PUBLIC}: whose that is, these files cannot tell"
         findings.note("signature", words, "give public=OWNER.pub as the owner handed it over another way")
-    elif public != key:
-        raise Broken(f"it is signed by another key than public= is: {accounts.PUBLIC} is not the owner's")
-    else:
-        findings.ok("signature", "by the owner's key: exactly these bytes of account.json")
-
-
-def _check_page(account: Account, record: Record) -> None:
-    """The page for people is made of the account for programs, and of nothing else."""
-    if account.agt != __version__:
-        words = f"written by agt {account.agt}, and this is {__version__}: their words may differ"
-        record.findings.unchecked("report", words)
         return
-    if record.bound.read("report.md").decode() != account_markdown(account):
-        raise Broken("report.md says something else than account.json")
-    record.findings.ok("report", "report.md is account.json in words")
-
-
-def _check_numbers(account: Account, record: Record) -> None:
-    """What metrics.json repeats is the same there."""
-    numbers: dict[str, Any] = {"removed": account.done.records, **account.done.facts}
-    if account.budget is not None:
-        numbers |= {"budget_spent": account.budget.spent, "budget": account.budget.total}
-    record.check_metrics(ACCOUNT_FILE, **{name: value for name, value in numbers.items() if name in record.metrics})
+    wrong = f"it is signed by another key than public= is: {accounts.PUBLIC} is not the owner's"
+    findings.compare("signature", public == key, "by the owner's key: exactly these bytes of account.json", wrong)
 
 
 def _check_entry(account: Account, log: Log, run: Record) -> None:
@@ -164,12 +152,13 @@ def _check_entry(account: Account, log: Log, run: Record) -> None:
     if removed != account.done.records:
         raise Broken(f"records removed: {ACCOUNT_FILE} says {account.done.records}, and the run's log {removed}")
     after = log.entries[count].before if count < len(log.entries) else run.bound.manifest.digest
+    done, removal = account.done, entry.removal if "removal" in entry.facts else None  # older logs keep none
     derived = derive_account(
         entry,
         then,
-        _removal_of(entry, account),
+        removal or Removal(Promise.of(entry.promise), done.records, done.seconds, done.facts, done.words, account.budget),
         (state.run, after, state.records_after),
-        training=entry.facts.get("training", account.done.training),
+        training=entry.facts.get("training", done.training),
         earlier=account.earlier,
         sweep=account.sweep,
         abstained=account.abstained,
@@ -181,14 +170,6 @@ def _check_entry(account: Account, log: Log, run: Record) -> None:
         raise Broken(f"{ACCOUNT_FILE} is not what the run's log makes of it: {difference}")
 
 
-def _removal_of(entry: RequestEntry, account: Account) -> Removal:
-    """What the log keeps of a removal; what older logs did not keep is as the account has it."""
-    if "removal" in entry.facts:
-        return entry.removal
-    done = account.done
-    return Removal(Promise.of(entry.promise), done.records, done.seconds, done.facts, done.words, account.budget)
-
-
 def _check_spent(account: Account, run: Record, findings: Findings) -> None:
     """The guarantee and the budget of a Newton step, by the run's settings and by what it left.
 
@@ -197,9 +178,9 @@ def _check_spent(account: Account, run: Record, findings: Findings) -> None:
     """
     if account.done.method != "newton":
         return
-    check_promise(vars(account.promise), run)
-    config, strength, residual = removal_of(run)
-    budget, told = removal_budget(config, strength), account.budget
+    check_promise({**vars(account.guaranteed), "adaptive": account.guaranteed.requests == "adaptive"}, run)
+    config, budget, residual = removal_of(run)
+    told = account.budget
     total = config.tolerance if budget is None or config.bound == "measured" else budget
     if told is None or told.total != total or told.spent > total:
         raise Broken(f"the removal budget is {total!r} by the run's settings, and {ACCOUNT_FILE} says {told}")
@@ -207,7 +188,7 @@ def _check_spent(account: Account, run: Record, findings: Findings) -> None:
         raise Broken(
             f"{ACCOUNT_FILE} says that {told.spent!r} is spent, and the run's state has a residual of {residual!r}"
         )
-    void = any(fact.standing is Standing.VOID for fact in account.promise.assumptions)
+    void = any(fact.standing is Standing.VOID for fact in account.guaranteed.assumptions)
     if not void and (config.seed is not None or config.masking == "loss"):
         raise Broken(f"masking={config.masking}, seed={config.seed}: something does not hold there, and it does not say so")
     findings.ok("removal budget", f"of the account, worked out again: {told.spent:.6g} of {total:.6g}")
@@ -251,26 +232,19 @@ def requests_of(record: Record) -> Log | None:
 
 def erased_words(record: Record) -> Iterator[str]:
     """What a run's log says of its model, a line each."""
-    log = requests_of(record)
-    if log is None:
-        return
-    done = [entry for entry in log.entries if entry.kind == "removed"]
-    if done:
-        last, people = done[-1], len({unit for entry in log.done for unit in entry.units})
+    log = requests_of(record) or Log()
+    if log.done:
+        last, people = log.done[-1], len({unit for entry in log.done for unit in entry.units})
         yield f"{len(log.erased)} records of {people} people are erased from it: the last update was by {last.method}"
-        yield f"of that update: {promise_words(last.promise)}"
+        exact, eps, delta = (last.promise.get(name) for name in ("exact", "eps", "delta"))
+        what = "exact" if exact is True else f"epsilon = {eps}, delta = {delta} against never having seen them"
+        if any(fact.get("standing") == Standing.VOID for fact in last.promise.get("assumptions") or ()):
+            what = f"NOT PROVED; as published: {what}"
+        also = "also" if last.promise.get("adaptive") is True else "not"
+        yield f"of that update: {what}, {also} where requests were chosen after looking"
     if log.pending:
         waiting = f"{len(log.waiting_units)} people more asked, and are still in it"
         yield f"{waiting}: only what is stable without them is answered"
-
-
-def promise_words(promise: Mapping[str, Any]) -> str:
-    """A promise as a log has it, in one line."""
-    eps, delta = promise.get("eps"), promise.get("delta")
-    what = "exact" if promise.get("exact") is True else f"epsilon = {eps}, delta = {delta} against never having seen them"
-    if any(fact.get("standing") == Standing.VOID for fact in promise.get("assumptions") or ()):
-        what = f"NOT PROVED; as published: {what}"
-    return f"{what}, {'also' if promise.get('adaptive') is True else 'not'} where requests were chosen after looking"
 
 
 def _check_succession(log: Log, record: Record) -> None:
@@ -308,60 +282,39 @@ def _check_index(log: Log, record: Record) -> None:
 
 def _check_key(record: Record) -> None:
     """The owner's key, if it lies there, is the one that the records are indexed with; so is the log (``_check_index``)."""
-    path = record.bound.folder / KEY_FILE
-    if not lexists(path):
+    if not lexists(record.bound.folder / KEY_FILE):
         words = f"{KEY_FILE} is gone: without it nobody can ask whether an id was trained on or erased"
         record.findings.unchecked("key", words)
         return
-    try:
-        key = HashKey(read_file(path, 64))
-    except ConfigError as error:
-        raise Broken(str(error)) from None
+    key = HashKey(read_file(record.bound.folder / KEY_FILE, 64))
     if key.check != Index.read(record.bound.read(RECORD_INDEX_FILE, MAX_LOG_BYTES)).key:
         raise Broken(f"{KEY_FILE} is not the one that {RECORD_INDEX_FILE} was written with")
     record.findings.ok("key", f"{KEY_FILE} is the one that {RECORD_INDEX_FILE} was written with; no manifest lists it")
 
 
-@dataclass(frozen=True)
-class EarlierState:
-    """A state that gave way in an erasure.
-
-    Attributes:
-        digest: of the run then.
-        entry: that replaced it.
-    """
-
-    digest: str
-    entry: RequestEntry
-
-    @property
-    def words(self) -> str:
-        """For an audit."""
-        entry, people = self.entry, len(self.entry.units)
-        how = "carried out" if entry.kind == "removed" else "noted"
-        asked = f"{people} {'person' if people == 1 else 'people'}, {how} by method={entry.method}, {entry.time}"
-        return f"made from state {self.digest[:19]}..., which erasure {entry.number} of the run replaced ({asked})"
-
-
-def replaced(folder: Path, digest: str | None) -> EarlierState | None:
-    """The erasure that replaced a state of the run in a folder; None: its log names no such state, or is not sound."""
+def replaced(folder: Path, digest: str | None) -> str:
+    """What a state of the run in a folder was, that an erasure replaced; empty: its log names none, or is not sound."""
     try:
         manifest = Manifest.open(folder)
         if digest is None or manifest.digest == digest or REQUEST_LOG_FILE not in manifest.files:
-            return None
-        content = manifest.load(folder, REQUEST_LOG_FILE, MAX_LOG_BYTES)
-        entries = Log.read(content).entries
+            return ""
+        entries = Log.read(manifest.load(folder, REQUEST_LOG_FILE, MAX_LOG_BYTES)).entries
     except (Broken, ValueError, OSError):
-        return None
-    return next((EarlierState(digest, entry) for entry in entries if entry.before == digest), None)
+        return ""
+    for entry in entries:
+        if entry.before == digest:
+            people = f"{len(entry.units)} {'person' if len(entry.units) == 1 else 'people'}"
+            how = "carried out" if entry.kind == "removed" else "noted"
+            asked = f"{people}, {how} by method={entry.method}, {entry.time}"
+            return f"made from state {digest[:19]}..., which erasure {entry.number} of the run replaced ({asked})"
+    return ""
 
 
 def check_budget(record: Record) -> None:
     """Of a head that records can be removed from: what removals left is within what its noise hides, worked out again."""
     if record.bound.holds(NUMBERS):
         with record.findings.looking("removal budget"):
-            config, strength, residual = removal_of(record)
-            budget = removal_budget(config, strength)
+            config, budget, residual = removal_of(record)
             words = "no noise" if budget is None else f"{budget:.6g}, what noise of {config.sigma:g} hides"
             if budget is not None and residual > budget:
                 raise Broken(f"{NUMBERS} has a residual of {residual!r}, beyond {words}")
@@ -381,8 +334,8 @@ def check_promise(promise: Mapping[str, Any], run: Record) -> None:
         raise Broken(f"a Newton step under masking={config.masking} promises {right}, and {told} is told")
 
 
-def removal_of(run: Record) -> tuple[RemovalConfig, float, float]:
-    """(settings, strength of the objective, bound on the residual) of a head that records can be removed from."""
+def removal_of(run: Record) -> tuple[RemovalConfig, float | None, float]:
+    """(settings, the removal budget, bound on the residual) of a head that records can be removed from."""
     config: RemovalConfig = validate(RemovalConfig, run.config["certificate"], "certificate")
     numbers = run.bound.json(NUMBERS)
-    return config, float(numbers["strength"]), float(numbers["residual"])
+    return config, removal_budget(config, float(numbers["strength"])), float(numbers["residual"])

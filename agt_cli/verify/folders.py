@@ -30,65 +30,56 @@ from agt.store import (
 )
 from agt.unlearning.log import KEY_FILE
 from agt_cli.report.finished import CHECKPOINTS, COMMIT, LOCK, NEXT, STATE_LOCK
-from agt_cli.report.markdown import Check, Findings, State, visible, worst
+from agt_cli.report.markdown import Check, CheckState, Findings, visible, worst
 from agt_cli.runs.erased import ABSTAINED_FILE
 
 BESIDE = (KEY_FILE, ABSTAINED_FILE.as_posix())  # of a run with requests to erase: no state's, and so listed nowhere
 STAGED = (f"{NEXT}/", f"{COMMIT}/")  # of a state that gives way to the next
 MAX_ENTRIES, MAX_FOLDER_DEPTH = 100_000, 12  # of a folder
 MAX_NAMED = 12  # files that are named one by one
+WITHOUT_DIGEST = (
+    "give digest=sha256:... as it was printed and kept elsewhere; a file that was rewritten together with its list shows "
+    "there alone"
+)
 SAME, TINY = 1e-6, 1e-300  # relative; where doubles end
-Progress = Callable[[int, int], None]
+FILES = {
+    "status.json": "status",
+    "env.json": "environment",
+    "metrics.json": "metrics",
+    "config.yaml": "config",
+    "spent.json": "spent",
+}
+OnFile = Callable[[int, int], None]
 """Called with how many files were hashed, and of how many."""
 
 
-@dataclass(frozen=True)
-class Inventory:
-    """What lies in a folder, at any depth; nothing of it was opened.
+def inventory(folder: Path) -> dict[str, str]:
+    """What lies in a folder, at any depth: path -> empty for a plain file, else what it is. Nothing of it is opened.
 
-    Attributes:
-        files: the plain files, by their paths with forward slashes.
-        others: path -> what else is there: a link, a pipe, a folder that cannot be listed.
+    Raises:
+        Broken: there is more in it than any run's folder holds.
     """
+    found = dict[str, str]()
 
-    files: frozenset[str]
-    others: Mapping[str, str]
+    def note(path: Path, kind: str) -> None:
+        found[path.relative_to(folder).as_posix()] = kind
 
-    @classmethod
-    def of(cls, folder: Path) -> "Inventory":
-        """List a folder.
+    def unlisted(error: OSError) -> None:
+        note(Path(error.filename), f"a folder that cannot be listed ({error.strerror or error})")
 
-        Raises:
-            Broken: there is more in it than any run's folder holds.
-        """
-        files, others, waiting = set[str](), dict[str, str](), [("", 0)]
-        while waiting:
-            inside, depth = waiting.pop()
+    for inside, folders, files in os.walk(folder, onerror=unlisted):
+        deep = len(Path(inside).relative_to(folder).parts) >= MAX_FOLDER_DEPTH
+        for path in (Path(inside, name) for name in (*folders, *files)):
             try:
-                entries = list(os.scandir(folder / inside))
+                kind = file_kind(path.lstat().st_mode)
             except OSError as error:
-                others[inside or "."] = f"a folder that cannot be listed ({error.strerror or error})"
-                continue
-            for entry in entries:
-                name = f"{inside}/{entry.name}" if inside else entry.name
-                kind = _kind(entry)
-                if kind == "a folder" and depth < MAX_FOLDER_DEPTH:
-                    waiting.append((name, depth + 1))
-                elif kind:
-                    others[name] = kind
-                else:
-                    files.add(name)
-            if len(files) + len(others) + len(waiting) > MAX_ENTRIES:
-                raise Broken(f"the folder holds more than {MAX_ENTRIES:,} files: no run's does")
-        return cls(frozenset(files), others)
-
-
-def _kind(entry: "os.DirEntry[str]") -> str:
-    """Empty for a plain file."""
-    try:
-        return file_kind(entry.stat(follow_symlinks=False).st_mode)
-    except OSError as error:
-        return f"something that cannot be looked at ({error.strerror or error})"
+                kind = f"something that cannot be looked at ({error.strerror or error})"
+            if kind != "a folder" or deep:
+                note(path, kind)
+        folders[:] = [] if deep else folders
+        if len(found) > MAX_ENTRIES:
+            raise Broken(f"the folder holds more than {MAX_ENTRIES:,} files: no run's does")
+    return found
 
 
 @dataclass(frozen=True)
@@ -112,7 +103,7 @@ class Bound(Folder):
         return self.manifest.load(self.folder, name, limit)
 
 
-def bind(folder: Path, digest: str | None, findings: Findings, progress: Progress) -> Bound | None:
+def bind(folder: Path, digest: str | None, findings: Findings, progress: OnFile) -> Bound | None:
     """Read a folder's manifest and hash every file that it lists; None: there is none to go by.
 
     Args:
@@ -125,39 +116,11 @@ def bind(folder: Path, digest: str | None, findings: Findings, progress: Progres
         findings.problem("manifest", str(error), "nothing binds these files together, so none of them was looked at")
         return None
     findings.ok("manifest", f"its own seal fits; it lists {len(manifest.files)} files")
-    _compare(manifest, digest, findings)
-    right = _hash(folder, manifest, findings, progress)
-    with findings.looking("nothing else"):
-        inventory = Inventory.of(folder)
-        extra = sorted({*inventory.files, *inventory.others} - {MANIFEST_FILE, *manifest.files})
-        extra = [name for name in extra if name not in BESIDE]
-        left = [name for name in extra if name in (LOCK, STATE_LOCK) or name.startswith((f"{CHECKPOINTS}/", *STAGED))]
-        if left:
-            findings.note("nothing else", f"left over from when it ran: {_some(left)}", "delete it")
-        extra = [name for name in extra if name not in left]
-        kinds = [f"{name}{f' ({inventory.others[name]})' if name in inventory.others else ''}" for name in extra]
-        words = f"not listed, so no part of it, and nothing vouches for them: {_some(kinds)}"
-        findings.compare("nothing else", not extra, "nothing lies beside them", words)
-    return Bound(folder, folder, manifest, right=frozenset(right))
-
-
-def _compare(manifest: Manifest, digest: str | None, findings: Findings) -> None:
+    rewritten = f"{manifest.digest} here, and {digest} was to be compared: this is another folder, or a rewritten one"
     if digest is None:
-        findings.note(
-            "digest",
-            f"{manifest.digest}, compared with nothing",
-            "give digest=sha256:... as it was printed and kept elsewhere; a file that was rewritten together with its list "
-            "shows there alone",
-        )
-    elif digest == manifest.digest:
-        findings.ok("digest", f"{digest}, as it was kept elsewhere")
+        findings.note("digest", f"{manifest.digest}, compared with nothing", WITHOUT_DIGEST)
     else:
-        findings.problem(
-            "digest", f"{manifest.digest} here, and {digest} was to be compared: this is another folder, or a rewritten one"
-        )
-
-
-def _hash(folder: Path, manifest: Manifest, findings: Findings, progress: Progress) -> set[str]:
+        findings.compare("digest", digest == manifest.digest, f"{digest}, as it was kept elsewhere", rewritten)
     right, wrong = set(), []
     for done, name in enumerate(manifest.files):
         progress(done, len(manifest.files))
@@ -166,18 +129,22 @@ def _hash(folder: Path, manifest: Manifest, findings: Findings, progress: Progre
             right.add(name)
         except Broken as error:
             wrong.append(str(error))
-    for line in wrong[:MAX_NAMED]:
-        findings.problem("files", line)
-    if len(wrong) > MAX_NAMED:
-        findings.problem("files", f"and {len(wrong) - MAX_NAMED} more of {len(manifest.files)}")
-    if not wrong:
-        findings.ok("files", f"all {len(right)} have the bytes that are listed (sha256)")
-    return right
+    findings.compare("files", not wrong, f"all {len(right)} have the bytes that are listed (sha256)", _some(wrong, "; "))
+    with findings.looking("nothing else"):
+        found = inventory(folder)
+        extra = sorted(found.keys() - {MANIFEST_FILE, *manifest.files, *BESIDE})
+        left = [name for name in extra if name in (LOCK, STATE_LOCK) or name.startswith((f"{CHECKPOINTS}/", *STAGED))]
+        if left:
+            findings.note("nothing else", f"left over from when it ran: {_some(left)}", "delete it")
+        kinds = [f"{name}{found[name] and f' ({found[name]})'}" for name in extra if name not in left]
+        words = f"not listed, so no part of it, and nothing vouches for them: {_some(kinds)}"
+        findings.compare("nothing else", not kinds, "nothing lies beside them", words)
+    return Bound(folder, folder, manifest, right=frozenset(right))
 
 
-def _some(names: list[str]) -> str:
-    more = f", and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return f"{', '.join(names[:MAX_NAMED])}{more}"
+def _some(names: list[str], between: str = ", ") -> str:
+    more = f"{between}and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return between.join(names[:MAX_NAMED]) + more
 
 
 @dataclass(frozen=True)
@@ -210,7 +177,7 @@ class VerifiedItem:
         object.__setattr__(self, "claims", tuple(visible(line, 1000) for line in self.claims))
 
     @property
-    def state(self) -> State:
+    def state(self) -> CheckState:
         """Of its own checks, the worst."""
         return worst(self.checks)
 
@@ -224,7 +191,7 @@ class VerifiedItem:
     @property
     def problems(self) -> list[Check]:
         """Whatever does not verify, here or below."""
-        return [check for part in self.every for check in part.checks if check.state is State.PROBLEM]
+        return [check for part in self.every for check in part.checks if check.state is CheckState.PROBLEM]
 
     @property
     def declared(self) -> list[str]:
@@ -274,19 +241,17 @@ class Record:
     def read(cls, bound: Bound, findings: Findings) -> "Record":
         """Read what is there; whatever cannot be read is a problem that findings take."""
         record = cls(bound, findings)
-        for name, key in (("status.json", "status"), ("env.json", "environment"), ("metrics.json", "metrics")):
-            with findings.looking(name):
-                setattr(record, key, bound.json(name))
-        with findings.looking("config.yaml"):
-            record.config = bound.yaml("config.yaml")
+        for name, key in FILES.items():
+            if name != "spent.json" or bound.holds(name):
+                with findings.looking(name):
+                    setattr(record, key, bound.yaml(name) if name.endswith(".yaml") else bound.json(name))
+        with findings.looking("spent.json"):
+            record.spent = record.spent and unseal_manifest(bound.read("spent.json"), "spent.json")
         if record.status:
             record._check_status()
         if bound.holds("conditions.json"):
             with findings.looking("conditions"):
                 record._read_conditions()
-        if bound.holds("spent.json"):
-            with findings.looking("spent.json"):
-                record.spent = unseal_manifest(bound.read("spent.json"), "spent.json")
         return record
 
     @property
@@ -328,7 +293,7 @@ class Record:
         if str(self.environment.get("revision", "")).endswith("+changes"):
             self.findings.note("code", "the source tree that it ran from had changes that no revision names")
 
-    def check_metrics(self, name: str, **numbers: int) -> None:
+    def check_metrics(self, name: str, **numbers: float | str) -> None:
         """Raise Broken unless metrics.json has these numbers, which ``name`` makes."""
         for key, number in numbers.items():
             if self.metrics and self.metrics.get(key) != number:
@@ -395,40 +360,32 @@ def stand_words(conditions: Sequence[Condition]) -> str:
 def data_items(record: Record) -> tuple[VerifiedItem, ...]:
     """The data of a training run: the files that it named, where they lay then."""
     files: Mapping[str, Any] = record.environment.get("data_files") or {}
-    subjects = [_file(key, entry) for key, entry in files.items() if key != "data_dir"]
-    if not subjects:
-        target = str((record.config.get("dataset") or {}).get("_target_"))
-        findings = Findings()
+    items = [_file(key, entry) for key, entry in files.items() if key != "data_dir"]
+    if not items:
+        target, findings = str((record.config.get("dataset") or {}).get("_target_")), Findings()
         findings.unchecked("data", "no file of the owner's, and nothing of it was made anew")
-        digest = record.environment.get("data_digest")
-        subjects = [VerifiedItem(f"data {digest}, which {target} makes or fetches", tuple(findings.checks))]
-    return tuple(subjects)
+        name = f"data {record.environment.get('data_digest')}, which {target} makes or fetches"
+        items = [VerifiedItem(name, tuple(findings.checks))]
+    return tuple(items)
 
 
 def _file(key: str, entry: Mapping[str, Any]) -> VerifiedItem:
-    findings, path = Findings(), Path(str(entry.get("path")))
-    name, recorded = f"dataset.{key} {path}", str(entry.get("sha256", ""))
+    findings, path, recorded = Findings(), Path(str(entry.get("path"))), str(entry.get("sha256", ""))
+    name = f"dataset.{key} {path}"
     with findings.looking("data"):
-        if path.is_dir():
-            findings.unchecked("data", f"{name}: a folder, of whose files the record has no hashes")
-        elif not HASH.fullmatch(recorded):
-            findings.unchecked("data", f"{name}: the record has no hash of it")
-        else:
-            _compare_file(path, name, recorded, findings)
+        try:
+            if path.is_dir() or not HASH.fullmatch(recorded):
+                raise Broken("the record has no hash of it")
+            with open_plain(path) as file:
+                digest = file_digest(file, "sha256").hexdigest()
+            if digest == recorded:
+                findings.ok("data", f"{name}: the bytes that were trained on (sha256 {digest[:16]}...)")
+            else:
+                changed = f"CHANGED since (sha256 {digest[:16]}..., then {recorded[:16]}...): another file now"
+                findings.note("data", f"{name}: {changed}")
+        except Broken as error:
+            findings.unchecked("data", f"{name}: {error}")
     return VerifiedItem(name, tuple(findings.checks))
-
-
-def _compare_file(path: Path, name: str, recorded: str, findings: Findings) -> None:
-    try:
-        with open_plain(path) as file:
-            digest = file_digest(file, "sha256").hexdigest()
-    except Broken as error:
-        findings.unchecked("data", f"{name}: {error}")
-        return
-    if digest == recorded:
-        findings.ok("data", f"{name}: the bytes that were trained on (sha256 {digest[:16]}...)")
-    else:
-        findings.note("data", f"{name}: CHANGED since (sha256 {digest[:16]}..., then {recorded[:16]}...): another file now")
 
 
 def first_difference(recorded: Any, derived: Any, place: str = "") -> str:

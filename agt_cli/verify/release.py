@@ -30,7 +30,6 @@ from safetensors.numpy import load
 
 from agt import __version__
 from agt.audit.findings import AUDIT_FILE, read_audit
-from agt.errors import ConfigError
 from agt.mechanisms.claims import (
     Claim,
     Output,
@@ -63,6 +62,7 @@ from agt_cli.verify.folders import Bound, Record, first_difference
 CLAIM_FILE = "claim.json"
 LABEL_FILES = ("labels.csv", "labels.parquet")
 LABEL_COLUMNS = ["record_id", "label"]
+DATA_KEYS = ("dataset", "data_digest", "features_digest")
 MAX_LABEL_BYTES = 2**30
 MAX_CLASSES = 10_000
 MAX_ARRAY_BYTES = 2**30  # of all arrays together, unpacked
@@ -82,12 +82,8 @@ def claims_of(record: Record, trained: Record | None) -> tuple[str, ...]:
     Args:
         trained: the run that it was made from; None: it has none, or that is not there.
     """
-    if trained is not None and trained.conditions and record.conditions:
-        with record.findings.looking("conditions"):
-            _check_no_better(record, trained)
-    if trained is not None and trained.command == "train":
-        with record.findings.looking("data digest"):
-            _check_same_data(record, trained)
+    if trained is not None:
+        _check_descent(record, trained)
     if record.bound.holds("released_weights.json"):
         with record.findings.looking("noise"):
             _check_weights(record, trained)
@@ -107,19 +103,17 @@ def claims_of(record: Record, trained: Record | None) -> tuple[str, ...]:
     return _certified(trained) if trained is not None else ()
 
 
-def _check_no_better(record: Record, trained: Record) -> None:
-    """Conditions do not get better on the way from a training run to what is made from it."""
-    for then, now in zip(trained.conditions, record.conditions, strict=True):
-        if then.standing.weaker(now.standing):
-            raise Broken(f"condition {now.letter} stands better here than in the training run that it comes from")
-
-
-def _check_same_data(record: Record, trained: Record) -> None:
-    """What is made from a training run names its data."""
-    for key in ("dataset", "data_digest", "features_digest"):
-        ours, theirs = (each.environment.get(key) for each in (record, trained))
-        if ours != theirs:
-            raise Broken(f"env.json says {key} = {ours}, and the training run {theirs}")
+def _check_descent(record: Record, trained: Record) -> None:
+    """What is made from a training run has its data, and conditions that did not get better on the way."""
+    with record.findings.looking("conditions"):
+        for then, now in zip(trained.conditions, record.conditions, strict=False):
+            if then.standing.weaker(now.standing):
+                raise Broken(f"condition {now.letter} stands better here than in the training run that it comes from")
+    with record.findings.looking("data digest"):
+        for key in DATA_KEYS if trained.command == "train" else ():
+            ours, theirs = (each.environment.get(key) for each in (record, trained))
+            if ours != theirs:
+                raise Broken(f"env.json says {key} = {ours}, and the training run {theirs}")
 
 
 def _check_audit(record: Record) -> tuple[str, ...]:
@@ -215,51 +209,42 @@ def tuned(config: Mapping[str, Any]) -> TunedWeights:
     return TunedWeights.of(trials, float(budget["eps"]), float(budget["delta"]), tune["public"] is None)
 
 
-def _check_within(given: Guarantee, queries: int, asked: Mapping[str, Any]) -> None:
-    """Raise Broken where the answers spend more than ``total`` of the settings asks for, if it asks for anything."""
-    if asked.get("eps") is None:
-        return
-    eps, delta = float(asked["eps"]), float(asked.get("delta") or 0.0)
-    try:
-        spent = total(given, queries, delta)
-    except ConfigError as error:
-        raise Broken(f"more was spent than asked for: {error}") from None
-    if spent.eps > eps:
-        raise Broken(f"more was spent than asked for: {spent} against total.eps={eps:g}")
-
-
 def _check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
     """The budget of a release and its claim, made again; returns what may be claimed, a line each.
 
     Args:
         trained: the run that it was made from; None: it is not there, or not what it was.
     """
-    findings, spent, mechanism = record.findings, record.spent, None
+    findings, spent, config, mechanism = record.findings, record.spent, record.config, None
     with findings.looking("training run"):
         named = record.environment.get("trained_digest") if record.environment.get("trained_run") else None
         if spent["trained_digest"] != named:
             raise Broken(f"spent.json and env.json name two: {spent['trained_digest']} and {named}")
     with findings.looking("budget"):
-        mechanism = KnownMechanism.of(record.config, record.metrics)
+        mechanism = KnownMechanism.of(config, record.metrics)
         if mechanism is None:
             findings.unchecked("budget", NOT_AGTS)
         elif (mechanism.name, str(mechanism.guarantee)) != (spent["mechanism"], spent["guarantee"]):
             said, right = f"{spent['mechanism']}, {spent['guarantee']}", f"{mechanism.name}, {mechanism.guarantee}"
             raise Broken(f"spent.json says {said}; the mechanism and its parameters make it {right}")
-        else:
-            _check_within(mechanism.guarantee, _releases(spent), record.config["total"])
-    simulated = _is_simulated(record, record.config.get("seed"))
-    claimed = _read_claim(record, simulated)
+        elif (eps := config["total"].get("eps")) is not None:
+            within = total(mechanism.guarantee, _releases(spent), float(config["total"].get("delta") or 0.0))
+            if within.eps > float(eps):
+                raise Broken(f"more was spent than asked for: {within} against total.eps={float(eps):g}")
+    simulated, claimed = _is_simulated(record, config.get("seed")), None
+    if record.bound.holds(CLAIM_FILE):
+        with findings.looking(CLAIM_FILE):
+            claimed = _read_claim(record, simulated)
     if mechanism is None or trained is None or trained.relation is None:
         findings.unchecked("claim", "what it rests on is in the training run, which could not be looked at as it was then")
         return claimed.words if claimed else (str(spent.get("guarantee")), *map(str, spent.get("totals", ())))
     with findings.looking("claim"):
-        release = _derive(mechanism, record, trained)
+        release = _derive(mechanism, record, trained, trained.relation)
         proved = release.claim.proved and not simulated
         record.check_metrics("the conditions", proved=int(proved), simulated=int(simulated))
         if claimed is not None:
             with findings.looking(CLAIM_FILE):
-                _compare_claim(claimed, release, record, str(record.config.get("inputs")) == str(LINES))
+                _compare_claim(claimed, release, record)
         return _granted(record, release.claim, release.spent)
     return ()
 
@@ -268,68 +253,61 @@ def _releases(spent: Mapping[str, Any]) -> int:
     return int(spent["queries"]) if spent["what"] == Output.LABELS else 1
 
 
-def _derive(mechanism: KnownMechanism, record: Record, trained: Record) -> Release[None]:
+def _derive(mechanism: KnownMechanism, record: Record, trained: Record, relation: RelationConfig) -> Release[None]:
     """The release, as the conditions and the counts that were recorded make it; it draws nothing."""
     config, queries, output = record.config, int(record.spent["queries"]), Output(record.spent["what"])
     accounting, counting = config.get("accounting", "rigorous"), config.get("counting", "distance")
     published = accounting == "paper" and mechanism.needs == "distance"
     voting: Voting = "none" if trained.members < 2 else "published" if published else "certified"
-    if trained.relation is None:
-        raise Broken("config.yaml of the training run names no relation")
-    granted = claim(record.conditions, trained.relation, mechanism, accounting, counting, voting, output)
-    delta, noisy = (
-        float(config["total"].get("delta") or 0.0),
-        (trained.config.get("noise") or {}).get("epsilon") is not None,
-    )
-    totals: dict[Output, tuple[Total, ...]] = {
-        Output.LABELS: totals_of(mechanism.guarantee, queries, delta) if output is Output.LABELS else (),
-        Output.WEIGHTS: (weights_total(mechanism.guarantee, delta),) if output is Output.WEIGHTS else (),
-        Output.NUMBER: (),
-    }
-    return Release(granted, _draw_nothing, totals[output], None if output is Output.WEIGHTS else queries, noisy)
+    granted = claim(record.conditions, relation, mechanism, accounting, counting, voting, output)
+    noisy = (trained.config.get("noise") or {}).get("epsilon") is not None
+    delta = float(config["total"].get("delta") or 0.0)
+    totals: tuple[Total, ...] = ()
+    if output is Output.LABELS:
+        totals = totals_of(mechanism.guarantee, queries, delta)
+    elif output is Output.WEIGHTS:
+        totals = (weights_total(mechanism.guarantee, delta),)
+    return Release(granted, _draw_nothing, totals, None if output is Output.WEIGHTS else queries, noisy)
 
 
 def _draw_nothing(_: object) -> None:
     raise RuntimeError("nothing is drawn by an audit")
 
 
-def _read_claim(record: Record, simulated: bool) -> Statement | None:
-    """The claim for programs, whose every number is worked out again as it is read; None: there is none.
-
-    It says what spent.json and metrics.json beside it do, whether or not the training run is there.
-    """
-    if not record.bound.holds(CLAIM_FILE):
-        return None
-    with record.findings.looking(CLAIM_FILE):
-        record.bound.json(CLAIM_FILE)  # no key twice
-        claimed = read_claim(record.bound.read(CLAIM_FILE))
-        spent, ledger, account = record.spent, record.spent.get("ledger") or {}, claimed.account
-        proved, given = bool(record.metrics.get("proved")), str(claimed.guarantee.value)
-        beside = (spent["guarantee"], spent["mechanism"], _releases(spent), simulated, proved)
-        said = (given, claimed.mechanism, claimed.releases, claimed.simulated, claimed.publishable)
-        counted = (account and account.population, account and account.entry)
-        if said != beside or counted != (ledger.get("population"), ledger.get("entry")):
-            raise Broken(f"{CLAIM_FILE} says {said}, and the record beside it {beside}")
-        record.findings.ok(CLAIM_FILE, f"{claimed.schema}: its totals and curve are not below the truth")
-        return claimed
-    return None
+def _claim_file(bound: Bound) -> Statement:
+    """The claim for programs, whose every number is worked out again as it is read."""
+    bound.json(CLAIM_FILE)  # no key twice
+    return read_claim(bound.read(CLAIM_FILE))
 
 
-def _compare_claim(claimed: Statement, release: Release[None], record: Record, lines: bool) -> None:
-    """Raise Broken unless a claim is the one that the release makes.
+def _read_claim(record: Record, simulated: bool) -> Statement:
+    """It says what spent.json and metrics.json beside it do, whether or not the training run is there."""
+    claimed, spent, ledger = _claim_file(record.bound), record.spent, record.spent.get("ledger") or {}
+    account = claimed.account and (claimed.account.population, claimed.account.entry)
+    paid = ledger and (ledger.get("population"), ledger.get("entry"))
+    beside = (spent["guarantee"], spent["mechanism"], _releases(spent), simulated, bool(record.metrics.get("proved")))
+    guarantee, releases = str(claimed.guarantee.value), claimed.releases
+    said = (guarantee, claimed.mechanism, releases, claimed.simulated, claimed.publishable)
+    if said != beside or (account or None) != (paid or None):
+        raise Broken(f"{CLAIM_FILE} says {said}, and the record beside it {beside}")
+    record.findings.ok(CLAIM_FILE, f"{claimed.schema}: its totals and curve are not below the truth")
+    return claimed
 
-    Args:
-        lines: the queries came as lines: how many there would be was not fixed before, so that no total is theirs.
-    """
-    counting, mechanism, simulated = record.config.get("counting", "distance"), claimed.mechanism, claimed.simulated
-    told = release.words(simulated, ())
+
+def _compare_claim(claimed: Statement, release: Release[None], record: Record) -> None:
+    """Raise Broken unless a claim is the one that the release makes."""
+    told = release.words(claimed.simulated, ())
     words = (*told, *claimed.words[len(told) :])  # and then what the account says
-    if lines:
-        words = (told[0], *claimed.words[1:])
-    derived = of_release(release, mechanism, words=words, counting=counting, simulated=simulated, account=claimed.account)
-    if lines:
-        derived = replace(derived, totals=(), curve=None)
-    _compare_statements(claimed, derived)
+    lines = str(record.config.get("inputs")) == str(LINES)  # how many there would be was not fixed: no total is theirs
+    derived = of_release(
+        release,
+        claimed.mechanism,
+        words=(told[0], *claimed.words[1:]) if lines else words,
+        counting=record.config.get("counting", "distance"),
+        simulated=claimed.simulated,
+        account=claimed.account,
+    )
+    _compare_statements(claimed, replace(derived, totals=(), curve=None) if lines else derived)
 
 
 def _compare_statements(claimed: Statement, derived: Statement) -> None:
@@ -405,29 +383,28 @@ def _check_labels(record: Record, trained: Record | None) -> None:
     if rows != count:
         raise Broken(f"{name} holds {rows} rows, and {count} labels were counted")
     classes = _classes(trained)
-    unknown = sorted(set(labels) - classes) if classes else []
+    unknown = sorted(set(labels).difference(classes)) if classes else []
     if unknown:
         raise Broken(f"{name} holds the label {unknown[0]!r}, which is no class of the training run")
     record.findings.ok("labels", f"{rows}, as many as were counted{', each one of the classes' if classes else ''}")
-
-
-def _classes(trained: Record | None) -> set[str]:
-    """The classes of a training run; empty: not known."""
-    if trained is None or not trained.bound.holds("source.json"):
-        return set()
-    return set(map(str, trained.bound.json("source.json")["names"]))
 
 
 def _label_file(record: Record) -> str | None:
     return next((name for name in LABEL_FILES if record.bound.holds(name)), None)
 
 
+def _classes(trained: Record | None) -> list[str]:
+    """The classes of a training run; empty: not known."""
+    if trained is None or not trained.bound.holds("source.json"):
+        return []
+    return [str(name) for name in trained.bound.json("source.json")["names"]]
+
+
 def label_counts(record: Record, trained: Record | None) -> dict[int, int]:
     """Index of a class -> how many released labels are of it; empty: there are none, or nobody knows the classes."""
-    name, answered = _label_file(record), record.metrics.get("answered")
-    if name is None or answered is None or trained is None or not trained.bound.holds("source.json"):
+    name, answered, names = _label_file(record), record.metrics.get("answered"), _classes(trained)
+    if name is None or answered is None or not names:
         return {}
-    names = [str(word) for word in trained.bound.json("source.json")["names"]]
     _, labels = read_labels(record.bound, name, int(answered))
     return {names.index(label): count for label, count in labels.items()}
 
@@ -441,29 +418,24 @@ def read_labels(bound: Bound, name: str, count: int) -> tuple[int, Counter[str]]
     Raises:
         Broken: it is no such table.
     """
-    content = bound.read(name, MAX_LABEL_BYTES)
+    content, labels = bound.read(name, MAX_LABEL_BYTES), Counter[str]()
     try:
-        return _of_csv(content) if name == LABEL_FILES[0] else _of_parquet(content, count)
-    except (csv.Error, ValueError, OSError, pa.ArrowException) as error:
+        if name == LABEL_FILES[0]:
+            head, *cells = csv.reader(StringIO(content.decode(), newline=""), strict=True)
+            rows, whole = len(cells), all(len(row) == len(LABEL_COLUMNS) for row in cells)
+            labels.update(row[-1] for row in cells)
+        else:
+            file = pq.ParquetFile(pa.BufferReader(content))
+            head, rows, whole = file.schema_arrow.names, int(file.metadata.num_rows), True
+            for batch in file.iter_batches(columns=LABEL_COLUMNS[1:]) if rows == count else ():
+                counts = pc.value_counts(batch.column(0)).to_pylist()
+                labels.update({str(each["values"]): each["counts"] for each in counts})
+                if len(labels) > MAX_CLASSES:
+                    raise ValueError(f"more than {MAX_CLASSES:,} different labels")
+        if head != LABEL_COLUMNS or not whole:
+            raise ValueError(f"its columns are not {' and '.join(LABEL_COLUMNS)}")
+    except (csv.Error, ValueError, OSError, IndexError, pa.ArrowException) as error:
         raise Broken(f"{name} is no proper {name.split('.')[1]} ({error})") from None
-
-
-def _of_csv(content: bytes) -> tuple[int, Counter[str]]:
-    head, *cells = csv.reader(StringIO(content.decode(), newline=""), strict=True)
-    if head != LABEL_COLUMNS or any(len(row) != len(LABEL_COLUMNS) for row in cells):
-        raise ValueError(f"its columns are not {' and '.join(LABEL_COLUMNS)}")
-    return len(cells), Counter(row[1] for row in cells)
-
-
-def _of_parquet(content: bytes, count: int) -> tuple[int, Counter[str]]:
-    file, labels = pq.ParquetFile(pa.BufferReader(content)), Counter[str]()
-    rows = int(file.metadata.num_rows)
-    if file.schema_arrow.names != LABEL_COLUMNS:
-        raise ValueError(f"its columns are not {' and '.join(LABEL_COLUMNS)}")
-    for batch in file.iter_batches(columns=LABEL_COLUMNS[1:]) if rows == count else ():
-        labels.update({str(each["values"]): each["counts"] for each in pc.value_counts(batch.column(0)).to_pylist()})
-        if len(labels) > MAX_CLASSES:
-            raise ValueError(f"more than {MAX_CLASSES:,} different labels")
     return rows, labels
 
 
@@ -564,8 +536,7 @@ def _check_words(portable: Portable, findings: Findings) -> None:
 
 def _check_portable_claim(portable: Portable, bound: Bound, findings: Findings) -> None:
     """Its claim, made again from its own guarantee, relation and declarations: no training run is there to make it from."""
-    bound.json(CLAIM_FILE)  # no key twice
-    claimed = read_claim(bound.read(CLAIM_FILE))
+    claimed = _claim_file(bound)
     if not claimed.publishable or claimed.guarantee.value != guarantee_among(portable.noise):
         raise Broken(f"{CLAIM_FILE} is of {claimed.guarantee.value}, the weights of {guarantee_among(portable.noise)}")
     if claimed.words != tuple(portable.words):

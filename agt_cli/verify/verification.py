@@ -38,7 +38,7 @@ from agt_cli.verify.erasure import (
     replaced,
     run_of,
 )
-from agt_cli.verify.folders import Bound, Progress, Record, VerifiedItem, bind, data_items, first_difference
+from agt_cli.verify.folders import Bound, OnFile, Record, VerifiedItem, bind, data_items, first_difference
 from agt_cli.verify.release import CLAIM_FILE, check_portable, claims_of, guarantee_among, label_counts, tuned
 
 MAX_STEPS = 4  # steps from what is audited to what it rests on
@@ -67,7 +67,7 @@ class Verification:
         steps: how far the present folder is from the first.
     """
 
-    progress: Progress
+    progress: OnFile
     ledger: str | None = None
     head: NotedHead = None
     public: bytes | None = None
@@ -90,14 +90,14 @@ class Verification:
             return look_at_ledger(path, self.head)
         if not path.is_dir():
             raise ConfigError(f"{path}: expected the folder of a run or of a release, or a ledger's file")
-        if not _there(path / MANIFEST_FILE):
+        if not os.path.lexists(path / MANIFEST_FILE):
             return _unfinished(path)
         return self._folder(path, digest)[0]
 
     def _folder(self, folder: Path, digest: str | None) -> tuple[VerifiedItem, Record | None]:
         """A folder with a manifest, and its record, if it is a run, and no other than the one of ``digest``."""
         findings = Findings()
-        if _half(folder):
+        if has_pending_commit(folder):  # an erasure's files are still on their way
             findings.problem("state", *HALF_COMMITTED)
             return VerifiedItem(f"run {folder}", tuple(findings.checks)), None
         bound = bind(folder, digest, findings, self.progress)
@@ -150,11 +150,11 @@ class Verification:
             findings.unchecked("folder", "not there", "copy it beside this one, and verify again")
             return VerifiedItem(f"{name} {place}", tuple(findings.checks), digest=digest or ""), None
         earlier = replaced(folder, digest)
-        if earlier is None:
+        if not earlier:
             return self._deeper._folder(folder, digest)
-        findings.note("state", earlier.words, "what follows is the run as it is now")
+        findings.note("state", earlier, "what follows is the run as it is now")
         now, record = self._deeper._folder(folder, None)
-        return VerifiedItem(f"{name} {place}", tuple(findings.checks), rests_on=(now,), digest=earlier.digest), record
+        return VerifiedItem(f"{name} {place}", tuple(findings.checks), rests_on=(now,), digest=digest or ""), record
 
     @property
     def _deeper(self) -> "Verification":
@@ -190,20 +190,8 @@ def _whereabouts(recorded: Path, digest: str | None, home: Path) -> Path | None:
                 return folder
         except Broken:
             continue
-    later = next((folder for folder in places if replaced(folder, digest) is not None), None)
-    return later or (recorded if _there(recorded / MANIFEST_FILE) else None)
-
-
-def _half(folder: Path) -> bool:
-    """Whether an erasure's files are still on their way into the folder."""
-    with suppress(OSError):
-        return has_pending_commit(folder)
-    return False
-
-
-def _there(path: Path) -> bool:
-    """Whether something lies there, a link that leads nowhere too; a name that no file can have is nowhere."""
-    return os.path.lexists(path)
+    later = next((folder for folder in places if replaced(folder, digest)), None)
+    return later or (recorded if os.path.lexists(recorded / MANIFEST_FILE) else None)
 
 
 def _unfinished(folder: Path) -> VerifiedItem:
@@ -212,10 +200,10 @@ def _unfinished(folder: Path) -> VerifiedItem:
     Raises:
         ConfigError: it is no run at all.
     """
-    if not _there(folder / "status.json"):
-        raise ConfigError(
-            f"{folder}: neither a run nor a release: {MANIFEST_FILE} is not there, nor status.json{_runs_in(folder)}"
-        )
+    if not os.path.lexists(folder / "status.json"):
+        runs = sorted(path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{MANIFEST_FILE}"))
+        below = f"; below it are {len(runs)}, such as {runs[-1]}" if runs else ""
+        raise ConfigError(f"{folder}: neither a run nor a release: {MANIFEST_FILE} is not there, nor status.json{below}")
     findings = Findings()
     with findings.looking("status"):
         run = Run.at(folder)
@@ -226,7 +214,7 @@ def _unfinished(folder: Path) -> VerifiedItem:
         known = {"running": "a process is at work on it", "killed": "nobody works on it any more, it was killed"}
         why = f": {words}" if (words := known.get(state, run.error)) else ""
         findings.problem("status", f"not finished ({state}{why}), so nothing binds its files together")
-    if _there(folder / "spent.json"):
+    if os.path.lexists(folder / "spent.json"):
         with findings.looking("budget"):
             spent = unseal_manifest(read_file(folder / "spent.json"), "spent.json")
             words = "; ".join(map(str, spent["totals"]))
@@ -234,12 +222,6 @@ def _unfinished(folder: Path) -> VerifiedItem:
                 "budget", f"{spent['what']} may have been drawn at {spent['time']}: count it as spent: {words}"
             )
     return VerifiedItem(f"unfinished run {folder}", tuple(findings.checks))
-
-
-def _runs_in(folder: Path) -> str:
-    """A suffix naming runs below, if there are any."""
-    runs = sorted(path.parent for place in (f"*/{MANIFEST_FILE}", f"*/*/{MANIFEST_FILE}") for path in folder.glob(place))
-    return f"; below it are {len(runs)}, such as {runs[-1]}" if runs else ""
 
 
 # -- ledgers ---------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import no_fsync  # noqa: F401
+from commands import quick_commands  # noqa: F401
 
 from agt_cli.cli import main
 

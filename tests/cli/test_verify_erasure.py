@@ -22,8 +22,8 @@ from agt.unlearning.account import (
     Promise,
     Removal,
     Signer,
-    State,
-    Sweep,
+    StateChange,
+    TraceSearch,
     Waiting,
     account_of,
     read_account,
@@ -67,7 +67,7 @@ def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Sig
                 now.write("model.safetensors", run.read("model.safetensors")[:-1] + bytes([rows.start]))
                 gone = [row for row, word in enumerate(index.words) if word in log.waiting | {*names}]
                 left = np.setdiff1d(np.arange(len(index)), gone)
-                now.write(INDEX, replace(index, ids=index.ids[left], contents=index.contents[left]).content)
+                now.write(INDEX, b"".join(replace(index, ids=index.ids[left], contents=index.contents[left]).parts))
                 now.environment(**{name: run.environment[name] for name in ("data_digest", "features_digest", "dataset")})
                 now.add_metrics(**{**run.metrics, "n_train": run.metrics["n_train"] - len(gone)})
                 log = log.append(replace(entry, after=now.state))
@@ -82,9 +82,9 @@ def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Sig
         account = account_of(
             removal,
             asked=Asked(len(rows), len(rows), "id", len(rows), log.entries[-1].time, pending),
-            state=State(folder.name, run.digest, after, count, count - removed, str(head), len(log.entries)),
+            state=StateChange(folder.name, run.digest, after, count, count - removed, str(head), len(log.entries)),
             training=1.5,
-            sweep=None if waits else Sweep((Place("the run", 9, 0, "asked.hashes"),), ("the table",)),
+            sweep=None if waits else TraceSearch((Place("the run", 9, 0, "asked.hashes"),), ("the table",)),
             waiting=Waiting(len(log.waiting_units), len(log.waiting_units)) if waits else None,
         )
         written.write("account.json", account.content)

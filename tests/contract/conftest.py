@@ -1,3 +1,3 @@
 """Commands here are run in this process."""
 
-from commands import no_fsync  # noqa: F401
+from commands import quick_commands  # noqa: F401

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from commands import figures_drawn
 from PIL import Image
 from safetensors.numpy import load_file
 
@@ -31,7 +32,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, more in {"dense": ("kgrid.max=30",), "sparse": ("kgrid=sparse", "relation=remove")}.items():
         train, certify = home / name / "train", home / name / "certify"
         assert main(["train", *DATA, *more, f"hydra.run.dir={train}", "-q", "--json"]) == 0
-        assert main(["certify", f"run={train}", f"hydra.run.dir={certify}", "map_resolution=24", "-q", "--json"]) == 0
+        with figures_drawn():
+            assert main(["certify", f"run={train}", f"hydra.run.dir={certify}", "map_resolution=24", "-q", "--json"]) == 0
         found |= {f"{name} train": train, f"{name} certify": certify}
     return found
 

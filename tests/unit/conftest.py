@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import quick_commands  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
 

@@ -21,12 +21,11 @@ from agt.unlearning.account import (
     Promise,
     Removal,
     RemovalBudget,
-    State,
-    Sweep,
+    StateChange,
+    TraceSearch,
     Waiting,
     account_of,
     read_account,
-    requests_of,
 )
 from agt_cli.unlearn.erasure import account_lines, account_markdown
 
@@ -43,9 +42,9 @@ def made(promise: Promise = NEWTON, **more: Any) -> Account:
     removed = 0 if promise.method == "certificate" else 20
     allowance = RemovalBudget(0.1, 0.5, "the gradient's residual") if promise.method == "newton" else None
     removal = Removal(promise, removed, 0.01, {"steps": 1, "fresh": False}, ("One step.",), allowance)
-    state = State("folder", BEFORE, AFTER, 100, 100 - removed, LOG, 3)
+    state = StateChange("folder", BEFORE, AFTER, 100, 100 - removed, LOG, 3)
     earlier = (Earlier("predict/one", True, "released", BEFORE), Earlier("certify/two", False, "of other data"))
-    sweep = Sweep((Place("the run", 9, 0, "ids and rows"),), ("the table",)) if removed else None
+    sweep = TraceSearch((Place("the run", 9, 0, "ids and rows"),), ("the table",)) if removed else None
     given = {
         "asked": Asked(20, 20, "id", 20, "2026-11-22T10:00:00.123456+00:00"),
         "state": state,
@@ -61,7 +60,6 @@ def made(promise: Promise = NEWTON, **more: Any) -> Account:
 def test_what_is_written_is_read(promise: Promise) -> None:
     account = made(promise)
     assert read_account(account.content) == account
-    assert account.promise == promise
     assert account.updated == (promise is not CERTIFICATE)
 
 
@@ -74,18 +72,29 @@ def test_every_entry_by_name() -> None:
     ]
     names = {f"{kind.__name__}.{name}" for kind in kinds for name in kind.__dataclass_fields__}
     assert {name.split(".")[0] for name in names} == {
-        *("Account", "Asked", "Done", "Earlier", "Guaranteed", "Place", "RemovalBudget", "State", "Sweep", "Waiting")
+        *(
+            "Account",
+            "Asked",
+            "Done",
+            "Earlier",
+            "Guaranteed",
+            "Place",
+            "RemovalBudget",
+            "StateChange",
+            "TraceSearch",
+            "Waiting",
+        )
     }
-    assert {name for name in names if name.startswith(("Asked", "State", "Earlier", "Place"))} == {
+    assert {name for name in names if name.startswith(("Asked", "StateChange", "Earlier", "Place"))} == {
         *("Asked.people", "Asked.records", "Asked.by", "Asked.hashes", "Asked.time", "Asked.pending", "Asked.untrained"),
         *(
-            "State.run",
-            "State.before",
-            "State.after",
-            "State.records_before",
-            "State.records_after",
-            "State.log",
-            "State.entry",
+            "StateChange.run",
+            "StateChange.before",
+            "StateChange.after",
+            "StateChange.records_before",
+            "StateChange.records_after",
+            "StateChange.log",
+            "StateChange.entry",
         ),
         *("Earlier.name", "Earlier.state", "Earlier.stands", "Earlier.why"),
         *("Place.place", "Place.files", "Place.found", "Place.words"),
@@ -147,8 +156,7 @@ def test_the_schema_file_is_the_form() -> None:
 def test_for_which_requests(method: Any, exact: bool, adaptive: bool, requests: str) -> None:
     """A promise that is not adaptive is never said to be."""
     promise = Promise(method, exact, 0.0 if exact else 1.0, 0.0, adaptive, ("It holds.",))
-    assert requests_of(promise) == requests
-    assert made(promise).promise == promise
+    assert made(promise).guaranteed.requests == requests
     assert ("NOT where" in "".join(account_lines(made(promise)))) == (not adaptive)
 
 
@@ -163,7 +171,7 @@ def test_the_page_is_one_page_and_says_it_all() -> None:
         "0.4 of 0.5 left",
         "39 stand, 1 void",
         "And 32 more",
-        "4 queries abstained",
+        "abstained while requests were pending | 4 queries",
         "none found in 9 files of 1 place",
         "Not looked at:\n\n- the table",
         "What this account does not show",
@@ -186,7 +194,7 @@ def test_a_pending_request_says_that_nothing_is_removed() -> None:
 
 
 def test_traces_are_said_loudly() -> None:
-    sweep = Sweep((Place("checkpoints", 4, 2, "two ids"), Place("the run", 9, 0, "ids and rows")), ())
+    sweep = TraceSearch((Place("checkpoints", 4, 2, "two ids"), Place("the run", 9, 0, "ids and rows")), ())
     account = made(sweep=sweep)
     assert "  - FOUND 2 in checkpoints: two ids" in list(account_lines(account))
     assert "2 found in 13 files of 2 places" in account_markdown(account)

@@ -6,12 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from agt.errors import ConfigError
-from agt.facts import Standing, declared
+from agt.facts import Standing
 from agt.numeric import gaussian_delta, gaussian_mu
 from agt.settings import RemovalConfig
 from agt.training.removal import RemovalState, removal_budget
-from agt.unlearning.newton import behind, paper_budget, promise, together
+from agt.unlearning.newton import promise, together
 
 
 def state(residual=0.01, allowed=0.1):
@@ -24,16 +23,9 @@ def state(residual=0.01, allowed=0.1):
 def test_the_exact_curve_allows_more_than_the_papers_rule(eps, delta):
     config = RemovalConfig(masking="loss", sigma=3.0, eps=eps, delta=delta)
     budget = removal_budget(config, 7.0)
-    assert budget > 1.1 * paper_budget(3.0, eps, delta)
+    assert budget > 1.1 * 3.0 * eps / math.sqrt(2 * math.log(1.5 / delta))  # 003's
     assert gaussian_delta(eps, budget / 3.0) <= delta
     assert removal_budget(replace(config, masking="output"), 7.0) == pytest.approx(7.0 * budget - config.tolerance)
-
-
-def test_the_papers_rule_is_no_guarantee_for_large_eps():
-    """Why it is for comparison alone: where its source does not prove it, the exact curve can refute it."""
-    mu = paper_budget(1.0, 30.0, 0.1)
-    assert gaussian_delta(30.0, mu) > 0.1
-    assert gaussian_delta(30.0, gaussian_mu(30.0, 0.1)) <= 0.1
 
 
 def test_several_states_cost_more_by_the_root_of_their_number():
@@ -83,18 +75,3 @@ def test_a_seed_is_a_simulation():
         assert not any("drawn anew" in fact.why for fact in made.assumptions)
         assert not made.proved
         assert made.words[0].startswith("not proved")
-
-
-def test_private_features_add_their_budget():
-    made = promise(RemovalConfig(masking="output", eps=1.0, delta=1e-4), state(), 5.0)
-    source = declared("an encoder trained by DP-SGD", "it saw the records without noise")
-    both = behind(made, 2.0, 1e-5, source)
-    assert (both.eps, both.delta) == (3.0, pytest.approx(1.1e-4))
-    assert source in both.assumptions
-    assert both.proved
-    assert behind(promise(RemovalConfig(masking="loss"), state(), 5.0), 2.0, 1e-5, source).words[0].startswith("not proved")
-    assert "(3, 0.00011)" in both.words[0]
-    squares = promise(RemovalConfig(loss="least_squares", masking="none", sigma=0.0), state(1e-9), 5.0)
-    assert not behind(squares, 2.0, 1e-5, source).exact
-    with pytest.raises(ConfigError, match="leave no guarantee"):
-        behind(made, math.inf, 0.0, source)

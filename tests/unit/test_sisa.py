@@ -132,9 +132,7 @@ def test_only_stages_from_the_first_slice_that_lost_a_record_are_trained(tmp_pat
         unit = units[slices == first][0]
         done = kept.updated(people().units != unit)
         assert done.begun == {shards(np.array([unit]), ensemble)[0]: first}
-        assert (done.slices, done.all_slices) == (3 - first, 12)
-        assert done.steps == (3 - first) * 2 * 2
-        assert done.all_steps == 12 * 2 * 2
+        assert (done.slices, done.stage) == (3 - first, 2 * 2)
     assert kept.updated(np.full(len(people()), True)).begun == {}
 
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agt.store import MANIFEST_FILE, Broken, Manifest, NewFolder, parse_object, parse_yaml, read_file, seal_manifest
-from agt_cli.report.markdown import Findings, State, visible
+from agt_cli.report.markdown import CheckState, Findings, visible
 from agt_cli.verify import folders
-from agt_cli.verify.folders import Bound, Inventory, bind
+from agt_cli.verify.folders import Bound, bind, inventory
 
 FILES = {"a.json": b"{}", "b.bin": bytes(range(256)), "deep/er/c.txt": b"words", "empty": b""}
 
@@ -31,7 +31,7 @@ def look(folder: Path, digest: str | None = None) -> tuple[Bound | None, dict[st
     """The folder as it is read, and its problems."""
     findings = Findings()
     bound = bind(folder, digest, findings, lambda done, files: None)
-    return bound, {check.name: check.words for check in findings.checks if check.state is State.PROBLEM}
+    return bound, {check.name: check.words for check in findings.checks if check.state is CheckState.PROBLEM}
 
 
 def test_a_whole_folder_is_whole(folder: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_folder_beyond_measure_is_not_listed(folder: Path, monkeypatch: pytest
     for number in range(20):
         (folder / f"{number}").write_bytes(b"")
     with pytest.raises(Broken, match="more than 10 files"):
-        Inventory.of(folder)
+        inventory(folder)
     assert "more than 10 files" in look(folder)[1]["nothing else"]
 
 
@@ -149,9 +149,7 @@ def test_depth_ends_somewhere(tmp_path: Path) -> None:
     deepest = tmp_path / "/".join(["d"] * 40)
     deepest.mkdir(parents=True)
     (deepest / "file").write_text("")
-    listed = Inventory.of(tmp_path)
-    assert not listed.files
-    assert list(listed.others.values()) == ["a folder"]
+    assert list(inventory(tmp_path).values()) == ["a folder"]
 
 
 @pytest.mark.parametrize(
