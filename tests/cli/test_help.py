@@ -82,8 +82,6 @@ def test_own_flags_may_stand_anywhere(agt: Agt, flag: str) -> None:
 PIPES = [
     (("--help",), "stdout"),
     (("train", "--cfg", "job"), "both"),
-    (("certify", "run=latest", "--json"), "both"),
-    (("train", "--info", "config"), "stdout"),
 ]
 
 
@@ -92,7 +90,7 @@ def test_a_reader_that_stops_reading_is_no_traceback(tmp_path: Path, arguments: 
     """``agt --help | head`` closes the pipe that help is written to, ``agt ... 2>&1 | head`` both."""
     done = unheard(tmp_path, arguments, streams)
     assert done.stderr in ("", None) or done.stderr.startswith("agt: error: ")
-    assert done.returncode in ((0, 1) if "--info" in arguments else (1, 2)), "Hydra logs its info, and a log is no output"
+    assert done.returncode == 1
 
 
 def unheard(folder: Path, arguments: Sequence[str], streams: str) -> subprocess.CompletedProcess[str]:
@@ -110,9 +108,8 @@ def unheard(folder: Path, arguments: Sequence[str], streams: str) -> subprocess.
         os.close(writer)
 
 
-@pytest.mark.parametrize("streams", ["stdout", "both"])
-def test_a_run_goes_on_where_nobody_reads_what_it_says(tmp_path: Path, streams: str) -> None:
-    done = unheard(tmp_path, ("train", *TINY), streams)
+def test_a_run_goes_on_where_nobody_reads_what_it_says(tmp_path: Path) -> None:
+    done = unheard(tmp_path, ("train", *TINY), "both")
     assert done.returncode == 1, "what was to be printed was not"
     (status,) = tmp_path.glob("outputs/train/*/status.json")
     assert json.loads(status.read_text())["state"] == "done"
