@@ -9,7 +9,6 @@ Formal guarantees
     What is said depends on public settings and on what happened to the machine, never on labels or distances.
 """
 
-import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from agt.ledger.ledger import Ledger, Questions, admitted, check_unclaimed, keys
 from agt.mechanisms.claims import APART, NO_ACCOUNT, Account, Claim
 from agt.mechanisms.composition import Cost, Guarantee, Lot
 from agt.numeric import bisect, whole_midpoint
-from agt.store import MANIFEST_FILE, Broken, Manifest, seal_manifest, unseal_manifest
+from agt.store import Broken, Manifest, parse_object, read_file, seal_manifest, unseal_manifest
 from agt_cli.errors import explain
 from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, ProtectedPeople, existing_ledger, second_head, unit_of
 from agt_cli.report.finished import Run
@@ -355,8 +354,8 @@ def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) 
 def spent_before(record: RunRecord) -> dict[str, Any]:
     """What spent.json of this run says already: where it goes on, it draws what it would have drawn; empty: nothing yet."""
     try:
-        return unseal_manifest((record.folder / SPENT_FILE).read_bytes(), SPENT_FILE)
-    except (OSError, Broken):
+        return unseal_manifest(read_file(record.folder / SPENT_FILE), SPENT_FILE)
+    except Broken:
         return {}
 
 
@@ -385,14 +384,12 @@ def _attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) ->
     """What is said of another run's spent.json; None: nothing."""
     state = _state(path.parent)
     try:
-        if not path.is_file():
-            raise Broken(f"{SPENT_FILE} is no file")
-        content = path.read_bytes()
+        content = read_file(path)
         if state == "done" and _is_done(path.parent, content):
             return None
         value = unseal_manifest(content, SPENT_FILE)
         totals, about = "; ".join(value["totals"]), f"{value['what']} by {value['mechanism']}"
-    except (OSError, Broken, KeyError, TypeError) as error:
+    except (Broken, KeyError, TypeError) as error:
         return (
             f"an earlier attempt ({path.parent}, {state}) may have released something: its spent.json cannot be read "
             f"({error}): count it as spent, the amount unknown"
@@ -409,17 +406,16 @@ def _attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) ->
 def _is_done(folder: Path, spent: bytes) -> bool:
     """Whether the run's manifest says so too: a status alone is a word in a file."""
     try:
-        manifest = Manifest.read((folder / MANIFEST_FILE).read_bytes())
+        manifest = Manifest.open(folder)
         manifest.check(SPENT_FILE, spent)
         manifest.load(folder, "status.json")
-    except (OSError, Broken):
+    except Broken:
         return False
     return True
 
 
 def _state(folder: Path) -> str:
-    status = folder / "status.json"
     try:
-        return str(json.loads(status.read_bytes())["state"]) if status.is_file() else "state unknown"
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return str(parse_object(read_file(folder / "status.json"), "status.json")["state"])
+    except (Broken, KeyError):
         return "state unknown"

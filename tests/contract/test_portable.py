@@ -244,7 +244,7 @@ def test_what_is_not_a_release_is_refused_by_name(
         ({"words": ["\x1b[2Jproved"]}, "no terminal should be sent"),
         ({"classes": ["0", "1", "2"]}, "3 classes, and weights of 1"),
         ({"noise": {"proved": 1}}, "other numbers"),
-        ({"noise": {"mu": float("nan")}}, "other numbers"),
+        ({"noise": {"mu": float("nan")}}, "NaN is no number"),
         ({"dtype": "int8"}, "dtype is int8"),
         ({"source": {"_target_": "foreign.Table"}}, "'foreign.Table', which is no part of agt"),
     ],
