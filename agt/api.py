@@ -8,7 +8,7 @@ It builds the same values that the command line builds from its configuration (p
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -53,7 +53,7 @@ from agt.settings import (
 from agt.store import Folder, NewFolder, read_digest
 from agt.training.checkpoint import NOWHERE, kept_in
 from agt.training.ensemble import EnsembleConfig
-from agt.training.loop import Progress
+from agt.training.loop import OnProgress, Progress
 
 DESCRIPTION = "model.json"
 COMMAND = "agt.save"  # what a saved model's manifest says wrote it
@@ -69,8 +69,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 SOFTMAX = {"loss": "cross_entropy", "clip": 1.0}  # of a tube of more than two classes
 SMOOTH = HeadConfig(hidden=(256,), activation="tanh")  # in a tube where no network is given, as in conf/model/smooth.yaml
-
-OnProgress = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ MOST_ROWS = 2**30  # rows of a batch, and rows at stake at one k: see kernels/co
 MOST_BATCHES = 10**6  # of an epoch
 MOST_KS = 2**16 + 1  # values in a grid: no mechanism tells longer distances apart
 DeclaredSize = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 RECIPE = "recipe"
 _PENDING = {"lr": 1.0, "epochs": 1, "weight_decay": 0.0}
 T = TypeVar("T")

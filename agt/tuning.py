@@ -23,8 +23,8 @@ from agt.models.features import FeatureMap
 from agt.models.linear import LinearModel
 from agt.problem import Problem, Settings
 
-Objective = Literal["accuracy", "certified", "expected"]
-SCORES: tuple[Objective, ...] = ("accuracy", "certified", "expected")
+TuningObjective = Literal["accuracy", "certified", "expected"]
+SCORES: tuple[TuningObjective, ...] = ("accuracy", "certified", "expected")
 _KEY = "folds"  # public key of the hash that deals units to folds
 
 
@@ -101,7 +101,7 @@ def linear_head(dataset: Dataset, settings: Settings) -> LinearModel:
     return LinearModel.untrained(Problem(dataset, settings), features)
 
 
-def best(scores: Sequence[np.ndarray], objective: Objective) -> int:
+def best(scores: Sequence[np.ndarray], objective: TuningObjective) -> int:
     """The index of the choice: of all whose mean lies within one standard error of the greatest, the one with most of the
     other thing: accuracy where the objective is the certified fraction, and the certified fraction elsewhere; the first of
     equals.

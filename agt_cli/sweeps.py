@@ -168,7 +168,7 @@ class Sweep:
         self, command: str, line: Sequence[str], overrides: Sequence[str], config_name: str, console: Console
     ) -> None:
         self.command, self.line, self.console, self.config_name = command, tuple(line), console, config_name
-        self.table: Table | None = None
+        self.table: JobTable | None = None
         lines = combinations(overrides)
         self.hydra = compose_with_hydra(config_name, [*lines[0], "hydra.job.num=0"]).hydra
         if params := self.hydra.sweeper.params:
@@ -201,7 +201,7 @@ class Sweep:
                 self._run([job for job in jobs if not job.before], results)
             finally:
                 ended = [job if job.before else job.ended(results.get(job.folder, {})) for job in jobs]
-                self.table = Table(self.folder, self.command, ended)
+                self.table = JobTable(self.folder, self.command, ended)
                 self.table.write()
                 refresh_index(self.folder, self.jobs[0].settings.get("output_dir"), self.console)
             for job in ended:
@@ -531,7 +531,7 @@ def _can_go_on(command: str, run: Run) -> bool:
 
 
 @dataclass(frozen=True)
-class Table:
+class JobTable:
     """One table of a sweep: the jobs of a call, and those of earlier calls that it does not have.
 
     Attributes:

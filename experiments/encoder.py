@@ -34,7 +34,7 @@ from agt.data.dataset import DataError, Dataset, Records, content_ids
 from agt.errors import AgtError, DataMissing
 from agt.facts import Fact, Grounds, Standing, declared, void
 from agt.models.heads import HeadConfig
-from agt.models.store import Shelf, Store, read_tensors
+from agt.models.store import FileReader, FileWriter, read_tensors
 from agt.provenance import code_digest, machine
 from agt.settings import Positive, schema
 from agt.store import write_atomic
@@ -79,7 +79,7 @@ class EncoderConfig:
         """As ``load_encoder``."""
         return load_encoder(self, dataset, on_progress)
 
-    def read(self, shelf: Shelf) -> "Encoder":
+    def read(self, shelf: FileReader) -> "Encoder":
         """As ``Encoder.read``."""
         return Encoder.read(self, shelf)
 
@@ -162,13 +162,13 @@ class Encoder:
         """As ``encode``."""
         return encode(self, dataset)
 
-    def save(self, store: Store) -> None:
+    def save(self, store: FileWriter) -> None:
         """encoder.safetensors: the convolutions, which is what queries pass through."""
         shape = {"shape": json.dumps(self.shape)}
         store.write(ENCODER, save({name: t.contiguous() for name, t in self.model.conv.state_dict().items()}, shape))
 
     @classmethod
-    def read(cls, config: EncoderConfig, shelf: Shelf) -> "Encoder":
+    def read(cls, config: EncoderConfig, shelf: FileReader) -> "Encoder":
         """What ``save`` wrote; it has no dense layers, and whether it is public is in the run's conditions.
 
         Raises:

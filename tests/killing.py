@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from agt.ledger.book import Charge, Population, Table
+from agt.ledger.book import AdmittedTable, Charge, Population
 from agt.ledger.chain import SecondHead
 from agt.ledger.ledger import Exhausted, Ledger
 from agt.mechanisms.composition import Allowance, PureDP
@@ -85,8 +85,8 @@ def attack(home: Path, seed: int, kills: int, processes: int = 16, capacity: int
     """One ledger, spent by ``processes`` at a time until ``kills`` were killed or the budget is used up."""
     path, place = home / f"{seed}.ledger", home / "second" / f"{seed}.head"
     population = Population(f"attack {seed}", "one person", "add_remove", Allowance(round(capacity * EPS, 9)))
-    with Ledger.create(path, population, place if second else None, [Table("people", f"{seed:032x}")]) as ledger:
-        ledger.admit(Table("people", DATA))
+    with Ledger.create(path, population, place if second else None, [AdmittedTable("people", f"{seed:032x}")]) as ledger:
+        ledger.admit(AdmittedTable("people", DATA))
         name = ledger.entries()[0].hash
     return _attack(path, SecondHead(place, name) if second else None, seed, kills, processes, Killed(capacity))
 

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from agt import __version__
 from agt.errors import ConfigError
-from agt.settings import content_of, read_document, schema
+from agt.settings import Digest, content_of, read_document, schema
 
 AUDIT_FILE = "audit.json"
 VERSION: Literal["agt.audit/1"] = "agt.audit/1"
@@ -23,7 +23,6 @@ LOWER = ("epsilon", "mu")
 UnitShare = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 Text = Annotated[str, Field(pattern=r"\S")]
-Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Words = tuple[str, ...]
 DIGITS = 3
 MOST_DIGITS = 17  # that a double has

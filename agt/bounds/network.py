@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from agt.bounds.interval import Interval
 from agt.bounds.losses import Loss, loss_of
 from agt.bounds.rounding import EXACT, Bounds, Products, Rounding
-from agt.bounds.rules import TRAINED, Gradient, Intervals, LinearRule, Point, Rule, Trained, rules_for
+from agt.bounds.rules import TRAINED, Gradient, Intervals, LayerRule, LinearRule, Point, Trained, rules_for
 from agt.errors import ConfigError, UnsoundError
 from agt.numeric import labels_of
 
@@ -50,7 +50,7 @@ class Network:
         outputs: logits after collapsing: 1, or the number of classes.
     """
 
-    rules: tuple[Rule, ...]
+    rules: tuple[LayerRule, ...]
     loss: Loss
     two_class: bool
     products: Products
@@ -111,7 +111,7 @@ class Network:
         passed = self._passed(shape, point, "model: a record")
         return sum(rule.alive(x, y) for rule, x, y in passed if isinstance(rule, TRAINED))
 
-    def _passed(self, shape: Sequence[int], point: Point, record: str) -> Iterator[tuple[Rule, Tensor, Tensor]]:
+    def _passed(self, shape: Sequence[int], point: Point, record: str) -> Iterator[tuple[LayerRule, Tensor, Tensor]]:
         """Each rule, with a record of zeros before and behind it, [1, ...]."""
         x = torch.zeros((1, *shape), dtype=next(iter(point.values())).dtype, device=next(iter(point.values())).device)
         for index, rule in enumerate(self.rules):
@@ -205,7 +205,7 @@ class Network:
         rule = self.trained(factors.name)
         return rule.gradients(factors.d.double(), factors.x.double(), rounding.double(), self.products)
 
-    def _bound(self, rules: tuple[Rule, ...], x: Tensor, box: Intervals, rounding: Rounding) -> list[Interval]:
+    def _bound(self, rules: tuple[LayerRule, ...], x: Tensor, box: Intervals, rounding: Rounding) -> list[Interval]:
         """Bounds on the input of each of the rules, the first ones of the head, and on the output of the last."""
         values = [Interval.point(x[None])]
         for rule in rules:

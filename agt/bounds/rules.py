@@ -102,7 +102,7 @@ Intervals = Mapping[str, Interval]  # parameter name -> [K, ...] bounds; bounds/
 Point = Mapping[str, Tensor]  # parameter name -> nominal value
 
 
-class Rule(Protocol):
+class LayerRule(Protocol):
     """How one layer acts. x is the layer's input; d the gradient of the loss in its output."""
 
     @property
@@ -129,7 +129,7 @@ class Gradient(NamedTuple):
     x: Interval | None
 
 
-class Trained(Rule, Protocol):
+class Trained(LayerRule, Protocol):
     """A layer with parameters. d and x come in float64, whatever the passes are computed in."""
 
     def nominal_gradients(self, d: Tensor, x: Tensor) -> Iterator[tuple[str, Tensor, Tensor | None]]:
@@ -727,7 +727,7 @@ class ReluRule:
         return Interval.image(*products.relu_backward(d, x))
 
 
-RULES: dict[type[nn.Module], Callable[[str, Any], Rule]] = {
+RULES: dict[type[nn.Module], Callable[[str, Any], LayerRule]] = {
     nn.Linear: lambda name, layer: LinearRule(name, layer.bias is not None),
     nn.ReLU: lambda name, layer: ReluRule(name),
     nn.Flatten: FlattenRule.of,
@@ -749,7 +749,7 @@ TURNS: dict[type[nn.Module], tuple[str, str]] = {  # what a layer takes and leav
 NamedLayers = dict[str, nn.Module]
 
 
-def rules_for(head: nn.Sequential) -> tuple[Rule, ...]:
+def rules_for(head: nn.Sequential) -> tuple[LayerRule, ...]:
     """The rule of each layer, in order.
 
     Raises:
@@ -765,7 +765,7 @@ def rules_for(head: nn.Sequential) -> tuple[Rule, ...]:
             kind = type(layer).__name__
             raise ConfigError(f"model: no bound rule for layer {name} ({kind}){nearest(kind, [t.__name__ for t in RULES])}")
     _check_order(layers)
-    rules, nonnegative = list[Rule](), False
+    rules, nonnegative = list[LayerRule](), False
     for name, layer in layers.items():
         rule = RULES[type(layer)](name, layer)
         rules.append(replace(rule, nonnegative=nonnegative) if isinstance(rule, TRAINED) else rule)
@@ -773,7 +773,7 @@ def rules_for(head: nn.Sequential) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def _nonnegative(rule: Rule, before: bool) -> bool:
+def _nonnegative(rule: LayerRule, before: bool) -> bool:
     """Whether a layer gives no value below 0, whatever it is given; ``before``: of none below 0."""
     if isinstance(rule, FlattenRule | AvgPoolRule):
         return before  # the same numbers, or their means

@@ -31,7 +31,7 @@ Formal guarantees that every ``Envelope`` owes, and that margin_votes.py rests o
     grid only the steps keep the second line (method.md section 3a).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,7 +47,7 @@ from agt.errors import UnsoundError
 from agt.kernels.select import pick_device, pick_kernel
 from agt.settings import ComputeConfig, RelationName
 from agt.training.batches import Recipe
-from agt.training.loop import Progress, counted
+from agt.training.loop import OnProgress, counted
 
 REACH = 2**10
 """As many edits as a margin vote looks at; a public constant."""
@@ -156,7 +156,7 @@ def certify(
     recipe: Recipe,
     box: Box,
     features: np.ndarray,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: OnProgress = lambda progress: None,
 ) -> Certificates:
     """Certify every query for every k of the box.
 

@@ -128,7 +128,7 @@ class Charge:
 
 
 @dataclass(frozen=True)
-class Table:
+class AdmittedTable:
     """A table about these people.
 
     Attributes:
@@ -150,11 +150,11 @@ class Table:
         return {"table": self.name, "data": self.data, "files": list(self.files), "unit": asdict(self.unit)}
 
     @classmethod
-    def of(cls, node: Mapping[str, Any]) -> "Table":
+    def of(cls, node: Mapping[str, Any]) -> "AdmittedTable":
         """What ``as_json`` gave, among other values."""
         return cls(node["table"], node["data"], tuple(node["files"]), Unit(**node["unit"]))
 
-    def shares(self, other: "Table") -> str:
+    def shares(self, other: "AdmittedTable") -> str:
         """By what it is known to be about the very people of another: data, file; empty: it is not known."""
         if {self.data, *self.before} & {other.data, *other.before}:
             return "data"
@@ -220,7 +220,7 @@ class Book:
     last: Entry
     spent: Cost = field(default_factory=Cost)
     head: str = ""
-    tables: dict[str, Table] = field(default_factory=dict)
+    tables: dict[str, AdmittedTable] = field(default_factory=dict)
     debits: dict[int, Debit] = field(default_factory=dict)
     answers: list[Answered] = field(default_factory=list)
     backwards: list[int] = field(default_factory=list)
@@ -286,7 +286,7 @@ class Book:
         return self.spent
 
     def _admit(self, entry: Entry, body: Mapping[str, Any]) -> Cost:
-        table = Table.of(body)
+        table = AdmittedTable.of(body)
         if table.data in self.tables or self.counted_otherwise(table):
             raise Broken(f"entry {entry.number} admits what was admitted before it, maybe counted otherwise")
         self.tables[table.data] = table
@@ -298,7 +298,7 @@ class Book:
             self.headless.append(entry.number)
         return self.spent
 
-    def counted_otherwise(self, table: Table) -> Table | None:
+    def counted_otherwise(self, table: AdmittedTable) -> AdmittedTable | None:
         """A table of the same data or file that was admitted with a unit which this one's does not cover."""
         shared = (other for other in self.tables.values() if table.shares(other))
         return next((other for other in shared if not table.unit.covers(other.unit)), None)
@@ -358,7 +358,7 @@ SAME_DISK = (
 )
 
 
-def declaration(population: Population, tables: Iterable[Table]) -> str:
+def declaration(population: Population, tables: Iterable[AdmittedTable]) -> str:
     """What whoever admits tables says by that; names no digest, as it goes into claims."""
     several = dict.fromkeys((table.name, table.unit.means(population.unit)) for table in tables)
     parts = []
@@ -370,7 +370,7 @@ def declaration(population: Population, tables: Iterable[Table]) -> str:
     return f"declared, not checked: {'; '.join(parts)}{f'; and {same}' if len(several) > 1 else ''}"
 
 
-def unit_words(population: Population, tables: Iterable[Table]) -> str:
+def unit_words(population: Population, tables: Iterable[AdmittedTable]) -> str:
     """Whose addition or removal the budget is about: the population's unit, and how many records it may have where."""
     most = dict.fromkeys((table.name, table.unit.most) for table in tables)
     caps = sorted({rows for _, rows in most})

@@ -49,11 +49,11 @@ from agt.errors import CheckError, ConfigError
 from agt.ledger.book import (
     NO_HEAD,
     SAME_DISK,
+    AdmittedTable,
     Book,
     Charge,
     Debit,
     Population,
-    Table,
     declaration,
     digest_of,
     headless,
@@ -61,7 +61,7 @@ from agt.ledger.book import (
     unit_words,
 )
 from agt.ledger.chain import START, Entry, Head, SecondHead, Unit, follow, hash_of, head_file, same_disk, take_lock
-from agt.ledger.store import Foreign, Store, make
+from agt.ledger.store import Foreign, LedgerFile, make
 from agt.mechanisms.composition import Cost, Guarantee, Lot
 from agt.mechanisms.mechanism import Mechanism
 from agt.store import Broken
@@ -80,7 +80,7 @@ def folder_alone(folder: Path, seconds: float = 60.0) -> Iterator[None]:
         os.close(handle)
 
 
-def check_unclaimed(path: Path, table: Table) -> None:
+def check_unclaimed(path: Path, table: AdmittedTable) -> None:
     """Raise ConfigError where another ledger of the folder than ``path`` admitted a table's people: the same data or file.
 
     Raises:
@@ -94,14 +94,14 @@ def check_unclaimed(path: Path, table: Table) -> None:
             )
 
 
-def admitted(path: Path, table: Table) -> Table | None:
+def admitted(path: Path, table: AdmittedTable) -> AdmittedTable | None:
     """A table that a ledger admitted, of the same data or file; None: it did not."""
     try:
-        store = Store(path, writing=False)
+        store = LedgerFile(path, writing=False)
     except (Foreign, ConfigError):  # another program's file
         return None
     with closing(store), store.turn():
-        tables = [Table.of(entry.body) for entry in follow(store.texts()) if entry.kind == "admit"]
+        tables = [AdmittedTable.of(entry.body) for entry in follow(store.texts()) if entry.kind == "admit"]
     return next((other for other in tables if table.shares(other)), None)
 
 
@@ -125,7 +125,7 @@ class Ledger:
         path: of the file.
     """
 
-    def __init__(self, store: Store, head: Path | None = None, lost: bool = False) -> None:
+    def __init__(self, store: LedgerFile, head: Path | None = None, lost: bool = False) -> None:
         self._store, self.path, self._given, self._lost = store, store.path, head, lost
         self._checked: set[int] = set()
         with store.turn():
@@ -137,7 +137,9 @@ class Ledger:
                 self._check_whole(known)
 
     @classmethod
-    def create(cls, path: Path, population: Population, head: Path | None = None, tables: Sequence[Table] = ()) -> "Ledger":
+    def create(
+        cls, path: Path, population: Population, head: Path | None = None, tables: Sequence[AdmittedTable] = ()
+    ) -> "Ledger":
         """Make a new one.
 
         Args:
@@ -182,16 +184,16 @@ class Ledger:
             ConfigError: there is none, or it lies where none can.
             CheckError: it was edited, or is older than its second head.
         """
-        return cls._of(Store(path, writing and not away, seconds), head, lost=away)
+        return cls._of(LedgerFile(path, writing and not away, seconds), head, lost=away)
 
     @classmethod
     def replace_head(cls, path: Path, head: Path) -> None:
         """Start a second head anew where the one there was is lost; the chain says so for good."""
-        with cls._of(Store(path, True, WAIT), None, lost=True) as ledger:
+        with cls._of(LedgerFile(path, True, WAIT), None, lost=True) as ledger:
             ledger.move_head(head)
 
     @classmethod
-    def _of(cls, store: Store, head: Path | None, lost: bool = False) -> "Ledger":
+    def _of(cls, store: LedgerFile, head: Path | None, lost: bool = False) -> "Ledger":
         try:
             return cls(store, None if head is None else head_file(head, store.path), lost)
         except BaseException:
@@ -261,7 +263,7 @@ class Ledger:
             self._catch_up()
             self._check_subject(relation, data, unit)
 
-    def admit(self, table: Table, unit: str | None = None) -> None:
+    def admit(self, table: AdmittedTable, unit: str | None = None) -> None:
         """Declare that a table is about the same people, unit by unit, and shares their budget; nothing, if it was already.
 
         Args:
@@ -461,7 +463,7 @@ class Ledger:
                 f"entry {known.count} is not the one that {place} knows: it was rewritten, or two copies were used"
             )
 
-    def _check_counting(self, table: Table, unit: str | None) -> None:
+    def _check_counting(self, table: AdmittedTable, unit: str | None) -> None:
         """Raise ConfigError unless everybody can know what a unit is in a table that is about to be admitted."""
         population, first = self.population, next(iter(self._book.tables.values()), None)
         if unit not in (None, population.unit):

@@ -46,7 +46,7 @@ class Foreign(CheckError):
     """A file that is no ledger."""
 
 
-class Store:
+class LedgerFile:
     """One open file.
 
     Args:

@@ -83,7 +83,7 @@ from agt.numeric import Randomness
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig, RelationName, check_choice, content_of, plain_of, read_document, schema, validate
 from agt.training.ensemble import EnsembleConfig
-from agt.training.loop import Progress
+from agt.training.loop import OnProgress, Progress
 
 Accounting = Literal["rigorous", "paper"]
 Counting = Literal["distance", "index"]
@@ -295,7 +295,6 @@ APART = (
 )
 NO_ACCOUNT = ("this call keeps no account of other releases about the same data: their losses add up",)
 Drawn = TypeVar("Drawn")
-OnProgress = Callable[[Progress], None]
 WeightsMechanism = ReleaseWeights | ObjectivePerturbation
 
 

@@ -84,7 +84,7 @@ MAX_CLASSES = 2**16
 _SCALE = 256  # fractional bits of E and D
 
 
-class Rule(Protocol):
+class TableRule(Protocol):
     """What privacy allows, entry by entry."""
 
     def first(self, wish: int) -> int:
@@ -145,7 +145,7 @@ class GaussianRule:
         return s, min(Decimal(0), ROUND_UP.add(x, ROUND_UP.divide(max(missing, Decimal(0)), at.density)))
 
 
-def rule_of(guarantee: Guarantee, classes: int) -> Rule:
+def rule_of(guarantee: Guarantee, classes: int) -> TableRule:
     """The rule that proves ``guarantee``; Gaussian-DP for two classes only."""
     if isinstance(guarantee, GaussianDP):
         if classes != 2:
@@ -154,7 +154,7 @@ def rule_of(guarantee: Guarantee, classes: int) -> Rule:
     return RatioRule(guarantee.eps, getattr(guarantee, "delta", 0.0), classes)
 
 
-class Table:
+class ThresholdTable:
     """s[0], s[1], ..., grown on demand.
 
     Args:
@@ -162,7 +162,7 @@ class Table:
         wish: L -> the number of values per wrong label that the mechanism's formula asks for.
     """
 
-    def __init__(self, rule: Rule, wish: Callable[[int], int]) -> None:
+    def __init__(self, rule: TableRule, wish: Callable[[int], int]) -> None:
         self._rule, self._wish = rule, wish
         self._entries: list[int] = []
         self._settled = False
@@ -320,8 +320,8 @@ class Mechanism:
         return math.ldexp(self.classes - 1, -BITS)
 
     @cached_property
-    def _table(self) -> Table:
-        return Table(rule_of(self.guarantee, self.classes), self._wish)
+    def _table(self) -> ThresholdTable:
+        return ThresholdTable(rule_of(self.guarantee, self.classes), self._wish)
 
     def _limits(self, longest: int) -> tuple[list[int], np.ndarray]:
         """The thresholds of all evidence up to ``longest``: as numbers, and [longest + 1, 2] as words of 64 bits."""

@@ -32,7 +32,7 @@ from agt.models.ensemble import VoteCertificates
 from agt.models.model import Model
 from agt.numeric import bisect, labels_of, whole_midpoint
 from agt.quality import rate_words
-from agt.training.loop import Progress
+from agt.training.loop import OnProgress
 
 WITHIN = 0.01  # advice calls "as good" what is within a point of the best
 SHRUNK = f"{ReleaseWeights.name} mechanism.shrink=true"  # as agt predict takes it
@@ -335,7 +335,7 @@ def plan(
     *,
     names: Sequence[str] | None = None,
     counting: Counting = "distance",
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: OnProgress = lambda progress: None,
 ) -> Plan:
     """Every mechanism at every total budget and number of queries.
 

@@ -33,7 +33,7 @@ from agt.mechanisms.objective import ObjectivePerturbation
 from agt.mechanisms.weights import ReleasedWeights, ReleaseWeights, answering, shrinking_axes
 from agt.models.features import FeatureMap
 from agt.models.linear import LinearModel
-from agt.models.store import Store, as_json
+from agt.models.store import FileWriter, as_json
 from agt.numeric import labels_of
 from agt.settings import FeaturesConfig, build, validate
 from agt.store import MANIFEST_FILE as MANIFEST
@@ -96,7 +96,7 @@ class Portable:
         weight, shrink = released.weight, released.shrink
         return cls(name, classes, kept, model.features, dtype, weight, noise, tuple(words), shrink)
 
-    def save(self, store: Store, claim: bytes) -> str:
+    def save(self, store: FileWriter, claim: bytes) -> str:
         """Write the folder, with claim.json (statement.py); returns its digest."""
         arrays = BytesIO()
         matrices: dict[str, Any] = {name: matrix.numpy() for name, matrix in self.features.matrices.items()}

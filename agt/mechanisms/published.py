@@ -35,7 +35,7 @@ from pydantic import Field
 from agt.errors import ConfigError
 from agt.mechanisms import optimal, published  # noqa: F401  # tables list them in this order
 from agt.mechanisms.composition import ApproximateDP, Guarantee, PureDP
-from agt.mechanisms.mechanism import REGISTERED, Delta, Epsilon, Mechanism, Need, Table, rule_of
+from agt.mechanisms.mechanism import REGISTERED, Delta, Epsilon, Mechanism, Need, ThresholdTable, rule_of
 from agt.numeric import Randomness, written
 from agt.settings import keyword_schema, schema
 
@@ -169,11 +169,11 @@ class NoisyArgmax(_Pure):
         step, odd = divmod(evidence, 2)
         if odd not in self._tables:
             rule = rule_of(self.guarantee, 2)
-            self._tables[odd] = Table(rule, lambda j: self._wish(2 * j + odd))
+            self._tables[odd] = ThresholdTable(rule, lambda j: self._wish(2 * j + odd))
         return self._tables[odd].upto(step)[step]
 
     @property
-    def _tables(self) -> dict[int, Table]:
+    def _tables(self) -> dict[int, ThresholdTable]:
         return self.__dict__.setdefault("_by_parity", {})
 
 

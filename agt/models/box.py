@@ -17,13 +17,23 @@ from agt.data.dataset import Blocks, Dataset, gathered
 from agt.distributed import group
 from agt.facts import Fact, proved, void
 from agt.models.heads import layers_of
-from agt.models.store import NETWORK, Shelf, Store, as_json, read_boxes, write_boxes
+from agt.models.store import NETWORK, FileReader, FileWriter, as_json, read_boxes, write_boxes
 from agt.numeric import signed_margins
 from agt.problem import Problem, Settings
 from agt.settings import KGridConfig, RelationConfig
 from agt.training.batches import BatchPlan, Recipe
 from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.loop import SEED, Noise, NoisePlan, Progress, draw_noise, noise_seed, plan_noise, step_sensitivity, train
+from agt.training.loop import (
+    SEED,
+    Noise,
+    NoisePlan,
+    OnProgress,
+    draw_noise,
+    noise_seed,
+    plan_noise,
+    step_sensitivity,
+    train,
+)
 
 GIVEN_THE_DRAW = "the noise is one draw, the same for every dataset compared with"
 BLOCK = 8192
@@ -46,7 +56,7 @@ class BoxModel:
     def fit(
         cls,
         problem: Problem,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> "BoxModel":
         """Train with bounds, from the problem's initial parameters where they fit the head."""
@@ -56,13 +66,13 @@ class BoxModel:
         return cls(problem, head, box, problem.plan)
 
     @classmethod
-    def load(cls, problem: Problem, shelf: Shelf) -> "BoxModel":
+    def load(cls, problem: Problem, shelf: FileReader) -> "BoxModel":
         """Read the boxes back."""
         head = _head(problem)
         like = {name: tensor.detach() for name, tensor in head.state_dict().items()}
         return cls(problem, head, read_boxes(shelf, problem.settings.kgrid.ks, like), problem.plan)
 
-    def save(self, store: Store) -> None:
+    def save(self, store: FileWriter) -> None:
         """model.safetensors and bounds/; of a network of the user's own, network.json too."""
         if self.settings.model.facts:
             store.write(NETWORK, as_json(layers_of(self.head)))
@@ -127,7 +137,7 @@ class BoxModel:
         self,
         features: np.ndarray,
         ks: tuple[int, ...] | None = None,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
         """Certify against every box, or those of some k."""
         box = self.box if ks is None else self.box.at(ks)

@@ -7,7 +7,7 @@ at the ends of the stages that training went through (training/slices.py).
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, cast
@@ -23,14 +23,14 @@ from agt.distributed import group
 from agt.errors import UnsoundError
 from agt.facts import proved
 from agt.models.box import initial_digest
-from agt.models.store import Shelf, Store, as_json
+from agt.models.store import FileReader, FileWriter, as_json
 from agt.problem import Problem, Settings
 from agt.provenance import surroundings
 from agt.relations import RELATIONS
 from agt.training.batches import BatchPlan, Recipe, Stages, read_state, written
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.ensemble import EnsembleConfig, member_folder, shards, train_members
-from agt.training.loop import Progress
+from agt.training.loop import OnProgress, Progress
 
 SHARD = "shard.json"
 _MARGIN_BYTES = 40  # of working memory for each query, member and edit looked at
@@ -86,12 +86,12 @@ class Shard:
     states: tuple[bytes, ...]
 
     @classmethod
-    def read(cls, shelf: Shelf, slices: int) -> "Shard":
+    def read(cls, shelf: FileReader, slices: int) -> "Shard":
         """Of a member's folder. Raises ConfigError: a file is missing or not what was written."""
         node = json.loads(shelf.read(SHARD))
         return cls(tuple(node["digests"]), node["made"], tuple(shelf.read(_slice_file(s)) for s in range(1, slices)))
 
-    def save(self, store: Store) -> None:
+    def save(self, store: FileWriter) -> None:
         """Into a member's folder."""
         store.write(SHARD, as_json({"digests": list(self.digests), "made": self.made}))
         for index, state in enumerate(self.states, start=1):
@@ -125,7 +125,7 @@ class EnsembleModel:
         cls,
         kind: MemberKind,
         problem: Problem,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> "EnsembleModel":
         """Train every member, several processes at once."""
@@ -133,16 +133,16 @@ class EnsembleModel:
         return cls(problem, tuple(model for model, _ in trained), tuple(shard for _, shard in trained))
 
     @classmethod
-    def load(cls, kind: MemberKind, problem: Problem, shelf: Shelf) -> "EnsembleModel":
+    def load(cls, kind: MemberKind, problem: Problem, shelf: FileReader) -> "EnsembleModel":
         """Read every member back."""
         return cls(problem, tuple(load_members(kind, problem, shelf, range(problem.settings.ensemble.members))))
 
-    def save(self, store: Store) -> None:
+    def save(self, store: FileWriter) -> None:
         """members/000/..., each as a run without an ensemble keeps its model."""
         for index, member in enumerate(self.members):
             member.save(store.part(member_folder(index)))
 
-    def save_shards(self, store: Store) -> None:
+    def save_shards(self, store: FileWriter) -> None:
         """Beside the members, in the run they were trained in: a model that travels takes no digests of records along."""
         for index, shard in enumerate(self.shards):
             shard.save(store.part(member_folder(index)))
@@ -230,7 +230,7 @@ class EnsembleModel:
         self,
         features: np.ndarray,
         ks: tuple[int, ...] | None = None,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
         """Certify every member, then the vote."""
         certificates, count = [], len(self.members)
@@ -295,7 +295,7 @@ def fit_members(
     problem: Problem,
     which: Sequence[int],
     begun: Mapping[int, tuple[bytes, ...]],
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: OnProgress = lambda progress: None,
     checkpoints: Checkpoints = NOWHERE,
 ) -> list[tuple[Any, Shard]]:
     """Train some members, several processes at once.
@@ -329,7 +329,7 @@ def _ends(problem: Problem) -> tuple[int, ...]:
     return problem.on(bare.with_shard(bare.train, share)).plan.ends
 
 
-def load_members(kind: MemberKind, problem: Problem, shelf: Shelf, which: Sequence[int]) -> list[Any]:
+def load_members(kind: MemberKind, problem: Problem, shelf: FileReader, which: Sequence[int]) -> list[Any]:
     """Read some members back."""
     dataset, ensemble = problem.dataset, problem.settings.ensemble
     home = shards(dataset.train.units, ensemble)

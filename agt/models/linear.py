@@ -1,6 +1,5 @@
 """A linear head whose certificates are in closed form: trained by SGD (stability) or to the minimiser (erm)."""
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import ClassVar, Self, cast
 
@@ -14,7 +13,7 @@ from agt.data.dataset import ROWS, Records, gathered
 from agt.distributed import group
 from agt.facts import proved
 from agt.models.features import FeatureMap
-from agt.models.store import CONSTANTS, FEATURES, MODEL, Shelf, Store, check_constants, read_tensors, write_linear
+from agt.models.store import CONSTANTS, FEATURES, MODEL, FileReader, FileWriter, check_constants, read_tensors, write_linear
 from agt.numeric import labels_of, next_up, signed_margins
 from agt.problem import Problem, Settings
 from agt.settings import ErmConfig, StabilityConfig, TrainingConfig
@@ -22,7 +21,7 @@ from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.erm import erm_sensitivity, train_erm
 from agt.training.linear import LinearSetting, LinearTrained, numbers_of, sgd_sensitivity, train_linear
-from agt.training.loop import NoisePlan, Progress, counted, learning_rate
+from agt.training.loop import NoisePlan, OnProgress, counted, learning_rate
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class ClosedFormModel:
     def fit(
         cls,
         problem: Problem,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> Self:
         """Train on the public features."""
@@ -57,7 +56,7 @@ class ClosedFormModel:
     def retrained(
         self,
         records: Records,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> Self:
         """The head trained on these records, whose features are as the dataset scales them."""
@@ -119,7 +118,7 @@ class ClosedFormModel:
         self,
         features: np.ndarray,
         ks: tuple[int, ...] | None = None,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
         """Stable distances; at some k, tabulated there alone and no farther than the last."""
         relation, grid, count = self.settings.relation.name, ks or self.settings.kgrid.ks, len(features)
@@ -130,7 +129,7 @@ class ClosedFormModel:
         return known if ks is None else Certificates(grid, relation, known.prediction, np.asarray(known.certified))
 
 
-def read_features(problem: Problem, shelf: Shelf) -> FeatureMap:
+def read_features(problem: Problem, shelf: FileReader) -> FeatureMap:
     """The public feature map of a saved model. Raises ConfigError: its file is missing or damaged."""
     width = int(np.prod(problem.dataset.train.features.shape[1:]))
     blank = FeatureMap.blank(problem.settings.certificate.features, width)
@@ -167,7 +166,7 @@ class LinearModel(ClosedFormModel):
     def retrained(
         self,
         records: Records,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> Self:
         """The same head trained on these records, whose features are as the dataset scales them."""
@@ -184,7 +183,7 @@ class LinearModel(ClosedFormModel):
         return replace(self, trained=replace(self.trained, weight=weight))
 
     @classmethod
-    def load(cls, problem: Problem, shelf: Shelf) -> Self:
+    def load(cls, problem: Problem, shelf: FileReader) -> Self:
         """Read the head back, and check that its constants are those that its configuration implies.
 
         Raises:
@@ -196,11 +195,11 @@ class LinearModel(ClosedFormModel):
         model.check_constants(shelf)
         return model
 
-    def check_constants(self, shelf: Shelf) -> None:
+    def check_constants(self, shelf: FileReader) -> None:
         """Raise UnsoundError unless the recorded constants are those that the configuration implies."""
         check_constants(shelf, CONSTANTS, self.constants)
 
-    def save(self, store: Store) -> None:
+    def save(self, store: FileWriter) -> None:
         """model.safetensors, features.safetensors and stability.json."""
         write_linear(store, self.trained.weight, self.features.matrices, self.constants)
 

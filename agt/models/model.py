@@ -6,7 +6,7 @@ Nothing of the data but its public constants, what is known of its conditions an
 records there were.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Protocol
@@ -26,7 +26,7 @@ from agt.models.ensemble import EnsembleModel, made_by
 from agt.models.heads import HeadConfig, LayerList, OwnNetwork, from_layers, layers_of
 from agt.models.linear import LinearModel
 from agt.models.removal import RemovalModel
-from agt.models.store import Shelf, Store
+from agt.models.store import FileReader, FileWriter
 from agt.models.tube import TubeModel
 from agt.problem import Problem, Settings
 from agt.settings import (
@@ -45,7 +45,7 @@ from agt.settings import (
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NOWHERE, Checkpoints, Common, flat
 from agt.training.ensemble import EnsembleConfig
-from agt.training.loop import NoisePlan, Progress
+from agt.training.loop import NoisePlan, OnProgress
 
 FORMAT = 1
 PARTS: dict[str, type[Any]] = {
@@ -195,7 +195,7 @@ class Model(Protocol):
         """Flat facts about it."""
         ...
 
-    def save(self, store: Store) -> None:
+    def save(self, store: FileWriter) -> None:
         """Write what ``load`` needs."""
         ...
 
@@ -220,7 +220,7 @@ class Model(Protocol):
         self,
         features: np.ndarray,
         ks: tuple[int, ...] | None = None,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
         """Certificates of queries.
 
@@ -243,7 +243,7 @@ KINDS: dict[type[Any], type[BoxModel] | type[LinearModel] | type[TubeModel]] = {
 
 def fit(
     problem: Problem,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: OnProgress = lambda progress: None,
     checkpoints: Checkpoints = NOWHERE,
 ) -> Model:
     """Train the kind of model that ``problem.settings.certificate`` names; go on from its checkpoints, if it has any.
@@ -272,7 +272,7 @@ def _agreed(problem: Problem) -> dict[str, object]:
     }
 
 
-def load(problem: Problem, shelf: Shelf) -> Model:
+def load(problem: Problem, shelf: FileReader) -> Model:
     """Read back a model that was trained on this problem."""
     kind = KINDS[type(problem.settings.certificate)]
     if problem.settings.ensemble.members > 1:

@@ -7,7 +7,6 @@ removal.json          its numbers: norm, residual, allowed, count, removed; and 
 features.safetensors, stability.json    as of any linear head
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
@@ -23,14 +22,14 @@ from agt.facts import proved
 from agt.models.box import GIVEN_THE_DRAW
 from agt.models.features import FeatureMap
 from agt.models.linear import LinearModel, read_features
-from agt.models.store import MODEL, Shelf, Store, as_json, read_tensors, write_linear
+from agt.models.store import MODEL, FileReader, FileWriter, as_json, read_tensors, write_linear
 from agt.numeric import step_of
 from agt.problem import Problem, Settings
 from agt.settings import RemovalConfig
 from agt.training.batches import check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.linear import LinearSetting, LinearTrained
-from agt.training.loop import Progress
+from agt.training.loop import OnProgress
 from agt.training.removal import (
     RemovalProblem,
     RemovalState,
@@ -64,7 +63,7 @@ class RemovalModel(LinearModel):
     def fit(
         cls,
         problem: Problem,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> Self:
         """Draw b, minimise on the public features, put the output's noise on."""
@@ -88,7 +87,7 @@ class RemovalModel(LinearModel):
         return cls(problem, features, trained, state)
 
     @classmethod
-    def load(cls, problem: Problem, shelf: Shelf) -> Self:
+    def load(cls, problem: Problem, shelf: FileReader) -> Self:
         """Read the head back with its state.
 
         Raises:
@@ -100,7 +99,7 @@ class RemovalModel(LinearModel):
         model.check_constants(shelf)
         return model
 
-    def save(self, store: Store) -> None:
+    def save(self, store: FileWriter) -> None:
         """model.safetensors, features.safetensors, stability.json; removal.safetensors and removal.json."""
         write_linear(store, self.trained.weight, self.features.matrices, self.constants)
         tensors = {name: torch.tensor(getattr(self.state, name)) for name in _MATRICES}
@@ -210,7 +209,7 @@ def training_rows(problem: Problem, features: FeatureMap) -> tuple[np.ndarray, n
     return features(records.features, recipe.training.dtype), records.labels
 
 
-def _read_state(problem: Problem, features: FeatureMap, shelf: Shelf) -> RemovalState:
+def _read_state(problem: Problem, features: FeatureMap, shelf: FileReader) -> RemovalState:
     shape, width = (outputs_of(problem.classes), features.outputs), features.outputs
     stacked = 1 if config_of(problem.settings).loss == "least_squares" else shape[0]
     shapes = dict.fromkeys(_MATRICES, shape) | {"hessian": (stacked, width, width), "gram": (width, width)}

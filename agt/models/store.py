@@ -21,26 +21,25 @@ from torch import Tensor
 
 from agt.bounds.network import Box
 from agt.errors import ConfigError, UnsoundError
-from agt.training.checkpoint import header_of
+from agt.training.checkpoint import Tensors, header_of
 
-Tensors = dict[str, Tensor]
 MODEL, FEATURES, CONSTANTS, BOUNDS = "model.safetensors", "features.safetensors", "stability.json", "bounds"
 NETWORK = "network.json"
 
 
-class Store(Protocol):
+class FileWriter(Protocol):
     """Where files are written."""
 
     def write(self, name: str, content: bytes) -> object:
         """Write one file, whole or not at all."""
         ...
 
-    def part(self, name: str) -> "Store":
+    def part(self, name: str) -> "FileWriter":
         """A subfolder."""
         ...
 
 
-class Shelf(Protocol):
+class FileReader(Protocol):
     """Where files are read, each of them as it was written or not at all.
 
     Attributes:
@@ -62,7 +61,7 @@ class Shelf(Protocol):
         """The files of a subfolder, without its name."""
         ...
 
-    def part(self, name: str) -> "Shelf":
+    def part(self, name: str) -> "FileReader":
         """A subfolder."""
         ...
 
@@ -77,7 +76,7 @@ def as_json(value: object) -> bytes:
     return (json.dumps(value, indent=2, default=str) + "\n").encode()
 
 
-def write_boxes(store: Store, box: Box) -> None:
+def write_boxes(store: FileWriter, box: Box) -> None:
     """Write the nominal parameters and, for each k, the bounds."""
     store.write(MODEL, save({n: t.contiguous() for n, t in box.nominal.items()}))
     for index, k in enumerate(box.ks):
@@ -86,19 +85,19 @@ def write_boxes(store: Store, box: Box) -> None:
         store.write(bounds_file(k), save(ends, metadata={"k": str(k)}))
 
 
-def write_tensors(store: Store, name: str, tensors: Tensors) -> None:
+def write_tensors(store: FileWriter, name: str, tensors: Tensors) -> None:
     """One file of tensors."""
     store.write(name, save({key: tensor.contiguous() for key, tensor in tensors.items()}))
 
 
-def write_linear(store: Store, weight: Tensor, matrices: Tensors, constants: Mapping[str, object]) -> None:
+def write_linear(store: FileWriter, weight: Tensor, matrices: Tensors, constants: Mapping[str, object]) -> None:
     """Write a linear head, the public matrices of its features, and how far one record moves it."""
     write_tensors(store, MODEL, {"weight": weight})
     write_tensors(store, FEATURES, matrices)
     store.write(CONSTANTS, as_json(constants))
 
 
-def read_boxes(shelf: Shelf, ks: tuple[int, ...], like: Tensors) -> Box:
+def read_boxes(shelf: FileReader, ks: tuple[int, ...], like: Tensors) -> Box:
     """The saved parameters and boxes.
 
     Args:
@@ -127,7 +126,7 @@ def read_boxes(shelf: Shelf, ks: tuple[int, ...], like: Tensors) -> Box:
     return Box.of(ks, nominal, lower, upper)
 
 
-def check_constants(shelf: Shelf, name: str, now: Mapping[str, object]) -> None:
+def check_constants(shelf: FileReader, name: str, now: Mapping[str, object]) -> None:
     """Raise UnsoundError unless the recorded constants of ``name`` are these, which the configuration implies."""
     then = shelf.json(name)
     for key in now.keys() | then.keys():
@@ -139,7 +138,7 @@ def check_constants(shelf: Shelf, name: str, now: Mapping[str, object]) -> None:
 
 
 def read_tensors(
-    shelf: Shelf,
+    shelf: FileReader,
     name: str,
     like: Tensors,
     metadata: Mapping[str, str] = MappingProxyType({}),

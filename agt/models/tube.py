@@ -1,6 +1,5 @@
 """A network of one smooth hidden layer, certified by the curvature of its loss: every k from one recursion (agt/tube)."""
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Self, cast
@@ -17,14 +16,14 @@ from agt.facts import proved
 from agt.models.features import FeatureMap
 from agt.models.heads import HeadConfig
 from agt.models.linear import ClosedFormModel, read_features
-from agt.models.store import FEATURES, MODEL, Shelf, Store, as_json, check_constants, read_tensors, write_tensors
+from agt.models.store import FEATURES, MODEL, FileReader, FileWriter, as_json, check_constants, read_tensors, write_tensors
 from agt.problem import Problem, Settings
 from agt.relations import rows_at_stake
 from agt.settings import TrainingConfig, TubeConfig
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.linear import LinearLoss, rows_moved
-from agt.training.loop import Progress
+from agt.training.loop import OnProgress
 from agt.tube.network import SMOOTH, TubeNetwork, TubeSetting, schedule, start_norm
 from agt.tube.training import TubeTrained, certify_tube, envelope_tube, train_tube
 
@@ -72,7 +71,7 @@ class TubeModel(ClosedFormModel):
     def retrained(
         self,
         records: Records,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NOWHERE,
     ) -> Self:
         """The same network trained on these records, whose features are as the dataset scales them."""
@@ -84,7 +83,7 @@ class TubeModel(ClosedFormModel):
         return replace(self, trained=trained)
 
     @classmethod
-    def load(cls, problem: Problem, shelf: Shelf) -> Self:
+    def load(cls, problem: Problem, shelf: FileReader) -> Self:
         """Read the network and its radii back, and check that its constants are those that its configuration implies.
 
         Raises:
@@ -101,7 +100,7 @@ class TubeModel(ClosedFormModel):
         except UnsoundError as error:
             raise UnsoundError(f"{shelf.folder}/{RADII} or {MODEL}: {error}; train again") from None
 
-    def save(self, store: Store) -> None:
+    def save(self, store: FileWriter) -> None:
         """model.safetensors, radii.safetensors, features.safetensors and tube.json."""
         write_tensors(store, MODEL, {"weight": self.trained.weight})
         write_tensors(store, RADII, {"radii": torch.from_numpy(self.trained.radii)})

@@ -100,7 +100,7 @@ from agt.training.linear import (
     rows_moved,
     sum_rounding,
 )
-from agt.training.loop import Progress
+from agt.training.loop import OnProgress, Progress
 
 ITERATIONS = 4
 _REPORT = 16
@@ -153,7 +153,7 @@ def train_erm(
     records: Records,
     slack: float,
     tolerance: float,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: OnProgress = lambda progress: None,
     checkpoints: Checkpoints = NOWHERE,
 ) -> LinearTrained:
     """Minimise F by accelerated gradient descent from 0.

@@ -85,14 +85,14 @@ the same directions, and by less: at the same accuracy its distances are longer.
 
 grows with B, so that more records mean longer distances; for large B more slowly than B, so that they also mean a better
 fit; and one-against-the-rest heads of several classes, each with few records of its own, are held back less. The form and
-the constants were chosen once by ``scripts/choose_recipe.py``, on public data.
+the constants were chosen once by ``scripts/choose_recipe.py`` at revision 837fd68, on public data.
 
 Nothing here reads a record: what is settled depends on the certificate, B, the classes and the public cap on a unit's rows.
 Where no size is declared B is the actual number of records, and condition c does not hold, as without the recipe.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -112,7 +112,7 @@ from agt.relations import RELATIONS
 from agt.settings import MOST_BATCHES, RelationConfig, TrainingConfig, default_n_max
 from agt.training.batches import BatchPlan, Recipe, check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
-from agt.training.loop import Progress, learning_rate
+from agt.training.loop import OnProgress, Progress, learning_rate
 
 TINY = 1e-290  # far above anything that underflow loses, far below anything that matters
 
@@ -378,7 +378,7 @@ def train_linear(
     records: Records,
     slack: float = 0.0,
     average: int = 1,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: OnProgress = lambda progress: None,
     checkpoints: Checkpoints = NOWHERE,
 ) -> LinearTrained:
     """Train a linear head by SGD.

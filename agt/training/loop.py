@@ -54,7 +54,7 @@ from agt.numeric import gaussian_delta, gaussian_mu
 from agt.relations import RELATIONS, Sums, rows_at_stake
 from agt.settings import Positive, RelationName, TrainingConfig, schema, validate
 from agt.training.batches import Recipe, Stream, check_sizes, check_unit_rows, selected_sums
-from agt.training.checkpoint import NOWHERE, Checkpoints, CheckpointState
+from agt.training.checkpoint import NOWHERE, Checkpoints, CheckpointState, Tensors
 
 DrawKey = tuple[str | int, ...]
 
@@ -94,7 +94,6 @@ def descend(config: TrainingConfig, lr: float, theta: Tensor, update: Tensor) ->
     return theta * (1 - lr * config.weight_decay) - update * lr
 
 
-Tensors = dict[str, Tensor]
 Noise = Callable[[int], Tensors]
 
 
@@ -108,7 +107,10 @@ class Progress:
     total: int
 
 
-def counted(on_progress: Callable[[Progress], None], rows: int, ks: int = 1) -> Callable[[int], None]:
+OnProgress = Callable[[Progress], None]
+
+
+def counted(on_progress: OnProgress, rows: int, ks: int = 1) -> Callable[[int], None]:
     """What reports progress of a piece of work on so many rows, each for so many k, from the rows that are done."""
     return lambda done: on_progress(Progress(done, rows, done * ks, rows * ks))
 
@@ -117,7 +119,7 @@ def train(
     head: nn.Sequential,
     recipe: Recipe,
     records: Records,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: OnProgress = lambda progress: None,
     noise: Noise | None = None,
     on_epoch: Callable[[int, Box], None] | None = None,
     checkpoints: Checkpoints = NOWHERE,
@@ -180,7 +182,7 @@ class TrainingRun:
         head: nn.Sequential,
         recipe: Recipe,
         records: Records,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_progress: OnProgress = lambda progress: None,
         noise: Noise | None = None,
     ) -> None:
         training, self.relation = recipe.training, RELATIONS[recipe.relation.name]

@@ -51,7 +51,7 @@ from agt.settings import RemovalConfig
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.erm import Objective, gram, gram_rounding
 from agt.training.linear import LinearLoss, LinearSetting, Sensitivity, largest_eigenvalue, rows_moved
-from agt.training.loop import Progress
+from agt.training.loop import OnProgress, Progress
 
 SEED = "removal"  # what checkpoints call the seed of the draws
 STEPS = 100  # Newton steps; a dozen are usual
@@ -273,7 +273,7 @@ def minimise(
     problem: RemovalProblem,
     features: np.ndarray,
     targets: np.ndarray,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: OnProgress = lambda progress: None,
     checkpoints: Checkpoints = NOWHERE,
     start: np.ndarray | None = None,
 ) -> RemovalState:

@@ -31,7 +31,6 @@ Formal guarantees
 Source: method.md section 9.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -50,7 +49,7 @@ from agt.settings import RelationName
 from agt.training.batches import check_unit_rows
 from agt.training.checkpoint import NOWHERE, Checkpoints
 from agt.training.linear import batches_of
-from agt.training.loop import Progress
+from agt.training.loop import OnProgress, Progress
 from agt.tube.network import CurvaturePart, EigenvalueBound, Meter, Public, TubeNetwork, TubeSetting, schedule
 from agt.tube.radius import Radii
 
@@ -104,7 +103,7 @@ def train_tube(
     records: Records,
     counts: np.ndarray,
     exact: bool,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: OnProgress = lambda progress: None,
     checkpoints: Checkpoints = NOWHERE,
 ) -> TubeTrained:
     """Train, and carry the radii along.

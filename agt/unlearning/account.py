@@ -38,7 +38,7 @@ from pydantic import Field
 from agt import __version__
 from agt.errors import ConfigError, DataMissing
 from agt.facts import Fact, Standing
-from agt.settings import content_of, plain_of, read_document, schema
+from agt.settings import Digest, content_of, plain_of, read_document, schema
 from agt.store import Broken, read_file
 
 MethodName = Literal["certificate", "newton", "sisa", "retrain"]
@@ -186,7 +186,6 @@ Words = tuple[str, ...]
 Requests = Literal["oblivious", "adaptive for fixed keys", "adaptive"]
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
-Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)$")]
 
 
@@ -257,7 +256,7 @@ class Guaranteed:
 
 
 @schema
-class State:
+class StateChange:
     """The run before and after.
 
     Attributes:
@@ -312,7 +311,7 @@ class Place:
 
 
 @schema
-class Sweep:
+class TraceSearch:
     """The search for traces.
 
     Attributes:
@@ -366,10 +365,10 @@ class Account:
     asked: Asked
     done: Done
     guaranteed: Guaranteed
-    state: State
+    state: StateChange
     earlier: tuple[Earlier, ...]
     outside: Words
-    sweep: Sweep | None = None
+    sweep: TraceSearch | None = None
     budget: RemovalBudget | None = None
     waiting: Waiting | None = None
     abstained: Count | None = None
@@ -410,10 +409,10 @@ def account_of(
     removal: Removal,
     *,
     asked: Asked,
-    state: State,
+    state: StateChange,
     training: float | None,
     earlier: tuple[Earlier, ...] = (),
-    sweep: Sweep | None = None,
+    sweep: TraceSearch | None = None,
     waiting: Waiting | None = None,
     abstained: int | None = None,
     unlooked: Words = (),

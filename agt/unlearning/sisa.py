@@ -61,7 +61,7 @@ Formal guarantees of ``answerable``
     Without certificates all distances are 0, and a member is known if and only if nothing waits for it.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,11 +76,11 @@ from agt.facts import Fact
 from agt.models.ensemble import EnsembleModel, Shard, fit_members, load_members, made_by, shard_digests
 from agt.models.features import FeatureMap
 from agt.models.model import KINDS
-from agt.models.store import Shelf
+from agt.models.store import FileReader
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.training.ensemble import member_folder, parts
-from agt.training.loop import Progress
+from agt.training.loop import OnProgress
 
 INSTEAD = "use method=retrain"
 
@@ -115,9 +115,7 @@ class Retrained:
         return self.model.plan.steps // self.model.settings.ensemble.slices
 
 
-def retrain_affected(
-    problem: Problem, shelf: Shelf, on_progress: Callable[[Progress], None] = lambda progress: None
-) -> Retrained:
+def retrain_affected(problem: Problem, shelf: FileReader, on_progress: OnProgress = lambda progress: None) -> Retrained:
     """The ensemble that a shelf holds, on the records that remain.
 
     Args:
@@ -151,7 +149,7 @@ def retrain_affected(
     return Retrained(EnsembleModel(problem, tuple(members[i] for i in order), tuple(shards[i] for i in order)), begun)
 
 
-def _shards(shelf: Shelf, members: int, slices: int) -> list[Shard]:
+def _shards(shelf: FileReader, members: int, slices: int) -> list[Shard]:
     """What each member was trained on."""
     try:
         return [Shard.read(shelf.part(member_folder(index)), slices) for index in range(members)]

@@ -31,7 +31,7 @@ from agt.ledger.chain import NETWORK, file_system
 from agt.provenance import package_version
 from agt_cli.releasing.ledgers import FOLDER as LEDGERS
 from agt_cli.report.console import Console
-from agt_cli.report.markdown import Findings, State
+from agt_cli.report.markdown import CheckState, Findings
 from agt_cli.runs.prepare import only_keys
 
 COLUMNS = ("check", "stands", "seen, and what to do")
@@ -74,7 +74,7 @@ def run(config: DoctorConfig, console: Console) -> dict[str, Any]:
     check_disk(config.output_dir, findings)
     checks = findings.checks
     console.table("agt doctor", COLUMNS, [check.cells for check in checks])
-    problems = [check for check in checks if check.state is State.PROBLEM]
+    problems = [check for check in checks if check.state is CheckState.PROBLEM]
     result = {"healthy": not problems, "checks": [check.as_json() for check in checks]}
     if problems:
         raise CheckError(f"{len(problems)} of {len(checks)} checks are problems", {"command": "doctor", **result})

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agt.errors import ConfigError
-from agt.ledger.book import Book, Debit, Population, Table, budget, clock, eps_so_far
+from agt.ledger.book import AdmittedTable, Book, Debit, Population, budget, clock, eps_so_far
 from agt.ledger.chain import Head, Unit, head_file
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.composition import Allowance
@@ -113,7 +113,7 @@ class LedgerConfig:
         if not self.data or not self.table:
             return None
         unit = Unit(self.unit_column, 1 if self.unit_rows is None else self.unit_rows)
-        return ProtectedPeople(Table(self.table, self.data, unit=unit))
+        return ProtectedPeople(AdmittedTable(self.table, self.data, unit=unit))
 
     def population(self, people: ProtectedPeople | None) -> Population:
         """Whose budget a new ledger is.

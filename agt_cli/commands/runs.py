@@ -11,7 +11,7 @@ from agt.errors import ConfigError, nearest
 from agt.settings import schema, validate
 from agt_cli import SWEEP_SUFFIX, usage
 from agt_cli.report.console import Console, show
-from agt_cli.report.finished import Run, State, runs_below
+from agt_cli.report.finished import Run, RunState, runs_below
 from agt_cli.report.listed import check_known, conditions, moment, named, ordered, side_by_side
 
 RESULT = 60  # letters of a result in the table, at most
@@ -24,7 +24,7 @@ class RunsConfig:
 
     output_dir: Path
     command: str | None = None
-    state: State | None = None
+    state: RunState | None = None
     data: str | None = None
     kind: str | None = None
     sweep: str | None = None

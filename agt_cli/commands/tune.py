@@ -24,7 +24,7 @@ from agt.mechanisms.weights import weights_budget
 from agt.models.features import FeatureMap
 from agt.numeric import Randomness, SeededRandomness, SystemRandomness
 from agt.settings import ChosenFrom, schema, validate
-from agt.tuning import SCORES, Candidate, Objective, best, linear_head, standard_error
+from agt.tuning import SCORES, Candidate, TuningObjective, best, linear_head, standard_error
 from agt_cli.choices import PARTS, bound, chosen_from, free_path, public_rows, still_chosen, words_of, write_experiment
 from agt_cli.configuration import chosen_options
 from agt_cli.releasing.ledgers import unit_of
@@ -64,7 +64,7 @@ class TuneConfig:
     private: bool = False
     grid: Mapping[str, Annotated[tuple[Any, ...], Field(min_length=1)]] | None = None
     folds: Annotated[int, Field(ge=2, le=100)] = 5
-    objective: Objective = "certified"
+    objective: TuningObjective = "certified"
     k: Annotated[int, Field(ge=1)] = 20
     name: Annotated[str, Field(pattern=r"^[\w-]+$")] | None = None
     trials: Trials = Field(default_factory=Trials)

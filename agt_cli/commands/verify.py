@@ -12,7 +12,7 @@ from agt.ledger.chain import Head
 from agt.store import write_atomic
 from agt.unlearning.account import read_public
 from agt_cli.report.console import Console, TreeBranch
-from agt_cli.report.markdown import Markdown, State, markdown_table, plain, report_page, visible
+from agt_cli.report.markdown import CheckState, Markdown, markdown_table, plain, report_page, visible
 from agt_cli.runs.prepare import only_keys
 from agt_cli.runs.queries import digest_of
 from agt_cli.verify.folders import VerifiedItem
@@ -155,9 +155,9 @@ def rows(subject: VerifiedItem) -> list[tuple[str, str, str]]:
     checks += [
         replace(check, words=f"{part.name}: {check.words}")
         for part, check in below
-        if check.state is not State.OK and (check.state is not State.NOTE or check.name not in OWN_NOTES)
+        if check.state is not CheckState.OK and (check.state is not CheckState.NOTE or check.name not in OWN_NOTES)
     ]
-    checks.sort(key=lambda check: check.state is not State.PROBLEM)
+    checks.sort(key=lambda check: check.state is not CheckState.PROBLEM)
     return [check.cells for check in checks]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agt.errors import ConfigError, nearest
-from agt.ledger.book import Charge, Table
+from agt.ledger.book import AdmittedTable, Charge
 from agt.ledger.chain import Unit
 from agt.ledger.ledger import SUFFIX
 from agt.mechanisms.composition import Guarantee
@@ -30,7 +30,7 @@ class ProtectedPeople:
         relation: of the run; empty: there is none.
     """
 
-    table: Table
+    table: AdmittedTable
     relation: str = ""
 
     @classmethod
@@ -40,7 +40,7 @@ class ProtectedPeople:
         hashes = tuple(sorted(file["sha256"] for file in files if "sha256" in file))
         dataset, data = name or str(run.environment["dataset"]), str(run.environment["data_digest"])
         before = tuple(map(str, run.environment.get(EARLIER, ())))
-        return cls(Table(dataset, data, hashes, unit_of(run.config), before), run.config["relation"]["name"])
+        return cls(AdmittedTable(dataset, data, hashes, unit_of(run.config), before), run.config["relation"]["name"])
 
     def charge(self, guarantee: Guarantee, output: str, mechanism: str, run: str = "") -> Charge:
         """What a ledger counts of each release about it; ``run``: a finished run's digest, empty: it comes from none."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from agt.data.dataset import Dataset
 from agt.errors import AgtError, CheckError, ConfigError
-from agt.ledger.book import Charge, Debit, Table, budget, eps_so_far
+from agt.ledger.book import AdmittedTable, Charge, Debit, budget, eps_so_far
 from agt.ledger.ledger import Ledger, Questions, admitted, check_unclaimed, keys_of
 from agt.mechanisms.claims import APART, NO_ACCOUNT, Account, Claim
 from agt.mechanisms.composition import Cost, Guarantee, Lot
@@ -252,11 +252,11 @@ def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any])
         config: of the run, which the settings are from.
     """
     hashes = (file["sha256"] for file in data_files(settings.source).values() if "sha256" in file)
-    table = Table(loaded.name, loaded.digest, tuple(sorted(hashes)), unit_of(config))
+    table = AdmittedTable(loaded.name, loaded.digest, tuple(sorted(hashes)), unit_of(config))
     return ProtectedPeople(table, settings.relation.name)
 
 
-def _admit_erased(ledger: Ledger, table: Table) -> None:
+def _admit_erased(ledger: Ledger, table: AdmittedTable) -> None:
     """Admit a table that the ledger knows as it was before records were erased: what was declared of it still holds."""
     tables = ledger.tables()
     known = next((data for data in table.before if data in tables), None)

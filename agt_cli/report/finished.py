@@ -63,7 +63,7 @@ LOCK = "lock"  # in a run's folder; its process holds it as long as it lives
 CHECKPOINTS = "checkpoint"  # the folder of what a training had reached; no part of the finished record
 RESUME_KEY = "resume"
 UNKNOWN = "it has no lock, and nobody can tell whether its process lives"
-State = Literal["done", "failed", "running", "killed", "unreadable"]
+RunState = Literal["done", "failed", "running", "killed", "unreadable"]
 UNREADABLE = "status.json cannot be read"
 _UNBOUND = Manifest("", {})
 _STAMP = re.compile(r"\d{4}(-\d\d){2}_\d\d(-\d\d){2}-\d{6}")  # in a run's name
@@ -135,7 +135,7 @@ class Run(Folder):
         return self._recorded("config.yaml")
 
     @cached_property
-    def state(self) -> State:
+    def state(self) -> RunState:
         """running, done or failed as recorded; killed: recorded as running, and its process is gone; else unreadable."""
         state = str(self.status.get("state", "unreadable"))
         return "killed" if state == "running" and not self.is_alive else state  # type: ignore[return-value]

@@ -109,7 +109,7 @@ def _cell(text: str) -> str:
     return plain(text).replace("|", "\\|")
 
 
-class State(StrEnum):
+class CheckState(StrEnum):
     """How a check ended, the worst last."""
 
     OK = "ok"
@@ -120,7 +120,7 @@ class State(StrEnum):
     @property
     def badness(self) -> int:
         """0 for the best."""
-        return list(State).index(self)
+        return list(CheckState).index(self)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Check:
     """
 
     name: str
-    state: State
+    state: CheckState
     words: str
     remedy: str = ""
 
@@ -158,9 +158,9 @@ class Check:
         return {"check": self.name, "state": str(self.state), "words": self.words, "remedy": self.remedy}
 
 
-def worst(checks: Sequence[Check]) -> State:
+def worst(checks: Sequence[Check]) -> CheckState:
     """The worst state of several; ok if there are none."""
-    return max((check.state for check in checks), key=lambda state: state.badness, default=State.OK)
+    return max((check.state for check in checks), key=lambda state: state.badness, default=CheckState.OK)
 
 
 @dataclass
@@ -171,19 +171,19 @@ class Findings:
 
     def ok(self, name: str, words: str) -> None:
         """It holds."""
-        self.checks.append(Check(name, State.OK, words))
+        self.checks.append(Check(name, CheckState.OK, words))
 
     def note(self, name: str, words: str, remedy: str = "") -> None:
         """It holds, and somebody should know."""
-        self.checks.append(Check(name, State.NOTE, words, remedy))
+        self.checks.append(Check(name, CheckState.NOTE, words, remedy))
 
     def unchecked(self, name: str, words: str, remedy: str = "") -> None:
         """Nobody could look."""
-        self.checks.append(Check(name, State.UNCHECKED, words, remedy))
+        self.checks.append(Check(name, CheckState.UNCHECKED, words, remedy))
 
     def problem(self, name: str, words: str, remedy: str = "") -> None:
         """It does not hold."""
-        self.checks.append(Check(name, State.PROBLEM, words, remedy))
+        self.checks.append(Check(name, CheckState.PROBLEM, words, remedy))
 
     def compare(self, name: str, holds: bool, right: str, wrong: str) -> None:
         """It holds, or it does not."""
@@ -205,10 +205,10 @@ DPI = 200  # of a record's figures
 SMALLEST = 0.64  # of a figure's width in print: below it, its words are too small to read, and it scrolls instead
 MARKS = {str(Standing.PROVED): "proved", str(Standing.DECLARED): "declared", str(Standing.VOID): "void"}
 MARKS |= {
-    str(State.OK): "proved",
-    str(State.NOTE): "declared",
-    str(State.UNCHECKED): "declared",
-    str(State.PROBLEM): "void",
+    str(CheckState.OK): "proved",
+    str(CheckState.NOTE): "declared",
+    str(CheckState.UNCHECKED): "declared",
+    str(CheckState.PROBLEM): "void",
     str(Outcome.UNTESTED): "declared",
     str(Outcome.VIOLATED): "void",
 }

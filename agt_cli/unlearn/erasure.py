@@ -29,7 +29,7 @@ from agt.unlearning.account import (
     MethodName,
     Removal,
     Signer,
-    State,
+    StateChange,
     Waiting,
     account_of,
 )
@@ -470,7 +470,7 @@ def derive_account(
         pending=0 if pending else len(Log(log.entries[: entry.number - 1]).waiting_units),
         untrained=entry.facts.get("untrained", 0),
     )
-    state = State(run, entry.before, digest, left + removal.records, left, str(log.head), entry.number)
+    state = StateChange(run, entry.before, digest, left + removal.records, left, str(log.head), entry.number)
     waiting = None
     if pending:
         units = len(log.waiting_units)

@@ -32,7 +32,7 @@ from agt.data.erasure import part
 from agt.errors import AgtError
 from agt.store import MANIFEST_FILE as MANIFEST
 from agt.store import Broken, Manifest, file_sha256
-from agt.unlearning.account import Place, Sweep
+from agt.unlearning.account import Place, TraceSearch
 from agt.unlearning.log import KEY_FILE as KEY
 from agt.unlearning.log import RECORD_INDEX_FILE as INDEX
 from agt.unlearning.log import HashKey, Index, Log, few, of_state, places
@@ -143,7 +143,7 @@ class TraceTargets:
             yield f"the features of {passed}: another record has the same, they are zero, or beyond the first {MAX_ROWS}"
 
 
-def search(targets: TraceTargets, run: Run, records: Sequence[Path], ids: str | None = None) -> Sweep:
+def search(targets: TraceTargets, run: Run, records: Sequence[Path], ids: str | None = None) -> TraceSearch:
     """Look for traces of an update in the run, among other records, and in what commands keep beside them.
 
     Args:
@@ -169,7 +169,7 @@ def search(targets: TraceTargets, run: Run, records: Sequence[Path], ids: str | 
         "caches of compiled code, which hold no data",
     ]
     asked = [other_runs(targets, folder, run.folder) for folder in records]
-    return Sweep((*found, *asked), ("folders other than these", *unlooked))
+    return TraceSearch((*found, *asked), ("folders other than these", *unlooked))
 
 
 def sweep(

@@ -30,7 +30,7 @@ from agt.store import (
 )
 from agt.unlearning.log import KEY_FILE
 from agt_cli.report.finished import CHECKPOINTS, COMMIT, LOCK, NEXT, STATE_LOCK
-from agt_cli.report.markdown import Check, Findings, State, visible, worst
+from agt_cli.report.markdown import Check, CheckState, Findings, visible, worst
 from agt_cli.runs.erased import ABSTAINED_FILE
 
 BESIDE = (KEY_FILE, ABSTAINED_FILE.as_posix())  # of a run with requests to erase: no state's, and so listed nowhere
@@ -49,7 +49,7 @@ FILES = {
     "config.yaml": "config",
     "spent.json": "spent",
 }
-Progress = Callable[[int, int], None]
+OnFile = Callable[[int, int], None]
 """Called with how many files were hashed, and of how many."""
 
 
@@ -103,7 +103,7 @@ class Bound(Folder):
         return self.manifest.load(self.folder, name, limit)
 
 
-def bind(folder: Path, digest: str | None, findings: Findings, progress: Progress) -> Bound | None:
+def bind(folder: Path, digest: str | None, findings: Findings, progress: OnFile) -> Bound | None:
     """Read a folder's manifest and hash every file that it lists; None: there is none to go by.
 
     Args:
@@ -177,7 +177,7 @@ class VerifiedItem:
         object.__setattr__(self, "claims", tuple(visible(line, 1000) for line in self.claims))
 
     @property
-    def state(self) -> State:
+    def state(self) -> CheckState:
         """Of its own checks, the worst."""
         return worst(self.checks)
 
@@ -191,7 +191,7 @@ class VerifiedItem:
     @property
     def problems(self) -> list[Check]:
         """Whatever does not verify, here or below."""
-        return [check for part in self.every for check in part.checks if check.state is State.PROBLEM]
+        return [check for part in self.every for check in part.checks if check.state is CheckState.PROBLEM]
 
     @property
     def declared(self) -> list[str]:

@@ -38,7 +38,7 @@ from agt_cli.verify.erasure import (
     replaced,
     run_of,
 )
-from agt_cli.verify.folders import Bound, Progress, Record, VerifiedItem, bind, data_items, first_difference
+from agt_cli.verify.folders import Bound, OnFile, Record, VerifiedItem, bind, data_items, first_difference
 from agt_cli.verify.release import CLAIM_FILE, check_portable, claims_of, guarantee_among, label_counts, tuned
 
 MAX_STEPS = 4  # steps from what is audited to what it rests on
@@ -67,7 +67,7 @@ class Verification:
         steps: how far the present folder is from the first.
     """
 
-    progress: Progress
+    progress: OnFile
     ledger: str | None = None
     head: NotedHead = None
     public: bytes | None = None

@@ -232,7 +232,7 @@ DATA = f"""
 {TABLE}@huge.csv                             | 2 | huge.csv: column 'a', row 5 of the data | infinite
 {TABLE}@thousands.csv                        | 2 | thousands.csv: column 'a' has '1,234.5' in row 5 of the data
 {TABLE}@text.csv                             | 2 | text.csv: column 'a' has 'abc' in row 5 of the data
-{TABLE}@no_label.csv                         | 2 | no_label.csv: row 3 of the data (line 4 of the file) has no label
+{TABLE}@no_label.csv                         | 2 | dataset.label: column 'y' has no value in row 3 of the data (line 4
 {TABLE}@two_rows.csv                         | 2 | split is empty | dataset.test_fraction
 {TABLE}@twice.csv dataset.id=id              | 2 | twice.csv: dataset.id: column 'id' has 'p4' 2 times
 {TABLE}@spaces.csv dataset.id=id             | 2 | spaces.csv: dataset.id | differ by spaces alone
@@ -677,6 +677,7 @@ def test_a_file_that_changes_between_check_and_use(
     check_whole(tmp_path)
 
 
+@pytest.mark.sweep  # its sibling finds a run in the folder
 def test_two_processes_in_one_folder(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "agt_cli", "train", *TINY, "hydra.run.dir=one", "-q"]
     path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agt.ledger.book import Population, Table
+from agt.ledger.book import AdmittedTable, Population
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.composition import Allowance
 from agt.models.box import BoxModel
@@ -40,7 +40,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def open_ledger(run: Path, eps: float, delta: float = 0.0, name: str = "people", relation: str = "add_remove") -> Path:
     """A ledger for the data of a run, in the working directory."""
     path = Path(f"ledgers/{name}.ledger")
-    table = Table("table", json.loads((run / "env.json").read_text())["data_digest"])
+    table = AdmittedTable("table", json.loads((run / "env.json").read_text())["data_digest"])
     Ledger.create(path, Population(name, "one person", relation, Allowance(eps, delta)), tables=[table]).close()
     return path
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from agt.ledger.book import Population, Table
+from agt.ledger.book import AdmittedTable, Population
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.composition import Allowance
 from agt.mechanisms.tuning import Trials
@@ -162,7 +162,7 @@ def test_private_tuning_is_debited_before_it_draws(agt: Agt) -> None:
     people = Population("people", "one customer", "add_remove", Allowance(1.5, 1.2e-4))
     with Ledger.create(Path("ledgers/people.ledger"), people) as ledger:
         assert "was not admitted" in agt(*asked, next(names)).err
-        ledger.admit(Table("t", digest), "one customer")
+        ledger.admit(AdmittedTable("t", digest), "one customer")
     said = agt(*asked, next(names))
     assert said.code == 0, said.err
     assert "entry 3 of it counts this" in str(said.json["words"])

@@ -22,8 +22,8 @@ from agt.unlearning.account import (
     Promise,
     Removal,
     Signer,
-    State,
-    Sweep,
+    StateChange,
+    TraceSearch,
     Waiting,
     account_of,
     read_account,
@@ -82,9 +82,9 @@ def erase(folder: Path, record: Path, rows: range, promise: Promise, signer: Sig
         account = account_of(
             removal,
             asked=Asked(len(rows), len(rows), "id", len(rows), log.entries[-1].time, pending),
-            state=State(folder.name, run.digest, after, count, count - removed, str(head), len(log.entries)),
+            state=StateChange(folder.name, run.digest, after, count, count - removed, str(head), len(log.entries)),
             training=1.5,
-            sweep=None if waits else Sweep((Place("the run", 9, 0, "asked.hashes"),), ("the table",)),
+            sweep=None if waits else TraceSearch((Place("the run", 9, 0, "asked.hashes"),), ("the table",)),
             waiting=Waiting(len(log.waiting_units), len(log.waiting_units)) if waits else None,
         )
         written.write("account.json", account.content)

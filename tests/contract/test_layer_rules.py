@@ -26,9 +26,9 @@ from agt.bounds.rules import (
     ConvRule,
     ElementwiseRule,
     Intervals,
+    LayerRule,
     Point,
     ReluRule,
-    Rule,
     rules_for,
 )
 from agt.errors import ConfigError
@@ -66,14 +66,14 @@ class Setting:
     """A layer, its rule, bounds of its parameters, of inputs x and of gradients d, for each k of ``KS``."""
 
     layer: nn.Module
-    rule: Rule
+    rule: LayerRule
     box: Intervals
     x: Interval
     d: Interval
     rounding: Rounding
 
 
-def rule_of(layer: nn.Module) -> Rule:
+def rule_of(layer: nn.Module) -> LayerRule:
     return rules_for(nn.Sequential(layer))[0]
 
 
@@ -213,21 +213,16 @@ def inner(rng: np.random.Generator, interval: Interval, share: float) -> Interva
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES)
 @rules
-def test_computed_values_and_gradients_lie_within_their_bounds(make: Callable, shape: str, dtype: str) -> None:
-    assert outside(setting(make, shape, dtype)) == 0
+def test_computed_values_and_gradients_lie_within_their_bounds_which_nest(make: Callable, dtype: str) -> None:
+    for shape in SHAPES:
+        at = setting(make, shape, dtype, n=20)
+        assert outside(at, 16) == unnested(at) == 0, shape
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES)
-@rules
-def test_inner_intervals_give_inner_bounds(make: Callable, shape: str, dtype: str) -> None:
-    assert unnested(setting(make, shape, dtype)) == 0
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", ["ordinary", "points", "slivers", "huge"])
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [("ordinary", "float32"), ("points", "float64"), ("slivers", "float32"), ("huge", "float64")]
+)
 @trained
 def test_gradients_of_single_records_lie_within_their_bounds_which_nest(make: Callable, shape: str, dtype: str) -> None:
     at = setting(make, shape, dtype, n=10)
@@ -293,7 +288,7 @@ def test_the_nominal_pass_is_pytorchs(make: Callable, dtype: str) -> None:
 
 @rules
 def test_bounds_are_little_wider_than_what_is_reached(make: Callable) -> None:
-    """Brute force over 2,001 points of each input's interval: one input at a time, parameters and gradient being points."""
+    """Brute force over 501 points of each input's interval: one input at a time, parameters and gradient being points."""
     at = setting(make, "ordinary", "float64", n=6)
     at = replace(
         at,
@@ -306,7 +301,7 @@ def test_bounds_are_little_wider_than_what_is_reached(make: Callable) -> None:
     width.flatten(2)[..., 0] = (at.x.upper - at.x.lower).flatten(2)[..., 0]
     x = Interval(at.x.lower, at.x.lower + width)
     bound, back = at.rule.bound(x, at.box, at.rounding, EXACT), at.rule.bound_back(at.d, x, at.box, at.rounding, EXACT)
-    path = [x.lower[0] + step * width[0] for step in torch.linspace(0, 1, 2001, dtype=torch.float64)]
+    path = [x.lower[0] + step * width[0] for step in torch.linspace(0, 1, 501, dtype=torch.float64)]
     for found, values in (
         (bound, torch.stack([at.rule.nominal(p, point) for p in path])),
         (back, torch.stack([at.rule.nominal_back(at.d.lower[0], p, point) for p in path])),
@@ -491,7 +486,7 @@ def test_the_checks_catch_a_broken_convolution(
 class Narrow:
     """Any rule, with its bounds taken at the middle of the input's intervals, forward or backward."""
 
-    rule: Rule
+    rule: LayerRule
     back: bool
 
     def __getattr__(self, name: str) -> Any:

@@ -23,7 +23,7 @@ from agt.facts import grounds, proved, void
 from agt.mechanisms import mechanism as mechanism_module
 from agt.mechanisms.claims import claim
 from agt.mechanisms.composition import ApproximateDP, GaussianDP, Guarantee, PureDP
-from agt.mechanisms.mechanism import Epsilon, Mechanism, Need, RatioRule, Table
+from agt.mechanisms.mechanism import Epsilon, Mechanism, Need, RatioRule, ThresholdTable
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import MECHANISMS, NoisyArgmax, SmoothCauchy, SmoothLaplace, true_loss
 from agt.numeric import SeededRandomness
@@ -420,7 +420,7 @@ class TestBroken:
     """Rules broken on purpose are caught by the same check."""
 
     def ladder(self, eps: float, delta: float, classes: int = 2) -> list[Fraction]:
-        entries = Table(RatioRule(eps, delta, classes), lambda distance: 0).upto(FARTHEST)
+        entries = ThresholdTable(RatioRule(eps, delta, classes), lambda distance: 0).upto(FARTHEST)
         return [Fraction((classes - 1) * s, mechanism_module.N) for s in entries]
 
     def test_as_it_is(self) -> None:

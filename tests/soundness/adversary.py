@@ -17,7 +17,7 @@ No tolerance anywhere. An ensemble is its members: each is looked at, and so is 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import cycle, product
 
 import numpy as np
 import torch
@@ -110,11 +110,14 @@ class Report:
 # -- the assault ---------------------------------------------------------------------------------------------------------
 
 
-def assault(setting: Setting, seed: int, retrainings: int = 24, records: Records | None = None) -> Report:
+def assault(
+    setting: Setting, seed: int, retrainings: int = 24, records: Records | None = None, until: str | None = None
+) -> Report:
     """Train ``setting`` once and attack it with about ``retrainings`` neighbours.
 
     Args:
         records: the data; None: drawn.
+        until: the claim that is looked at alone, up to its first escape; None: all of them.
     """
     report = Report()
     rng = np.random.default_rng(seed)
@@ -127,9 +130,9 @@ def assault(setting: Setting, seed: int, retrainings: int = 24, records: Records
         return report
     report.configurations = 1
     attack.reorder()
-    while report.retrainings + report.stopped < retrainings:
-        for move in (attack.single, attack.walk, attack.single, attack.hunt):
-            move()
+    moves = cycle((attack.single, attack.walk, attack.single, attack.hunt))
+    while report.retrainings + report.stopped < retrainings and until not in {escape.claim for escape in report.escapes}:
+        next(moves)()
     return report
 
 

@@ -11,9 +11,8 @@ from functools import partial
 import numba
 import numpy as np
 import torch
-from synthetic import KERNELS, make_head, make_recipe, make_records, make_training, random_interval, sample
+from synthetic import KERNELS, SYMMETRIC, make_head, make_recipe, make_records, make_training, random_interval, sample
 
-from agt.audit.certificate import halved
 from agt.audit.neighbours import with_added
 from agt.bounds.interval import Interval
 from agt.bounds.network import Box, Network
@@ -23,11 +22,11 @@ from agt.data.dataset import Records
 from agt.errors import UnsoundError
 from agt.kernels.select import pick_kernel
 from agt.models.heads import ACTIVATIONS
-from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, TrainingConfig
 from agt.training.batches import Recipe, Slices
 from agt.training.linear import LinearTrained
 from agt.training.loop import train
+from agt_cli.audit.certificate import halved
 
 WIDTH = 3
 numba.set_num_threads(1)  # arrays are tiny; tests/unit/test_kernels.py varies the threads
@@ -260,41 +259,61 @@ class Tally:
         return self
 
 
-def containment(
+def claims(
     case: Case,
     relation: str,
-    dtype: str,
-    edits: int,
+    dtype: str = "float64",
+    pairs: int = 4,
+    edits: int = 2,
     seed: int = 0,
-    ks: tuple[int, ...] = (0, 1, 2, 4),
+    ks: tuple[int, ...] = (0, 1, 2, 3),
     data: Records | None = None,
+    edit: str | None = None,
 ) -> Tally:
-    """Train once with bounds, then retrain on ``edits`` edited datasets in the balls of ``ks``."""
-    rng = np.random.default_rng(seed)
-    tally = Tally()
+    """Train with bounds; retrain on ``edits`` datasets in the balls of ``ks``; then walk on for ``pairs`` neighbours, each
+    trained with bounds, of which every claim is asked: boxes nest, what certificates say carries over, and the box of a
+    dataset some steps back has the model in it. It ends with the first violation.
+
+    ``edit``: the relation that neighbours on the walk differ by, where it is another than the boxes'.
+    """
+    rng, tally = np.random.default_rng(seed), Tally()
     data = case.data(rng) if data is None else data
     queries = rng.normal(size=(40, WIDTH))
     try:
-        trained = run(case, data, relation, ks, dtype, rng)
-        certified = certificates(case, trained, queries, relation, dtype)
+        here = _bounds(case, data, relation, ks, dtype, queries, rng)
+        for number in range(edits):
+            index = -number % len(ks)
+            other = neighbour(rng, case, data, relation, ks[index], f"new{number}-")
+            tally += retrained(case, here, index, run(case, other, relation, (0,), dtype, rng), queries, dtype)
+            if tally.violations:
+                return tally
+        seen = [here]
+        for number in range(pairs):
+            data = neighbour(rng, case, data, edit or relation, 1, f"n{number}-")
+            seen.append(_bounds(case, data, relation, ks, dtype, queries, rng))
+            for outer, inner in ((seen[-2], seen[-1]), (seen[-1], seen[-2]))[: 2 if relation in SYMMETRIC else 1]:
+                tally += nested(outer, inner)
+            for steps, earlier in enumerate(seen[-2::-1][: len(ks) - 1], start=1):
+                tally += retrained(case, earlier, steps, seen[-1][0], queries, dtype)
+            if tally.violations:
+                return tally
     except UnsoundError:
-        return Tally(refused=1)
-    for edit in range(edits):
-        index = edit % len(ks)
-        other = neighbour(rng, case, data, relation, ks[index], f"new{edit}-")
-        tally.trials += 1
-        try:
-            again = run(case, other, relation, (0,), dtype, rng)
-        except UnsoundError:
-            tally.refused += 1
-            continue
-        for name, value in again.nominal.items():
-            lower, upper = trained.lower[name][index], trained.upper[name][index]
-            tally.outside += int((~((lower <= value) & (value <= upper))).sum())
-            tally.touched += int(((lower == value) | (value == upper)).sum())
-        held = certified.certified[index]
-        tally.certified += int(held.sum())
-        tally.changed += int((predictions(case, again, queries, dtype) != certified.prediction)[held].sum())
+        tally.refused += 1
+    return tally
+
+
+def retrained(
+    case: Case, known: tuple[Box, Certificates], index: int, again: Box, queries: np.ndarray, dtype: str
+) -> Tally:
+    """One model of a dataset in the ball of the ``index``-th k: its parameters, and the labels certified for it."""
+    (trained, certified), tally = known, Tally(trials=1)
+    for name, value in again.nominal.items():
+        lower, upper = trained.lower[name][index], trained.upper[name][index]
+        tally.outside += int((~((lower <= value) & (value <= upper))).sum())
+        tally.touched += int(((lower == value) | (value == upper)).sum())
+    held = certified.certified[index]
+    tally.certified += int(held.sum())
+    tally.changed += int((predictions(case, again, queries, dtype) != certified.prediction)[held].sum())
     return tally
 
 
@@ -331,33 +350,6 @@ def factors(case: Case, dtype: str, product: str, samples: int, kernel: str = "c
 
 def _beyond(interval: Interval, value: torch.Tensor) -> int:
     return int((~((interval.lower <= value) & (value <= interval.upper))).sum())
-
-
-def nesting(
-    case: Case, relation: str, dtype: str, pairs: int, seed: int = 0, kmax: int = 3, edit: str | None = None
-) -> Tally:
-    """Walk from neighbour to neighbour; for each pair, box(D', k-1) inside box(D, k), and certificates carry over.
-
-    Each step of a symmetric relation makes two ordered pairs. ``edit``: the relation that neighbours differ by, where it
-    is another than the boxes'.
-    """
-    rng = np.random.default_rng(seed)
-    tally = Tally()
-    symmetric = RELATIONS[relation].symmetric
-    ks = tuple(range(kmax + 1))
-    queries = rng.normal(size=(25, WIDTH))
-    here: tuple[Box, Certificates] | None = None
-    data = case.data(rng)
-    while tally.trials < pairs:
-        if here is None or not case.n / 2 <= len(np.unique(data.units)) <= case.n * 2:
-            data = case.data(rng, f"w{tally.trials}-")
-            here = _bounds(case, data, relation, ks, dtype, queries, rng)
-        data = neighbour(rng, case, data, edit or relation, 1, f"n{tally.trials}-")
-        there = _bounds(case, data, relation, ks, dtype, queries, rng)
-        for outer, inner in ((here, there), (there, here))[: 2 if symmetric else 1]:
-            tally += nested(outer, inner)
-        here = there
-    return tally
 
 
 def _bounds(

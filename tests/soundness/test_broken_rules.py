@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from checks import CASES, WIDTH, Case, Tally, containment, factors, run
+from checks import CASES, WIDTH, Case, Tally, claims, factors, run
 from synthetic import make_records
 from torch import Tensor
 
@@ -99,30 +99,31 @@ def clipped_at_each_position(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConvRule, "gradients", gradients)
 
 
-def by_factors() -> Tally:
+def by_factors(edits: int) -> Tally:
     """Sampled containment of a three-layer head's factors."""
-    return factors(DEEP, "float64", "exact", samples=50)
+    return factors(DEEP, "float64", "exact", samples=10 * edits)
 
 
-def by_training(case: Case, relation: str) -> Callable[[], Tally]:
+def by_training(case: Case, relation: str) -> Callable[[int], Tally]:
     """Whole training, edited and repeated."""
-    return lambda: containment(case, relation, "float64", edits=24)
+    return lambda edits: claims(case, relation, pairs=0, edits=edits)
 
 
-def by_refusal() -> Tally:
+def by_refusal(edits: int) -> Tally:
     """Whole training that stops, as even the nominal run leaves its box."""
-    tally = containment(CONVOLVED, "remove", "float64", edits=24)
+    tally = claims(CONVOLVED, "remove", pairs=0, edits=edits)
     return replace(tally, outside=tally.outside + tally.refused)
 
 
-def by_opposed_features() -> Tally:
+def by_opposed_features(edits: int) -> Tally:
     """Whole training where a newcomer moves two weights apart, which the mistaken bound of x = (1, -1, 0) does not see.
 
     The learning rate is so large that the other records' answer to it overshoots.
     """
     data = make_records(np.tile([1.0, -1.0, 0.0], (24, 1)), [0, 1] * 12)
     training = {"loss": "binary_cross_entropy", "clip": 1.0, "lr": 8.0, "epochs": 2, "batch": {"count": 1}}
-    return containment(Case("opposed", zero=True, training=training), "add_remove", "float64", 40, ks=(1, 2), data=data)
+    case = Case("opposed", zero=True, training=training)
+    return claims(case, "add_remove", pairs=0, edits=2 * edits, ks=(1, 2), data=data)
 
 
 BROKEN = [
@@ -139,11 +140,11 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("broken", "check"), BROKEN)
-def test_the_check_catches(broken: Break, check: Callable[[], Tally], monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = check()
+def test_the_check_catches(broken: Break, check: Callable[[int], Tally], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = check(4)
     assert whole.violations == 0, whole
     broken(monkeypatch)
-    caught = check()
+    caught = check(24)
     assert caught.outside > 0, caught
 
 

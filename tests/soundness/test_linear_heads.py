@@ -178,10 +178,10 @@ def edits(case: Case, count: int, seed: int = 0) -> Seen:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_no_edit_moves_farther_than_rho_and_some_come_near(case: Case) -> None:
-    seen = edits(case, 60 if case.erm else 400)
+    seen = edits(case, 30 if case.erm else 90)
     assert case.near < seen.farthest <= 1
     assert seen.flipped == 0
-    assert seen.certified > 100
+    assert seen.certified > 30
 
 
 def test_rho_is_attained_to_the_last_digits_by_a_record_that_saturates() -> None:
@@ -221,7 +221,7 @@ def test_distances_are_1_lipschitz_between_neighbours(case: Case) -> None:
     rng = np.random.default_rng(1)
     data = draw(rng, case, 24, "r")
     here, differ, changed = fit(case, data), 0, 0
-    for pair in range(100):
+    for pair in range(14):
         data = neighbour(rng, case, data, 1, f"n{pair}-")
         if not 15 < len(data.x) < 40:
             data = draw(rng, case, 24, f"s{pair}-")
@@ -237,8 +237,8 @@ def test_distances_are_1_lipschitz_between_neighbours(case: Case) -> None:
         differ += int((one.stable_distance != two.stable_distance).sum())
         changed += int(flips.sum())
         here = there
-    assert differ > 100
-    assert changed > 10
+    assert differ > 10
+    assert changed > 0
 
 
 # -- rules broken on purpose ---------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def test_a_rho_for_a_batch_that_never_changes_is_caught() -> None:
     assert max(moved) > max(sum(parts[0::2]), sum(parts[1::2])) * 1.01
 
 
-def expansion(derivative: object, loss: LinearLoss, rate: float, pairs: int = 4000) -> float:
+def expansion(derivative: object, loss: LinearLoss, rate: float, pairs: int = 1200) -> float:
     """The most that one step on one batch, taken from two points, drives them apart, relative to where they were."""
     rng = np.random.default_rng(0)
     worst = 0.0

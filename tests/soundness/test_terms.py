@@ -22,7 +22,7 @@ from agt.certificates.stability import certify_linear, envelope_linear
 from agt.certificates.votes import certified_vote
 from agt.errors import CheckError
 from agt.facts import grounds, proved, void
-from agt.ledger.book import Charge, Population, Table
+from agt.ledger.book import AdmittedTable, Charge, Population
 from agt.ledger.chain import START, Head, SecondHead
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.claims import RESTS_ON
@@ -393,7 +393,7 @@ def test_a_second_head_is_synced_as_it_is_moved(tmp_path: Path, monkeypatch: pyt
 
 def ledger(folder: Path) -> tuple[Ledger, SecondHead]:
     people = Population("loans", "one customer", "add_remove", Allowance(1.0))
-    made = Ledger.create(folder / "a.ledger", people, folder / "head", [Table("customers", "d" * 32)])
+    made = Ledger.create(folder / "a.ledger", people, folder / "head", [AdmittedTable("customers", "d" * 32)])
     return made, SecondHead(folder / "head", made.book.opening.hash)
 
 

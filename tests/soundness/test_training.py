@@ -1,11 +1,12 @@
-"""Whole training on edited data: retrained parameters lie in the box, certified labels do not change (issue: soundness)."""
+"""Whole training on edited data: boxes nest and hold retrained parameters, certified labels do not change (method.md 3)."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
-from checks import CASES, RUMP, WIDTH, Case, containment, run
+from checks import CASES, RUMP, WIDTH, Case, claims, run
 from synthetic import KERNELS, RELATIONS, make_head, make_recipe, make_records, make_training
 from torch import nn
 
@@ -17,47 +18,56 @@ from agt.training.batches import Recipe, Stream
 from agt.training.loop import learning_rate, train
 
 DTYPES = ("float64", "float32")
-
-
-def allowed(case: Case, relation: str) -> bool:
-    """paper_privacy refuses public records."""
-    return not (case.public and relation == "paper_privacy")
-
-
+# Each kind of case under three relations in turn, each of them in one precision; all others in the sweep.
+TAKEN = {
+    (case.name, RELATIONS[(index + turn) % len(RELATIONS)], DTYPES[(index + turn) % 2])
+    for index, case in enumerate((*CASES, *RUMP))
+    for turn in (0, 1, 3)
+}
 COMBINATIONS = [
-    pytest.param(case, relation, dtype, id=f"{case.name}-{relation}-{dtype}")
-    for case in (*CASES, *RUMP)
-    for relation in RELATIONS
-    for dtype in DTYPES
-    if allowed(case, relation)
+    pytest.param(
+        case,
+        relation,
+        dtype,
+        id=f"{case.name}-{relation}-{dtype}",
+        marks=() if (case.name, relation, dtype) in TAKEN else pytest.mark.sweep,
+    )
+    for case, relation, dtype in product((*CASES, *RUMP), RELATIONS, DTYPES)
+    if not (case.public and relation == "paper_privacy")
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("case", "relation", "dtype"), COMBINATIONS)
-def test_retrained_models_lie_in_the_box_and_keep_certified_labels(case: Case, relation: str, dtype: str) -> None:
-    tally = containment(case, relation, dtype, edits=8)
+def test_every_claim_of_neighbours(case: Case, relation: str, dtype: str) -> None:
+    """Boxes of neighbours nest bit for bit and hold the models, certified labels stay, distances move by one.
+
+    Rump's product is not proved to nest: models in their boxes alone. paper_privacy refuses public records.
+    """
+    walk = {"pairs": 0, "edits": 8} if case in RUMP else {"pairs": 4, "edits": 2}
+    tally = claims(case, relation, dtype, **walk)
     assert tally.violations == 0, tally
-    assert tally.trials == 8
-    assert tally.certified > 0  # k = 0 at least, so that the label check saw something
+    assert tally.trials >= 8
+    assert tally.certified > 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("relation", RELATIONS)
-def test_several_hundred_edits_of_one_dataset(relation: str) -> None:
-    """One seed fixed, many edits: three layers, momentum, decay, several batches; labels certified beyond k = 0."""
-    case = replace(CASES[3], n=30)
-    tally = containment(case, relation, "float64", edits=60, seed=11, ks=(1, 2, 4))
+@pytest.mark.parametrize("relation", ["substitute", "paper_privacy"])
+@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[4], CASES[5], CASES[7]], ids=lambda case: case.name)
+def test_half_an_edit_is_within_one_k(case: Case, relation: str) -> None:
+    """A unit gone and nobody come, or the other way round: what a shard sees of a unit that moves to another."""
+    tally = claims(case, relation, pairs=4, edits=0, edit="add_remove")
     assert tally.violations == 0, tally
-    assert tally.certified > 200
+    assert tally.certified > 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_networks_wide_enough_for_the_fast_kernel_in_single_precision(relation: str) -> None:
-    """16 outputs and more: products of intervals are vectorised over them, and summed in double precision."""
-    tally = containment(replace(CASES[3], hidden=(20, 17)), relation, "float32", edits=8)
-    assert (tally.violations, tally.trials) == (0, 8), tally
+@pytest.mark.parametrize(
+    ("case", "dtype", "edits", "ks"),
+    [(replace(CASES[3], n=30), "float64", 12, (1, 2, 4)), (replace(CASES[3], hidden=(20, 17)), "float32", 4, (0, 1, 2))],
+    ids=["three layers", "wide enough for the fast kernel"],  # 16 outputs and more: vectorised, summed in double precision
+)
+def test_far_edits_of_one_dataset(case: Case, dtype: str, edits: int, ks: tuple[int, ...], relation: str) -> None:
+    tally = claims(case, relation, dtype, pairs=0, edits=edits, seed=11, ks=ks)
+    assert (tally.violations, tally.trials) == (0, edits), tally
     assert tally.certified > 0
 
 

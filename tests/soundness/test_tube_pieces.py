@@ -155,7 +155,7 @@ def ratios(activation: str, classes: int, draws: int) -> Ratios:
 
 @pytest.mark.parametrize(("activation", "classes"), [("tanh", 2), ("softplus", 2), ("gelu", 2), ("tanh", 3), ("gelu", 3)])
 def test_no_hessian_exceeds_its_bound_and_some_come_near(activation: str, classes: int) -> None:
-    seen = ratios(activation, classes, 40)
+    seen = ratios(activation, classes, 40 if classes == 2 else 8)
     assert seen.worst <= 1 + 1e-9
     assert min(vars(seen).values()) > 0.1, seen
 
@@ -195,7 +195,7 @@ def outside(draws: int) -> int:
 
 
 def test_bounds_on_eigenvalues_lie_above_them_by_no_more_than_their_slack() -> None:
-    assert outside(300) == 0
+    assert outside(100) == 0
 
 
 def test_a_power_iteration_in_their_place_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,7 +382,7 @@ both = pytest.mark.parametrize("several", [False, True], ids=["one batch", "seve
 
 @both
 def test_radii_nest_whatever_happens(several: bool) -> None:
-    assert driven(several, Mistake(), 300) == 0
+    assert driven(several, Mistake(), 100) == 0
 
 
 @both

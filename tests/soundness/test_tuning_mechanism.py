@@ -92,7 +92,7 @@ def without_the_mean(trials: Trials, mu: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("broken", [no_cost, without_the_mean])
-@pytest.mark.parametrize("eta", [0.0, 1.0, None])
+@pytest.mark.parametrize("eta", [0.0, None])
 def test_the_comparison_catches_a_price_that_is_too_low(
     broken: Callable[[Trials, float], np.ndarray], eta: float | None
 ) -> None:
@@ -124,10 +124,10 @@ def test_the_price_is_never_above_the_published_theorem(trials: Trials) -> None:
 @ids
 def test_the_number_of_trials_has_its_law(trials: Trials) -> None:
     source = SeededRandomness(5)
-    drawn = np.array([trials.draw(source) for _ in range(1500)])
+    drawn = np.array([trials.draw(source) for _ in range(500)])
     law = pmf(trials)
     assert float(law @ np.arange(len(law))) == pytest.approx(trials.mean, rel=1e-6)
-    edges = [k for k in range(1, 60) if law[k] * len(drawn) > 20]
+    edges = [k for k in range(1, 60) if law[k] * len(drawn) > 8]
     first, last = min(edges), max(edges)
     bins = [np.sum(drawn < first), *(np.sum(drawn == k) for k in range(first, last)), np.sum(drawn >= last)]
     expected = np.array([law[:first].sum(), *law[first:last], 1 - law[:last].sum()])

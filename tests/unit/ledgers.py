@@ -4,7 +4,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from agt.ledger.book import Charge, Population, Table
+from agt.ledger.book import AdmittedTable, Charge, Population
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.composition import Allowance, Guarantee, PureDP
 
@@ -24,7 +24,7 @@ def charge(guarantee: Guarantee | float = 0.01, **others: Any) -> Charge:
 
 
 def new(folder: Path, name: str = "loans", head: Path | None = None, population: Population | None = None) -> Ledger:
-    return Ledger.create(folder / f"{name}.ledger", population or people(), head, [Table("customers", DATA)])
+    return Ledger.create(folder / f"{name}.ledger", population or people(), head, [AdmittedTable("customers", DATA)])
 
 
 def keys(count: int, first: int = 0) -> list[bytes]:

@@ -11,7 +11,7 @@ from packaging.specifiers import SpecifierSet
 from agt.errors import UnsoundError
 from agt.kernels import select
 from agt_cli.commands import doctor
-from agt_cli.report.markdown import Check, Findings, State
+from agt_cli.report.markdown import Check, CheckState, Findings
 
 
 def worst(check: Callable[[Findings], None], name: str) -> Check:
@@ -39,22 +39,22 @@ def need(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_package_out_of_its_range_is_named(need: Callable[..., None], line: str) -> None:
     need(line, "scipy>=1")
     check = worst(doctor.check_versions, "packages")
-    assert (check.state, line.split("<")[0].split(">")[0] in check.words) == (State.PROBLEM, True)
+    assert (check.state, line.split("<")[0].split(">")[0] in check.words) == (CheckState.PROBLEM, True)
 
 
 def test_old_python_and_missing_extras_are_named(need: Callable[..., None]) -> None:
     need("no-such-package>=1; extra == 'dpsgd'", python=">=9")
-    assert worst(doctor.check_versions, "python").state is State.PROBLEM
-    assert worst(doctor.check_versions, "packages").state is State.OK, "it is only an extra"
+    assert worst(doctor.check_versions, "python").state is CheckState.PROBLEM
+    assert worst(doctor.check_versions, "packages").state is CheckState.OK, "it is only an extra"
     extra = worst(doctor.check_versions, "extra dpsgd")
-    assert (extra.state, "agt-certified[dpsgd]" in extra.remedy) == (State.NOTE, True)
+    assert (extra.state, "agt-certified[dpsgd]" in extra.remedy) == (CheckState.NOTE, True)
 
 
 def test_torchvision_for_cuda_beside_a_cpu_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "package_version", lambda name: "0.24.0")
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(doctor.sys, "platform", "linux")
-    assert worst(doctor.check_versions, "torchvision").state is State.NOTE
+    assert worst(doctor.check_versions, "torchvision").state is CheckState.NOTE
 
 
 @pytest.fixture
@@ -69,11 +69,13 @@ def flushed() -> Iterator[None]:
 @pytest.mark.usefixtures("flushed")
 def test_numbers_that_become_zero_are_a_problem() -> None:
     check = worst(doctor.check_compute, "floating point")
-    assert (check.state, "become zero in Python" in check.words) == (State.PROBLEM, True)
+    assert (check.state, "become zero in Python" in check.words) == (CheckState.PROBLEM, True)
 
 
-@pytest.mark.parametrize(("error", "state"), [(UnsoundError("its sums differ"), State.PROBLEM), (OSError(), State.NOTE)])
-def test_kernel_that_fails(monkeypatch: pytest.MonkeyPatch, error: Exception, state: State) -> None:
+@pytest.mark.parametrize(
+    ("error", "state"), [(UnsoundError("its sums differ"), CheckState.PROBLEM), (OSError(), CheckState.NOTE)]
+)
+def test_kernel_that_fails(monkeypatch: pytest.MonkeyPatch, error: Exception, state: CheckState) -> None:
     def fail(*_: object) -> None:
         raise error
 
@@ -83,9 +85,9 @@ def test_kernel_that_fails(monkeypatch: pytest.MonkeyPatch, error: Exception, st
 
 def test_disk_is_tried_where_runs_would_be_and_left_as_it_was(tmp_path: Path) -> None:
     check = worst(disk(tmp_path / "outputs/of/mine"), "disk")
-    assert check.state in (State.OK, State.NOTE)
+    assert check.state in (CheckState.OK, CheckState.NOTE)
     assert "durable writes a second" in check.words
-    assert worst(disk(tmp_path), "locks").state is State.OK
+    assert worst(disk(tmp_path), "locks").state is CheckState.OK
     assert not list(tmp_path.iterdir())
 
 
@@ -95,7 +97,7 @@ def test_disk_that_takes_nothing_is_a_problem(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(doctor.tempfile, "TemporaryDirectory", refuse)
     check = worst(disk(tmp_path), "disk")
-    assert (check.state, "Read-only file system" in check.words) == (State.PROBLEM, True)
+    assert (check.state, "Read-only file system" in check.words) == (CheckState.PROBLEM, True)
 
 
 def test_network_disk_takes_no_ledger_and_useless_locks_are_a_problem(
@@ -104,5 +106,5 @@ def test_network_disk_takes_no_ledger_and_useless_locks_are_a_problem(
     monkeypatch.setattr(doctor, "file_system", lambda _: "nfs4")
     monkeypatch.setattr(doctor.fcntl, "flock", lambda *_: None)
     ledgers, locks = worst(disk(tmp_path), "ledgers"), worst(disk(tmp_path), "locks")
-    assert (ledgers.state, "nfs4" in ledgers.words) == (State.NOTE, True)
-    assert (locks.state, "no file locks here" in locks.words) == (State.PROBLEM, True)
+    assert (ledgers.state, "nfs4" in ledgers.words) == (CheckState.NOTE, True)
+    assert (locks.state, "no file locks here" in locks.words) == (CheckState.PROBLEM, True)

@@ -21,8 +21,8 @@ from agt.unlearning.account import (
     Promise,
     Removal,
     RemovalBudget,
-    State,
-    Sweep,
+    StateChange,
+    TraceSearch,
     Waiting,
     account_of,
     read_account,
@@ -42,9 +42,9 @@ def made(promise: Promise = NEWTON, **more: Any) -> Account:
     removed = 0 if promise.method == "certificate" else 20
     allowance = RemovalBudget(0.1, 0.5, "the gradient's residual") if promise.method == "newton" else None
     removal = Removal(promise, removed, 0.01, {"steps": 1, "fresh": False}, ("One step.",), allowance)
-    state = State("folder", BEFORE, AFTER, 100, 100 - removed, LOG, 3)
+    state = StateChange("folder", BEFORE, AFTER, 100, 100 - removed, LOG, 3)
     earlier = (Earlier("predict/one", True, "released", BEFORE), Earlier("certify/two", False, "of other data"))
-    sweep = Sweep((Place("the run", 9, 0, "ids and rows"),), ("the table",)) if removed else None
+    sweep = TraceSearch((Place("the run", 9, 0, "ids and rows"),), ("the table",)) if removed else None
     given = {
         "asked": Asked(20, 20, "id", 20, "2026-11-22T10:00:00.123456+00:00"),
         "state": state,
@@ -72,18 +72,29 @@ def test_every_entry_by_name() -> None:
     ]
     names = {f"{kind.__name__}.{name}" for kind in kinds for name in kind.__dataclass_fields__}
     assert {name.split(".")[0] for name in names} == {
-        *("Account", "Asked", "Done", "Earlier", "Guaranteed", "Place", "RemovalBudget", "State", "Sweep", "Waiting")
+        *(
+            "Account",
+            "Asked",
+            "Done",
+            "Earlier",
+            "Guaranteed",
+            "Place",
+            "RemovalBudget",
+            "StateChange",
+            "TraceSearch",
+            "Waiting",
+        )
     }
-    assert {name for name in names if name.startswith(("Asked", "State", "Earlier", "Place"))} == {
+    assert {name for name in names if name.startswith(("Asked", "StateChange", "Earlier", "Place"))} == {
         *("Asked.people", "Asked.records", "Asked.by", "Asked.hashes", "Asked.time", "Asked.pending", "Asked.untrained"),
         *(
-            "State.run",
-            "State.before",
-            "State.after",
-            "State.records_before",
-            "State.records_after",
-            "State.log",
-            "State.entry",
+            "StateChange.run",
+            "StateChange.before",
+            "StateChange.after",
+            "StateChange.records_before",
+            "StateChange.records_after",
+            "StateChange.log",
+            "StateChange.entry",
         ),
         *("Earlier.name", "Earlier.state", "Earlier.stands", "Earlier.why"),
         *("Place.place", "Place.files", "Place.found", "Place.words"),
@@ -183,7 +194,7 @@ def test_a_pending_request_says_that_nothing_is_removed() -> None:
 
 
 def test_traces_are_said_loudly() -> None:
-    sweep = Sweep((Place("checkpoints", 4, 2, "two ids"), Place("the run", 9, 0, "ids and rows")), ())
+    sweep = TraceSearch((Place("checkpoints", 4, 2, "two ids"), Place("the run", 9, 0, "ids and rows")), ())
     account = made(sweep=sweep)
     assert "  - FOUND 2 in checkpoints: two ids" in list(account_lines(account))
     assert "2 found in 13 files of 2 places" in account_markdown(account)

@@ -19,7 +19,7 @@ from ledgers import DATA, charge, keys, new, people
 from agt.errors import CheckError, ConfigError
 from agt.ledger import book as book_module
 from agt.ledger import ledger as ledger_module
-from agt.ledger.book import NO_HEAD, RELATIONS, SAME_DISK, Debit, Table, clock, eps_so_far
+from agt.ledger.book import NO_HEAD, RELATIONS, SAME_DISK, AdmittedTable, Debit, clock, eps_so_far
 from agt.ledger.chain import EACH, START, Entry, Head, SecondHead, Unit
 from agt.ledger.ledger import Exhausted, Ledger
 from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Lot, PureDP
@@ -105,8 +105,8 @@ def test_data_and_relation_must_be_the_population_s(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="was not admitted"):
             ledger.check("add_remove", "e" * 32, EACH)
         ledger.check("add_remove", DATA, EACH)
-        ledger.admit(Table("accounts", "e" * 32))
-        ledger.admit(Table("accounts", "e" * 32))
+        ledger.admit(AdmittedTable("accounts", "e" * 32))
+        ledger.admit(AdmittedTable("accounts", "e" * 32))
         assert ledger.tables() == {DATA: "customers", "e" * 32: "accounts"}
         assert ledger.debit(charge(data="e" * 32), 1).head.count == 4, "admitting twice is admitting once"
         (line, _) = ledger.words()
@@ -130,7 +130,7 @@ def test_a_unit_covers_those_of_its_column_with_fewer_records() -> None:
 
 
 def test_a_debit_protects_the_unit_that_its_table_was_admitted_with(tmp_path: Path) -> None:
-    tables = [Table("visits", DATA, unit=CUSTOMER)]
+    tables = [AdmittedTable("visits", DATA, unit=CUSTOMER)]
     with Ledger.create(tmp_path / "loans.ledger", people(), tables=tables) as ledger:
         for unit in (EACH, Unit("customer", 3), Unit("household", 4)):
             with pytest.raises(ConfigError, match=r"was admitted counting by customer, up to 4 records each.*unit_rows=4"):
@@ -144,16 +144,18 @@ def test_a_debit_protects_the_unit_that_its_table_was_admitted_with(tmp_path: Pa
 
 
 def test_a_table_that_counts_otherwise_must_be_declared(tmp_path: Path) -> None:
-    other = Table("accounts", "e" * 32)
-    with Ledger.create(tmp_path / "loans.ledger", people(), tables=[Table("visits", DATA, unit=CUSTOMER)]) as ledger:
-        for table in (other, Table("moves", "e" * 32, unit=Unit("client", 4))):
+    other = AdmittedTable("accounts", "e" * 32)
+    with Ledger.create(
+        tmp_path / "loans.ledger", people(), tables=[AdmittedTable("visits", DATA, unit=CUSTOMER)]
+    ) as ledger:
+        for table in (other, AdmittedTable("moves", "e" * 32, unit=Unit("client", 4))):
             with pytest.raises(ConfigError, match=rf"{table.name} counts .*give unit='one customer' to declare it"):
                 ledger.admit(table)
             with pytest.raises(ConfigError, match="a unit of the ledger of loans is one customer, for good"):
                 ledger.admit(table, "one client")
         assert ledger.last.number == 2
         ledger.admit(other, "one customer")
-        ledger.admit(Table("more", "f" * 32, unit=Unit("customer", 2)))
+        ledger.admit(AdmittedTable("more", "f" * 32, unit=Unit("customer", 2)))
         (line, _) = ledger.words()
         assert "in the table accounts each record is one customer; in the table more a unit is one customer: the" in line
         assert ledger.last.body["declared"] == line, "the chain holds what claims say"
@@ -170,20 +172,22 @@ def test_a_table_that_counts_otherwise_must_be_declared(tmp_path: Path) -> None:
 
 def test_the_same_people_are_counted_one_way(tmp_path: Path) -> None:
     file = ("f" * 64,)
-    with Ledger.create(tmp_path / "loans.ledger", people(), tables=[Table("visits", DATA, file, CUSTOMER)]) as ledger:
+    with Ledger.create(
+        tmp_path / "loans.ledger", people(), tables=[AdmittedTable("visits", DATA, file, CUSTOMER)]
+    ) as ledger:
         for table in (
-            Table("rows", DATA),
-            Table("rows", "e" * 32, file),
-            Table("fewer", "e" * 32, file, Unit("customer", 3)),
-            Table("homes", DATA, (), Unit("household", 4)),
+            AdmittedTable("rows", DATA),
+            AdmittedTable("rows", "e" * 32, file),
+            AdmittedTable("fewer", "e" * 32, file, Unit("customer", 3)),
+            AdmittedTable("homes", DATA, (), Unit("household", 4)),
         ):
             for told in (None, "one customer"):
                 with pytest.raises(ConfigError, match=r"was admitted counting by customer.*counted one way"):
                     ledger.admit(table, told)
         assert ledger.last.number == 2
-        ledger.admit(Table("visits", DATA, file, Unit("customer", 9)))
+        ledger.admit(AdmittedTable("visits", DATA, file, Unit("customer", 9)))
         assert ledger.last.number == 2, "it is admitted, with what it was promised"
-        ledger.admit(Table("again", "e" * 32, file, Unit("customer", 5)))
+        ledger.admit(AdmittedTable("again", "e" * 32, file, Unit("customer", 5)))
         assert ledger.last.number == 3
 
 
@@ -205,10 +209,10 @@ def test_two_ledgers_of_a_folder_never_hold_the_same_people(tmp_path: Path) -> N
     assert not (tmp_path / "again.ledger").exists()
     with Ledger.create(tmp_path / "other.ledger", people(name="other")) as other:
         with pytest.raises(ConfigError, match="the same data"):
-            other.admit(Table("renamed", DATA))
-        other.admit(Table("fine", "e" * 32, ("f" * 64,)), "one customer")
+            other.admit(AdmittedTable("renamed", DATA))
+        other.admit(AdmittedTable("fine", "e" * 32, ("f" * 64,)), "one customer")
     with Ledger.open(tmp_path / "loans.ledger") as ledger, pytest.raises(ConfigError, match="the same file"):
-        ledger.admit(Table("same file, other preparation", "0" * 32, ("f" * 64,)))
+        ledger.admit(AdmittedTable("same file, other preparation", "0" * 32, ("f" * 64,)))
     (tmp_path / "accounts.ledger").write_text("2026/01/01 bread\n")  # of another program
     new(tmp_path / "sub", "again").close()
 

@@ -22,7 +22,7 @@ from ledgers import charge, keys, new
 from agt.errors import AgtError, CheckError
 from agt.ledger.chain import SecondHead, Unit, take_lock
 from agt.ledger.ledger import Exhausted, Ledger
-from agt.ledger.store import Store
+from agt.ledger.store import LedgerFile
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -47,12 +47,12 @@ def test_the_attack_finds_what_is_broken_on_purpose(tmp_path: Path, monkeypatch:
     elif broken == "a debit is not written":
 
         @contextmanager
-        def forgetful(self: Store) -> Iterator[None]:
+        def forgetful(self: LedgerFile) -> Iterator[None]:
             self._connection.execute("BEGIN IMMEDIATE")
             yield
             self._connection.execute("ROLLBACK")
 
-        monkeypatch.setattr(Store, "transaction", forgetful)
+        monkeypatch.setattr(LedgerFile, "transaction", forgetful)
     else:
         monkeypatch.setattr(Ledger, "_catch_up", lambda self: None)
         monkeypatch.setattr(Ledger, "_check_whole", lambda self, known: None)

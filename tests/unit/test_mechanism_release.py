@@ -12,7 +12,7 @@ import pytest
 from agt.errors import ConfigError
 from agt.mechanisms import composition
 from agt.mechanisms.composition import GaussianDP
-from agt.mechanisms.mechanism import MAX_DISTANCE, GaussianRule, Mechanism, RatioRule, Table, rule_of
+from agt.mechanisms.mechanism import MAX_DISTANCE, GaussianRule, Mechanism, RatioRule, ThresholdTable, rule_of
 from agt.mechanisms.optimal import GaussianMargin, RandomizedResponse
 from agt.mechanisms.published import MECHANISMS, NoisyArgmax, SmoothCauchy, SmoothLaplace, true_loss
 from agt.numeric import SeededRandomness, SystemRandomness
@@ -167,7 +167,7 @@ class TestTables:
 
     @pytest.mark.parametrize("rule", [RatioRule(0.5, 0.0, 3), RatioRule(0.5, 1e-3, 3), GaussianRule(0.5)])
     def test_a_wish_only_raises(self, rule: Any) -> None:
-        entries = list(Table(rule, lambda distance: 2**100 if distance == 3 else 0).upto(200))
+        entries = list(ThresholdTable(rule, lambda distance: 2**100 if distance == 3 else 0).upto(200))
         assert entries == sorted(entries, reverse=True)
         assert entries[3] >= 2**100
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agt.store import MANIFEST_FILE, Broken, Manifest, NewFolder, parse_object, parse_yaml, read_file, seal_manifest
-from agt_cli.report.markdown import Findings, State, visible
+from agt_cli.report.markdown import CheckState, Findings, visible
 from agt_cli.verify import folders
 from agt_cli.verify.folders import Bound, bind, inventory
 
@@ -31,7 +31,7 @@ def look(folder: Path, digest: str | None = None) -> tuple[Bound | None, dict[st
     """The folder as it is read, and its problems."""
     findings = Findings()
     bound = bind(folder, digest, findings, lambda done, files: None)
-    return bound, {check.name: check.words for check in findings.checks if check.state is State.PROBLEM}
+    return bound, {check.name: check.words for check in findings.checks if check.state is CheckState.PROBLEM}
 
 
 def test_a_whole_folder_is_whole(folder: Path) -> None:
