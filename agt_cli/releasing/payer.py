@@ -26,7 +26,7 @@ from agt.ledger.ledger import Ledger, Questions, admitted, check_unclaimed, keys
 from agt.mechanisms.claims import APART, NO_ACCOUNT, Account, Claim
 from agt.mechanisms.composition import Cost, Guarantee, Lot
 from agt.numeric import bisect, whole_midpoint
-from agt.store import MANIFEST_FILE, Broken, Manifest, seal_manifest, unseal_manifest
+from agt.store import Broken, Manifest, read_file, seal_manifest, unseal_manifest
 from agt_cli.errors import explain
 from agt_cli.releasing.ledgers import FOLDER, NO_LEDGER, SUFFIX, ProtectedPeople, existing_ledger, second_head, unit_of
 from agt_cli.report.finished import Run
@@ -354,8 +354,8 @@ def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) 
 def spent_before(record: RunRecord) -> dict[str, Any]:
     """What spent.json of this run says already: where it goes on, it draws what it would have drawn; empty: nothing yet."""
     try:
-        return unseal_manifest((record.folder / SPENT_FILE).read_bytes(), SPENT_FILE)
-    except (OSError, Broken):
+        return unseal_manifest(read_file(record.folder / SPENT_FILE), SPENT_FILE)
+    except Broken:
         return {}
 
 
@@ -384,14 +384,12 @@ def _attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) ->
     """What is said of another run's spent.json; None: nothing."""
     state = str(Run.at(path.parent).status.get("state", "state unknown"))
     try:
-        if not path.is_file():
-            raise Broken(f"{SPENT_FILE} is no file")
-        content = path.read_bytes()
+        content = read_file(path)
         if state == "done" and _is_done(path.parent, content):
             return None
         value = unseal_manifest(content, SPENT_FILE)
         totals, about = "; ".join(value["totals"]), f"{value['what']} by {value['mechanism']}"
-    except (OSError, Broken, KeyError, TypeError) as error:
+    except (Broken, KeyError, TypeError) as error:
         return (
             f"an earlier attempt ({path.parent}, {state}) may have released something: its spent.json cannot be read "
             f"({error}): count it as spent, the amount unknown"
@@ -408,9 +406,9 @@ def _attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) ->
 def _is_done(folder: Path, spent: bytes) -> bool:
     """Whether the run's manifest says so too: a status alone is a word in a file."""
     try:
-        manifest = Manifest.read((folder / MANIFEST_FILE).read_bytes())
+        manifest = Manifest.open(folder)
         manifest.check(SPENT_FILE, spent)
         manifest.load(folder, "status.json")
-    except (OSError, Broken):
+    except Broken:
         return False
     return True
