@@ -143,7 +143,7 @@ def test_influence_is_counted_where_the_clearest_pair_would_be_sure(models: int,
 
 def test_memorisation_is_reported_and_certified_records_are_not_memorised(agt: Agt) -> None:
     train(agt, *TABLE, "model=linear")
-    few = ("audit.shadows=2", "audit.workers=1", "audit.left_out=4", "audit.targets=5")
+    few = ("audit.shadows=4", "audit.workers=1", "audit.left_out=4", "audit.targets=5")
     said = agt("audit", "memorisation", "run=run", *few, "-q")
     assert said.code == 0, said.err
     first, second, third = findings()
