@@ -12,6 +12,7 @@ import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from hashlib import sha256
 from importlib.machinery import all_suffixes
 from importlib.metadata import PackageNotFoundError, version
@@ -167,7 +168,7 @@ def _file(name: str, roots: Roots) -> Path | None:
 def _imports(name: str, path: Path, roots: Roots) -> Iterator[str]:
     """Every module that this one may load, and names beside them that may be none."""
     package = name if path.stem == "__init__" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
+    for node in _nodes(path.read_bytes(), str(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -184,6 +185,13 @@ def _imports(name: str, path: Path, roots: Roots) -> Iterator[str]:
             word = node.value.partition(":")[0]
             if _DOTTED.fullmatch(word):  # import_module("a.b"), or a table of such names, with what they define or without
                 yield from (word, word.rpartition(".")[0])
+
+
+@cache
+def _nodes(source: bytes, path: str) -> tuple[ast.AST, ...]:
+    """The imports and constants of a module; the jobs of a sweep ask for the same ones."""
+    kinds = (ast.Import, ast.ImportFrom, ast.Constant)
+    return tuple(node for node in ast.walk(ast.parse(source, path)) if isinstance(node, kinds))
 
 
 def _inside(package: str, roots: Roots) -> Iterator[str]:

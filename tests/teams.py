@@ -16,10 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure  # noqa: F401  each command would load them anew
+import sklearn.datasets  # noqa: F401  each process would load it anew, and the commands
+from matplotlib.figure import Figure
 from torch.distributed import TCPStore
 
+from agt_cli import configuration, jobs  # noqa: F401
 from agt_cli.cli import main
+from agt_cli.commands import certify, ledger, plan, predict, train  # noqa: F401
 
 LONGEST = 300.0  # seconds of a job
 
@@ -94,5 +97,6 @@ def _ended(processes: list[int], kill: tuple[int, str] | None) -> list[int]:
 
 
 if __name__ == "__main__":
+    Figure.savefig = lambda *arguments, **more: None  # type: ignore[method-assign]
     for line in sys.stdin:
         print(json.dumps(carried_out(**json.loads(line))), flush=True)

@@ -677,6 +677,7 @@ def test_a_file_that_changes_between_check_and_use(
     check_whole(tmp_path)
 
 
+@pytest.mark.sweep  # its sibling finds a run in the folder
 def test_two_processes_in_one_folder(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "agt_cli", "train", *TINY, "hydra.run.dir=one", "-q"]
     path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -68,7 +68,7 @@ def test_mistakes(agt: Agt, arguments: tuple[str, ...], code: int, fragments: tu
         assert fragment in said.err
 
 
-def test_prepare_and_train(agt: Agt, process: Agt, statements: Path) -> None:
+def test_prepare_and_train(agt: Agt, statements: Path) -> None:
     said = agt("data", "prepare", "amex", f"data_dir={statements}", "--json", "-q")
     assert said.code == 0, said.err
     assert said.json["metrics"]["records"] == 1_000
@@ -82,13 +82,13 @@ def test_prepare_and_train(agt: Agt, process: Agt, statements: Path) -> None:
 
     train = ("train", f"data_dir={statements}", "model=linear", "kgrid.max=2", "dataset.declared_size=900")
     small = ("training.batch.count=1", "hydra.run.dir=t", "-q")
-    assert process(*train, "dataset=amex", *small).code == 0, "customers, 13 statements at most, without a further setting"
+    assert agt(*train, "dataset=amex", *small).code == 0, "customers, 13 statements at most, without a further setting"
     conditions = pd.read_json(Path(statements.parent) / "t" / "conditions.json").set_index("letter")
     assert conditions.loc["b", "held"]
     assert "constants" in conditions.loc["b", "why"]
     boxes = Path(statements.parent) / "t"
     assert "unit_rows: 13" in (boxes / "config.yaml").read_text()
-    rows = process(*train, "dataset=amex_rows", *small[:1], "hydra.run.dir=r", "-q")
+    rows = agt(*train, "dataset=amex_rows", *small[:1], "hydra.run.dir=r", "-q")
     assert rows.code == 0, rows.err
     assert "unit_rows: 1\n" in (Path(statements.parent) / "r" / "config.yaml").read_text()
     refused = agt(*train, "dataset=amex", "relation.unit_rows=12", *small[:1])
@@ -96,21 +96,27 @@ def test_prepare_and_train(agt: Agt, process: Agt, statements: Path) -> None:
     assert "13 rows and relation.unit_rows is 12" in refused.err
 
 
-def test_no_network(tmp_path: Path) -> None:
-    """The hub out of reach: the commands to run where there is a network, and nothing in the models' place."""
-    np.savetxt(tmp_path / "r.csv", [("good", 1), ("bad", 0)], fmt="%s", delimiter=",", header="text,label", comments="")
-    quiet = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub"), "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    for more, fragments in (
+@pytest.mark.parametrize(
+    ("more", "fragments"),
+    [
         (
             ["prepare.reviews=r.csv", "prepare.id=null"],
             ("hf download openai-community/gpt2 config.json", "prepare.model=gpt2"),
         ),
-        ([], ("load_dataset('stanfordnlp/imdb')", "prepare.reviews=imdb.parquet prepare.id=null")),
-    ):
-        command = [sys.executable, "-m", "agt_cli", "data", "prepare", "imdb", f"data_dir={tmp_path}", *more]
-        done = subprocess.run(command, cwd=tmp_path, env=quiet, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 4, done.stderr
-        assert "Traceback" not in done.stderr
-        for fragment in fragments:
-            assert fragment in done.stderr
-        assert not list(tmp_path.glob("imdb_gpt2*"))
+        pytest.param(
+            *([], ("load_dataset('stanfordnlp/imdb')", "prepare.reviews=imdb.parquet prepare.id=null")),
+            marks=pytest.mark.sweep,
+        ),
+    ],
+)
+def test_no_network(tmp_path: Path, more: list[str], fragments: tuple[str, ...]) -> None:
+    """The hub out of reach: the commands to run where there is a network, and nothing in the models' place."""
+    np.savetxt(tmp_path / "r.csv", [("good", 1), ("bad", 0)], fmt="%s", delimiter=",", header="text,label", comments="")
+    quiet = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub"), "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "agt_cli", "data", "prepare", "imdb", f"data_dir={tmp_path}", *more]
+    done = subprocess.run(command, cwd=tmp_path, env=quiet, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 4, done.stderr
+    assert "Traceback" not in done.stderr
+    for fragment in fragments:
+        assert fragment in done.stderr
+    assert not list(tmp_path.glob("imdb_gpt2*"))

@@ -114,7 +114,7 @@ def killed(folder: Path, after: int, *words: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
-def test_killed_twice(agt: Agt, tmp_path: Path) -> None:
+def test_killed_and_stopped_again(agt: Agt, stop: Stop, tmp_path: Path) -> None:
     killed(tmp_path, 3, "train", *BOXES, "hydra.run.dir=run", "-q")
     run = Path("run")
     assert told(run, "status.json")["state"] == "running"
@@ -124,7 +124,9 @@ def test_killed_twice(agt: Agt, tmp_path: Path) -> None:
     assert (
         f"'running', and its process is gone: it was killed, so there is nothing to use: agt train resume={run}" in said.err
     )
-    killed(tmp_path, 2, "train", "resume=run", "-q")
+    stop(2)
+    assert agt("train", "resume=run", "-q").code == 1
+    stop(0)
     said = agt("train", "resume=run", "--json", "-q")
     assert said.code == 0, said.err
     assert agt("train", *BOXES, "hydra.run.dir=whole", "-q").code == 0

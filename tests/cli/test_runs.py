@@ -39,11 +39,9 @@ def test_any_activation_and_loss_train_and_certify(agt: Agt, loss: str) -> None:
     assert certify.json["table"][0]["certified_fraction"] > 0.9, "k = 0: all but what rounding may turn"
 
 
-def test_json_is_alone_on_stdout(process: Agt) -> None:
-    train = process("train", *TINY, "--json")
-    assert train.json["command"] == "train"
-    assert train.json["exit_code"] == 0
-    certify = process("--json", "certify", f"run={train.json['run']}", "map_resolution=0")
+def test_json_is_alone_on_stdout(trained: Path, process: Agt) -> None:
+    certify = process("--json", "certify", f"run={trained}", "map_resolution=0")
+    assert (certify.json["command"], certify.json["exit_code"]) == ("certify", 0)
     assert certify.json["metrics"]["k_max"] == 3
     assert [row["k"] for row in certify.json["table"]] == [0, 1, 2, 3]
 

@@ -294,7 +294,7 @@ class Mortal(Blobs):
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="POSIX signals")
 @pytest.mark.parametrize(
-    "launcher", ["joblib", *(pytest.param(one, marks=pytest.mark.sweep) for one in ("submitit_local", "basic"))]
+    "launcher", ["basic", *(pytest.param(one, marks=pytest.mark.sweep) for one in ("submitit_local", "joblib"))]
 )
 def test_jobs_of_which_one_is_killed_end_on_the_second_call(tmp_path: Path, launcher: str) -> None:
     """In a process of their own; with the basic launcher, the call is killed with its job."""
