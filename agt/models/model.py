@@ -24,10 +24,8 @@ from agt.facts import Fact, grounds_of
 from agt.models.box import BoxModel
 from agt.models.ensemble import EnsembleModel, made_by
 from agt.models.heads import HeadConfig, LayerList, OwnNetwork, from_layers, layers_of
-from agt.models.linear import LinearModel
-from agt.models.removal import RemovalModel
+from agt.models.linear import LinearModel, RemovalModel, TubeModel
 from agt.models.store import FileReader, FileWriter
-from agt.models.tube import TubeModel
 from agt.problem import Problem, Settings
 from agt.settings import (
     BoxConfig,
@@ -158,63 +156,50 @@ class Model(Protocol):
     @property
     def problem(self) -> Problem:
         """What it was trained on, and how."""
-        ...
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions a-g of method.md section 3."""
-        ...
 
     @property
     def plan(self) -> BatchPlan:
         """The batch plan it was trained by."""
-        ...
 
     @property
     def noise(self) -> NoisePlan | None:
         """The noise of each step of its training; None without any."""
-        ...
 
     @property
     def words(self) -> tuple[str, ...]:
         """What may be said of noise that hides removals, a line each."""
-        ...
 
     @property
     def linear_head(self) -> LinearModel | None:
         """Itself, where it is one linear head, whose weights may be released with noise."""
-        ...
 
     @property
     def instant(self) -> bool:
         """Whether certifying takes no longer than predicting."""
-        ...
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
         """Flat facts about it."""
-        ...
 
     def save(self, store: FileWriter) -> None:
         """Write what ``load`` needs."""
-        ...
 
     @property
     def farthest(self) -> int:
         """A public number that no stable distance, step of the grid or gap between votes exceeds."""
-        ...
 
     def check(self, features: np.ndarray) -> None:
         """Raise where queries are not what it takes (ConfigError, UnsoundError): from public values alone."""
-        ...
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """[n] int64 labels of the nominal model."""
-        ...
 
     def margins(self, features: np.ndarray) -> np.ndarray:
         """[lines, n] signed margins; a decision line of a map is where one is 0."""
-        ...
 
     def certify(
         self,
@@ -228,7 +213,6 @@ class Model(Protocol):
             ks: at these values of the grid alone, such as the few that a map tells apart; None: the whole grid.
             on_progress: called after every block of queries, or every member of an ensemble.
         """
-        ...
 
 
 KINDS: dict[type[Any], type[BoxModel] | type[LinearModel] | type[TubeModel]] = {

@@ -75,19 +75,15 @@ class Encoder(Protocol):
 
     def apply(self, features: np.ndarray) -> np.ndarray:
         """[n, d] what the head sees of records [n, ...]."""
-        ...
 
     def encode(self, dataset: Dataset) -> Dataset:
         """The data set as the encoder sees it."""
-        ...
 
     def head(self) -> dict[str, Tensor] | None:
         """The parameters that training starts from; None: at random."""
-        ...
 
     def save(self, store: FileWriter) -> None:
         """Write what queries need."""
-        ...
 
 
 @runtime_checkable
@@ -96,11 +92,9 @@ class EncoderSettings(Protocol):
 
     def load(self, dataset: Dataset, on_progress: Callable[[int, int], None] | None = None) -> Encoder:
         """The encoder, loaded or trained on the data set's public records."""
-        ...
 
     def read(self, shelf: FileReader) -> Encoder:
         """The encoder that a run saved."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

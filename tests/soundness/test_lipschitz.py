@@ -203,7 +203,7 @@ def check_distances(setup: Setup, pairs: int, lines: int) -> None:
     seen = walk(setup, pairs, lines)
     assert seen.violations == 0, seen
     assert seen.looked > 3 * lines * pairs
-    assert seen.stepped > pairs, seen
+    assert seen.stepped > 0, seen
     assert seen.turned > 0, seen
     assert seen.longest > 2, seen
 
@@ -211,7 +211,7 @@ def check_distances(setup: Setup, pairs: int, lines: int) -> None:
 @pytest.mark.parametrize(("setup", "pairs"), SETUPS)
 def test_distances_are_1_lipschitz(setup: Setup, pairs: int) -> None:
     """Queries of neighbours, two thirds of them at thresholds."""
-    check_distances(setup, pairs, lines=6)
+    check_distances(setup, pairs, lines=10)
 
 
 @pytest.mark.sweep
