@@ -38,9 +38,8 @@ from agt.mechanisms.optimal import RandomizedResponse
 from agt.mechanisms.published import SmoothCauchy
 from agt.mechanisms.weights import ReleaseWeights
 from agt.models.box import BoxModel
-from agt.models.ensemble import EnsembleModel, VoteCertificates
 from agt.models.linear import RemovalModel, TubeModel, training_rows
-from agt.models.model import Model
+from agt.models.model import EnsembleModel, Model, VoteCertificates
 from agt.models.model import fit as fit_problem
 from agt.numeric import SeededRandomness, gaussian_mu
 from agt.problem import Problem

@@ -30,9 +30,8 @@ from agt.data.files import home, locate
 from agt.errors import ConfigError, nearest
 from agt.facts import Fact
 from agt.models.box import starts_elsewhere
-from agt.models.ensemble import EnsembleModel
 from agt.models.heads import Head, OwnNetwork, from_layers, head_of
-from agt.models.model import FORMAT, Model, accuracy, dataset_of, describe_dataset
+from agt.models.model import FORMAT, EnsembleModel, Model, accuracy, dataset_of, describe_dataset
 from agt.models.model import fit as fit_model
 from agt.models.store import NETWORK, FileReader, FileWriter, as_json
 from agt.problem import Problem, Settings

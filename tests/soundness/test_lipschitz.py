@@ -19,9 +19,9 @@ from agt.certificates.stability import ClosedForm, certify_linear, envelope_line
 from agt.certificates.votes import Vote, certified_vote, margin_vote, published_vote
 from agt.data.dataset import Records
 from agt.kernels.reference import ReferenceExtremes
-from agt.models import ensemble as ensemble_tasks
-from agt.models.ensemble import VoteCertificates, vote
+from agt.models import model as ensemble_tasks
 from agt.models.features import FeatureMap
+from agt.models.model import VoteCertificates, vote
 from agt.numeric import margins_of
 from agt.relations import RELATIONS
 from agt.settings import FeaturesConfig
@@ -108,7 +108,7 @@ def closed_form(trained: LinearTrained, phi: np.ndarray) -> ClosedForm:
 
 
 def ensemble(member: Setup, members: int, each: int = 12) -> Setup:
-    """``members`` of the same kind on hash shards of about ``each`` units; models/ensemble.py certifies their vote."""
+    """``members`` of the same kind on hash shards of about ``each`` units; models/model.py certifies their vote."""
 
     def fit(data: Records, rng: np.random.Generator) -> Model:
         parts = ensemble_training.parts(data, EnsembleConfig(members=members))
