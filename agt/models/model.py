@@ -10,7 +10,6 @@ or of their margins. Beside each member's model lies what a later training of so
 on; slices/001.safetensors, ... the states at the ends of the stages that training went through (training/batches.py).
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -109,7 +108,7 @@ class Shard:
     @classmethod
     def read(cls, shelf: FileReader, slices: int) -> "Shard":
         """Of a member's folder. Raises ConfigError: a file is missing or not what was written."""
-        node = json.loads(shelf.read(SHARD))
+        node = shelf.json(SHARD)
         return cls(tuple(node["digests"]), node["made"], tuple(shelf.read(_slice_file(s)) for s in range(1, slices)))
 
     def save(self, store: FileWriter) -> None:

@@ -28,7 +28,7 @@ from agt.data.files import home, locate
 from agt.errors import ConfigError, nearest
 from agt.facts import Fact
 from agt.models.box import starts_elsewhere
-from agt.models.heads import Head, OwnNetwork, from_layers, head_of
+from agt.models.heads import HeadBuilder, OwnNetwork, from_layers, head_of
 from agt.models.model import FORMAT, EnsembleModel, Model, accuracy, dataset_of, describe_dataset
 from agt.models.model import fit as fit_model
 from agt.models.store import NETWORK, FileReader, FileWriter, as_json
@@ -102,7 +102,7 @@ class RunSettings(Settings):
     source: DataSource
 
 
-def settings_of(config: Mapping[str, Any], head: Head | None = None) -> RunSettings:
+def settings_of(config: Mapping[str, Any], head: HeadBuilder | None = None) -> RunSettings:
     """Validate a training configuration, before any data is read.
 
     Args:
@@ -340,7 +340,7 @@ def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords 
     return run if config is None else replace(run, encoder=config.read(finished))
 
 
-def kept_head(finished: Run) -> Head | None:
+def kept_head(finished: Run) -> HeadBuilder | None:
     """A network of the user's own, as it was trained; None: the head was described in words, which make it again."""
     name = next((name for name in (NETWORK, f"members/000/{NETWORK}") if finished.holds(name)), None)
     if name is None:

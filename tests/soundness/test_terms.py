@@ -413,7 +413,7 @@ def test_no_debit_where_the_second_head_is_further(tmp_path: Path) -> None:
         move(Head(known.count + 1, "c" * 64))
     with pytest.raises(CheckError, match="older"):
         opened.debit(CHARGE, 1)
-    assert opened.spent == Cost()
+    assert opened.book.spent == Cost()
 
 
 def test_no_debit_where_the_second_head_ends_in_another_entry(tmp_path: Path) -> None:
@@ -423,7 +423,7 @@ def test_no_debit_where_the_second_head_ends_in_another_entry(tmp_path: Path) ->
     head.start(Head(known.count, "c" * 64))
     with pytest.raises(CheckError, match="not the one"):
         opened.debit(CHARGE, 1)
-    assert opened.spent == Cost()
+    assert opened.book.spent == Cost()
 
 
 def test_the_price_of_trials_is_no_less_between_two_points_of_its_grid() -> None:
