@@ -57,8 +57,7 @@ from agt.ledger.ledger import UNANSWERED, Exhausted, Ledger
 from agt.mechanisms.claims import Accounting, Counting, Labelling, totals_of
 from agt.mechanisms.composition import Allowance, ApproximateDP, Cost, GaussianDP, Guarantee, Lot, PureDP
 from agt.mechanisms.mechanism import Mechanism
-from agt.models.ensemble import EnsembleModel
-from agt.models.model import Model, fit
+from agt.models.model import EnsembleModel, Model, fit
 from agt.numeric import UP, SystemRandomness, gaussian_epsilon
 from agt.problem import Problem
 from agt.relations import RELATIONS

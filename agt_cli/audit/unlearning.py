@@ -57,8 +57,8 @@ from agt.data.dataset import Records
 from agt.data.erasure import IsErased, families
 from agt.errors import AgtError, ConfigError
 from agt.facts import Standing
+from agt.models.linear import RemovalModel
 from agt.models.model import Model, fit, load
-from agt.models.removal import RemovalModel
 from agt.numeric import SystemRandomness, noisy
 from agt.settings import schema
 from agt.training.ensemble import shards
