@@ -1,18 +1,14 @@
 """IMDB: reviews to vectors, by a small randomly initialised GPT-2 and a tokenizer trained and saved here."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-
-pytest.importorskip("transformers", reason="needs the text extra")
-
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-from transformers import AutoModel, GPT2Config, GPT2Model, PreTrainedTokenizerFast
 
 from agt.data.dataset import DataError, uniform
 from agt.data.embeddings import Embeddings
@@ -20,6 +16,7 @@ from agt.errors import ConfigError, DataMissing
 from agt.settings import validate
 from experiments.imdb import Embedder, Imdb, pool
 
+pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="needs the text extra")
 WORDS = ("the", "film", "was", "good", "bad", "long", "short", "and", "I", "we", "liked", "hated", "every", "minute")
 
 
@@ -34,6 +31,9 @@ def reviews(n: int = 40) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a GPT-2 of two layers, width 16, 64 positions."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import GPT2Config, GPT2Model, PreTrainedTokenizerFast  # seconds, of which other files need none
+
     folder = tmp_path_factory.mktemp("gpt2")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -72,6 +72,8 @@ def vectors(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("pooling", ["mean", "last", "max"])
 @pytest.mark.parametrize("batch", [1, 5])
 def test_vectors_are_the_model_s(imdb: Callable[..., Imdb], gpt2: Path, pooling: str, batch: int) -> None:
+    from transformers import AutoModel, PreTrainedTokenizerFast
+
     x = np.load(run(imdb(pooling=pooling, batch=batch)) / "x.npy")
     tokenizer, model = PreTrainedTokenizerFast.from_pretrained(gpt2), AutoModel.from_pretrained(gpt2).eval()
     for row, text in enumerate(reviews()["text"]):
